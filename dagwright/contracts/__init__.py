@@ -1,0 +1,1 @@
+"""What crosses the process boundary: wire names, limits, inputs, outputs and documents."""

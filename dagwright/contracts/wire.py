@@ -1,0 +1,52 @@
+"""Names on the wire: constants, never derived from Python names and never reused with another meaning.
+
+Other programs (the Temporal UI, clients in other languages, saved histories) hold these texts, so a
+rename here is a break. This module imports nothing.
+"""
+
+WORKFLOW_RUN_PLAN = "RunPlan"
+
+SIGNAL_CANCEL = "cancel"
+SIGNAL_SUB_PLAN_ENDED = "sub_plan_ended"
+
+QUERY_STATUS = "status"
+QUERY_NODE = "node"
+QUERY_GRAPH = "graph"
+
+ACTIVITY_COMPILE_PLAN = "compile_plan"
+ACTIVITY_RESOLVE_LOOKUPS = "resolve_lookups"
+
+SEARCH_STATE = "DagwrightState"
+"""Keyword: the run state of design.md section 5."""
+SEARCH_AWAITING = "DagwrightAwaiting"
+"""KeywordList: who or what the run waits for."""
+SEARCH_SESSION = "DagwrightSession"
+"""Keyword: the session a run belongs to."""
+
+HEADER_IDEMPOTENCY_KEY = "dagwright-idempotency-key"
+"""Activity header, JSON text payload: the 40-character key of the node's effect."""
+HEADER_HOLES = "dagwright-holes"
+"""Activity header, JSON payload: the parts of the arguments that only the worker may fill in.
+
+A list of `[path, parts]`: `path` is a list of object keys and list indices into the arguments, `parts` a list of
+`{"text": str}` and `{"secret": name}`, joined to one string in order.
+"""
+
+METADATA_ATTEMPT = "dagwright-attempt"
+"""Metadata of a result payload, ASCII digits: the attempt that made the result, 1 for the first."""
+METADATA_STARTED_AT = "dagwright-started-at"
+"""Metadata of a result payload: RFC 3339 time at which that attempt started."""
+METADATA_TOOL_VERSION = "dagwright-tool-version"
+"""Metadata of a result payload: version of the tool that made the result."""
+
+ERROR_BUG = "Bug"
+"""`ApplicationError.type` of a run that ended by a defect of Dagwright itself."""
+ERROR_PLAN_FAILED = "PlanFailed"
+"""`ApplicationError.type` of a run whose plan failed; its first detail is the result document."""
+
+MEMO_TOOLS = "dagwright_tools"
+"""Workflow memo: the list of `--tools` values the run was started with."""
+MEMO_DIGEST = "dagwright_digest"
+"""Workflow memo: digest of plan and inputs, so that `--id` attaches only to the same run."""
+
+DEFAULT_TASK_QUEUE = "dagwright"

@@ -1,0 +1,56 @@
+"""What the plan core knows of a tool: its declaration, without the code behind it.
+
+A declaration is plain JSON-able data, so it can travel with a compiled plan. The code behind a tool lives in
+`dagwright.tools`, or in a worker that may be written in another language.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Effects(StrEnum):
+    """What calling a tool does to the world; decides how it is run (design.md section 2)."""
+
+    PURE = "pure"
+    READ = "read"
+    IDEMPOTENT = "idempotent"
+    WRITE = "write"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDeclaration:
+    """Describes a tool as far as a plan has to know it.
+
+    Args:
+        name: the Temporal activity type.
+        effects: what a call does to the world; what is not declared counts as `write`.
+        input_schema: JSON Schema (2020-12) of the arguments object; `None` takes any arguments.
+        task_queue: the queue whose workers serve the tool; `None` is the queue of the workflow.
+        timeout_s: seconds one attempt may take, > 0.
+        max_parallel: calls of the tool that one run keeps in flight at once; `None` is unlimited.
+        max_attempts: tries including the first; 1 for `write` unless declared.
+        version: short text that changes when the tool's code does.
+        is_foreign: the activity is served by a worker that is not Dagwright's, so everything must be inline.
+        description: one paragraph for people and models.
+    """
+
+    name: str
+    effects: Effects = Effects.WRITE
+    input_schema: Mapping[str, Any] | None = None
+    task_queue: str | None = None
+    timeout_s: float = 60.0
+    max_parallel: int | None = None
+    max_attempts: int | None = None
+    version: str = ""
+    is_foreign: bool = False
+    description: str = ""
+
+
+def parameter_name(key: str, properties: Mapping[str, Any]) -> str:
+    """Returns the declared name that an argument key as written stands for (`cbu-id` -> `cbu_id`)."""
+    if key in properties:
+        return key
+    underscored = key.replace("-", "_")
+    return underscored if underscored in properties else key
