@@ -1,0 +1,131 @@
+"""Paths into JSON values: what follows `.result` in a reference.
+
+Names, `[0]` and `["any key"]` are walked here, because a missing step has to be told with what was there
+instead. Everything else of RFC 9535 (wildcards, slices, filters) goes to python-jsonpath.
+"""
+
+import json
+import re
+from functools import lru_cache
+from typing import Any
+
+import jsonpath
+
+Path = tuple[str | int, ...] | str
+"""Steps of a singular path (object keys and list indices), or a whole RFC 9535 query, which starts with `$`."""
+
+_NAME = re.compile(r"""\.([^\s.\[\]{}"'*?$@()]+)""")
+_INDEX = re.compile(r"\[\s*(-?[0-9]{1,9})\s*\]")
+_QUOTED = re.compile(r"""\[\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\s*\]""", re.DOTALL)
+_SHOWN_KEYS = 12
+
+
+class MissingValue(Exception):
+    """A path leads nowhere; the message says where it stopped and what was there."""
+
+
+def parse_path(text: str) -> Path:
+    """Returns the path that a text after `.result` stands for.
+
+    Raises:
+        ValueError: the text is neither a list of steps nor an RFC 9535 query.
+    """
+    steps: list[str | int] = []
+    position = 0
+    while position < len(text):
+        if match := _NAME.match(text, position):
+            steps.append(match[1])
+        elif match := _INDEX.match(text, position):
+            steps.append(int(match[1]))
+        elif match := _QUOTED.match(text, position):
+            steps.append(_unquoted(match[1]))
+        else:
+            return _parsed_query(text)
+        position = match.end()
+    return tuple(steps)
+
+
+def _unquoted(text: str) -> str:
+    if text[0] == "'":
+        text = '"' + text[1:-1].replace("\\'", "'").replace('"', '\\"') + '"'
+    value = json.loads(text, strict=False)
+    assert isinstance(value, str)
+    return value
+
+
+def _parsed_query(text: str) -> str:
+    query = "$" + text
+    _compiled_query(query)
+    return query
+
+
+@lru_cache(maxsize=1024)
+def _compiled_query(query: str) -> jsonpath.CompoundJSONPath | jsonpath.JSONPath:
+    try:
+        return jsonpath.JSONPathEnvironment(strict=True).compile(query)
+    except (jsonpath.JSONPathError, RecursionError) as error:
+        raise ValueError(f"{query[1:]!r} is no path: {str(error).splitlines()[0]}") from None
+
+
+def get_value(value: Any, path: Path, *, start: str) -> Any:
+    """Returns what stands at a path; for a query the list of all matches, in document order.
+
+    Args:
+        value: any JSON value.
+        path: as `parse_path` made it.
+        start: how to call `value` in a message, such as `fetch.result`.
+
+    Raises:
+        MissingValue: a step is not there, or a query cannot be applied.
+    """
+    if isinstance(path, str):
+        try:
+            return list(_compiled_query(path).findall(value))
+        except (jsonpath.JSONPathError, RecursionError) as error:
+            raise MissingValue(f"the query {path!r} cannot be applied to {start}: {error}") from None
+    for number, step in enumerate(path):
+        value = _get_step(value, step, at=start + format_path(path[:number]))
+    return value
+
+
+def _get_step(value: Any, step: str | int, *, at: str) -> Any:
+    if isinstance(value, dict):
+        key = str(step)
+        if key in value:
+            return value[key]
+        keys = sorted(map(str, value))
+        shown = ", ".join(keys[:_SHOWN_KEYS]) + (", …" if len(keys) > _SHOWN_KEYS else "")
+        raise MissingValue(f"{key!r} not found in {at}; it has {shown or 'no keys'}")
+    if isinstance(value, list):
+        if not isinstance(step, int):
+            raise MissingValue(f"{step!r} not found in {at}; it is a list of {len(value)}")
+        if -len(value) <= step < len(value):
+            return value[step]
+        raise MissingValue(f"[{step}] not found in {at}; it has {len(value)} items")
+    raise MissingValue(f"{step!r} not found in {at}; it is {describe_type(value)}")
+
+
+def describe_type(value: Any) -> str:
+    """Returns what JSON calls the type of a value, with its article."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, str):
+        return "a text"
+    return "a list" if isinstance(value, list) else "an object"
+
+
+def format_path(path: Path) -> str:
+    """Returns the text of a path, such as `.data[0]["odd key"]`."""
+    if isinstance(path, str):
+        return path[1:]
+    return "".join(_format_step(step) for step in path)
+
+
+def _format_step(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    return f".{step}" if _NAME.fullmatch("." + step) else f"[{json.dumps(step, ensure_ascii=False)}]"

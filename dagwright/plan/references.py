@@ -1,0 +1,239 @@
+"""References in the texts of a plan: `{{id.result.path}}` and its kin (contract.md section 2).
+
+A text is parsed once, when the plan is accepted, into parts. What came out of a result is never parsed.
+"""
+
+import difflib
+import re
+import unicodedata
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dagwright.plan.model import MAX_ID_BYTES
+from dagwright.plan.paths import Path, format_path, parse_path
+
+Field = Literal["result", "status", "error", "identity"]
+"""`identity` is what `@result_N` stands for: the result's `id` if it is an object that has one, else the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultOf:
+    """A value that another node makes: `{{node.result.path}}`."""
+
+    node: str
+    field: Field
+    path: Path = ()
+
+    def __str__(self) -> str:
+        return f"{self.node}.{self.field}{format_path(self.path)}" if self.field != "identity" else self.node
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """A value that a person gives before the run: `{{PLACEHOLDER_name}}`."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"PLACEHOLDER_{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """The item of the `for_each` that the text stands in: `{{item.path}}`."""
+
+    path: Path = ()
+
+    def __str__(self) -> str:
+        return f"item{format_path(self.path)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The position of the item, from 0: `{{index}}`."""
+
+    def __str__(self) -> str:
+        return "index"
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A secret that is put in inside the activity only: `{{secret.NAME}}`."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"secret.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """The id of a party that is looked up before anything runs."""
+
+    search_text: str
+    entity_type: str
+
+    def __str__(self) -> str:
+        return f"lookup of {self.search_text!r}"
+
+
+Reference = ResultOf | Placeholder | Item | Index | Secret | Lookup
+Part = str | Reference
+Template = tuple[Part, ...]
+"""A text in parts. One part that is a reference keeps the type of its value; otherwise the parts make one text."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadReference(Exception):
+    """Something in double braces is no reference."""
+
+    text: str
+    message: str
+    hint: str | None = None
+
+
+_FIELD = re.compile(r"\.(result|status|error)(?=[.\[\s}]|$)")
+_PLACEHOLDER = re.compile(r"\s*PLACEHOLDER_(\w+)\s*\}\}")
+_SECRET = re.compile(r"\s*secret\.([A-Za-z0-9_]+)\s*\}\}")
+_ITEM = re.compile(r"\s*item(?=[.\[\s}])")
+_INDEX = re.compile(r"\s*index\s*\}\}")
+_OPEN = re.compile(r"\\?\{\{")
+
+
+def holds_reference(text: str) -> bool:
+    """Tells whether a text can hold anything but itself."""
+    return "{{" in text
+
+
+def parse_template(text: str, ids: Collection[str]) -> Template:
+    """Returns the parts of a text.
+
+    Args:
+        text: as the author wrote it; `\\{{` stands for two braces.
+        ids: declared node ids; the longest one that fits is taken. Needs a fast `in`.
+
+    Raises:
+        BadReference: something in double braces is no reference.
+    """
+    parts: list[Part] = []
+    literal: list[str] = []
+    position = 0
+    for match in iter(lambda: _OPEN.search(text, position), None):
+        literal.append(text[position : match.start()])
+        if match[0].startswith("\\"):
+            literal.append("{{")
+            position = match.end()
+            continue
+        parsed = _parse_reference(text, match.end(), ids=ids)
+        if parsed is None:
+            literal.append("{")
+            position = match.start() + 1
+            continue
+        if any(literal):
+            parts.append("".join(literal))
+        literal = []
+        reference, position = parsed
+        parts.append(reference)
+    literal.append(text[position:])
+    if any(literal) or not parts:
+        parts.append("".join(literal))
+    return tuple(parts)
+
+
+def _parse_reference(text: str, start: int, *, ids: Collection[str]) -> tuple[Reference, int] | None:
+    """Returns the reference that starts after `{{` and the position after it; `None` if the braces are only text."""
+    if match := _PLACEHOLDER.match(text, start):
+        return Placeholder(match[1]), match.end()
+    if match := _SECRET.match(text, start):
+        return Secret(match[1]), match.end()
+    if match := _INDEX.match(text, start):
+        return Index(), match.end()
+    found = _longest_id(text, start, ids=ids)
+    if found is not None:
+        node, field, path_start = found
+        path, end = _parse_rest(text, start, path_start=path_start)
+        return ResultOf(node, field, path), end
+    if match := _ITEM.match(text, start):
+        path, end = _parse_rest(text, start, path_start=match.end())
+        return Item(path), end
+    close = text.find("}}", start)
+    if close < 0 or text.startswith("{", start):
+        return None
+    raise _unknown_reference(text[start:close], ids=ids)
+
+
+def _longest_id(text: str, start: int, *, ids: Collection[str]) -> tuple[str, Field, int] | None:
+    best: tuple[str, Field, int] | None = None
+    for match in _FIELD.finditer(text, start, start + MAX_ID_BYTES + 16):
+        written = unicodedata.normalize("NFC", text[start : match.start()])
+        for node in (written, written.strip()):
+            if node in ids:
+                best = (node, match[1], match.end())  # type: ignore[assignment]  # the pattern names the fields
+                break
+    return best
+
+
+def _parse_rest(text: str, start: int, *, path_start: int) -> tuple[Path, int]:
+    end = _find_close(text, path_start)
+    if end is None:
+        raise BadReference("{{" + text[start : start + 60], "it is not closed by }}")
+    try:
+        return parse_path(text[path_start:end].strip()), end + 2
+    except ValueError as error:
+        raise BadReference("{{" + text[start:end] + "}}", str(error)) from None
+
+
+def _find_close(text: str, position: int) -> int | None:
+    """Returns where the `}}` stands that ends a path; braces in quotes inside of brackets do not end it."""
+    quote = ""
+    while position < len(text):
+        character = text[position]
+        if quote:
+            if character == "\\":
+                position += 1
+            elif character == quote:
+                quote = ""
+        elif character in "\"'":
+            quote = character
+        elif text.startswith("}}", position):
+            return position
+        position += 1
+    return None
+
+
+def _unknown_reference(inner: str, *, ids: Collection[str]) -> BadReference:
+    written = "{{" + inner + "}}"
+    match = _FIELD.search(inner + "}")
+    if match is None:
+        name = inner.strip()
+        if name.split(".")[0].split("[")[0] in ids or name in ids:
+            return BadReference(written, "after the node's id comes .result, .status or .error")
+        return BadReference(written, "it is no reference", "write \\{{ where two braces are meant as text")
+    name = inner[: match.start()].strip()
+    return BadReference(written, f"there is no node {name!r}", suggestion(name, ids))
+
+
+def suggestion(name: str, known: Collection[str]) -> str | None:
+    """Returns `did you mean 'x'?` for the nearest known name, or nothing if none is near.
+
+    Complexity: linear in the names, so nothing is suggested among more than 5,000.
+    """
+    if len(known) > 5_000:
+        return None
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"did you mean {near[0]!r}?" if near else None
+
+
+def walk_texts(value: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yields every text inside a JSON value that can hold a reference, with its path, in document order."""
+    stack: list[tuple[tuple[str | int, ...], Any]] = [(at, value)]
+    while stack:
+        path, current = stack.pop()
+        if isinstance(current, str):
+            if holds_reference(current):
+                yield path, current
+        elif isinstance(current, dict):
+            stack.extend(((*path, key), current[key]) for key in reversed(current))
+        elif isinstance(current, list):
+            stack.extend(((*path, index), current[index]) for index in range(len(current) - 1, -1, -1))
