@@ -1,0 +1,250 @@
+"""A compiled plan: what the workflow runs. Checked, numbered, with parsed references.
+
+A plan is compiled outside of the workflow, because parsing and checking a large one there would meet the
+2 s deadlock detector. The JSON form travels in the workflow's input.
+
+Replay: fields may be added with a default; the meaning of a field never changes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from dagwright.plan.references import Index, Item, Lookup, Placeholder, Reference, ResultOf, Secret, Template
+from dagwright.plan.tools import Effects, ToolDeclaration
+
+HolePath = tuple[str | int, ...]
+Hole = tuple[HolePath, Template]
+"""Where in the arguments a text with references stands, and its parts."""
+
+Join = tuple[Literal["all", "any", "all_done", "at_least"], int]
+"""The kind of a join, and how many dependencies have to be done (0 where the kind alone says it)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRule:
+    """When a failed attempt is tried again; delays in seconds."""
+
+    max_attempts: int = 3
+    first_delay_s: float = 1.0
+    factor: float = 2.0
+    max_delay_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledNode:
+    """One node, ready to run. Its number is its position in the plan.
+
+    Args:
+        id: as written, in NFC.
+        kind: what runs it: a tool, or a plan of its own.
+        tool: name of the tool; empty for a sub-plan.
+        arguments: JSON object with null at every hole.
+        holes: texts with references inside `arguments`.
+        dependencies: numbers of the nodes it waits for, distinct, in declared order.
+        when: CEL expression, and the numbers of the nodes it reads.
+        for_each: a literal list, or a template whose value is the list; `None` runs the node once.
+        on_error: what a failure means for the dependents; `value` stands for the result then.
+    """
+
+    id: str
+    kind: Literal["tool", "plan"] = "tool"
+    title: str | None = None
+    tool: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    holes: Sequence[Hole] = ()
+    dependencies: Sequence[int] = ()
+    join: Join = ("all", 0)
+    when: str | None = None
+    for_each: Template | list[Any] | None = None
+    key: Template | None = None
+    max_parallel: int | None = None
+    on_error: Literal["block", "skip", "value"] = "block"
+    value: Any = None
+    retry: RetryRule = RetryRule()
+    timeout_s: float = 60.0
+    heartbeat_s: float | None = None
+    priority: int = 3
+    is_worker: bool = False
+    """It is a worker tool of the subgoals dialect, whose result is a WorkerResult."""
+    sub_plan: "CompiledPlan | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledPlan:
+    """A plan, ready to run.
+
+    Args:
+        nodes: in plan order.
+        tools: declarations of the tools that the nodes name.
+        inputs: names of the inputs -> their JSON Schema, prompt and default.
+        output: JSON with null at every hole; `None` with no holes means that no output was written.
+        lookups: distinct lookups, in order of their first mention.
+    """
+
+    nodes: Sequence[CompiledNode]
+    tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
+    title: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    on_failure: Literal["continue", "fail_fast"] = "continue"
+    deadline_s: float | None = None
+    output: Any = None
+    output_holes: Sequence[Hole] = ()
+    lookups: Sequence[Lookup] = ()
+    dialect: str = "plan"
+
+
+_NODE_DEFAULTS = CompiledNode(id="")
+
+
+def plan_to_json(plan: CompiledPlan) -> dict[str, Any]:
+    """Returns the JSON form of a compiled plan; what has its default value is left out."""
+    encoded: dict[str, Any] = {"format": 1, "nodes": [_node_to_json(node) for node in plan.nodes]}
+    for name in ("title", "metadata", "inputs", "deadline_s", "output", "dialect"):
+        if getattr(plan, name) not in (None, {}, ()):
+            encoded[name] = getattr(plan, name)
+    if plan.on_failure != "continue":
+        encoded["on_failure"] = plan.on_failure
+    if plan.output_holes:
+        encoded["output_holes"] = _holes_to_json(plan.output_holes)
+    if plan.lookups:
+        encoded["lookups"] = [_reference_to_json(lookup) for lookup in plan.lookups]
+    encoded["tools"] = {name: _tool_to_json(tool) for name, tool in plan.tools.items()}
+    return encoded
+
+
+def plan_from_json(encoded: Mapping[str, Any]) -> CompiledPlan:
+    """Returns the compiled plan of its JSON form.
+
+    Raises:
+        ValueError: the form is of a newer kind, or is not what `plan_to_json` makes.
+    """
+    if encoded.get("format") != 1:
+        raise ValueError(f"compiled plan of format {encoded.get('format')!r}; this program reads format 1")
+    try:
+        return CompiledPlan(
+            nodes=tuple(_node_from_json(node) for node in encoded["nodes"]),
+            tools={name: _tool_from_json(name, tool) for name, tool in encoded.get("tools", {}).items()},
+            title=encoded.get("title"),
+            metadata=encoded.get("metadata", {}),
+            inputs=encoded.get("inputs", {}),
+            on_failure=encoded.get("on_failure", "continue"),
+            deadline_s=encoded.get("deadline_s"),
+            output=encoded.get("output"),
+            output_holes=_holes_from_json(encoded.get("output_holes", ())),
+            lookups=tuple(Lookup(item["lookup"], item["type"]) for item in encoded.get("lookups", ())),
+            dialect=encoded.get("dialect", "plan"),
+        )
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"this is no compiled plan: {error!r}") from None
+
+
+def _node_to_json(node: CompiledNode) -> dict[str, Any]:
+    encoded: dict[str, Any] = {}
+    for item in fields(CompiledNode):
+        value = getattr(node, item.name)
+        if value == getattr(_NODE_DEFAULTS, item.name) and type(value) is type(getattr(_NODE_DEFAULTS, item.name)):
+            continue
+        if item.name == "holes":
+            value = _holes_to_json(value)
+        elif item.name in ("for_each", "key") and isinstance(value, tuple):
+            value = {"template": _template_to_json(value)}
+        elif item.name == "retry":
+            value = {part.name: getattr(value, part.name) for part in fields(RetryRule)}
+        elif item.name == "sub_plan":
+            value = plan_to_json(value)
+        elif isinstance(value, tuple):
+            value = list(value)
+        encoded[item.name] = value
+    return encoded
+
+
+def _node_from_json(encoded: Mapping[str, Any]) -> CompiledNode:
+    values = dict(encoded)
+    if "holes" in values:
+        values["holes"] = _holes_from_json(values["holes"])
+    for name in ("for_each", "key"):
+        if isinstance(values.get(name), Mapping):
+            values[name] = _template_from_json(values[name]["template"])
+    if "retry" in values:
+        values["retry"] = RetryRule(**values["retry"])
+    if "sub_plan" in values:
+        values["sub_plan"] = plan_from_json(values["sub_plan"])
+    for name in ("dependencies", "join"):
+        if name in values:
+            values[name] = tuple(values[name])
+    known = {item.name for item in fields(CompiledNode)}
+    return CompiledNode(**{name: value for name, value in values.items() if name in known})
+
+
+def _tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
+    """Leaves out what only the check needs: the schema and the description."""
+    encoded: dict[str, Any] = {"effects": tool.effects.value}
+    for name in ("task_queue", "max_parallel", "version", "is_foreign"):
+        if getattr(tool, name):
+            encoded[name] = getattr(tool, name)
+    return encoded
+
+
+def _tool_from_json(name: str, encoded: Mapping[str, Any]) -> ToolDeclaration:
+    return ToolDeclaration(
+        name=name,
+        effects=Effects(encoded["effects"]),
+        task_queue=encoded.get("task_queue"),
+        max_parallel=encoded.get("max_parallel"),
+        version=encoded.get("version", ""),
+        is_foreign=encoded.get("is_foreign", False),
+    )
+
+
+def _holes_to_json(holes: Sequence[Hole]) -> list[Any]:
+    return [[list(path), _template_to_json(template)] for path, template in holes]
+
+
+def _holes_from_json(encoded: Sequence[Any]) -> tuple[Hole, ...]:
+    return tuple((tuple(path), _template_from_json(template)) for path, template in encoded)
+
+
+def _template_to_json(template: Template) -> list[Any]:
+    return [part if isinstance(part, str) else _reference_to_json(part) for part in template]
+
+
+def _template_from_json(encoded: Sequence[Any]) -> Template:
+    return tuple(part if isinstance(part, str) else _reference_from_json(part) for part in encoded)
+
+
+def _reference_to_json(reference: Reference) -> dict[str, Any]:
+    match reference:
+        case ResultOf(node, field_name, path):
+            return {"node": node, "field": field_name, "path": path if isinstance(path, str) else list(path)}
+        case Placeholder(name):
+            return {"placeholder": name}
+        case Item(path):
+            return {"item": path if isinstance(path, str) else list(path)}
+        case Index():
+            return {"index": True}
+        case Secret(name):
+            return {"secret": name}
+        case Lookup(search_text, entity_type):
+            return {"lookup": search_text, "type": entity_type}
+
+
+def _reference_from_json(encoded: Mapping[str, Any]) -> Reference:
+    def path_of(value: Any) -> Any:
+        return value if isinstance(value, str) else tuple(value)
+
+    match encoded:
+        case {"node": node, "field": field_name, "path": path}:
+            return ResultOf(node, field_name, path_of(path))
+        case {"placeholder": name}:
+            return Placeholder(name)
+        case {"item": path}:
+            return Item(path_of(path))
+        case {"index": _}:
+            return Index()
+        case {"secret": name}:
+            return Secret(name)
+        case {"lookup": search_text, "type": entity_type}:
+            return Lookup(search_text, entity_type)
+    raise ValueError(f"{encoded!r} is no reference")

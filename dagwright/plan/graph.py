@@ -1,0 +1,154 @@
+"""Graph algorithms over node numbers: cycles, levels, the critical path.
+
+Everywhere `dependencies[n]` lists the numbers of the nodes that node n waits for, distinct, in declared
+order. Edges of a node to itself are told apart before and do not occur here. All of it is iterative: plans
+hold chains of 100,000 nodes.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+Adjacency = Sequence[Sequence[int]]
+
+_SEARCH_BUDGET = 2_000_000
+"""Edges looked at in search of a shortest cycle; past it the shortest one found so far is told."""
+
+
+def dependents_of(dependencies: Adjacency) -> list[list[int]]:
+    """Returns the reversed edges: node -> the nodes that wait for it, in plan order."""
+    dependents: list[list[int]] = [[] for _ in dependencies]
+    for node, needed in enumerate(dependencies):
+        for dependency in needed:
+            dependents[dependency].append(node)
+    return dependents
+
+
+def levels_of(dependencies: Adjacency) -> list[int] | None:
+    """Returns each node's level, the length of the longest path from a root; `None` if there is a cycle.
+
+    Complexity: O(V + E).
+    """
+    dependents = dependents_of(dependencies)
+    remaining = [len(needed) for needed in dependencies]
+    level = [0] * len(remaining)
+    queue = [node for node, count in enumerate(remaining) if not count]
+    for node in queue:
+        for dependent in dependents[node]:
+            level[dependent] = max(level[dependent], level[node] + 1)
+            remaining[dependent] -= 1
+            if not remaining[dependent]:
+                queue.append(dependent)
+    return level if len(queue) == len(remaining) else None
+
+
+def critical_path(dependencies: Adjacency) -> list[int]:
+    """Returns the longest chain of an acyclic graph by count of nodes, roots first; ties go by plan order.
+
+    Complexity: O(V + E).
+    """
+    levels = levels_of(dependencies)
+    if not levels:
+        return []
+    dependents = dependents_of(dependencies)
+    height = [0] * len(levels)
+    for node in sorted(range(len(levels)), key=levels.__getitem__, reverse=True):
+        height[node] = 1 + max((height[dependent] for dependent in dependents[node]), default=0)
+    current = max(range(len(height)), key=lambda node: (height[node], -node))
+    path = [current]
+    while height[current] > 1:
+        current = min(node for node in dependents[current] if height[node] == height[current] - 1)
+        path.append(current)
+    return path
+
+
+def cycles_of(dependencies: Adjacency) -> list[list[int]]:
+    """Returns one shortest cycle for each strongly connected group, each starting at its first node in plan order.
+
+    `[a, b]` means that a needs b and b needs a. Cycles come in plan order of their first nodes.
+
+    Complexity: O(V + E) but for the search of the shortest cycle, which is bounded by a constant budget.
+    """
+    budget = _SEARCH_BUDGET
+    cycles = []
+    for group in _strong_groups(dependencies):
+        cycle, budget = _shortest_cycle(dependencies, group, budget=budget)
+        cycles.append(cycle)
+    return sorted(cycles)
+
+
+def _strong_groups(dependencies: Adjacency) -> list[list[int]]:
+    """Returns the strongly connected groups of more than one node (Tarjan 1972, with an explicit stack)."""
+    order: dict[int, int] = {}
+    low: dict[int, int] = {}
+    place_in_path: dict[int, int] = {}
+    on_path: set[int] = set()
+    path: list[int] = []
+    groups = []
+    for root in range(len(dependencies)):
+        if root in order:
+            continue
+        work = [(root, 0)]
+        while work:
+            node, edge = work.pop()
+            if edge == 0:
+                order[node] = low[node] = len(order)
+                place_in_path[node] = len(path)
+                path.append(node)
+                on_path.add(node)
+            for position in range(edge, len(dependencies[node])):
+                target = dependencies[node][position]
+                if target not in order:
+                    work += [(node, position + 1), (target, 0)]
+                    break
+                if target in on_path:
+                    low[node] = min(low[node], order[target])
+            else:
+                if low[node] == order[node]:
+                    group = path[place_in_path[node] :]
+                    del path[place_in_path[node] :]
+                    on_path.difference_update(group)
+                    if len(group) > 1:
+                        groups.append(sorted(group))
+                if work:
+                    parent = work[-1][0]
+                    low[parent] = min(low[parent], low[node])
+    return groups
+
+
+def _shortest_cycle(dependencies: Adjacency, group: list[int], *, budget: int) -> tuple[list[int], int]:
+    inside = set(group)
+    best: list[int] = []
+    for start in group:
+        found, looked_at = _cycle_through(dependencies, start, inside=inside, limit=len(best) - 1 if best else None)
+        budget -= looked_at
+        if found:
+            best = found
+        if best and (len(best) == 2 or budget <= 0):
+            break
+        # Every cycle is found from its first node in plan order, so nodes before the start need not be seen again.
+        inside.discard(start)
+    return best, budget
+
+
+def _cycle_through(
+    dependencies: Adjacency, start: int, *, inside: set[int], limit: int | None
+) -> tuple[list[int] | None, int]:
+    """Returns a shortest cycle of at most `limit` nodes through `start`, and how many edges were looked at."""
+    came_from = {start: start}
+    depth = {start: 1}
+    queue = deque([start])
+    looked_at = 0
+    while queue:
+        node = queue.popleft()
+        for target in dependencies[node]:
+            looked_at += 1
+            if target == start:
+                cycle = [node]
+                while cycle[-1] != start:
+                    cycle.append(came_from[cycle[-1]])
+                return cycle[::-1], looked_at
+            if target in inside and target not in depth and (limit is None or depth[node] < limit):
+                depth[target] = depth[node] + 1
+                came_from[target] = node
+                queue.append(target)
+    return None, looked_at
