@@ -1,0 +1,93 @@
+"""Checks the arguments of a call against the schema of its tool, before anything runs.
+
+Where a reference stands, the value is not known yet, so nothing that hangs on it is judged.
+"""
+
+import copy
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import jsonschema_rs
+
+from dagwright.plan.compiled import Hole, HolePath
+from dagwright.plan.references import suggestion
+from dagwright.plan.tools import parameter_name
+
+_COMBINATORS = frozenset({"anyOf", "oneOf", "allOf", "not", "if", "then", "else", "contains", "dependentSchemas"})
+_UNKNOWN = "\ue000"
+"""Stands where a value is not known; any value would do, since what is said about it is dropped."""
+
+ArgumentProblem = tuple[HolePath, str, str | None]
+"""Where in the arguments, what is wrong, and a hint."""
+
+
+def refuse_remote(uri: str) -> Any:
+    """Retriever for schemas: a schema must stand by itself, so that checking a plan never touches the network."""
+    raise ValueError(f"a schema must not refer to {uri}")
+
+
+@lru_cache(maxsize=512)
+def _validator(schema_text: str) -> jsonschema_rs.Draft202012Validator:
+    return jsonschema_rs.Draft202012Validator(json.loads(schema_text), retriever=refuse_remote)
+
+
+class SchemaOfTool:
+    """The input schema of one tool, ready to check many calls.
+
+    Args:
+        schema: JSON Schema of the arguments object.
+
+    Raises:
+        ValueError: the schema is none.
+    """
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        try:
+            self._validator = _validator(json.dumps(schema, sort_keys=True))
+        except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+            raise ValueError(f"this is no JSON Schema: {str(error).splitlines()[0]}") from None
+        self._properties: Mapping[str, Any] = schema.get("properties", {})
+
+    def problems_of(self, arguments: Mapping[str, Any], holes: Sequence[Hole]) -> Iterator[ArgumentProblem]:
+        """Yields what is wrong with the arguments of one call, as far as it can be known before the run."""
+        written = {parameter_name(key, self._properties): key for key in arguments}
+        named = {name: arguments[key] for name, key in written.items()}
+        unknown = [(parameter_name(str(path[0]), self._properties), *path[1:]) for path, _ in holes]
+        if unknown:
+            named = copy.deepcopy(named)
+            for path in unknown:
+                fill_hole(named, path, _UNKNOWN)
+        if self._validator.is_valid(named):
+            return
+        for error in self._validator.iter_errors(named):
+            place = tuple(error.instance_path)
+            if _hangs_on_unknown(place, str(error.schema_path[-1]) if error.schema_path else "", unknown):
+                continue
+            place = (written.get(str(place[0]), place[0]), *place[1:]) if place else ()
+            yield from self._told(error, place)
+
+    def _told(self, error: jsonschema_rs.ValidationError, place: HolePath) -> Iterator[ArgumentProblem]:
+        unexpected = getattr(error.kind, "unexpected", None)
+        if unexpected and not place:
+            for name in unexpected:
+                yield (name,), f"unknown argument {name!r}", suggestion(name, list(self._properties))
+            return
+        yield place, error.message, None
+
+
+def fill_hole(value: Any, path: HolePath, part: Any) -> None:
+    """Puts a value at a path of a JSON value, in place."""
+    for step in path[:-1]:
+        value = value[step]
+    value[path[-1]] = part
+
+
+def _hangs_on_unknown(place: HolePath, keyword: str, unknown: Sequence[HolePath]) -> bool:
+    for path in unknown:
+        if place == path or place[: len(path)] == path:
+            return True
+        if path[: len(place)] == place and (keyword in _COMBINATORS or keyword in {"uniqueItems", "const", "enum"}):
+            return True
+    return False

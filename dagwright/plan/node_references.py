@@ -1,0 +1,143 @@
+"""Reads every reference of one node: what it needs of other nodes, inputs, items, secrets and lookups."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from dagwright.plan.compiled import Hole, HolePath
+from dagwright.plan.conditions import parse_condition
+from dagwright.plan.model import Node
+from dagwright.plan.references import (
+    BadReference,
+    Index,
+    Item,
+    Lookup,
+    Placeholder,
+    Reference,
+    ResultOf,
+    Secret,
+    Template,
+    parse_template,
+    walk_texts,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceProblem:
+    """A text of a node that does not hold what it should; `at` is the path inside of the node."""
+
+    code: str
+    message: str
+    at: tuple[str | int, ...]
+    hint: str | None = None
+
+
+@dataclass(slots=True)
+class NodeReferences:
+    """The references of one node.
+
+    Args:
+        argument_holes: texts with references inside of `arguments`.
+        objective: parts of the objective of an agent.
+        for_each, key: parts of these texts; `None` where there is none, or a literal list.
+        nodes: ids of the nodes whose values are read, distinct, in order of their first mention.
+    """
+
+    argument_holes: list[Hole] = field(default_factory=list)
+    objective: Template | None = None
+    for_each: Template | None = None
+    key: Template | None = None
+    nodes: dict[str, None] = field(default_factory=dict)
+    placeholders: dict[str, None] = field(default_factory=dict)
+    lookups: dict[Lookup, None] = field(default_factory=dict)
+    has_secrets: bool = False
+    problems: list[ReferenceProblem] = field(default_factory=list)
+
+
+def read_references(node: Node, ids: Collection[str], *, extra: Mapping[str, Reference]) -> NodeReferences:
+    """Returns the references of a node.
+
+    Args:
+        node: a node whose fields are right by themselves.
+        ids: declared node ids; needs a fast `in`.
+        extra: argument key -> reference that the dialect itself found.
+    """
+    found = NodeReferences()
+    reader = _Reader(node, ids, found)
+    for path, text in walk_texts(node.arguments):
+        reader.argument(path, text)
+    for key, reference in extra.items():
+        found.argument_holes.append(((key,), (reference,)))
+        reader.note((reference,), at=("arguments", key), secrets_allowed=True)
+    found.objective = reader.text(node.objective, at=("objective",))
+    if isinstance(node.for_each, str):
+        found.for_each = reader.text(node.for_each, at=("for_each",), in_item=False)
+        if found.for_each is not None and (len(found.for_each) != 1 or isinstance(found.for_each[0], str)):
+            reader.tell("invalid_field", "for_each must be one reference to a list, or a list", at=("for_each",))
+    found.key = reader.text(node.key, at=("key",))
+    if node.human is not None:
+        for path, text in walk_texts(node.human.model_dump(mode="json")):
+            reader.text(text, at=("human", *path))
+    if node.when is not None:
+        reader.condition(node.when)
+    return found
+
+
+class _Reader:
+    def __init__(self, node: Node, ids: Collection[str], found: NodeReferences) -> None:
+        self.node = node
+        self.ids = ids
+        self.found = found
+
+    def tell(self, code: str, message: str, *, at: tuple[str | int, ...], hint: str | None = None) -> None:
+        self.found.problems.append(ReferenceProblem(code, message, at, hint))
+
+    def argument(self, path: HolePath, text: str) -> None:
+        template = self.text(text, at=("arguments", *path), secrets_allowed=self.node.plan is None)
+        if template is not None:
+            self.found.argument_holes.append((path, template))
+
+    def text(
+        self, text: str | None, *, at: tuple[str | int, ...], in_item: bool = True, secrets_allowed: bool = False
+    ) -> Template | None:
+        if text is None:
+            return None
+        try:
+            template = parse_template(text, self.ids)
+        except BadReference as error:
+            message = f"Invalid reference: {error.text}: {error.message}" + (f"; {error.hint}" if error.hint else "")
+            self.tell("invalid_reference", message, at=at, hint=error.hint)
+            return None
+        self.note(template, at=at, in_item=in_item, secrets_allowed=secrets_allowed)
+        return template
+
+    def note(
+        self, template: Template, *, at: tuple[str | int, ...], in_item: bool = True, secrets_allowed: bool
+    ) -> None:
+        for part in template:
+            match part:
+                case ResultOf(node):
+                    self.found.nodes[node] = None
+                case Placeholder(name):
+                    self.found.placeholders[name] = None
+                case Lookup():
+                    self.found.lookups[part] = None
+                case Secret() if secrets_allowed:
+                    self.found.has_secrets = True
+                case Secret():
+                    self.refuse(part, "a secret can stand in the arguments of a tool only", at=at)
+                case Item() | Index() if self.node.for_each is None or not in_item:
+                    self.refuse(part, "it has a meaning only inside of a node with for_each", at=at)
+
+    def refuse(self, part: Reference, reason: str, *, at: tuple[str | int, ...]) -> None:
+        self.tell("invalid_reference", f"Invalid reference: {{{{{part}}}}}: {reason}", at=at)
+
+    def condition(self, text: str) -> None:
+        try:
+            condition = parse_condition(text, self.ids.__contains__)
+        except ValueError as error:
+            self.tell("invalid_field", f"when: {error}", at=("when",))
+            return
+        if condition.uses_item and self.node.for_each is None:
+            self.tell("invalid_field", "when: item has a meaning only in a node with for_each", at=("when",))
+        self.found.nodes.update(dict.fromkeys(condition.nodes))
+

@@ -1,0 +1,333 @@
+"""Checks a document and makes the compiled plan of it: every problem is found, not the first.
+
+`check_document` answers what is wrong and what the graph is; `compile_checked` refuses what cannot run yet and
+numbers the rest. Both are linear in nodes and edges.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagwright.plan import graph
+from dagwright.plan.arguments import SchemaOfTool
+from dagwright.plan.compiled import Hole
+from dagwright.plan.document import Document
+from dagwright.plan.errors import Note, PlanInvalid, Problem, pointer
+from dagwright.plan.field_problems import read_nodes, read_plan_fields
+from dagwright.plan.model import Node, Plan
+from dagwright.plan.node_references import NodeReferences, read_references
+from dagwright.plan.references import BadReference, Lookup, ResultOf, parse_template, suggestion, walk_texts
+from dagwright.plan.tools import ToolDeclaration
+
+MAX_DEPTH = 8
+"""Sub-plans inside of sub-plans; deeper is a mistake and would end in the stack."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A valid plan and what is known of it before it runs.
+
+    Args:
+        plan: all fields but the nodes.
+        nodes: in plan order.
+        references: of each node, in plan order.
+        dependencies: node number -> numbers of the nodes it waits for, distinct, in declared order.
+        output_holes: texts with references in the plan's `output`.
+        inputs: name -> JSON Schema with prompt and default; declared ones first, then as they are found.
+        sub_plans: node number -> its checked sub-plan.
+    """
+
+    plan: Plan
+    dialect: str
+    nodes: Sequence[Node]
+    references: Sequence[NodeReferences]
+    dependencies: Sequence[Sequence[int]]
+    output_holes: Sequence[Hole]
+    inputs: Mapping[str, Mapping[str, Any]]
+    sub_plans: Mapping[int, "Checked"]
+    notes: Sequence[Note]
+    document: Document
+    base: tuple[str | int, ...] = ()
+    tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
+
+    @property
+    def edges(self) -> int:
+        """Count of distinct pairs of a node and a node it waits for."""
+        return sum(map(len, self.dependencies))
+
+    @property
+    def levels(self) -> list[list[str]]:
+        """Ids by level (longest path from a root), each level in plan order."""
+        levels = graph.levels_of(self.dependencies) or []
+        grouped: list[list[str]] = [[] for _ in range(max(levels, default=-1) + 1)]
+        for node, level in zip(self.nodes, levels, strict=True):
+            grouped[level].append(node.id)
+        return grouped
+
+    @property
+    def critical_path(self) -> list[str]:
+        """Ids of the longest chain by count of nodes; ties go by plan order."""
+        return [self.nodes[number].id for number in graph.critical_path(self.dependencies)]
+
+    @property
+    def lookups(self) -> list[Lookup]:
+        """Distinct lookups in order of their first mention."""
+        found = [part for node in self.references for part in node.lookups]
+        return list(dict.fromkeys(found))
+
+
+def check_document(
+    document: Document, *, tools: Mapping[str, ToolDeclaration], any_tool: bool = False
+) -> Checked:
+    """Returns the plan that a document holds.
+
+    Args:
+        document: what a dialect made of a document.
+        tools: name -> declaration of every tool that is there.
+        any_tool: take tools and agents that are not there on trust.
+
+    Raises:
+        PlanInvalid: with all problems, in document order, those of the dialect first.
+    """
+    checker = _Checker(document, document.plan, base=(), tools=tools, any_tool=any_tool)
+    checked = checker.check()
+    problems = [*document.problems, *checker.problems]
+    if checked is None or problems:
+        raise PlanInvalid(problems)
+    return checked
+
+
+class _Checker:
+    """Checks one plan object; sub-plans get checkers of their own."""
+
+    def __init__(
+        self,
+        document: Document,
+        raw: Mapping[str, Any],
+        *,
+        base: tuple[str | int, ...],
+        tools: Mapping[str, ToolDeclaration],
+        any_tool: bool,
+    ) -> None:
+        self.document = document
+        self.raw = raw
+        self.base = base
+        self.tools = tools
+        self.any_tool = any_tool
+        self.problems: list[Problem] = []
+        self.schemas: dict[str, SchemaOfTool | None] = {}
+        self.sub_plans: dict[int, Checked] = {}
+
+    def tell(self, code: str, message: str, at: Sequence[str | int], *, node: str | None, hint: str | None = None) -> None:
+        where = self.document.written_pointer(pointer(*self.base, *at))
+        self.problems.append(Problem(code, message, where, node, hint))
+
+    def check(self) -> Checked | None:
+        plan, plan_problems = read_plan_fields(self.raw)
+        raw_nodes = self.raw.get("nodes")
+        if not isinstance(raw_nodes, list):
+            self.tell("invalid_field", "'nodes' must be a list", ("nodes",) if "nodes" in self.raw else (), node=None)
+            return None
+        nodes, node_problems = read_nodes(raw_nodes)
+        for problem in [*plan_problems, *node_problems]:
+            where = self.document.written_pointer(pointer(*self.base) + problem.pointer)
+            self.problems.append(Problem(problem.code, problem.message, where, problem.node, problem.hint))
+        if not raw_nodes and not self.document.problems:
+            self.tell("empty_plan", "the plan has no nodes", ("nodes",), node=None)
+        numbers = self._number_nodes(nodes, raw_nodes)
+        references = {index: self._read_node(index, node, numbers) for index, node in nodes.items()}
+        output_holes = self._read_output(plan, numbers)
+        dependencies = self._edges(nodes, references, numbers, count=len(raw_nodes))
+        for cycle in graph.cycles_of(dependencies):
+            ids = [nodes[number].id for number in (*cycle, cycle[0])]
+            message = f"CircularDependencyError: {' → '.join(ids)}"
+            self.tell("cycle", message, ("nodes", cycle[0]), node=ids[0], hint="remove one of these dependencies")
+        if len(nodes) < len(raw_nodes):
+            return None
+        return Checked(
+            plan=plan,
+            dialect=self.document.dialect,
+            nodes=list(nodes.values()),
+            references=[references[index] for index in nodes],
+            dependencies=dependencies,
+            output_holes=output_holes,
+            inputs=self._inputs(plan, references, output_holes),
+            sub_plans=self.sub_plans,
+            notes=self.document.notes,
+            document=self.document,
+            base=self.base,
+            tools=self.tools,
+        )
+
+    def _number_nodes(self, nodes: Mapping[int, Node], raw_nodes: Sequence[Any]) -> dict[str, int]:
+        numbers: dict[str, int] = {}
+        for index, node in nodes.items():
+            first = numbers.setdefault(node.id, index)
+            if first != index:
+                message = f"{node.id!r} is the id of node {first} and of node {index}"
+                self.tell("duplicate_id", message, ("nodes", index, "id"), node=node.id)
+        for index, raw in enumerate(raw_nodes):
+            # A node whose fields are wrong still has its id, so references to it are not wrong as well.
+            if index not in nodes and isinstance(raw, Mapping) and isinstance(raw.get("id"), str):
+                numbers.setdefault(raw["id"], index)
+        return numbers
+
+    def _read_node(self, index: int, node: Node, numbers: Mapping[str, int]) -> NodeReferences:
+        written = {key: part for (number, key), part in self.document.holes.items() if number == index}
+        references = read_references(node, numbers, extra=written if not self.base else {})
+        for problem in references.problems:
+            self.tell(problem.code, problem.message, ("nodes", index, *problem.at), node=node.id, hint=problem.hint)
+        self._check_kind(index, node)
+        self._check_join(index, node, references)
+        if node.plan is not None:
+            self._check_sub_plan(index, node)
+        elif node.tool is not None:
+            self._check_tool(index, node, references)
+        return references
+
+    def _check_kind(self, index: int, node: Node) -> None:
+        kinds = [name for name in ("tool", "agent", "human", "plan") if getattr(node, name) is not None]
+        if len(kinds) != 1:
+            got = " and ".join(kinds) if kinds else "none of them"
+            message = f"a node has exactly one of tool, agent, human and plan; this one has {got}"
+            self.tell("invalid_field", message, ("nodes", index), node=node.id)
+        for name, needs in (("key", "for_each"), ("max_parallel", "for_each"), ("objective", "agent")):
+            if getattr(node, name) is not None and getattr(node, needs) is None:
+                self.tell("invalid_field", f"{name!r} needs {needs!r}", ("nodes", index, name), node=node.id)
+        for name in ("tool", "agent"):
+            value = getattr(node, name)
+            if value is not None and (not value or len(value.encode(errors="replace")) > 200):
+                message = f"{name} must be a name of 1 to 200 bytes"
+                self.tell("invalid_field", message, ("nodes", index, name), node=node.id)
+
+    def _check_join(self, index: int, node: Node, references: NodeReferences) -> None:
+        if isinstance(node.join, str):
+            return
+        count = len(dict.fromkeys([*node.depends_on, *references.nodes]))
+        if node.join.at_least > count:
+            message = f"join: at_least {node.join.at_least} of {count} dependencies can never be done"
+            self.tell("invalid_field", message, ("nodes", index, "join"), node=node.id)
+
+    def _check_tool(self, index: int, node: Node, references: NodeReferences) -> None:
+        assert node.tool is not None
+        declaration = self.tools.get(node.tool)
+        if declaration is None:
+            if not self.any_tool:
+                hint = suggestion(node.tool, list(self.tools)) or "name the module that has it with --tools"
+                self.tell("unknown_tool", f"there is no tool {node.tool!r}", ("nodes", index, "tool"), node=node.id, hint=hint)
+            return
+        if declaration.is_foreign and references.has_secrets:
+            message = f"{node.tool!r} runs in a foreign worker, which cannot be given secrets"
+            self.tell("invalid_arguments", message, ("nodes", index, "arguments"), node=node.id)
+        schema = self._schema(declaration, index=index)
+        if schema is None:
+            return
+        for path, message, hint in schema.problems_of(node.arguments, references.argument_holes):
+            at = ("nodes", index, "arguments", *path)
+            self.tell("invalid_arguments", f"{node.tool}: {message}", at, node=node.id, hint=hint)
+
+    def _schema(self, declaration: ToolDeclaration, *, index: int) -> SchemaOfTool | None:
+        if declaration.input_schema is None:
+            return None
+        if declaration.name not in self.schemas:
+            try:
+                self.schemas[declaration.name] = SchemaOfTool(declaration.input_schema)
+            except ValueError as error:
+                self.schemas[declaration.name] = None
+                message = f"the input schema of {declaration.name!r}: {error}"
+                self.tell("unknown_tool", message, ("nodes", index, "tool"), node=None)
+        return self.schemas[declaration.name]
+
+    def _check_sub_plan(self, index: int, node: Node) -> None:
+        at = ("nodes", index, "plan")
+        if not isinstance(node.plan, Mapping):
+            self.tell("unreadable", f"the file {node.plan!r} was not read; give the plan as a file", at, node=node.id)
+            return
+        if len(self.base) >= 3 * MAX_DEPTH:
+            self.tell("too_large", f"sub-plans are nested deeper than {MAX_DEPTH}", at, node=node.id)
+            return
+        inner = _Checker(self.document, node.plan, base=(*self.base, *at), tools=self.tools, any_tool=self.any_tool)
+        checked = inner.check()
+        self.problems += inner.problems
+        if checked is None:
+            return
+        self.sub_plans[index] = checked
+        for name, schema in checked.inputs.items():
+            if name not in node.arguments and "default" not in schema:
+                message = f"the sub-plan needs the input {name!r}"
+                self.tell("missing_input", message, ("nodes", index, "arguments"), node=node.id)
+        for name in node.arguments:
+            if name not in checked.inputs:
+                hint = suggestion(name, list(checked.inputs))
+                where = ("nodes", index, "arguments", name)
+                self.tell("invalid_arguments", f"the sub-plan has no input {name!r}", where, node=node.id, hint=hint)
+
+    def _read_output(self, plan: Plan, numbers: Mapping[str, int]) -> list[Hole]:
+        holes: list[Hole] = []
+        for path, text in walk_texts(plan.output):
+            try:
+                template = parse_template(text, numbers)
+            except BadReference as error:
+                hint = error.hint
+                message = f"Invalid reference: {error.text}: {error.message}" + (f"; {hint}" if hint else "")
+                self.tell("invalid_reference", message, ("output", *path), node=None, hint=hint)
+                continue
+            if any(not isinstance(part, str | ResultOf) and str(part)[:5] != "PLACE" for part in template):
+                message = f"Invalid reference: {text!r:.80}: output can name results and placeholders only"
+                self.tell("invalid_reference", message, ("output", *path), node=None)
+            holes.append((path, template))
+        return holes
+
+    def _edges(
+        self,
+        nodes: Mapping[int, Node],
+        references: Mapping[int, NodeReferences],
+        numbers: Mapping[str, int],
+        *,
+        count: int,
+    ) -> list[list[int]]:
+        dependencies: list[list[int]] = [[] for _ in range(count)]
+        for index, node in nodes.items():
+            needed: dict[int, None] = {}
+            for place, name in enumerate(node.depends_on):
+                if name not in numbers:
+                    hint = suggestion(name, numbers)
+                    message = f"{node.id!r} depends on {name!r}, which is no node" + (f"; {hint}" if hint else "")
+                    at = ("nodes", index, "depends_on", place)
+                    self.tell("unknown_dependency", message, at, node=node.id, hint=hint)
+                else:
+                    needed[numbers[name]] = None
+            for name in references[index].nodes:
+                if name in numbers:
+                    needed[numbers[name]] = None
+                else:
+                    self._tell_unmade(index, node, name)
+            if index in needed:
+                del needed[index]
+                message = f"{node.id!r} depends on itself"
+                self.tell("self_dependency", message, ("nodes", index), node=node.id, hint=self.document.unknown_node_hint)
+            dependencies[index] = list(needed)
+        return dependencies
+
+    def _tell_unmade(self, index: int, node: Node, name: str) -> None:
+        keys = [key for (number, key), part in self.document.holes.items() if number == index and str(part) == name]
+        message = f"Invalid reference: {name}: nothing makes it"
+        hint = self.document.unknown_node_hint or suggestion(name, [])
+        for key in keys:
+            at = ("nodes", index, "arguments", key)
+            self.tell("invalid_reference", message + (f"; {hint}" if hint else ""), at, node=node.id, hint=hint)
+
+    def _inputs(
+        self, plan: Plan, references: Mapping[int, NodeReferences], output_holes: Sequence[Hole]
+    ) -> dict[str, dict[str, Any]]:
+        inputs = {name: value.model_dump(mode="json", exclude_none=True) for name, value in plan.inputs.items()}
+        for name, schema in inputs.items():
+            try:
+                SchemaOfTool({key: value for key, value in schema.items() if key not in ("prompt", "default")})
+            except ValueError as error:
+                self.tell("invalid_field", f"input {name!r}: {error}", ("inputs", name), node=None)
+        found = [name for node in references.values() for name in node.placeholders]
+        found += [part.name for _, template in output_holes for part in template if hasattr(part, "name")]
+        for name in found:
+            inputs.setdefault(name, {"type": "string"})
+        return inputs
