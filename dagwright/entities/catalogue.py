@@ -1,0 +1,180 @@
+"""The closed lists of onboarding: kinds of parties, roles, products, and the codes that identify them.
+
+Plans are checked against these lists before they run, because they stand as `enum` in the schemas of the
+verbs. This module must not import the database.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Literal, get_args
+
+
+class PartyKind(StrEnum):
+    """What a party is; it never changes."""
+
+    PERSON = "person"
+    COMPANY = "company"
+    FUND = "fund"
+    """A fund, or whatever else is served as a client business unit (CBU)."""
+
+
+ENTITY_TYPES: dict[str, PartyKind | None] = {
+    "entity": None,
+    "party": None,
+    "person": PartyKind.PERSON,
+    "natural-person": PartyKind.PERSON,
+    "company": PartyKind.COMPANY,
+    "limited-company": PartyKind.COMPANY,
+    "legal-entity": PartyKind.COMPANY,
+    "fund": PartyKind.FUND,
+    "cbu": PartyKind.FUND,
+}
+"""What a lookup may ask for -> the kind it means; `None` is any kind."""
+
+Product = Literal[
+    "CUSTODY",
+    "FUND_ACCOUNTING",
+    "FUND_ADMINISTRATION",
+    "TRANSFER_AGENCY",
+    "DEPOSITARY",
+    "MIDDLE_OFFICE",
+    "COLLATERAL_MANAGEMENT",
+    "SECURITIES_LENDING",
+    "FOREIGN_EXCHANGE",
+    "CASH_MANAGEMENT",
+    "PRIME_BROKERAGE",
+    "EXECUTION",
+    "PERFORMANCE_MEASUREMENT",
+    "RISK_REPORTING",
+    "REGULATORY_REPORTING",
+    "TAX_SERVICES",
+    "CORPORATE_SECRETARIAL",
+    "DOMICILIATION",
+]
+"""What a fund can subscribe to."""
+
+PRODUCTS: tuple[str, ...] = get_args(Product)
+
+PersonRole = Literal[
+    "COMPLIANCE_OFFICER",
+    "MONEY_LAUNDERING_REPORTING_OFFICER",
+    "CONDUCTING_OFFICER",
+    "CHIEF_EXECUTIVE_OFFICER",
+    "CHIEF_FINANCIAL_OFFICER",
+    "CHAIRPERSON",
+    "PORTFOLIO_MANAGER",
+    "RISK_MANAGER",
+    "AUTHORISED_SIGNATORY",
+    "AUTHORIZED_SIGNATORY",
+    "CONTACT_PERSON",
+    "ULTIMATE_BENEFICIAL_OWNER",
+]
+"""Roles that only a person can have."""
+
+OpenRole = Literal[
+    "DIRECTOR",
+    "COMPANY_SECRETARY",
+    "BENEFICIAL_OWNER",
+    "SHAREHOLDER",
+    "INVESTOR",
+    "GENERAL_PARTNER",
+    "LIMITED_PARTNER",
+    "TRUSTEE",
+    "SETTLOR",
+    "PROTECTOR",
+    "BENEFICIARY",
+    "SPONSOR",
+    "PROMOTER",
+    "MANAGEMENT_COMPANY",
+    "INVESTMENT_MANAGER",
+    "INVESTMENT_ADVISER",
+    "DISTRIBUTOR",
+    "ADMINISTRATOR",
+    "CUSTODIAN",
+    "DEPOSITARY",
+    "TRANSFER_AGENT",
+    "PAYING_AGENT",
+    "PRIME_BROKER",
+    "AUDITOR",
+    "LEGAL_COUNSEL",
+    "TAX_ADVISER",
+]
+"""Roles that a person or an organisation can have."""
+
+Role = PersonRole | OpenRole
+
+PERSON_ROLES: tuple[str, ...] = get_args(PersonRole)
+ROLES: tuple[str, ...] = (*get_args(OpenRole), *PERSON_ROLES)
+
+_JURISDICTION = re.compile(r"[A-Z]{2}(-[A-Z0-9]{1,3})?")
+_CLIENT_TYPE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_LEI = re.compile(r"[A-Z0-9]{18}[0-9]{2}")
+_CODE_LIMIT = 40
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Returns `; did you mean 'X'?` for the known word that is closest, or a full stop if none is close."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else "."
+
+
+def checked_role(role: str) -> str:
+    """Returns the role. Raises ValueError for one that is not in the catalogue."""
+    if role not in ROLES:
+        raise ValueError(
+            f"Unknown role {role!r}{nearest(role.upper(), ROLES)} Known roles: {', '.join(ROLES)}"
+        )
+    return role
+
+
+def checked_product(product: str) -> str:
+    """Returns the product. Raises ValueError for one that is not in the catalogue."""
+    if product not in PRODUCTS:
+        hint = nearest(product.upper(), PRODUCTS)
+        raise ValueError(f"Unknown product {product!r}{hint} Known products: {', '.join(PRODUCTS)}")
+    return product
+
+
+def checked_jurisdiction(code: str) -> str:
+    """Returns an ISO 3166 code in capitals (`LU`, `US-DE`). Raises ValueError for any other shape."""
+    capitals = code.strip().upper()
+    if not _JURISDICTION.fullmatch(capitals):
+        raise ValueError(
+            f"jurisdiction {code!r} is no ISO 3166 code; expected two letters such as LU, or US-DE"
+        )
+    return capitals
+
+
+def checked_client_type(text: str) -> str:
+    """Returns a client type as lower-case words joined by dashes. Raises ValueError for any other shape."""
+    slug = "-".join(text.lower().replace("_", " ").replace("-", " ").split())
+    if len(slug) > _CODE_LIMIT or not _CLIENT_TYPE.fullmatch(slug):
+        raise ValueError(f"client type {text!r} is not a short word such as 'fund' or 'pension-fund'")
+    return slug
+
+
+def checked_lei(text: str) -> str:
+    """Returns a Legal Entity Identifier in capitals.
+
+    Raises:
+        ValueError: not 20 letters and digits, or the check digits are wrong.
+
+    Source: ISO 17442-1, check digits after ISO 7064 MOD 97-10.
+    """
+    lei = text.strip().upper()
+    if not _LEI.fullmatch(lei):
+        raise ValueError(f"LEI {text!r} is not 18 letters or digits followed by two check digits")
+    if int("".join(str(int(character, 36)) for character in lei)) % 97 != 1:
+        raise ValueError(f"LEI {text!r} has wrong check digits")
+    return lei
+
+
+def kind_of_entity_type(entity_type: str) -> PartyKind | None:
+    """Returns the kind that a lookup's entity type means, `None` for any. Raises ValueError if unknown."""
+    slug = "-".join(entity_type.lower().replace("_", " ").replace("-", " ").split())
+    if slug not in ENTITY_TYPES:
+        hint = nearest(slug, ENTITY_TYPES)
+        raise ValueError(f"Unknown entity type {entity_type!r}{hint} Known types: {', '.join(ENTITY_TYPES)}")
+    return ENTITY_TYPES[slug]

@@ -1,0 +1,171 @@
+"""The connection to the entity store: engine, schema, transactions that survive others doing the same.
+
+SQLite by default, PostgreSQL by URL. On both a write transaction runs to its end or not at all, and is run
+again when another transaction took its unique key or its lock first. This module must not know the verbs.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.orm import Session
+
+from dagwright.entities.models import Base
+
+Value = TypeVar("Value")
+
+WRITE_ATTEMPTS = 8
+"""Runs of one transaction; each loss means that another transaction won, so a few suffice."""
+SQLITE_BUSY_TIMEOUT_S = 30
+"""Seconds that SQLite waits for the write lock of another process; half the default timeout of a verb."""
+
+_READ_ONLY = "dagwright_read_only"
+_SCHEMA_LOCK = 0x6461677772
+"""Key of the PostgreSQL advisory lock around the creation of the tables: `dagwr` in ASCII."""
+_RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "23505", "23503"})
+"""PostgreSQL: serialization failure, deadlock, unique violation, foreign key violation."""
+
+
+class EntityDatabase:
+    """Opens an entity store; safe to share among threads.
+
+    The engine and the tables are made on first use. `dispose` closes the connections; the next use opens
+    new ones.
+
+    Args:
+        url: a SQLAlchemy URL of a SQLite file or of PostgreSQL.
+
+    Raises:
+        ValueError: the URL is none, or names another kind of database or an in-memory one.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = _checked_url(url)
+        self._lock = threading.Lock()
+        self._engine: Engine | None = None
+        self._is_sqlite = self._url.get_backend_name() == "sqlite"
+        # SQLite's own waiting is unfair, so the threads of one process queue up here first.
+        self._write_lock = threading.Lock()
+
+    def read(self, work: Callable[[Session], Value]) -> Value:
+        """Returns what `work` makes of one consistent view; nothing it changes is kept."""
+        engine = self._ready_engine().execution_options(**self._read_options())
+        with Session(engine, expire_on_commit=False) as session:
+            return work(session)
+
+    def write(self, work: Callable[[Session], Value]) -> Value:
+        """Runs `work` in one transaction and returns its result, again if another transaction was first.
+
+        Args:
+            work: makes all its changes through the session; may run several times, each on a fresh view.
+
+        Raises:
+            DBAPIError: the database refused for a reason that trying again now does not change.
+        """
+        engine = self._ready_engine()
+        for attempt in range(1, WRITE_ATTEMPTS + 1):
+            try:
+                return self._write_once(engine, work)
+            except DBAPIError as error:
+                if attempt == WRITE_ATTEMPTS or not _lost_a_race(error):
+                    raise
+        raise AssertionError("unreachable")
+
+    def dispose(self) -> None:
+        """Closes all connections that are not in use."""
+        with self._lock:
+            engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.dispose()
+
+    def _read_options(self) -> dict[str, Any]:
+        if self._is_sqlite:
+            return {_READ_ONLY: True}
+        return {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+
+    def _write_once(self, engine: Engine, work: Callable[[Session], Value]) -> Value:
+        if not self._is_sqlite:
+            with Session(engine, expire_on_commit=False) as session, session.begin():
+                return work(session)
+        with self._write_lock, Session(engine, expire_on_commit=False) as session, session.begin():
+            return work(session)
+
+    def _ready_engine(self) -> Engine:
+        with self._lock:
+            if self._engine is None:
+                engine = _sqlite_engine(self._url) if self._is_sqlite else _postgres_engine(self._url)
+                try:
+                    _create_tables(engine)
+                except BaseException:
+                    engine.dispose()
+                    raise
+                self._engine = engine
+            return self._engine
+
+
+def as_database(database: EntityDatabase | str) -> EntityDatabase:
+    """Returns the database itself, or a new one for a URL."""
+    return EntityDatabase(database) if isinstance(database, str) else database
+
+
+def _checked_url(text_url: str) -> URL:
+    try:
+        url = make_url(text_url)
+    except Exception as error:  # SQLAlchemy raises ArgumentError or ValueError, depending on what is wrong
+        raise ValueError(
+            "the database URL cannot be read; expected for example sqlite:///parties.db"
+        ) from error
+    backend = url.get_backend_name()
+    if backend == "sqlite":
+        if not url.database or url.database == ":memory:" or "mode=memory" in url.database:
+            raise ValueError("an in-memory SQLite database cannot be shared by workers; name a file")
+        return url.set(drivername="sqlite")
+    if backend in ("postgresql", "postgres"):
+        return url.set(drivername="postgresql+psycopg")
+    raise ValueError(f"the entity store works with SQLite and PostgreSQL, not with {backend!r}")
+
+
+def _postgres_engine(url: URL) -> Engine:
+    return create_engine(url, pool_pre_ping=True)
+
+
+def _sqlite_engine(url: URL) -> Engine:
+    if url.database and not url.database.startswith("file:"):
+        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(url, connect_args={"timeout": SQLITE_BUSY_TIMEOUT_S})
+    event.listen(engine, "connect", _configure_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _configure_sqlite(connection: Any, _record: Any) -> None:
+    assert isinstance(connection, sqlite3.Connection)
+    # The driver would begin a transaction at the first change only, after the reads it depends on.
+    connection.isolation_level = None
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA synchronous = FULL")
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        connection.execute("PRAGMA journal_mode = WAL")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    is_read = connection.get_execution_options().get(_READ_ONLY, False)
+    connection.exec_driver_sql("BEGIN" if is_read else "BEGIN IMMEDIATE")
+
+
+def _create_tables(engine: Engine) -> None:
+    """Creates what is missing, one process at a time: two first runs may start together."""
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
+        Base.metadata.create_all(connection)
+
+
+def _lost_a_race(error: DBAPIError) -> bool:
+    if isinstance(error, IntegrityError):
+        return True
+    return getattr(error.orig, "sqlstate", None) in _RETRYABLE_SQLSTATES

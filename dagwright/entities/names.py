@@ -1,0 +1,87 @@
+"""How names are compared: what counts as the same text, as the same name, and what is a word of a name.
+
+Pure functions over strings, so the store, the lookups and the loader agree on them. A stored key is made by
+`name_key`, so a change of that function needs a migration. This module must not import the database.
+"""
+
+import re
+import unicodedata
+
+NAME_LIMIT = 300
+"""Characters of a name; the registers we know of stay under 250."""
+
+_LETTERS_WITHOUT_DECOMPOSITION = str.maketrans(
+    {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "’": "'", "‘": "'"}
+    | dict.fromkeys("‐‑‒–—−", "-")
+)
+_UNSEEN = frozenset({"Mn", "Me", "Cf"})
+"""Unicode categories that a key leaves out: accents and what has no width."""
+_DOTS_INSIDE_ABBREVIATIONS = re.compile(r"(?<=\w)\.")
+_NO_WORD = re.compile(r"[^\w&]+")
+
+_LEGAL_FORMS = frozenset(
+    {
+        *(
+            "ab",
+            "ag",
+            "as",
+            "asa",
+            "bv",
+            "co",
+            "company",
+            "corp",
+            "corporation",
+            "gmbh",
+            "inc",
+            "incorporated",
+        ),
+        *("kg", "lda", "limited", "llc", "llp", "lp", "ltd", "nv", "oy", "plc", "pte", "pty", "sa", "sarl"),
+        *("sas", "scs", "sca", "scsp", "se", "sl", "slp", "spa", "srl", "dac", "icav", "vcc"),
+    }
+)
+"""Words at the end of a name that say how an organisation is incorporated, not what it is called."""
+
+_LEGAL_FORM_SPELLINGS = {("s", "a", "r", "l"): "sarl", ("sa", "rl"): "sarl", ("s", "a"): "sa"}
+"""Forms that are written with gaps (`S.à r.l.` gives `sa rl`) and the one word they stand for."""
+
+
+def clean_name(text: str, what: str = "the name") -> str:
+    """Returns a name as it is stored: composed Unicode, single spaces, nothing that cannot be shown.
+
+    Raises:
+        ValueError: the text is empty, over `NAME_LIMIT`, or holds control characters or lone surrogates.
+    """
+    cleaned = " ".join(unicodedata.normalize("NFC", text).split())
+    if not cleaned:
+        raise ValueError(f"{what} is empty")
+    if len(cleaned) > NAME_LIMIT:
+        raise ValueError(f"{what} has {len(cleaned)} characters, at most {NAME_LIMIT} are allowed")
+    for position, character in enumerate(cleaned):
+        if unicodedata.category(character) in ("Cc", "Cs"):
+            raise ValueError(f"{what} holds the character U+{ord(character):04X} at position {position}")
+    return cleaned
+
+
+def name_key(text: str) -> str:
+    """Returns the key under which two spellings are the same name: no case, accents or odd white space."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    decomposed = unicodedata.normalize("NFKD", folded)
+    plain = "".join(character for character in decomposed if unicodedata.category(character) not in _UNSEEN)
+    return " ".join(plain.translate(_LETTERS_WITHOUT_DECOMPOSITION).split())
+
+
+def words_of(key: str) -> tuple[str, ...]:
+    """Returns the words of a name key in order, punctuation dropped (`s.a.` is the word `sa`)."""
+    return tuple(_NO_WORD.sub(" ", _DOTS_INSIDE_ABBREVIATIONS.sub("", key).replace("'", "")).split())
+
+
+def core_words(key: str) -> tuple[str, ...]:
+    """Returns the words of a name key without the legal form at its end, or all if nothing else is left."""
+    words = list(words_of(key))
+    for spelling, form in _LEGAL_FORM_SPELLINGS.items():
+        if tuple(words[-len(spelling) :]) == spelling:
+            words[-len(spelling) :] = [form]
+    kept = list(words)
+    while kept and kept[-1] in _LEGAL_FORMS:
+        kept.pop()
+    return tuple(kept or words)

@@ -1,0 +1,221 @@
+"""Reading a CSV file of parties into checked rows, each with the line it starts on.
+
+Columns: `name` and `kind` (`person`, `company`, `fund`) are required; `id`, `jurisdiction`, `client_type`,
+`aliases` and `former_names` (separated by `|`), `lei`, `born` (YYYY-MM-DD) and `status` are optional.
+UTF-8, with or without a byte order mark; fields separated by commas or semicolons, quoted where needed.
+This module must not import the database.
+"""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Protocol
+
+from dagwright.entities.catalogue import (
+    PartyKind,
+    checked_client_type,
+    checked_jurisdiction,
+    checked_lei,
+    kind_of_entity_type,
+    nearest,
+)
+from dagwright.entities.models import PartyStatus
+from dagwright.entities.names import clean_name
+from dagwright.entities.parties import NaturalKey, is_id
+
+REQUIRED_COLUMNS = ("name", "kind")
+OPTIONAL_COLUMNS = (
+    *("id", "jurisdiction", "client_type", "aliases", "former_names", "lei", "born", "status"),
+)
+
+
+class CsvReader(Protocol):
+    """What `csv.reader` returns; its class has no public name."""
+
+    line_num: int
+
+    def __next__(self) -> list[str]: ...
+
+
+class PartiesUnreadable(ValueError):
+    """The file as a whole cannot be used; the text is one sentence that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartyRow:
+    """One checked row.
+
+    Args:
+        line: line of the file on which the row starts, 1 for the first.
+        status: None where the file says nothing.
+    """
+
+    line: int
+    key: NaturalKey
+    id: str | None
+    client_type: str
+    aliases: tuple[str, ...]
+    former_names: tuple[str, ...]
+    lei: str | None
+    status: PartyStatus | None
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRow:
+    """A row that was left out, and why."""
+
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartyFile:
+    """What a file holds, in the order of its lines."""
+
+    rows: tuple[PartyRow, ...]
+    refused: tuple[RefusedRow, ...]
+    ignored_columns: tuple[str, ...]
+
+
+def read_party_file(path: Path) -> PartyFile:
+    """Returns the rows of a file, good and refused ones.
+
+    Raises:
+        PartiesUnreadable: no such file, not UTF-8, no header, or a column that is missing or there twice.
+    """
+    text = _decoded(path)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
+    header = _header(path, reader)
+    known = set(REQUIRED_COLUMNS) | set(OPTIONAL_COLUMNS)
+    rows: list[PartyRow] = []
+    refused: list[RefusedRow] = []
+    for line, fields in _records(reader):
+        try:
+            rows.append(_party_row(line, _named_fields(header, fields)))
+        except ValueError as error:
+            refused.append(RefusedRow(line, str(error)))
+    ignored = tuple(column for column in header if column not in known)
+    return PartyFile(tuple(rows), tuple(refused), ignored)
+
+
+def _decoded(path: Path) -> str:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise PartiesUnreadable(f"{path}: {error.strerror or error}") from error
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        message = f"{path}: line {line} is not UTF-8 (byte 0x{raw[error.start]:02x}); save the file as UTF-8"
+        raise PartiesUnreadable(message) from error
+
+
+def _delimiter(text: str) -> str:
+    first_line = text.partition("\n")[0]
+    return ";" if first_line.count(";") > first_line.count(",") else ","
+
+
+def _header(path: Path, reader: Iterator[list[str]]) -> list[str]:
+    try:
+        fields = next(reader, [])
+    except csv.Error as error:
+        raise PartiesUnreadable(f"{path}: the header cannot be read: {error}") from error
+    header = ["_".join(field.lower().replace("-", " ").replace("_", " ").split()) for field in fields]
+    if not any(header):
+        raise PartiesUnreadable(f"{path}: the first line must name the columns; it is empty")
+    missing = [column for column in REQUIRED_COLUMNS if column not in header]
+    if missing:
+        columns = " and ".join(missing)
+        raise PartiesUnreadable(f"{path}: the column {columns} is missing; it has {', '.join(header)}")
+    repeated = [column for column, count in Counter(header).items() if count > 1]
+    if repeated:
+        raise PartiesUnreadable(f"{path}: the column {', '.join(repeated)} is there more than once")
+    return header
+
+
+def _records(reader: CsvReader) -> Iterator[tuple[int, list[str] | csv.Error]]:
+    """Yields each record that is not blank with its first line; one that is no CSV yields its error."""
+    while True:
+        line = reader.line_num + 1
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield line, error
+            continue
+        if any(field.strip() for field in fields):
+            yield line, fields
+
+
+def _named_fields(header: list[str], fields: list[str] | csv.Error) -> dict[str, str]:
+    if isinstance(fields, csv.Error):
+        raise ValueError(f"the row is no valid CSV: {fields}")
+    if len(fields) != len(header):
+        raise ValueError(f"the row has {len(fields)} fields, the header has {len(header)}")
+    return {column: field.strip() for column, field in zip(header, fields, strict=True)}
+
+
+def _party_row(line: int, fields: Mapping[str, str]) -> PartyRow:
+    kind = _kind(fields["kind"])
+    jurisdiction, client_type, lei = (fields.get(name, "") for name in ("jurisdiction", "client_type", "lei"))
+    if client_type and kind is not PartyKind.FUND:
+        raise ValueError(f"client_type: only a fund has one, not a {kind}")
+    if lei and kind is PartyKind.PERSON:
+        raise ValueError("lei: a person has none")
+    party_id = fields.get("id") or None
+    if party_id is not None and not is_id(party_id):
+        raise ValueError(
+            f"id: {party_id[:80]!r} may hold only letters, digits and _ . : - and at most 64 of them"
+        )
+    return PartyRow(
+        line=line,
+        key=NaturalKey(
+            kind,
+            clean_name(fields["name"]),
+            checked_jurisdiction(jurisdiction) if jurisdiction else "",
+            _born(fields.get("born", ""), kind),
+        ),
+        id=party_id,
+        client_type=checked_client_type(client_type or "fund") if kind is PartyKind.FUND else "",
+        aliases=_names(fields.get("aliases", ""), "an alias"),
+        former_names=_names(fields.get("former_names", ""), "a former name"),
+        lei=checked_lei(lei) if lei else None,
+        status=_status(fields.get("status", "")),
+    )
+
+
+def _kind(text: str) -> PartyKind:
+    kind = kind_of_entity_type(text) if text else None
+    if kind is None:
+        raise ValueError(f"kind: expected {', '.join(PartyKind)}, got {text!r}")
+    return kind
+
+
+def _born(text: str, kind: PartyKind) -> str:
+    if not text:
+        return ""
+    if kind is not PartyKind.PERSON:
+        raise ValueError(f"born: only a person has a date of birth, not a {kind}")
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise ValueError(f"born: expected a date such as 1970-12-31, got {text!r}") from None
+
+
+def _names(text: str, what: str) -> tuple[str, ...]:
+    return tuple(clean_name(name, what) for name in text.split("|") if name.strip())
+
+
+def _status(text: str) -> PartyStatus | None:
+    if not text:
+        return None
+    if text.lower() not in list(PartyStatus):
+        statuses = ", ".join(PartyStatus)
+        raise ValueError(f"status: expected {statuses}, got {text!r}{nearest(text.lower(), PartyStatus)}")
+    return PartyStatus(text.lower())
