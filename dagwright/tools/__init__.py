@@ -1,0 +1,24 @@
+"""Tools: typed Python functions that a plan calls by name, and declared activities of other workers."""
+
+from dagwright.tools.context import ToolContext, context
+from dagwright.tools.errors import AskPerson, GiveUp, NotStarted, RetryLater, ToolsUnreadable
+from dagwright.tools.loading import load_tools
+from dagwright.tools.registry import ToolRegistry, queue_name
+from dagwright.tools.spec import ToolSpec, declare_activity, spec_of, tool
+
+__all__ = [
+    "AskPerson",
+    "GiveUp",
+    "NotStarted",
+    "RetryLater",
+    "ToolContext",
+    "ToolRegistry",
+    "ToolSpec",
+    "ToolsUnreadable",
+    "context",
+    "declare_activity",
+    "load_tools",
+    "queue_name",
+    "spec_of",
+    "tool",
+]

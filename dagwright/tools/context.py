@@ -1,0 +1,175 @@
+"""What a running tool can ask about its own call: `context()`.
+
+The wrapper in `activities` (or `dagwright.tools.testing`) makes the context and enters it around the call.
+This module imports nothing of Temporal, so a tool can be tested without it.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from dagwright.tools.errors import NoToolContext
+from dagwright.tools.results import plain_json
+
+
+@dataclass(frozen=True, slots=True)
+class CallIdentity:
+    """Says which call of which node a tool is serving.
+
+    Args:
+        idempotency_key: the same for every attempt of one effect, another one for every other effect.
+        node: id of the node, as the activity has it.
+        workflow_id: id of the run.
+        attempt: 1 for the first.
+        last_heartbeat: what an earlier attempt gave to `heartbeat`, `None` if nothing.
+    """
+
+    idempotency_key: str
+    node: str
+    workflow_id: str
+    attempt: int = 1
+    last_heartbeat: Any = None
+
+
+class Cancellation:
+    """Tells a tool that it shall stop, and the wrapper whether the tool has seen it; safe across threads."""
+
+    def __init__(self) -> None:
+        self._requested = threading.Event()
+        self._seen = threading.Event()
+
+    def request(self) -> None:
+        """Asks the tool to stop."""
+        self._requested.set()
+
+    def look(self) -> bool:
+        """Returns whether the tool shall stop, and remembers that it was told so."""
+        if self._requested.is_set():
+            self._seen.set()
+        return self._requested.is_set()
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether the tool was asked to stop."""
+        return self._requested.is_set()
+
+    @property
+    def was_seen(self) -> bool:
+        """Whether the tool looked after it was asked to stop."""
+        return self._seen.is_set()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Blocks for at most `timeout_s` seconds; returns whether the tool shall stop."""
+        self._requested.wait(timeout_s)
+        return self.look()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a call is: `done` of `total`, in the tool's own unit."""
+
+    done: float
+    total: float | None
+
+
+Beat = Callable[[Any, Progress | None], None]
+"""Takes the newest heartbeat details (plain JSON) and progress to whoever watches; called from any thread."""
+
+
+class ToolContext:
+    """The call a tool is serving: who asked, which attempt, and ways to report and to notice a cancel."""
+
+    def __init__(self, identity: CallIdentity, cancellation: Cancellation, *, beat: Beat) -> None:
+        self._identity = identity
+        self._cancellation = cancellation
+        self._beat = beat
+        self._details: Any = identity.last_heartbeat
+        self._progress: Progress | None = None
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same text for every attempt of this effect; hand it to the service that makes the change."""
+        return self._identity.idempotency_key
+
+    @property
+    def node(self) -> str:
+        """Id of the node."""
+        return self._identity.node
+
+    @property
+    def workflow_id(self) -> str:
+        """Id of the run."""
+        return self._identity.workflow_id
+
+    @property
+    def attempt(self) -> int:
+        """The attempt, 1 for the first."""
+        return self._identity.attempt
+
+    @property
+    def last_heartbeat(self) -> Any:
+        """What an earlier attempt gave to `heartbeat`, `None` if nothing."""
+        return self._identity.last_heartbeat
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the call shall stop; a tool that sees `True` cleans up and returns, cancelled."""
+        return self._cancellation.look()
+
+    def wait_cancelled(self, timeout_s: float) -> bool:
+        """Sleeps in a sync tool for `timeout_s` seconds, less if cancelled; returns `cancelled`."""
+        return self._cancellation.wait(timeout_s)
+
+    @property
+    def log(self) -> Any:
+        """A structlog logger with the run, the node and the attempt bound."""
+        return structlog.get_logger("dagwright.tools").bind(
+            workflow_id=self.workflow_id, node_id=self.node, attempt=self.attempt
+        )
+
+    def heartbeat(self, details: Any = None) -> None:
+        """Says that the call lives, and keeps `details` (JSON, small) for the next attempt if this one dies.
+
+        Raises:
+            InvalidResult: `details` is not JSON.
+        """
+        self._details = plain_json(details)
+        self._beat(self._details, self._progress)
+
+    def progress(self, done: float, total: float | None = None) -> None:
+        """Says how far the call is; keeps the details of the last heartbeat."""
+        self._progress = Progress(done, total)
+        self._beat(self._details, self._progress)
+
+
+_current: ContextVar[ToolContext | None] = ContextVar("dagwright_tool_context", default=None)
+
+
+def context() -> ToolContext:
+    """Returns the call that the running tool serves.
+
+    Raises:
+        NoToolContext: the caller is not running inside a tool.
+    """
+    found = _current.get()
+    if found is None:
+        raise NoToolContext(
+            "context() works only inside a running tool; in a test, enter "
+            "dagwright.tools.testing.tool_context() first"
+        )
+    return found
+
+
+@contextmanager
+def entered(tool_context: ToolContext) -> Iterator[ToolContext]:
+    """Makes `tool_context` what `context()` returns, for the code inside the `with` block."""
+    token = _current.set(tool_context)
+    try:
+        yield tool_context
+    finally:
+        _current.reset(token)

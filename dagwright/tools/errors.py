@@ -1,0 +1,73 @@
+"""What a tool may raise, and what goes wrong around tools.
+
+ToolError                 sorted by what happens next
+├── RetryLater            tried again, after a delay the tool names
+├── NotStarted            tried again: the change had not begun, so even a `write` may repeat it
+├── GiveUp                final
+├── AskPerson             a person decides
+├── InvalidArguments      final: fix the plan
+├── InvalidResult         final: fix the tool
+└── MissingSecret         final: set the variable
+ToolsUnreadable           a `--tools` value that gives no tools; the message is one sentence for the user
+NoToolContext             `context()` was called outside a tool
+"""
+
+from datetime import timedelta
+from typing import Any
+
+
+class ToolError(Exception):
+    """Base of what a tool or the code around it raises on purpose."""
+
+
+class RetryLater(ToolError):
+    """The call did not work now and may work later.
+
+    Args:
+        message: why.
+        after: how long to wait before the next attempt; `None` leaves it to the retry policy. Cut to one day.
+    """
+
+    def __init__(self, message: str = "", after: timedelta | None = None) -> None:
+        super().__init__(message)
+        self.after = after
+
+
+class NotStarted(ToolError):
+    """The call failed before it changed anything, so it may be repeated, even if the tool is a `write`."""
+
+
+class GiveUp(ToolError):
+    """The call failed and no other attempt can help."""
+
+
+class AskPerson(ToolError):
+    """A person has to decide before the call can go on.
+
+    Args:
+        request: the question, a text, or a JSON object of the fields of a feedback request.
+    """
+
+    def __init__(self, request: Any) -> None:
+        super().__init__(request if isinstance(request, str) else "A person has to decide")
+        self.request = request
+
+
+class InvalidArguments(ToolError, ValueError):
+    """The arguments do not fit the tool; the message names each place as a JSON pointer, never the value."""
+
+
+class InvalidResult(ToolError, ValueError):
+    """The returned value is not JSON; the message names the place and the type."""
+
+
+class MissingSecret(ToolError):
+    """The plan names a secret that the worker's environment does not have."""
+
+
+class ToolsUnreadable(Exception):
+    """A module or file of tools cannot be used; the message is one sentence for the user."""
+
+
+class NoToolContext(RuntimeError):
+    """`context()` was called by code that is not running inside a tool."""

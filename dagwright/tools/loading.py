@@ -1,0 +1,103 @@
+"""Reads the tools of `--tools MODULE_OR_FILE`."""
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from dagwright.tools.errors import ToolsUnreadable
+from dagwright.tools.registry import ToolRegistry
+from dagwright.tools.spec import ToolSpec, spec_of
+
+
+def load_tools(references: Sequence[str], base: Path | None = None) -> ToolRegistry:
+    """Imports each module or file and returns the tools in its namespace.
+
+    Args:
+        references: module names (`shop.tools`) or paths of `.py` files, each at most loaded once.
+        base: folder that relative paths start from and modules may lie in; default: the current one.
+
+    Raises:
+        ToolsUnreadable: there is none, its import failed, it holds no tool, or two tools have one name.
+    """
+    folder = (base or Path.cwd()).resolve()
+    owners: dict[str, tuple[ToolSpec, str]] = {}
+    origins: list[str] = []
+    for reference in dict.fromkeys(references):
+        origin, module = _module(reference, folder)
+        if origin in origins:
+            continue
+        origins.append(origin)
+        found = [spec for spec in map(spec_of, vars(module).values()) if spec is not None]
+        if not found:
+            raise ToolsUnreadable(f"{reference} has no tool in it: decorate a function with @tool")
+        for spec in found:
+            first, owner = owners.setdefault(spec.name, (spec, reference))
+            if first is not spec:
+                raise ToolsUnreadable(f"Two tools are called {spec.name!r}: in {owner} and in {reference}")
+    return ToolRegistry({name: spec for name, (spec, _) in owners.items()}, tuple(origins))
+
+
+def _module(reference: str, folder: Path) -> tuple[str, ModuleType]:
+    if reference.endswith(".py") or "/" in reference or "\\" in reference:
+        path = (folder / reference).resolve()
+        if not path.is_file():
+            raise ToolsUnreadable(f"There is no file {reference} of tools")
+        _look_in(path.parent)
+        return str(path), _from_file(reference, path)
+    _look_in(folder)
+    return reference, _from_name(reference)
+
+
+def _look_in(folder: Path) -> None:
+    # At the end: a file beside the tools must not take the place of an installed module.
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
+def _from_name(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(error.name + ".")):
+            raise ToolsUnreadable(f"There is no module {name} of tools") from error
+        raise ToolsUnreadable(_failed(name, error)) from error
+    except (Exception, SystemExit) as error:
+        raise ToolsUnreadable(_failed(name, error)) from error
+
+
+def _from_file(reference: str, path: Path) -> ModuleType:
+    # Named after the path, so that two files called tools.py do not meet in sys.modules.
+    name = f"dagwright_tools_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    found = importlib.util.spec_from_file_location(name, path)
+    if found is None or found.loader is None:
+        raise ToolsUnreadable(f"{reference} is not a Python file")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    try:
+        found.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise ToolsUnreadable(_failed(reference, error, path)) from error
+    return module
+
+
+def _failed(reference: str, error: BaseException, path: Path | None = None) -> str:
+    """Returns one sentence with the line that failed: in the user's file if the error went through it."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{reference} cannot be read: {error.msg} ({Path(error.filename).name}, line {error.lineno})"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in frame.filename and frame.filename != __file__
+    ]
+    own = [frame for frame in frames if path is None or frame.filename == str(path)] or frames
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    return f"{reference} cannot be imported: {what[:500]}{where}"

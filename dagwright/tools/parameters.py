@@ -1,0 +1,217 @@
+"""From a function's signature and docstring to a JSON Schema, and from a JSON object to its arguments."""
+
+import dataclasses
+import inspect
+import json
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from docstring_parser import Docstring
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic.errors import (
+    PydanticInvalidForJsonSchema,
+    PydanticSchemaGenerationError,
+    PydanticUndefinedAnnotation,
+)
+from pydantic.json_schema import GenerateJsonSchema
+
+from dagwright.plan.tools import parameter_name
+from dagwright.tools.errors import InvalidArguments
+from dagwright.tools.results import pointer_of
+
+_UNUSABLE = (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """How a tool takes its arguments.
+
+    Args:
+        schema: JSON Schema (2020-12) of the arguments object.
+        adapter: validates the whole arguments object.
+        whole: name of the one parameter that takes the whole object as a model; `None` for keyword arguments.
+        names: field of the arguments model -> keyword, for keyword arguments.
+        extra: validates each argument that no parameter names; `None` refuses them.
+    """
+
+    schema: Mapping[str, Any]
+    adapter: TypeAdapter[Any]
+    whole: str | None = None
+    names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    extra: TypeAdapter[Any] | None = None
+
+    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the keyword arguments of the function for `arguments`; what is not given keeps its default.
+
+        Args:
+            arguments: keys as written; `-` may stand for `_`.
+
+        Raises:
+            InvalidArguments: names every wrong place; no value is ever shown, it may be a secret.
+        """
+        named = self._named(arguments)
+        known = {key: value for key, value in named.items() if key in self.schema["properties"]}
+        others = {key: value for key, value in named.items() if key not in known}
+        problems: list[str] = []
+        if self.extra is None:
+            problems += [f"{pointer_of((key,))}: no such parameter" for key in others]
+        given = known if self.whole is None else named
+        bound = _validated(self.adapter, given, problems=problems)
+        if self.extra is not None and self.whole is None:
+            others = _validated(self.extra, others, problems=problems)
+        if problems:
+            raise InvalidArguments("Invalid arguments: " + "; ".join(problems))
+        if self.whole is not None:
+            return {self.whole: bound}
+        return {
+            self.names[field]: getattr(bound, field)
+            for field in self.names
+            if field in bound.model_fields_set
+        } | (others)
+
+    def _named(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        named: dict[str, Any] = {}
+        for key, value in arguments.items():
+            name = parameter_name(key, self.schema["properties"])
+            if name in named:
+                raise InvalidArguments(f"Invalid arguments: {pointer_of((key,))}: {name} is given twice")
+            named[name] = value
+        return named
+
+
+def parameters_of(function: Callable[..., Any], documentation: Docstring) -> Parameters:
+    """Returns how `function` takes a JSON object.
+
+    Raises:
+        TypeError: a parameter cannot be filled from JSON; the message names it.
+    """
+    listed = list(inspect.signature(function).parameters.values())
+    for parameter in listed:
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+            raise TypeError(f"parameter {parameter.name!r} has no keyword; arguments of a tool come by name")
+    hints = _hints(function)
+    if len(listed) == 1 and _is_model(hints.get(listed[0].name)):
+        return _whole_object(listed[0].name, hints[listed[0].name])
+    return _keywords(
+        listed, hints, described={entry.arg_name: entry.description for entry in documentation.params}
+    )
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    written = {name: hint for name, hint in inspect.get_annotations(function).items() if name != "return"}
+    closure = inspect.getclosurevars(function).nonlocals
+    scope = SimpleNamespace(__annotations__=written)
+    try:
+        return typing.get_type_hints(
+            scope, inspect.unwrap(function).__globals__, dict(closure), include_extras=True
+        )
+    except NameError as error:
+        raise TypeError(
+            f"the annotation {error.name!r} is not known where the function is defined"
+        ) from error
+
+
+def _is_model(hint: Any) -> bool:
+    return isinstance(hint, type) and (issubclass(hint, BaseModel) or dataclasses.is_dataclass(hint))
+
+
+def _whole_object(name: str, hint: Any) -> Parameters:
+    adapter: TypeAdapter[Any] = _adapter(name, hint)
+    schema = _schema(adapter)
+    if schema.get("type") != "object" or (
+        "properties" not in schema and "additionalProperties" not in schema
+    ):
+        raise TypeError(f"parameter {name!r}: {hint.__name__} is not an object with named fields")
+    schema.setdefault("properties", {})
+    takes_any = schema.setdefault("additionalProperties", False) is not False
+    return Parameters(schema, adapter, whole=name, extra=TypeAdapter(Any) if takes_any else None)
+
+
+def _keywords(
+    listed: list[inspect.Parameter], hints: dict[str, Any], *, described: Mapping[str, Any]
+) -> Parameters:
+    fields: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    extra: TypeAdapter[Any] | None = None
+    for parameter in listed:
+        hint = hints.get(parameter.name, Any)
+        if parameter.kind is parameter.VAR_KEYWORD:
+            extra = _adapter(parameter.name, dict[str, hint])  # type: ignore[valid-type] # a run-time type
+            continue
+        _adapter(parameter.name, hint)
+        field = f"parameter_{len(names)}"
+        names[field] = parameter.name
+        fields[field] = (hint, _field(parameter, described.get(parameter.name)))
+    model = create_model(
+        "Arguments", __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields
+    )
+    adapter: TypeAdapter[Any] = TypeAdapter(model)
+    schema = _schema(adapter)
+    schema.setdefault("properties", {})
+    if extra is not None:
+        schema["additionalProperties"] = _schema(extra).get("additionalProperties", True)
+    return Parameters(schema, adapter, names=names, extra=extra)
+
+
+def _field(parameter: inspect.Parameter, description: str | None) -> Any:
+    if parameter.default is parameter.empty:
+        return Field(alias=parameter.name, description=description)
+    default = parameter.default
+    try:
+        json.dumps(default, allow_nan=False)
+    except (TypeError, ValueError):
+        # A default that is not JSON cannot stand in the schema; the function's own default applies anyway.
+        return Field(alias=parameter.name, description=description, default_factory=lambda: default)
+    return Field(alias=parameter.name, description=description, default=default)
+
+
+def _adapter(name: str, hint: Any) -> TypeAdapter[Any]:
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(hint)
+        adapter.json_schema()
+    except _UNUSABLE as error:
+        first_line = str(error).partition("\n")[0]
+        raise TypeError(f"parameter {name!r} cannot be filled from JSON: {first_line}") from error
+    return adapter
+
+
+class _Untitled(GenerateJsonSchema):
+    """Leaves out the titles that pydantic makes of names: they tell a reader nothing new."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
+        return False
+
+
+def _schema(adapter: TypeAdapter[Any]) -> dict[str, Any]:
+    schema = adapter.json_schema(schema_generator=_Untitled)
+    if "$ref" in schema:
+        # A model that contains itself: its own definition is the top, the others stay beside it.
+        schema = {**schema["$defs"][schema["$ref"].rpartition("/")[2]], "$defs": schema["$defs"]}
+    return {key: value for key, value in schema.items() if key != "title"}
+
+
+def _validated(adapter: TypeAdapter[Any], value: Mapping[str, Any], *, problems: list[str]) -> Any:
+    try:
+        return adapter.validate_python(dict(value))
+    except ValidationError as error:
+        for one in error.errors(include_url=False, include_input=False, include_context=False):
+            path = _place(one["loc"], value, is_missing=one["type"] == "missing")
+            problems.append(f"{pointer_of(path) or '/'}: {one['msg']}")
+        return {}
+
+
+def _place(location: tuple[str | int, ...], value: Any, *, is_missing: bool) -> tuple[str | int, ...]:
+    """Returns the part of pydantic's location that is in the value; it names union members too."""
+    path: list[str | int] = []
+    for index, piece in enumerate(location):
+        is_key = isinstance(value, Mapping) and piece in value
+        is_index = isinstance(value, list) and isinstance(piece, int)
+        if is_key or is_index:
+            path.append(piece)
+            value = value[piece]
+        elif is_missing and index == len(location) - 1:
+            path.append(piece)
+    return tuple(path)

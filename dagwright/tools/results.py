@@ -1,0 +1,133 @@
+"""Turns what a tool returned into strict JSON, or says at which place it is not.
+
+JSON here is what every reader gets back unchanged: no NaN, no lone surrogates, no keys that are not text.
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter
+
+from dagwright.tools.errors import InvalidResult
+
+DEPTH_LIMIT = 100
+"""Nested objects and lists; readers in other languages (protobuf's JSON, for one) stop at 100 too."""
+
+INTEGER_LIMIT_BITS = 14_000
+"""Python itself refuses to write or read integers of more than 4,300 digits."""
+
+
+def plain_json(value: Any) -> Any:
+    """Returns `value` as objects, lists, text, numbers, booleans and null; models become objects.
+
+    Raises:
+        InvalidResult: some part is not JSON; the message names its place as a JSON pointer.
+    """
+    return _Converter().convert(value, ())
+
+
+def json_bytes(value: Any) -> bytes:
+    """Returns `value` as compact UTF-8 JSON.
+
+    Raises:
+        InvalidResult: as `plain_json`.
+    """
+    return json.dumps(plain_json(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def pointer_of(path: tuple[str | int, ...]) -> str:
+    """Returns the RFC 6901 pointer of `path`, cut to what a person can read."""
+    text = "".join("/" + str(piece).replace("~", "~0").replace("/", "~1") for piece in path)
+    return text if len(text) <= 200 else text[:200] + "…"
+
+
+class _Converter:
+    """Walks one value; holds the containers it is inside of, to notice a circle."""
+
+    def __init__(self) -> None:
+        self._inside: set[int] = set()
+
+    def convert(self, value: Any, path: tuple[str | int, ...]) -> Any:
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return _text(value, path)
+        if isinstance(value, int):
+            return _integer(value, path)
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                raise _refused(path, f"{float(value)} is not a JSON number")
+            return float(value)
+        return self._container(value, path)
+
+    def _container(self, value: Any, path: tuple[str | int, ...]) -> Any:
+        if len(path) >= DEPTH_LIMIT:
+            raise _refused(path, f"nested more than {DEPTH_LIMIT} deep")
+        if id(value) in self._inside:
+            raise _refused(path, "contains itself")
+        self._inside.add(id(value))
+        try:
+            if isinstance(value, Mapping):
+                return {_key(key, path): self.convert(part, (*path, key)) for key, part in value.items()}
+            if isinstance(value, list | tuple):
+                return [self.convert(part, (*path, index)) for index, part in enumerate(value)]
+            return self.convert(_dumped(value, path), path)
+        finally:
+            self._inside.discard(id(value))
+
+
+def _dumped(value: Any, path: tuple[str | int, ...]) -> Any:
+    if not isinstance(value, BaseModel) and (not dataclasses.is_dataclass(value) or isinstance(value, type)):
+        raise _refused(path, f"{type(value).__name__} is not JSON, a pydantic model or a dataclass")
+    adapter: TypeAdapter[Any] = TypeAdapter(type(value))
+    try:
+        as_python = adapter.dump_python(value, by_alias=True)
+        as_json = adapter.dump_python(value, mode="json", by_alias=True)
+    # Pydantic raises several unrelated kinds here, and a serializer of the user's own may raise anything.
+    except Exception as error:
+        raise _refused(path, f"{type(value).__name__} cannot be written as JSON: {error}") from error
+    # Pydantic writes NaN in a field of type Any as null, which would lose it in silence.
+    _check_finite(as_python, path)
+    return as_json
+
+
+def _check_finite(value: Any, path: tuple[str | int, ...]) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _refused(path, f"{float(value)} is not a JSON number")
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            _check_finite(part, (*path, key))
+    elif isinstance(value, list | tuple):
+        for index, part in enumerate(value):
+            _check_finite(part, (*path, index))
+
+
+def _text(value: str, path: tuple[str | int, ...]) -> str:
+    text = str.__str__(value)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise _refused(path, f"text with half a character (a lone surrogate) at {error.start}") from error
+    return text
+
+
+def _integer(value: int, path: tuple[str | int, ...]) -> int:
+    if value.bit_length() > INTEGER_LIMIT_BITS:
+        raise _refused(path, f"an integer of more than {INTEGER_LIMIT_BITS} bits")
+    return int(value)
+
+
+def _key(key: Any, path: tuple[str | int, ...]) -> str:
+    if not isinstance(key, str):
+        shown = str(key) if isinstance(key, int | float | None) else type(key).__name__
+        raise _refused(path, f"the key {shown} is {type(key).__name__}, and JSON keys are text")
+    return _text(key, path)
+
+
+def _refused(path: tuple[str | int, ...], what: str) -> InvalidResult:
+    place = f"at {pointer_of(path)}" if path else "as a whole"
+    return InvalidResult(f"The value is not JSON {place}: {what}")

@@ -1,0 +1,224 @@
+"""`@tool`: a typed Python function as a tool; and `declare_activity` for the tools of other workers."""
+
+import hashlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, TypeVar, overload
+
+import docstring_parser
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+
+from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.tools.durations import seconds_of
+from dagwright.tools.parameters import Parameters, parameters_of
+
+DEFAULT_TIMEOUT_S = 60.0
+"""Contract: one attempt of a tool that names no timeout."""
+
+NAME_LIMIT_BYTES = 200
+"""The same as a node id; Temporal wedges a run on an activity type of over 1,000 bytes."""
+
+_ATTRIBUTE = "__dagwright_tool__"
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Duration = timedelta | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool: what a plan knows of it, and the code behind it.
+
+    Args:
+        declaration: what a plan knows.
+        function: the Python function; `None` if another worker serves the tool.
+        parameters: how the function takes its arguments; `None` if another worker serves the tool.
+    """
+
+    declaration: ToolDeclaration
+    function: Callable[..., Any] | None = None
+    parameters: Parameters | None = None
+
+    @property
+    def name(self) -> str:
+        """The Temporal activity type."""
+        return self.declaration.name
+
+    @property
+    def version(self) -> str:
+        """Short hash of the function's source; empty for a tool of another worker."""
+        return self.declaration.version
+
+    @property
+    def is_async(self) -> bool:
+        """Whether calling the function makes a coroutine."""
+        return inspect.iscoroutinefunction(self.function)
+
+    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the keyword arguments of the function for a JSON object.
+
+        Raises:
+            InvalidArguments: they do not fit.
+        """
+        if self.parameters is None:
+            raise TypeError(f"{self.name!r} is served by another worker; it cannot be called here")
+        return self.parameters.bind(arguments)
+
+    def on_queue(self, task_queue: str) -> "ToolSpec":
+        """Returns the same tool, served on `task_queue`; a tool of another worker stays where it is."""
+        if self.function is None:
+            return self
+        return replace(self, declaration=replace(self.declaration, task_queue=task_queue))
+
+
+@overload
+def tool(function: Function, /) -> Function: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    effects: Effects | str = Effects.WRITE,
+    timeout: Duration | None = None,
+    max_parallel: int | None = None,
+    max_attempts: int | None = None,
+) -> Callable[[Function], Function]: ...
+def tool(
+    function: Function | None = None,
+    /,
+    *,
+    name: str | None = None,
+    effects: Effects | str = Effects.WRITE,
+    timeout: Duration | None = None,
+    max_parallel: int | None = None,
+    max_attempts: int | None = None,
+) -> Function | Callable[[Function], Function]:
+    """Makes a tool of a typed function; the function itself stays as it is and can be called as before.
+
+    Args:
+        name: the activity type; the function's name if left out.
+        effects: what a call does to the world; what is not declared counts as `write`.
+        timeout: of one attempt: a timedelta, seconds, or text like `30s`; 60 seconds if left out.
+        max_parallel: calls of the tool that one run keeps in flight at once.
+        max_attempts: tries including the first; the default is that of the effects.
+
+    Raises:
+        TypeError: a parameter cannot be filled from JSON.
+        ValueError: the name, the effects, the timeout or a count is no such thing.
+    """
+
+    def decorate(decorated: Function) -> Function:
+        shown = name or str(getattr(decorated, "__name__", ""))
+        if not inspect.isfunction(decorated):
+            raise TypeError(f"@tool takes a function, not {type(decorated).__name__}")
+        documentation = docstring_parser.parse(inspect.getdoc(decorated) or "")
+        try:
+            parameters = parameters_of(decorated, documentation)
+        except TypeError as error:
+            raise TypeError(f"Tool {shown!r}: {error}") from error
+        declaration = _declaration(
+            ToolDeclaration(
+                name=shown,
+                input_schema=parameters.schema,
+                max_parallel=max_parallel,
+                max_attempts=max_attempts,
+                version=_version(decorated),
+                description=_described(documentation),
+            ),
+            effects,
+            timeout=timeout,
+        )
+        setattr(decorated, _ATTRIBUTE, ToolSpec(declaration, decorated, parameters))
+        return decorated
+
+    return decorate if function is None else decorate(function)
+
+
+def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by keyword
+    name: str,
+    task_queue: str,
+    *,
+    effects: Effects | str = Effects.WRITE,
+    input_schema: Mapping[str, Any] | None = None,
+    timeout: Duration | None = None,
+    max_parallel: int | None = None,
+    max_attempts: int | None = None,
+    description: str = "",
+) -> ToolSpec:
+    """Declares an activity that another worker serves, in any language, so that plans can call it by name.
+
+    Args:
+        name: the activity type, exactly as that worker registers it.
+        task_queue: the queue that worker polls.
+        effects: as for `@tool`.
+        input_schema: JSON Schema (2020-12) of the one JSON object the activity takes; `None` takes any.
+        timeout: of one attempt, as for `@tool`.
+
+    Raises:
+        ValueError: a value is no such thing; the message names it.
+    """
+    if not task_queue or task_queue.startswith("/_sys/") or len(task_queue.encode(errors="replace")) > 1000:
+        raise ValueError(f"Tool {name!r}: {task_queue!r} cannot be a task queue")
+    if input_schema is not None:
+        try:
+            Draft202012Validator.check_schema(input_schema)
+        except SchemaError as error:
+            raise ValueError(f"Tool {name!r}: input_schema is not a JSON Schema: {error.message}") from error
+    declaration = ToolDeclaration(
+        name=name,
+        input_schema=input_schema,
+        task_queue=task_queue,
+        max_parallel=max_parallel,
+        max_attempts=max_attempts,
+        is_foreign=True,
+        description=description,
+    )
+    return ToolSpec(_declaration(declaration, effects, timeout=timeout))
+
+
+def spec_of(candidate: object) -> ToolSpec | None:
+    """Returns the tool that a decorated function or a declared activity is, `None` for anything else."""
+    if isinstance(candidate, ToolSpec):
+        return candidate
+    # Only functions: an object that answers to any attribute (a mock, a lazy module) is not a tool.
+    found = vars(candidate).get(_ATTRIBUTE) if inspect.isfunction(candidate) else None
+    return found if isinstance(found, ToolSpec) else None
+
+
+def _declaration(
+    declaration: ToolDeclaration, effects: Effects | str, *, timeout: Duration | None
+) -> ToolDeclaration:
+    name = declaration.name
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError as error:
+        raise ValueError("A tool name holds half a character (a lone surrogate)") from error
+    if not 0 < size <= NAME_LIMIT_BYTES:
+        raise ValueError(f"Tool {name[:50]!r}: a name has 1 to {NAME_LIMIT_BYTES} bytes, this one {size}")
+    if effects not in list(Effects):
+        raise ValueError(f"Tool {name!r}: effects {effects!r} is none of {', '.join(Effects)}")
+    for what, count in (
+        ("max_parallel", declaration.max_parallel),
+        ("max_attempts", declaration.max_attempts),
+    ):
+        if count is not None and (type(count) is not int or count < 1):
+            raise ValueError(f"Tool {name!r}: {what} is {count!r}, expected a whole number from 1")
+    timeout_s = DEFAULT_TIMEOUT_S if timeout is None else seconds_of(timeout)
+    if timeout_s <= 0:
+        raise ValueError(f"Tool {name!r}: timeout is {timeout!r}, expected more than nothing")
+    return replace(declaration, effects=Effects(effects), timeout_s=timeout_s)
+
+
+def _described(documentation: docstring_parser.Docstring) -> str:
+    parts = (documentation.short_description, documentation.long_description)
+    return " ".join(" ".join(part.split()) for part in parts if part)
+
+
+def _version(function: Callable[..., Any]) -> str:
+    try:
+        code = inspect.getsource(function).encode()
+    except (OSError, TypeError):
+        # Made by exec or in an interactive shell: no source, so the compiled code stands in for it.
+        code = function.__code__.co_code + repr(function.__code__.co_names).encode()
+    return hashlib.sha256(code).hexdigest()[:12]

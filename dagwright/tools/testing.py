@@ -1,0 +1,50 @@
+"""Lets a tool that asks for `context()` be tested without a worker.
+
+with tool_context(idempotency_key="k1") as call:
+    publish(report="Q1")
+assert call.heartbeats == ["half"]
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagwright.tools.context import CallIdentity, Cancellation, Progress, ToolContext, entered
+
+
+@dataclass(slots=True)
+class RecordedCall:
+    """What a tool did to its context.
+
+    Args:
+        heartbeats: details of each heartbeat, in order.
+        progress: each report of progress, in order.
+        cancellation: `cancellation.request()` cancels the call.
+    """
+
+    heartbeats: list[Any] = field(default_factory=list)
+    progress: list[Progress] = field(default_factory=list)
+    cancellation: Cancellation = field(default_factory=Cancellation)
+
+
+@contextmanager
+def tool_context(
+    idempotency_key: str = "test-key",
+    node: str = "node",
+    *,
+    workflow_id: str = "test-run",
+    attempt: int = 1,
+    last_heartbeat: Any = None,
+) -> Iterator[RecordedCall]:
+    """Makes `context()` work inside the block and records what the tool reports."""
+    recorded = RecordedCall()
+
+    def beat(details: Any, progress: Progress | None) -> None:
+        recorded.heartbeats.append(details)
+        if progress is not None:
+            recorded.progress.append(progress)
+
+    identity = CallIdentity(idempotency_key, node, workflow_id, attempt, last_heartbeat)
+    with entered(ToolContext(identity, recorded.cancellation, beat=beat)):
+        yield recorded

@@ -1,0 +1,104 @@
+"""`context()`, and results as strict JSON."""
+
+import dataclasses
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import pydantic
+import pytest
+
+from dagwright.tools import context
+from dagwright.tools.errors import InvalidResult, NoToolContext
+from dagwright.tools.results import json_bytes, plain_json
+from dagwright.tools.testing import tool_context
+
+
+def test_context_outside_a_tool_is_an_error() -> None:
+    with pytest.raises(NoToolContext, match="only inside a running tool"):
+        context()
+
+
+def test_context_tells_the_call_and_records_reports() -> None:
+    with tool_context(idempotency_key="k", node="n", last_heartbeat=3) as call:
+        assert (context().idempotency_key, context().node, context().attempt) == ("k", "n", 1)
+        assert (context().last_heartbeat, context().cancelled) == (3, False)
+        context().progress(1, 2)
+        context().heartbeat({"page": 4})
+        call.cancellation.request()
+        assert context().cancelled
+    assert call.heartbeats == [3, {"page": 4}]
+    assert call.cancellation.was_seen
+
+
+@dataclasses.dataclass
+class Row:
+    at: datetime
+    value: float = 1.5
+
+
+class Report(pydantic.BaseModel):
+    rows: list[Row]
+    total: Any = pydantic.Field(default=None, serialization_alias="sum")
+
+
+def test_models_and_dataclasses_become_json() -> None:
+    at = datetime(2024, 1, 2, tzinfo=UTC)
+    assert plain_json({"report": Report(rows=[Row(at)]), "pair": (1, None)}) == {
+        "report": {"rows": [{"at": "2024-01-02T00:00:00Z", "value": 1.5}], "sum": None},
+        "pair": [1, None],
+    }
+    assert json_bytes(['é\n"', True, 2**70]) == '["é\\n\\"",true,1180591620717411303424]'.encode()
+
+
+def circle() -> list[Any]:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+def nest(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"a": [1.0, math.nan]}, "at /a/1: nan is not a JSON number"),
+        (-math.inf, "as a whole: -inf is not a JSON number"),
+        ({"a/b": "x\ud800"}, "at /a~1b: text with half a character (a lone surrogate) at 1"),
+        ({"a": {1: 2}}, "at /a: the key 1 is int, and JSON keys are text"),
+        ({None: 2}, "as a whole: the key None is NoneType, and JSON keys are text"),
+        ({"\udfff": 2}, "half a character"),
+        ([{1, 2}], "at /0: set is not JSON, a pydantic model or a dataclass"),
+        (b"x", "as a whole: bytes is not JSON"),
+        ({"x": Report(rows=[], total=math.nan)}, "at /x/sum: nan is not a JSON number"),
+        ({"x": Report(rows=[], total=object())}, "at /x: Report cannot be written as JSON"),
+        (circle(), "at /0: contains itself"),
+        (nest(101), "nested more than 100 deep"),
+        pytest.param(10**5000, "an integer of more than", id="long-integer"),
+    ],
+)
+def test_what_is_not_json_is_refused_with_its_place(value: Any, message: str) -> None:
+    with pytest.raises(InvalidResult) as caught:
+        json_bytes(value)
+    assert message in str(caught.value)
+
+
+def test_a_hundred_levels_are_accepted() -> None:
+    assert json_bytes(nest(100)) == b"[" * 100 + b"1" + b"]" * 100
+
+
+def test_a_model_inside_itself_is_refused() -> None:
+    row = Report(rows=[])
+    row.total = row
+    with pytest.raises(InvalidResult, match="as a whole: Report cannot be written as JSON"):
+        json_bytes(row)
+
+
+def test_a_deep_model_is_refused_and_does_not_end_the_process() -> None:
+    with pytest.raises(InvalidResult, match="JSON"):
+        json_bytes(Report(rows=[], total=nest(5000)))

@@ -1,0 +1,114 @@
+"""`--tools`: modules and files to registries, and what is said when that fails."""
+
+from pathlib import Path
+
+import pytest
+
+from dagwright.tools import ToolRegistry, ToolsUnreadable, load_tools, queue_name, tool
+
+GOOD = '''
+from __future__ import annotations
+from dataclasses import dataclass
+from dagwright.tools import declare_activity, tool
+
+@dataclass
+class Amount:
+    cents: int
+
+@tool(effects="read")
+def price(amount: Amount, currency: str = "EUR") -> dict:
+    """Prices an amount."""
+    return {"cents": amount.cents}
+
+charge = declare_activity("charge_card", "billing")
+'''
+
+
+def written(folder: Path, name: str, text: str) -> str:
+    (folder / name).write_text(text)
+    return name
+
+
+def test_tools_and_declared_activities_of_a_file_are_found(tmp_path: Path) -> None:
+    registry = load_tools([written(tmp_path, "shop.py", GOOD)], base=tmp_path)
+    assert list(registry.declarations()) == ["price", "charge_card"]
+    assert [spec.name for spec in registry.python_tools()] == ["price"]
+    assert registry["price"].bind({"amount": {"cents": 3}})["amount"].cents == 3
+
+
+def test_modules_are_found_in_the_base_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", [])
+    (tmp_path / "shop_module_for_test.py").write_text(GOOD)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "price" in load_tools(["shop_module_for_test"], base=tmp_path)
+
+
+def test_the_queue_name_follows_origin_and_names_and_not_the_code(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    in_first = load_tools([written(first, "shop.py", GOOD)], base=first)
+    in_second = load_tools([written(second, "shop.py", GOOD)], base=second)
+    assert queue_name(in_first) == queue_name(load_tools(["shop.py", "shop.py"], base=first))
+    assert queue_name(in_first) != queue_name(in_second)
+    assert queue_name(in_first).startswith("dagwright-")
+
+
+def test_tools_on_a_queue_leave_foreign_activities_where_they_are(tmp_path: Path) -> None:
+    registry = load_tools([written(tmp_path, "shop.py", GOOD)], base=tmp_path).on_queue("q")
+    assert {name: declared.task_queue for name, declared in registry.declarations().items()} == {
+        "price": "q",
+        "charge_card": "billing",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\n", "bad.py has no tool in it: decorate a function with @tool"),
+        (
+            "import nowhere_to_be_found\n",
+            "ModuleNotFoundError: No module named 'nowhere_to_be_found' (bad.py, line 1)",
+        ),
+        ("def broken(:\n", "bad.py cannot be read: invalid syntax (bad.py, line 1)"),
+        ("\n\nraise SystemExit(3)\n", "bad.py cannot be imported: SystemExit: 3 (bad.py, line 3)"),
+        (
+            "from dagwright.tools import tool\n@tool(effects='x')\ndef f(): ...\n",
+            "effects 'x' is none of pure, read, idempotent, write (bad.py, line 2)",
+        ),
+    ],
+)
+def test_a_file_that_gives_no_tools_is_told_in_one_sentence(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ToolsUnreadable) as caught:
+        load_tools([written(tmp_path, "bad.py", text)], base=tmp_path)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_files_and_modules_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ToolsUnreadable, match=r"There is no file none\.py of tools"):
+        load_tools(["none.py"], base=tmp_path)
+    with pytest.raises(ToolsUnreadable, match=r"There is no module no_such_module\.tools of tools"):
+        load_tools(["no_such_module.tools"], base=tmp_path)
+
+
+def test_two_files_with_one_tool_name_are_refused(tmp_path: Path) -> None:
+    names = [written(tmp_path, "one.py", GOOD), written(tmp_path, "two.py", GOOD)]
+    with pytest.raises(ToolsUnreadable, match=r"Two tools are called 'price': in one\.py and in two\.py"):
+        load_tools(names, base=tmp_path)
+
+
+def test_a_registry_refuses_what_is_no_tool_and_merges_with_the_later_winning() -> None:
+    def make(answer: int) -> ToolRegistry:
+        @tool
+        def answered() -> int:
+            return answer
+
+        return ToolRegistry.of(answered)
+
+    first, second = make(1), make(2)
+    assert first.merged(second)["answered"] is second["answered"]
+    with pytest.raises(ValueError, match="Two tools are called 'answered'"):
+        ToolRegistry.of(first["answered"], second["answered"])
+    with pytest.raises(TypeError, match="is not a tool"):
+        ToolRegistry.of(len)

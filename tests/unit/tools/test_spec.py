@@ -1,0 +1,197 @@
+"""`@tool` and `declare_activity`: from a signature to a schema, from JSON to arguments."""
+
+import dataclasses
+from datetime import date, timedelta
+from typing import Any, Literal
+
+import pydantic
+import pytest
+
+from dagwright.plan.tools import Effects
+from dagwright.tools import ToolSpec, declare_activity, spec_of, tool
+from dagwright.tools.errors import InvalidArguments
+
+
+def the_spec(function: object) -> ToolSpec:
+    found = spec_of(function)
+    assert found is not None
+    return found
+
+
+class Window(pydantic.BaseModel):
+    start: date
+    days: int = 1
+
+
+@dataclasses.dataclass
+class Transfer:
+    amount: int
+    to_account: str = "main"
+
+
+def test_bare_decorator_declares_a_write_named_like_the_function() -> None:
+    @tool
+    def publish(report: str) -> str:
+        """Publishes a report.
+
+        To everyone.
+
+        Args:
+            report: what to publish
+        """
+        return report
+
+    declaration = the_spec(publish).declaration
+    assert publish(report="r") == "r"
+    assert (declaration.name, declaration.effects, declaration.timeout_s) == ("publish", Effects.WRITE, 60.0)
+    assert declaration.description == "Publishes a report. To everyone."
+    assert declaration.input_schema == {
+        "type": "object",
+        "properties": {"report": {"type": "string", "description": "what to publish"}},
+        "required": ["report"],
+        "additionalProperties": False,
+    }
+    assert len(declaration.version) == 12
+
+
+def test_decorator_takes_name_effects_timeout_and_limits() -> None:
+    @tool(name="cbu.ensure", effects="idempotent", timeout="5m", max_parallel=3, max_attempts=7)
+    async def ensure(name: str) -> str:
+        return name
+
+    declaration = the_spec(ensure).declaration
+    assert (declaration.name, declaration.effects, declaration.timeout_s) == (
+        "cbu.ensure",
+        Effects.IDEMPOTENT,
+        300.0,
+    )
+    assert (declaration.max_parallel, declaration.max_attempts, the_spec(ensure).is_async) == (3, 7, True)
+
+
+def test_arguments_are_converted_to_the_annotated_types() -> None:
+    @tool
+    def plan(window: Window, mode: Literal["a", "b"], *, schema: str = "s") -> None: ...
+
+    bound = the_spec(plan).bind({"window": {"start": "2024-02-01"}, "mode": "b"})
+    assert bound == {"window": Window(start=date(2024, 2, 1)), "mode": "b"}
+
+
+def test_dashes_stand_for_underscores() -> None:
+    @tool
+    def assign(cbu_id: str, role: str) -> None: ...
+
+    assert the_spec(assign).bind({"cbu-id": "c1", "role": "r"}) == {"cbu_id": "c1", "role": "r"}
+    with pytest.raises(InvalidArguments, match="cbu_id is given twice"):
+        the_spec(assign).bind({"cbu-id": "c1", "cbu_id": "c2", "role": "r"})
+
+
+def test_one_model_or_dataclass_takes_the_whole_object() -> None:
+    @tool
+    def look(window: Window) -> None: ...
+
+    @tool
+    def move(transfer: Transfer) -> None: ...
+
+    assert the_spec(look).bind({"start": "2024-02-01"}) == {"window": Window(start=date(2024, 2, 1))}
+    assert the_spec(move).bind({"amount": 3, "to-account": "x"}) == {"transfer": Transfer(3, "x")}
+    with pytest.raises(InvalidArguments, match="/colour: no such parameter; /amount: Field required"):
+        the_spec(move).bind({"colour": "red"})
+
+
+def test_arbitrary_keyword_arguments_take_anything_as_written() -> None:
+    @tool
+    def anything(first: int = 0, **arguments: Any) -> None: ...
+
+    @tool
+    def counts(**arguments: int) -> None: ...
+
+    assert the_spec(anything).bind({"a-b": [1], "first": 2}) == {"first": 2, "a-b": [1]}
+    assert the_spec(counts).parameters is not None
+    with pytest.raises(InvalidArguments, match="/b: Input should be a valid integer"):
+        the_spec(counts).bind({"a": 1, "b": "x"})
+
+
+def test_every_wrong_argument_is_named_and_no_value_is_shown() -> None:
+    @tool
+    def send(to: list[int | None], text: str) -> None: ...
+
+    with pytest.raises(InvalidArguments) as caught:
+        the_spec(send).bind({"to": [1, "hunter2"], "extra/key": "hunter2"})
+    assert str(caught.value) == (
+        "Invalid arguments: /extra~1key: no such parameter; "
+        "/to/1: Input should be a valid integer, unable to parse string as an integer; /text: Field required"
+    )
+
+
+def test_parameters_may_have_any_name_and_defaults_that_are_not_json() -> None:
+    marker = object()
+
+    @tool
+    def odd(schema: str, model_config: str, json: int = 1, rest: Any = marker) -> Any:
+        return rest
+
+    assert the_spec(odd).bind({"schema": "a", "model_config": "b"}) == {"schema": "a", "model_config": "b"}
+
+
+def test_version_follows_the_source() -> None:
+    def first() -> int:
+        return 1
+
+    def second() -> int:
+        return 2
+
+    assert the_spec(tool(first)).version != the_spec(tool(second)).version
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"effects": "harmless"}, "effects 'harmless' is none of pure, read, idempotent, write"),
+        ({"timeout": "soon"}, "'soon' is no duration"),
+        ({"timeout": timedelta(0)}, "expected more than nothing"),
+        ({"max_parallel": 0}, "max_parallel is 0"),
+        ({"max_attempts": True}, "max_attempts is True"),
+        ({"name": "x" * 201}, "a name has 1 to 200 bytes, this one 201"),
+        ({"name": "\ud800"}, "lone surrogate"),
+    ],
+)
+def test_wrong_declarations_are_refused(options: dict[str, Any], problem: str) -> None:
+    def plain() -> None: ...
+
+    with pytest.raises(ValueError, match=problem):
+        tool(**options)(plain)
+
+
+def test_parameters_that_json_cannot_fill_are_refused() -> None:
+    def positional(a: int, /) -> None: ...
+
+    def star(*a: int) -> None: ...
+
+    def opaque(a: pytest.MonkeyPatch) -> None: ...
+
+    def unknown(a: "NoSuchType") -> None: ...  # type: ignore[name-defined] # noqa: F821 - the point of the test
+
+    for function, problem in (
+        (positional, "parameter 'a' has no keyword"),
+        (star, "parameter 'a' has no keyword"),
+        (opaque, "parameter 'a' cannot be filled from JSON"),
+        (unknown, "'NoSuchType' is not known"),
+    ):
+        with pytest.raises(TypeError, match=problem):
+            tool(function)
+
+
+def test_declared_activity_has_no_code_and_keeps_its_queue() -> None:
+    schema = {"type": "object", "properties": {"amount": {"type": "integer"}}}
+    charge = declare_activity("charge_card", "billing", effects="write", input_schema=schema, timeout=30)
+    assert charge.declaration.is_foreign
+    assert charge.on_queue("mine").declaration.task_queue == "billing"
+    assert (charge.function, charge.declaration.timeout_s, charge.declaration.input_schema) == (
+        None,
+        30.0,
+        schema,
+    )
+    with pytest.raises(ValueError, match="input_schema is not a JSON Schema"):
+        declare_activity("charge_card", "billing", input_schema={"type": "thing"})
+    with pytest.raises(ValueError, match="cannot be a task queue"):
+        declare_activity("charge_card", "/_sys/billing")
