@@ -1,0 +1,132 @@
+"""Log lines: structlog on stderr, for people or as JSON, with workflow_id, node_id and attempt.
+
+Everything goes through the standard library's root logger, so that lines of Temporal's SDK and of its
+`workflow.logger` (silent on replay) look like ours. Workflow code logs through `workflow.logger` and never
+imports this module; everybody else takes a logger from `structlog.stdlib.get_logger`.
+"""
+
+import functools
+import logging
+import sys
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+from temporalio import activity, workflow
+from temporalio.runtime import (
+    LogForwardingConfig,
+    LoggingConfig,
+    Runtime,
+    TelemetryConfig,
+    TelemetryFilter,
+)
+
+from dagwright.settings import Settings
+
+OWN_LOGGERS = (
+    "dagwright",
+    "activities",
+    "workflows",
+    "worker",
+    "starter",
+    "temporalio.workflow",
+    "temporalio.activity",
+)
+"""Loggers that follow `log_level`; the others speak from `warning` on: clients log each request at `info`."""
+
+_CORE_LOGGER = "temporalio.core"
+
+
+def configure_logging(settings: Settings) -> None:
+    """Sends every log line of this process to stderr in the configured format; to be called once."""
+    pre_chain: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *pre_chain,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    handler = _StderrHandler()
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*pre_chain, structlog.stdlib.ExtraAdder(), _add_temporal_ids],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_renderers(settings)],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.WARNING)
+    for name in OWN_LOGGERS:
+        logging.getLogger(name).setLevel(settings.log_level.upper())
+    workflow.logger.workflow_info_on_message = False
+    activity.logger.activity_info_on_message = False
+
+
+@contextmanager
+def node_logging(workflow_id: str, node_id: str, *, attempt: int) -> Iterator[None]:
+    """Puts the ids of a node's attempt on every line that is logged inside the block."""
+    with structlog.contextvars.bound_contextvars(workflow_id=workflow_id, node_id=node_id, attempt=attempt):
+        yield
+
+
+@functools.cache
+def temporal_runtime() -> Runtime:
+    """Returns the runtime for every Temporal client of this process; its log lines come out as ours.
+
+    Left alone, the SDK's core writes lines of its own format, which would break the live picture.
+    """
+    forwarding = LogForwardingConfig(
+        logging.getLogger(_CORE_LOGGER), append_target_to_name=False, prepend_target_on_message=False
+    )
+    core = LoggingConfig(TelemetryFilter(core_level="WARN", other_level="ERROR"), forwarding=forwarding)
+    return Runtime(telemetry=TelemetryConfig(logging=core))
+
+
+def _renderers(settings: Settings) -> list[Processor]:
+    # Tracebacks stay plain: the fancy ones print local variables, and those may hold secrets.
+    if settings.log_format == "json":
+        return [
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(ensure_ascii=False, default=str),
+        ]
+    colors = settings.no_color is None and sys.stderr.isatty()
+    return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
+
+
+def _add_temporal_ids(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Takes the ids out of what Temporal's loggers attach to a record; ids that are there already stay."""
+    in_workflow = event.pop("temporal_workflow", None)
+    in_activity = event.pop("temporal_activity", None)
+    for key in [key for key in event if key.startswith(("temporal_", "__temporal_"))]:
+        del event[key]
+    if isinstance(in_workflow, MutableMapping):
+        event.setdefault("workflow_id", in_workflow.get("workflow_id"))
+        event.setdefault("attempt", in_workflow.get("attempt"))
+    if isinstance(in_activity, MutableMapping):
+        event.setdefault("workflow_id", in_activity.get("workflow_id"))
+        event.setdefault("node_id", in_activity.get("activity_id"))
+        event.setdefault("attempt", in_activity.get("attempt"))
+    return event
+
+
+class _StderrHandler(logging.Handler):
+    """Writes to what `sys.stderr` is now: a live picture puts itself in its place while it is shown."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+            sys.stderr.flush()
+        except Exception:
+            # The process edge of logging: a line that can not be written must not end the work it tells of.
+            self.handleError(record)

@@ -1,0 +1,124 @@
+"""What the environment says, read once: contract.md section 9.
+
+It exists so that one place, and no other, reads environment variables; `worker.py`, `starter.py` and the
+like make one `Settings` and hand it on. Temporal's own variables are not here: `temporalio.envconfig` reads
+them. This module imports nothing of Dagwright.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+SERPER_BASE_URL = "https://google.serper.dev"
+"""The address of the Serper search service, as its own documentation gives it."""
+
+_PREFIX = "DAGWRIGHT_"
+_SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
+
+
+class SettingsError(Exception):
+    """The environment holds a value that can not be used; the text is one sentence naming the variable."""
+
+
+class Settings(BaseSettings):
+    """Holds every setting of a Dagwright process; frozen, so it can be handed around freely.
+
+    Each field comes from the variable `DAGWRIGHT_` + its name unless it names another one; an empty variable
+    counts as not set. Keyword arguments win over the environment.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX, env_ignore_empty=True, extra="ignore", frozen=True, populate_by_name=True
+    )
+
+    state_dir: Path = Field(default=Path(".dagwright"), validate_default=True)
+    """Folder of the server, the default database and payloads; absolute, by default in the current folder."""
+    database_url: str = Field(
+        default_factory=lambda values: _in_state_dir(values, "dagwright.db", "sqlite:///")
+    )
+    """SQLAlchemy URL of the database that the built-in entity tools write to."""
+    payload_store: str = Field(default_factory=lambda values: _in_state_dir(values, "payloads", ""))
+    """Where large values go: a folder, or `s3://bucket/prefix`."""
+    task_queue: str = Field(default="dagwright", min_length=1, max_length=200)
+    """The queue of workflows and built-in tools."""
+    files_root: Path = Field(default=Path(), validate_default=True)
+    """Folder that the file tools may not leave; absolute, by default the current folder."""
+    allow_private_addresses: bool = False
+    """Whether `http_request` may talk to private, loopback and link-local addresses."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The lowest level of Dagwright's own log lines that is written."""
+    log_format: Literal["console", "json"] = "console"
+    """`console` for people, `json` for one JSON object a line."""
+    model: str | None = None
+    """The model that planners and agents use unless a command names another."""
+    search_url: str | None = None
+    """Address of a search service that agents may use."""
+
+    serper_api_key: SecretStr | None = Field(default=None, validation_alias="SERPER_API_KEY")
+    serper_base_url: str = Field(default=SERPER_BASE_URL, validation_alias="SERPER_BASE_URL")
+    openai_api_key: SecretStr | None = Field(default=None, validation_alias="OPENAI_API_KEY")
+    openai_base_url: str | None = Field(default=None, validation_alias="OPENAI_BASE_URL")
+    litellm_proxy_api_key: SecretStr | None = Field(default=None, validation_alias="LITELLM_PROXY_API_KEY")
+    litellm_proxy_base_url: str | None = Field(default=None, validation_alias="LITELLM_PROXY_BASE_URL")
+
+    no_color: str | None = Field(default=None, validation_alias="NO_COLOR")
+    """Any text turns colours off (no-color.org)."""
+    cache_home: Path = Field(
+        default=Path("~/.cache"), validate_default=True, validation_alias="XDG_CACHE_HOME"
+    )
+    """The user's cache folder; the Temporal binary is kept in `dagwright/` below it."""
+
+    @field_validator("state_dir", "files_root", "cache_home")
+    @classmethod
+    def _absolute(cls, path: Path) -> Path:
+        return path.expanduser().absolute()
+
+    @field_validator("log_level", "log_format", mode="before")
+    @classmethod
+    def _lower(cls, text: object) -> object:
+        return text.lower() if isinstance(text, str) else text
+
+    @property
+    def llm_base_url(self) -> str | None:
+        """Returns the address of the model service; None is the one that the OpenAI client knows."""
+        return self.openai_base_url or self.litellm_proxy_base_url
+
+    @property
+    def llm_api_key(self) -> SecretStr | None:
+        """Returns the key that belongs to `llm_base_url`: no service gets the key of the other."""
+        if self.openai_base_url is None and self.litellm_proxy_base_url is not None:
+            return self.litellm_proxy_api_key or self.openai_api_key
+        return self.openai_api_key or self.litellm_proxy_api_key
+
+    def secret(self, name: str) -> str | None:
+        """Returns the value of `DAGWRIGHT_SECRET_<name>`, read now, or None if there is no such secret.
+
+        Args:
+            name: letters, digits and underscores, as in `{{secret.NAME}}`; nothing else names a secret.
+        """
+        if _SECRET_NAME.fullmatch(name) is None:
+            return None
+        return os.environ.get(f"{_PREFIX}SECRET_{name}")
+
+
+def load_settings() -> Settings:
+    """Reads the settings from the environment.
+
+    Raises:
+        SettingsError: a variable holds a value that its field does not take.
+    """
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        name = str(first["loc"][0]) if first["loc"] else "environment"
+        variable = name if name.isupper() else f"{_PREFIX}{name.upper()}"
+        raise SettingsError(f"{variable} can not be used: {first['msg']}, got {first['input']!r}") from error
+
+
+def _in_state_dir(values: dict[str, Any], name: str, scheme: str) -> str:
+    return f"{scheme}{values['state_dir'] / name}"
