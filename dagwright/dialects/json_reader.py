@@ -1,0 +1,224 @@
+"""Strict JSON: what RFC 8259 allows and every other program reads in the same way.
+
+Python's own reader takes NaN, numbers that overflow to infinity, lone surrogates and objects that hold a key
+twice. All of these would break later, in another program, with a worse message.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import JsonValue
+
+from dagwright.plan.errors import PlanInvalid, Problem, pointer
+from dagwright.plan.paths import describe_type
+
+MAX_DEPTH = 100
+"""Lists and objects inside one another. Python's JSON writer and pydantic end between 250 and 1,000."""
+
+MAX_DIGITS = 308
+"""Digits of an integer: as far as a double reaches, which is what other languages read numbers as."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|-?Infinity|NaN|-?[0-9][0-9.eE+-]*', re.DOTALL)
+
+Trail = tuple["Trail", str | int] | None
+"""Where a value stands: the trail of what holds it, and its key or index."""
+
+
+class _DoubledKeys(dict[str, Any]):
+    """An object that was written with some key twice."""
+
+    doubled: list[str]
+
+
+class _BadNumber(Exception):
+    """A number that is none in JSON, or that no double can hold."""
+
+
+def printable(text: str) -> str:
+    """Returns a text that any stream can take: lone surrogates stand as escapes."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def read_json(text: str, *, name: str, first_line: int = 1) -> JsonValue:
+    """Returns the value of a JSON text.
+
+    Args:
+        name: how to call the text in a message.
+        first_line: number of the text's first line in its file.
+
+    Raises:
+        PlanInvalid: the text is no JSON, or is JSON that other programs would not read in the same way.
+
+    Complexity: linear; 100,000 nodes of a plan in about half a second.
+    """
+    doubled: list[_DoubledKeys] = []
+
+    def make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) == len(pairs):
+            return made
+        marked = _DoubledKeys(made)
+        keys = [key for key, _ in pairs]
+        marked.doubled = sorted(key for key in made if keys.count(key) > 1)
+        doubled.append(marked)
+        return marked
+
+    try:
+        value: JsonValue = json.loads(
+            text,
+            object_pairs_hook=make_object,
+            parse_constant=_refuse_constant,
+            parse_int=checked_int,
+            parse_float=checked_float,
+        )
+    except json.JSONDecodeError as error:
+        message = error.msg[:1].lower() + error.msg[1:].removesuffix(" at")
+        raise _syntax_error(text, error.pos, name=name, first_line=first_line, message=message) from None
+    except _BadNumber as error:
+        position, message = _find_number(text, str(error))
+        raise _syntax_error(text, position, name=name, first_line=first_line, message=message) from None
+    except RecursionError:
+        raise PlanInvalid([_too_deep(name)]) from None
+    problems = _oddities(value, text, doubled=bool(doubled), name=name)
+    if problems:
+        raise PlanInvalid(problems)
+    return value
+
+
+def _refuse_constant(token: str) -> Any:
+    raise _BadNumber(token)
+
+
+def checked_int(token: str) -> int:
+    """Returns an integer, unless no double could hold it."""
+    if len(token) > MAX_DIGITS:
+        raise _BadNumber(token)
+    return int(token)
+
+
+def checked_float(token: str) -> float:
+    """Returns a number, unless it is beyond the doubles and would become infinite."""
+    number = float(token)
+    if math.isinf(number):
+        raise _BadNumber(token)
+    return number
+
+
+def _find_number(text: str, token: str) -> tuple[int, str]:
+    position = next((match.start() for match in _TOKEN.finditer(text) if match[0] == token), 0)
+    shown = token if len(token) <= 20 else f"{token[:12]}… ({len(token)} characters)"
+    return position, f"{shown} is no number that JSON has or a double can hold"
+
+
+def _syntax_error(text: str, position: int, *, name: str, first_line: int, message: str) -> PlanInvalid:
+    line = text.count("\n", 0, position) + first_line
+    column = position - text.rfind("\n", 0, position)
+    sentence = f"{name} is no valid JSON: {message} at line {line}, column {column}"
+    return PlanInvalid([Problem("invalid_syntax", printable(sentence))])
+
+
+def _too_deep(name: str) -> Problem:
+    return Problem("too_large", f"{name} nests lists and objects more than {MAX_DEPTH} deep")
+
+
+def _oddities(value: JsonValue, text: str, *, doubled: bool, name: str) -> list[Problem]:
+    if depth_of(value) > MAX_DEPTH:
+        return [_too_deep(name)]
+    problems: list[Problem] = []
+    if doubled:
+        for trail, current in _walk(value):
+            if isinstance(current, _DoubledKeys):
+                problems.extend(doubled_key(_pointer_of((trail, key)), key) for key in current.doubled)
+    if _SURROGATE_ESCAPE.search(text):
+        problems.extend(json_problems(value))
+    return problems
+
+
+def doubled_key(at: str, key: str) -> Problem:
+    """Returns what is told about a key that stands twice in one object."""
+    return Problem("invalid_field", f"the key {printable(key)!r} stands twice in one object", at)
+
+
+def depth_of(value: JsonValue) -> int:
+    """Returns how many lists and objects stand inside one another."""
+    depth = 0
+    level: list[Any] = [value] if isinstance(value, dict | list) else []
+    while level and depth <= MAX_DEPTH:
+        depth += 1
+        level = [
+            child
+            for holder in level
+            for child in (holder.values() if isinstance(holder, dict) else holder)
+            if isinstance(child, dict | list)
+        ]
+    return depth
+
+
+def json_problems(value: Any, *, at: str = "") -> list[Problem]:
+    """Returns what keeps a value that no text was read for from being JSON that other programs read.
+
+    Args:
+        value: what a payload or a caller in Python gave.
+        at: pointer of the value in the document.
+    """
+    if depth_of(value) > MAX_DEPTH:
+        return [Problem("too_large", f"lists and objects are nested more than {MAX_DEPTH} deep", at)]
+    problems: list[Problem] = []
+    for trail, current in _walk(value):
+        message = _oddity_of(current)
+        if message is not None:
+            problems.append(Problem("invalid_syntax", message, at + _pointer_of(trail)))
+    return problems
+
+
+def _oddity_of(value: Any) -> str | None:
+    if isinstance(value, str):
+        return _oddity_of_text(value)
+    if isinstance(value, dict):
+        odd = [key for key in value if not isinstance(key, str) or _oddity_of_text(key)]
+        return f"the key {printable(repr(odd[0]))} is no text that JSON can hold" if odd else None
+    if value is None or isinstance(value, bool | list):
+        return None
+    if isinstance(value, int):
+        return None if abs(value) < 10**MAX_DIGITS else "the number is beyond what a double can hold"
+    if isinstance(value, float):
+        return None if math.isfinite(value) else f"{value} is no number that JSON has"
+    return f"{type(value).__name__} is no type that JSON has"
+
+
+def _oddity_of_text(text: str) -> str | None:
+    if text.isascii() or not _SURROGATE.search(text):
+        return None
+    return f"the text {printable(text[:40])!r} holds a lone surrogate, which is no character"
+
+
+def _walk(value: Any) -> Iterator[tuple[Trail, Any]]:
+    stack: list[tuple[Trail, Any]] = [(None, value)]
+    while stack:
+        trail, current = stack.pop()
+        yield trail, current
+        if isinstance(current, dict):
+            stack.extend(((trail, key), current[key]) for key in reversed(current))
+        elif isinstance(current, list):
+            stack.extend(((trail, index), current[index]) for index in range(len(current) - 1, -1, -1))
+
+
+def _pointer_of(trail: Trail) -> str:
+    parts: list[str | int] = []
+    while trail is not None:
+        trail, part = trail
+        parts.append(printable(part) if isinstance(part, str) else part)
+    return pointer(*reversed(parts))
+
+
+def describe(value: Any) -> str:
+    """Returns what came instead of what was expected, such as `a number` or `the text 'abc'`."""
+    if isinstance(value, str):
+        shown = value if len(value) <= 40 else value[:39] + "…"
+        return f"the text {printable(shown)!r}"
+    return describe_type(value)

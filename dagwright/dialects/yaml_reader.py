@@ -1,0 +1,212 @@
+"""YAML as far as it says what JSON can say: one document, text keys, no tags, the core schema of YAML 1.2.
+
+The events of libyaml are built into values here, without recursion. PyYAML's own loaders read YAML 1.1 (`no`
+and `on` are booleans there, `2024-01-15` a date), keep the last of two equal keys, and bound no aliases.
+"""
+
+import re
+from typing import Any
+
+import yaml
+from pydantic import JsonValue
+
+from dagwright.dialects.json_reader import (
+    MAX_DEPTH,
+    MAX_DIGITS,
+    depth_of,
+    doubled_key,
+    printable,
+)
+from dagwright.plan.errors import PlanInvalid, Problem, pointer
+
+MAX_ALIASED_VALUES = 200_000
+"""Values that aliases may add to those that are written; some lines of YAML can stand for a billion."""
+
+_CONSTANTS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+_BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+
+
+def read_yaml(text: str, *, name: str) -> JsonValue:
+    """Returns the value of a YAML text; `None` for one without a document.
+
+    Args:
+        name: how to call the text in a message.
+
+    Raises:
+        PlanInvalid: the text is no YAML, or says something that JSON cannot say.
+    """
+    builder = _Builder(name)
+    try:
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            builder.take(event)
+    except yaml.YAMLError as error:
+        raise PlanInvalid([*builder.problems, _syntax_problem(error, name=name)]) from None
+    if not builder.problems and depth_of(builder.root) > MAX_DEPTH:
+        builder.problems.append(_too_deep(name))
+    if builder.problems:
+        raise PlanInvalid(builder.problems)
+    return builder.root
+
+
+def _syntax_problem(error: yaml.YAMLError, *, name: str) -> Problem:
+    what = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
+    mark = getattr(error, "problem_mark", None)
+    where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+    return Problem("invalid_syntax", printable(f"{name} is no valid YAML: {what}{where}"))
+
+
+def _too_deep(name: str) -> Problem:
+    return Problem("too_large", f"{name} nests lists and objects more than {MAX_DEPTH} deep")
+
+
+class _Frame:
+    """A list or an object that is not closed yet."""
+
+    __slots__ = ("anchor", "built_before", "has_key", "items", "key")
+
+    def __init__(self, items: Any, anchor: str | None, *, built_before: int) -> None:
+        self.items = items
+        self.anchor = anchor
+        self.built_before = built_before
+        self.has_key = False
+        self.key = ""
+
+
+class _Builder:
+    """Builds a value from events, one after another; `problems` holds what JSON cannot say."""
+
+    def __init__(self, name: str) -> None:
+        self.root: JsonValue = None
+        self.problems: list[Problem] = []
+        self._name = name
+        self._frames: list[_Frame] = []
+        self._anchors: dict[str, tuple[Any, int]] = {}
+        self._documents = 0
+        self._built = 0
+        self._aliased = 0
+
+    def take(self, event: Any) -> None:
+        kind = type(event)
+        if kind is yaml.ScalarEvent:
+            self._take_scalar(event)
+        elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+            self._open(event, {} if kind is yaml.MappingStartEvent else [])
+        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+            self._close()
+        elif kind is yaml.AliasEvent:
+            self._take_alias(event)
+        elif kind is yaml.DocumentStartEvent:
+            self._documents += 1
+            if self._documents == 2:
+                self._refuse(event, "a second document starts; write one plan in a file")
+                raise PlanInvalid(self.problems)
+
+    def _take_scalar(self, event: Any) -> None:
+        self._refuse_tag(event)
+        frame = self._frames[-1] if self._frames else None
+        text: str = event.value
+        value: JsonValue = self._plain_value(event) if event.implicit[0] and not event.style else text
+        if event.anchor:
+            self._anchors[event.anchor] = (value, 1)
+        if frame is not None and isinstance(frame.items, dict) and not frame.has_key:
+            self._set_key(frame, event, value)
+        else:
+            self._put(value)
+
+    def _plain_value(self, event: Any) -> JsonValue:
+        text: str = event.value
+        if text in _CONSTANTS:
+            return _CONSTANTS[text]
+        if text[0] not in "+-.0123456789":
+            return text
+        if _BASED.fullmatch(text):
+            return int(text, 0) if len(text) < MAX_DIGITS / 2 else self._refuse_number(event)
+        if _INTEGER.fullmatch(text):
+            return int(text) if len(text) <= MAX_DIGITS else self._refuse_number(event)
+        if _FLOAT.fullmatch(text):
+            number = float(text)
+            return number if abs(number) != float("inf") else self._refuse_number(event)
+        return self._refuse_number(event) if _NOT_FINITE.fullmatch(text) else text
+
+    def _refuse_number(self, event: Any) -> JsonValue:
+        self._refuse(event, f"{event.value[:20]!r} is no number that JSON has or a double can hold")
+        return None
+
+    def _refuse_tag(self, event: Any) -> None:
+        if event.tag is not None:
+            self._refuse(event, f"the tag {event.tag!r} is not allowed in a plan")
+
+    def _set_key(self, frame: _Frame, event: Any, value: JsonValue) -> None:
+        text: str = event.value
+        frame.has_key = True
+        frame.key = text
+        if not isinstance(value, str):
+            self._refuse(event, f"a key must be text: write '{text}' in quotes")
+        elif text in frame.items:
+            self.problems.append(doubled_key(self._pointer(), text))
+
+    def _put(self, value: Any) -> None:
+        self._built += 1
+        if not self._frames:
+            self.root = value
+            return
+        frame = self._frames[-1]
+        if isinstance(frame.items, list):
+            frame.items.append(value)
+        else:
+            frame.items[frame.key] = value
+            frame.has_key = False
+
+    def _open(self, event: Any, items: Any) -> None:
+        self._refuse_tag(event)
+        if self._frames and isinstance(self._frames[-1].items, dict) and not self._frames[-1].has_key:
+            self._refuse(event, "a key must be text, not a list or an object")
+            raise PlanInvalid(self.problems)
+        if len(self._frames) >= MAX_DEPTH:
+            raise PlanInvalid([*self.problems, _too_deep(self._name)])
+        self._frames.append(_Frame(items, event.anchor, built_before=self._built))
+
+    def _close(self) -> None:
+        frame = self._frames.pop()
+        if frame.anchor:
+            self._anchors[frame.anchor] = (frame.items, self._built - frame.built_before + 1)
+        self._put(frame.items)
+
+    def _take_alias(self, event: Any) -> None:
+        known = self._anchors.get(event.anchor)
+        if known is None:
+            self._refuse(event, f"the alias *{event.anchor} has no anchor before it, or stands in it")
+            raise PlanInvalid(self.problems)
+        value, size = known
+        self._aliased += size
+        self._built += size - 1
+        if self._aliased > MAX_ALIASED_VALUES:
+            message = f"the aliases in {self._name} stand for more than {MAX_ALIASED_VALUES} values"
+            raise PlanInvalid([*self.problems, Problem("too_large", message)])
+        frame = self._frames[-1] if self._frames else None
+        if frame is not None and isinstance(frame.items, dict) and not frame.has_key:
+            self._refuse(event, "a key must be text, not an alias")
+            frame.has_key, frame.key = True, event.anchor
+            return
+        self._put(value)
+
+    def _refuse(self, event: Any, message: str) -> None:
+        mark = event.start_mark
+        sentence = f"{self._name}: {message} (line {mark.line + 1}, column {mark.column + 1})"
+        self.problems.append(Problem("invalid_syntax", printable(sentence), self._pointer()))
+
+    def _pointer(self) -> str:
+        parts: list[str | int] = []
+        for frame in self._frames:
+            if isinstance(frame.items, list):
+                parts.append(len(frame.items))
+            elif frame.has_key:
+                parts.append(frame.key)
+        return pointer(*parts)
