@@ -137,8 +137,8 @@ class PartyFinder:
             .join(PartyName, PartyName.party_id == Party.id)
             .where(Party.status == PartyStatus.ACTIVE)
         )
-        known = [_Known(*row, use="name") for row in self._session.execute(own).tuples()]
-        known.extend(_Known(*row) for row in self._session.execute(other).tuples())
+        known = [_Known(*row, use="name") for row in self._session.execute(own)]
+        known.extend(_Known(*row) for row in self._session.execute(other))
         return known
 
 

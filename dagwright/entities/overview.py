@@ -100,18 +100,18 @@ def _rows(session: Session) -> Iterator[OverviewRow]:
         .join(cbu, RoleAssignment.cbu_id == cbu.id)
         .join(other, RoleAssignment.entity_id == other.id)
     )
-    for assignment, held_at, holder in session.execute(roles).tuples():
+    for assignment, held_at, holder in session.execute(roles):
         detail = f"{assignment.role}: {_named(holder)}"
         yield OverviewRow(assignment.id, RowSort.ROLE, _named(held_at), detail)
     products = select(ProductSubscription, cbu).join(cbu, ProductSubscription.cbu_id == cbu.id)
-    for subscription, fund in session.execute(products).tuples():
+    for subscription, fund in session.execute(products):
         yield OverviewRow(subscription.id, RowSort.PRODUCT, _named(fund), subscription.product)
     relations = (
         select(Relation, cbu, other)
         .join(cbu, Relation.from_id == cbu.id)
         .join(other, Relation.to_id == other.id)
     )
-    for relation, fund, target in session.execute(relations).tuples():
+    for relation, fund, target in session.execute(relations):
         detail = f"{_RELATION_DETAIL[RelationKind(relation.kind)]} {_named(target)}"
         yield OverviewRow(relation.id, RowSort.RELATION, _named(fund), detail)
 

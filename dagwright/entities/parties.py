@@ -135,7 +135,7 @@ def ensure_relation(session: Session, fund: Party, target: Party, *, kind: Relat
         return False
     if relations and kind is RelationKind.MANCO:
         current = session.get_one(Party, relations[0].to_id)
-        raise ValueError(f"{described(fund)} already has the management company {described(current)}")
+        raise ValueError(f"{described(fund)} is managed by {described(current)} already")
     session.add(Relation(id=new_id("relation"), from_id=fund.id, to_id=target.id, kind=kind))
     session.flush()
     return True

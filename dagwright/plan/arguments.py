@@ -3,9 +3,8 @@
 Where a reference stands, the value is not known yet, so nothing that hangs on it is judged.
 """
 
-import copy
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +14,9 @@ from dagwright.plan.compiled import Hole, HolePath
 from dagwright.plan.references import suggestion
 from dagwright.plan.tools import parameter_name
 
-_COMBINATORS = frozenset({"anyOf", "oneOf", "allOf", "not", "if", "then", "else", "contains", "dependentSchemas"})
+_COMBINATORS = frozenset(
+    {"anyOf", "oneOf", "allOf", "not", "if", "then", "else", "contains", "dependentSchemas"}
+)
 _UNKNOWN = "\ue000"
 """Stands where a value is not known; any value would do, since what is said about it is dropped."""
 
@@ -55,10 +56,7 @@ class SchemaOfTool:
         written = {parameter_name(key, self._properties): key for key in arguments}
         named = {name: arguments[key] for name, key in written.items()}
         unknown = [(parameter_name(str(path[0]), self._properties), *path[1:]) for path, _ in holes]
-        if unknown:
-            named = copy.deepcopy(named)
-            for path in unknown:
-                fill_hole(named, path, _UNKNOWN)
+        named = with_parts(named, [(path, _UNKNOWN) for path in unknown])
         if self._validator.is_valid(named):
             return
         for error in self._validator.iter_errors(named):
@@ -77,17 +75,35 @@ class SchemaOfTool:
         yield place, error.message, None
 
 
-def fill_hole(value: Any, path: HolePath, part: Any) -> None:
-    """Puts a value at a path of a JSON value, in place."""
-    for step in path[:-1]:
-        value = value[step]
-    value[path[-1]] = part
+def with_parts(value: Any, parts: Iterable[tuple[HolePath, Any]]) -> Any:
+    """Returns a JSON value with other parts at some paths; what lies on no path is shared, not copied.
+
+    Raises:
+        LookupError: a path leads nowhere.
+    """
+    copied: dict[HolePath, Any] = {}
+
+    def container(path: HolePath) -> Any:
+        if path not in copied:
+            original = container(path[:-1])[path[-1]] if path else value
+            copied[path] = original.copy()
+            if path:
+                copied[path[:-1]][path[-1]] = copied[path]
+        return copied[path]
+
+    for path, part in parts:
+        if not path:
+            return part
+        container(path[:-1])[path[-1]] = part
+    return container(()) if copied else value
 
 
 def _hangs_on_unknown(place: HolePath, keyword: str, unknown: Sequence[HolePath]) -> bool:
     for path in unknown:
         if place == path or place[: len(path)] == path:
             return True
-        if path[: len(place)] == place and (keyword in _COMBINATORS or keyword in {"uniqueItems", "const", "enum"}):
+        if path[: len(place)] == place and (
+            keyword in _COMBINATORS or keyword in {"uniqueItems", "const", "enum"}
+        ):
             return True
     return False

@@ -144,7 +144,9 @@ def _node_to_json(node: CompiledNode) -> dict[str, Any]:
     encoded: dict[str, Any] = {}
     for item in fields(CompiledNode):
         value = getattr(node, item.name)
-        if value == getattr(_NODE_DEFAULTS, item.name) and type(value) is type(getattr(_NODE_DEFAULTS, item.name)):
+        if value == getattr(_NODE_DEFAULTS, item.name) and type(value) is type(
+            getattr(_NODE_DEFAULTS, item.name)
+        ):
             continue
         if item.name == "holes":
             value = _holes_to_json(value)

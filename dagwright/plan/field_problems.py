@@ -39,7 +39,21 @@ def read_nodes(raw_nodes: list[Any]) -> tuple[dict[int, Node], list[Problem]]:
             nodes[index] = _NODE.validate_python(raw)
         except ValidationError as error:
             problems += _node_problems(raw, error, index=index)
+            rest = _without_wrong_fields(raw, error)
+            if rest is not None:
+                nodes[index] = rest
     return nodes, problems
+
+
+def _without_wrong_fields(raw: Any, error: ValidationError) -> Node | None:
+    """Returns the node without the fields that are wrong, so that what it refers to is checked all the same."""
+    wrong = {str(item["loc"][0]) for item in error.errors() if item["loc"]}
+    if not isinstance(raw, Mapping) or "id" in wrong:
+        return None
+    try:
+        return _NODE.validate_python({key: value for key, value in raw.items() if key not in wrong})
+    except ValidationError:
+        return None
 
 
 def read_plan_fields(raw: Mapping[str, Any]) -> tuple[Plan, list[Problem]]:

@@ -8,7 +8,15 @@ import unicodedata
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    WithJsonSchema,
+)
 
 from dagwright.plan.durations import parse_duration
 
@@ -29,7 +37,9 @@ def _checked_id(value: Any) -> Any:
     if not value.strip():
         raise ValueError("an id must not be empty")
     if len(value.encode()) > MAX_ID_BYTES:
-        raise ValueError(f"the id has {len(value.encode())} bytes of UTF-8; at most {MAX_ID_BYTES} are allowed")
+        raise ValueError(
+            f"the id has {len(value.encode())} bytes of UTF-8; at most {MAX_ID_BYTES} are allowed"
+        )
     if value in RESERVED_IDS:
         raise ValueError(f"{value!r} is reserved; ids must not be {', '.join(sorted(RESERVED_IDS))}")
     return value

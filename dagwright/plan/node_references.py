@@ -72,7 +72,9 @@ def read_references(node: Node, ids: Collection[str], *, extra: Mapping[str, Ref
     if isinstance(node.for_each, str):
         found.for_each = reader.text(node.for_each, at=("for_each",), in_item=False)
         if found.for_each is not None and (len(found.for_each) != 1 or isinstance(found.for_each[0], str)):
-            reader.tell("invalid_field", "for_each must be one reference to a list, or a list", at=("for_each",))
+            reader.tell(
+                "invalid_field", "for_each must be one reference to a list, or a list", at=("for_each",)
+            )
     found.key = reader.text(node.key, at=("key",))
     if node.human is not None:
         for path, text in walk_texts(node.human.model_dump(mode="json")):
@@ -97,14 +99,21 @@ class _Reader:
             self.found.argument_holes.append((path, template))
 
     def text(
-        self, text: str | None, *, at: tuple[str | int, ...], in_item: bool = True, secrets_allowed: bool = False
+        self,
+        text: str | None,
+        *,
+        at: tuple[str | int, ...],
+        in_item: bool = True,
+        secrets_allowed: bool = False,
     ) -> Template | None:
         if text is None:
             return None
         try:
             template = parse_template(text, self.ids)
         except BadReference as error:
-            message = f"Invalid reference: {error.text}: {error.message}" + (f"; {error.hint}" if error.hint else "")
+            message = f"Invalid reference: {error.text}: {error.message}" + (
+                f"; {error.hint}" if error.hint else ""
+            )
             self.tell("invalid_reference", message, at=at, hint=error.hint)
             return None
         self.note(template, at=at, in_item=in_item, secrets_allowed=secrets_allowed)
@@ -140,4 +149,3 @@ class _Reader:
         if condition.uses_item and self.node.for_each is None:
             self.tell("invalid_field", "when: item has a meaning only in a node with for_each", at=("when",))
         self.found.nodes.update(dict.fromkeys(condition.nodes))
-

@@ -143,17 +143,17 @@ def parse_template(text: str, ids: Collection[str]) -> Template:
 
 def _parse_reference(text: str, start: int, *, ids: Collection[str]) -> tuple[Reference, int] | None:
     """Returns the reference that starts after `{{` and the position after it; `None` if the braces are only text."""
+    found = _longest_id(text, start, ids=ids)
+    if found is not None:
+        node, field, path_start = found
+        path, end = _parse_rest(text, start, path_start=path_start)
+        return ResultOf(node, field, path), end
     if match := _PLACEHOLDER.match(text, start):
         return Placeholder(match[1]), match.end()
     if match := _SECRET.match(text, start):
         return Secret(match[1]), match.end()
     if match := _INDEX.match(text, start):
         return Index(), match.end()
-    found = _longest_id(text, start, ids=ids)
-    if found is not None:
-        node, field, path_start = found
-        path, end = _parse_rest(text, start, path_start=path_start)
-        return ResultOf(node, field, path), end
     if match := _ITEM.match(text, start):
         path, end = _parse_rest(text, start, path_start=match.end())
         return Item(path), end
@@ -166,15 +166,20 @@ def _parse_reference(text: str, start: int, *, ids: Collection[str]) -> tuple[Re
 def _longest_id(text: str, start: int, *, ids: Collection[str]) -> tuple[str, Field, int] | None:
     best: tuple[str, Field, int] | None = None
     for match in _FIELD.finditer(text, start, start + MAX_ID_BYTES + 16):
-        written = unicodedata.normalize("NFC", text[start : match.start()])
-        for node in (written, written.strip()):
-            if node in ids:
-                best = (node, match[1], match.end())  # type: ignore[assignment]  # the pattern names the fields
-                break
+        written = text[start : match.start()]
+        if written not in ids:
+            written = unicodedata.normalize("NFC", written)
+            if written not in ids:
+                written = written.strip()
+                if written not in ids:
+                    continue
+        best = (written, match[1], match.end())  # type: ignore[assignment]  # the pattern names the fields
     return best
 
 
 def _parse_rest(text: str, start: int, *, path_start: int) -> tuple[Path, int]:
+    if text.startswith("}}", path_start):
+        return (), path_start + 2
     end = _find_close(text, path_start)
     if end is None:
         raise BadReference("{{" + text[start : start + 60], "it is not closed by }}")

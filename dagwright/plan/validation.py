@@ -16,7 +16,16 @@ from dagwright.plan.errors import Note, PlanInvalid, Problem, pointer
 from dagwright.plan.field_problems import read_nodes, read_plan_fields
 from dagwright.plan.model import Node, Plan
 from dagwright.plan.node_references import NodeReferences, read_references
-from dagwright.plan.references import BadReference, Lookup, ResultOf, parse_template, suggestion, walk_texts
+from dagwright.plan.references import (
+    BadReference,
+    Lookup,
+    Placeholder,
+    Reference,
+    ResultOf,
+    parse_template,
+    suggestion,
+    walk_texts,
+)
 from dagwright.plan.tools import ToolDeclaration
 
 MAX_DEPTH = 8
@@ -117,8 +126,14 @@ class _Checker:
         self.problems: list[Problem] = []
         self.schemas: dict[str, SchemaOfTool | None] = {}
         self.sub_plans: dict[int, Checked] = {}
+        # The references that the dialect found itself, by node; they belong to the outermost plan.
+        self.extra: dict[int, dict[str, Reference]] = {}
+        for (number, key), reference in document.holes.items() if not base else ():
+            self.extra.setdefault(number, {})[key] = reference
 
-    def tell(self, code: str, message: str, at: Sequence[str | int], *, node: str | None, hint: str | None = None) -> None:
+    def tell(
+        self, code: str, message: str, at: Sequence[str | int], *, node: str | None, hint: str | None = None
+    ) -> None:
         where = self.document.written_pointer(pointer(*self.base, *at))
         self.problems.append(Problem(code, message, where, node, hint))
 
@@ -126,7 +141,12 @@ class _Checker:
         plan, plan_problems = read_plan_fields(self.raw)
         raw_nodes = self.raw.get("nodes")
         if not isinstance(raw_nodes, list):
-            self.tell("invalid_field", "'nodes' must be a list", ("nodes",) if "nodes" in self.raw else (), node=None)
+            self.tell(
+                "invalid_field",
+                "'nodes' must be a list",
+                ("nodes",) if "nodes" in self.raw else (),
+                node=None,
+            )
             return None
         nodes, node_problems = read_nodes(raw_nodes)
         for problem in [*plan_problems, *node_problems]:
@@ -141,7 +161,9 @@ class _Checker:
         for cycle in graph.cycles_of(dependencies):
             ids = [nodes[number].id for number in (*cycle, cycle[0])]
             message = f"CircularDependencyError: {' → '.join(ids)}"
-            self.tell("cycle", message, ("nodes", cycle[0]), node=ids[0], hint="remove one of these dependencies")
+            self.tell(
+                "cycle", message, ("nodes", cycle[0]), node=ids[0], hint="remove one of these dependencies"
+            )
         if len(nodes) < len(raw_nodes):
             return None
         return Checked(
@@ -173,10 +195,11 @@ class _Checker:
         return numbers
 
     def _read_node(self, index: int, node: Node, numbers: Mapping[str, int]) -> NodeReferences:
-        written = {key: part for (number, key), part in self.document.holes.items() if number == index}
-        references = read_references(node, numbers, extra=written if not self.base else {})
+        references = read_references(node, numbers, extra=self.extra.get(index, {}))
         for problem in references.problems:
-            self.tell(problem.code, problem.message, ("nodes", index, *problem.at), node=node.id, hint=problem.hint)
+            self.tell(
+                problem.code, problem.message, ("nodes", index, *problem.at), node=node.id, hint=problem.hint
+            )
         self._check_kind(index, node)
         self._check_join(index, node, references)
         if node.plan is not None:
@@ -214,7 +237,13 @@ class _Checker:
         if declaration is None:
             if not self.any_tool:
                 hint = suggestion(node.tool, list(self.tools)) or "name the module that has it with --tools"
-                self.tell("unknown_tool", f"there is no tool {node.tool!r}", ("nodes", index, "tool"), node=node.id, hint=hint)
+                self.tell(
+                    "unknown_tool",
+                    f"there is no tool {node.tool!r}",
+                    ("nodes", index, "tool"),
+                    node=node.id,
+                    hint=hint,
+                )
             return
         if declaration.is_foreign and references.has_secrets:
             message = f"{node.tool!r} runs in a foreign worker, which cannot be given secrets"
@@ -241,12 +270,19 @@ class _Checker:
     def _check_sub_plan(self, index: int, node: Node) -> None:
         at = ("nodes", index, "plan")
         if not isinstance(node.plan, Mapping):
-            self.tell("unreadable", f"the file {node.plan!r} was not read; give the plan as a file", at, node=node.id)
+            self.tell(
+                "unreadable",
+                f"the file {node.plan!r} was not read; give the plan as a file",
+                at,
+                node=node.id,
+            )
             return
         if len(self.base) >= 3 * MAX_DEPTH:
             self.tell("too_large", f"sub-plans are nested deeper than {MAX_DEPTH}", at, node=node.id)
             return
-        inner = _Checker(self.document, node.plan, base=(*self.base, *at), tools=self.tools, any_tool=self.any_tool)
+        inner = _Checker(
+            self.document, node.plan, base=(*self.base, *at), tools=self.tools, any_tool=self.any_tool
+        )
         checked = inner.check()
         self.problems += inner.problems
         if checked is None:
@@ -260,7 +296,9 @@ class _Checker:
             if name not in checked.inputs:
                 hint = suggestion(name, list(checked.inputs))
                 where = ("nodes", index, "arguments", name)
-                self.tell("invalid_arguments", f"the sub-plan has no input {name!r}", where, node=node.id, hint=hint)
+                self.tell(
+                    "invalid_arguments", f"the sub-plan has no input {name!r}", where, node=node.id, hint=hint
+                )
 
     def _read_output(self, plan: Plan, numbers: Mapping[str, int]) -> list[Hole]:
         holes: list[Hole] = []
@@ -272,7 +310,7 @@ class _Checker:
                 message = f"Invalid reference: {error.text}: {error.message}" + (f"; {hint}" if hint else "")
                 self.tell("invalid_reference", message, ("output", *path), node=None, hint=hint)
                 continue
-            if any(not isinstance(part, str | ResultOf) and str(part)[:5] != "PLACE" for part in template):
+            if any(not isinstance(part, str | ResultOf | Placeholder) for part in template):
                 message = f"Invalid reference: {text!r:.80}: output can name results and placeholders only"
                 self.tell("invalid_reference", message, ("output", *path), node=None)
             holes.append((path, template))
@@ -292,7 +330,9 @@ class _Checker:
             for place, name in enumerate(node.depends_on):
                 if name not in numbers:
                     hint = suggestion(name, numbers)
-                    message = f"{node.id!r} depends on {name!r}, which is no node" + (f"; {hint}" if hint else "")
+                    message = f"{node.id!r} depends on {name!r}, which is no node" + (
+                        f"; {hint}" if hint else ""
+                    )
                     at = ("nodes", index, "depends_on", place)
                     self.tell("unknown_dependency", message, at, node=node.id, hint=hint)
                 else:
@@ -305,29 +345,41 @@ class _Checker:
             if index in needed:
                 del needed[index]
                 message = f"{node.id!r} depends on itself"
-                self.tell("self_dependency", message, ("nodes", index), node=node.id, hint=self.document.unknown_node_hint)
+                self.tell(
+                    "self_dependency",
+                    message,
+                    ("nodes", index),
+                    node=node.id,
+                    hint=self.document.unknown_node_hint,
+                )
             dependencies[index] = list(needed)
         return dependencies
 
     def _tell_unmade(self, index: int, node: Node, name: str) -> None:
-        keys = [key for (number, key), part in self.document.holes.items() if number == index and str(part) == name]
-        message = f"Invalid reference: {name}: nothing makes it"
-        hint = self.document.unknown_node_hint or suggestion(name, [])
-        for key in keys:
-            at = ("nodes", index, "arguments", key)
-            self.tell("invalid_reference", message + (f"; {hint}" if hint else ""), at, node=node.id, hint=hint)
+        hint = self.document.unknown_node_hint
+        message = f"Invalid reference: {name}: nothing makes it" + (f"; {hint}" if hint else "")
+        for key, part in self.extra.get(index, {}).items():
+            if isinstance(part, ResultOf) and part.node == name:
+                at = ("nodes", index, "arguments", key)
+                self.tell("invalid_reference", message, at, node=node.id, hint=hint)
 
     def _inputs(
         self, plan: Plan, references: Mapping[int, NodeReferences], output_holes: Sequence[Hole]
     ) -> dict[str, dict[str, Any]]:
-        inputs = {name: value.model_dump(mode="json", exclude_none=True) for name, value in plan.inputs.items()}
+        inputs = {
+            name: value.model_dump(mode="json", exclude_none=True) for name, value in plan.inputs.items()
+        }
         for name, schema in inputs.items():
             try:
-                SchemaOfTool({key: value for key, value in schema.items() if key not in ("prompt", "default")})
+                SchemaOfTool(
+                    {key: value for key, value in schema.items() if key not in ("prompt", "default")}
+                )
             except ValueError as error:
                 self.tell("invalid_field", f"input {name!r}: {error}", ("inputs", name), node=None)
         found = [name for node in references.values() for name in node.placeholders]
-        found += [part.name for _, template in output_holes for part in template if hasattr(part, "name")]
+        found += [
+            part.name for _, template in output_holes for part in template if isinstance(part, Placeholder)
+        ]
         for name in found:
             inputs.setdefault(name, {"type": "string"})
         return inputs

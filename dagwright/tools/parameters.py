@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from docstring_parser import Docstring
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import (
     PydanticInvalidForJsonSchema,
@@ -19,6 +18,7 @@ from pydantic.errors import (
 from pydantic.json_schema import GenerateJsonSchema
 
 from dagwright.plan.tools import parameter_name
+from dagwright.tools.docstrings import Documentation
 from dagwright.tools.errors import InvalidArguments
 from dagwright.tools.results import pointer_of
 
@@ -82,7 +82,7 @@ class Parameters:
         return named
 
 
-def parameters_of(function: Callable[..., Any], documentation: Docstring) -> Parameters:
+def parameters_of(function: Callable[..., Any], documentation: Documentation) -> Parameters:
     """Returns how `function` takes a JSON object.
 
     Raises:
@@ -95,9 +95,7 @@ def parameters_of(function: Callable[..., Any], documentation: Docstring) -> Par
     hints = _hints(function)
     if len(listed) == 1 and _is_model(hints.get(listed[0].name)):
         return _whole_object(listed[0].name, hints[listed[0].name])
-    return _keywords(
-        listed, hints, described={entry.arg_name: entry.description for entry in documentation.params}
-    )
+    return _keywords(listed, hints, described=documentation.parameters)
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
@@ -131,7 +129,7 @@ def _whole_object(name: str, hint: Any) -> Parameters:
 
 
 def _keywords(
-    listed: list[inspect.Parameter], hints: dict[str, Any], *, described: Mapping[str, Any]
+    listed: list[inspect.Parameter], hints: dict[str, Any], *, described: Mapping[str, str]
 ) -> Parameters:
     fields: dict[str, Any] = {}
     names: dict[str, str] = {}

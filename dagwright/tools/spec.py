@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, TypeVar, overload
 
-import docstring_parser
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
-
+from dagwright.plan.arguments import SchemaOfTool
+from dagwright.plan.durations import LONGEST, parse_duration
 from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.tools.durations import seconds_of
+from dagwright.tools.docstrings import documentation_of
 from dagwright.tools.parameters import Parameters, parameters_of
 
 DEFAULT_TIMEOUT_S = 60.0
@@ -112,7 +110,7 @@ def tool(
         shown = name or str(getattr(decorated, "__name__", ""))
         if not inspect.isfunction(decorated):
             raise TypeError(f"@tool takes a function, not {type(decorated).__name__}")
-        documentation = docstring_parser.parse(inspect.getdoc(decorated) or "")
+        documentation = documentation_of(decorated)
         try:
             parameters = parameters_of(decorated, documentation)
         except TypeError as error:
@@ -124,7 +122,7 @@ def tool(
                 max_parallel=max_parallel,
                 max_attempts=max_attempts,
                 version=_version(decorated),
-                description=_described(documentation),
+                description=documentation.summary,
             ),
             effects,
             timeout=timeout,
@@ -162,9 +160,9 @@ def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by
         raise ValueError(f"Tool {name!r}: {task_queue!r} cannot be a task queue")
     if input_schema is not None:
         try:
-            Draft202012Validator.check_schema(input_schema)
-        except SchemaError as error:
-            raise ValueError(f"Tool {name!r}: input_schema is not a JSON Schema: {error.message}") from error
+            SchemaOfTool(input_schema)
+        except ValueError as error:
+            raise ValueError(f"Tool {name!r}: input_schema: {error}") from error
     declaration = ToolDeclaration(
         name=name,
         input_schema=input_schema,
@@ -204,15 +202,22 @@ def _declaration(
     ):
         if count is not None and (type(count) is not int or count < 1):
             raise ValueError(f"Tool {name!r}: {what} is {count!r}, expected a whole number from 1")
-    timeout_s = DEFAULT_TIMEOUT_S if timeout is None else seconds_of(timeout)
-    if timeout_s <= 0:
-        raise ValueError(f"Tool {name!r}: timeout is {timeout!r}, expected more than nothing")
-    return replace(declaration, effects=Effects(effects), timeout_s=timeout_s)
+    return replace(declaration, effects=Effects(effects), timeout_s=_timeout_s(name, timeout))
 
 
-def _described(documentation: docstring_parser.Docstring) -> str:
-    parts = (documentation.short_description, documentation.long_description)
-    return " ".join(" ".join(part.split()) for part in parts if part)
+def _timeout_s(name: str, timeout: Duration | None) -> float:
+    if timeout is None:
+        return DEFAULT_TIMEOUT_S
+    try:
+        seconds = parse_duration(timeout).total_seconds() if isinstance(timeout, str) else timeout
+    except ValueError as error:
+        raise ValueError(f"Tool {name!r}: timeout: {error}") from error
+    seconds = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
+    if not 0 < seconds <= LONGEST.total_seconds():
+        raise ValueError(
+            f"Tool {name!r}: timeout is {timeout!r}, expected over 0 and at most {LONGEST.days}d"
+        )
+    return seconds
 
 
 def _version(function: Callable[..., Any]) -> str:

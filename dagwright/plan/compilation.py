@@ -1,0 +1,150 @@
+"""Makes the compiled plan of a checked one, and refuses what cannot run yet."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dagwright.plan.arguments import with_parts
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole, Join, RetryRule
+from dagwright.plan.errors import PlanInvalid, Problem, pointer
+from dagwright.plan.model import AtLeast, Human, Node, OnErrorValue
+from dagwright.plan.references import ResultOf
+from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.validation import Checked
+
+_UNKNOWN_TOOL_TIMEOUT_S = 60.0
+
+
+def compile_plan(checked: Checked) -> CompiledPlan:
+    """Returns the compiled plan of a checked one.
+
+    Raises:
+        PlanInvalid: it uses what is not available yet (`human`, `agent` with no tool of that name,
+            `on_error: ask | replan`, an approval), each told with its place.
+    """
+    problems = list(unavailable(checked))
+    if problems:
+        raise PlanInvalid(problems)
+    return _compile(checked)
+
+
+def unavailable(checked: Checked) -> Iterator[Problem]:
+    """Yields what a valid plan uses that cannot run yet."""
+    for index, node in enumerate(checked.nodes):
+        for name, what in _unavailable_parts(node, checked.tools):
+            at = checked.document.written_pointer(pointer(*checked.base, "nodes", index, name))
+            yield Problem("not_available", f"{what}: not available yet", at, node.id)
+        if index in checked.sub_plans:
+            yield from unavailable(checked.sub_plans[index])
+
+
+def _unavailable_parts(node: Node, tools: Mapping[str, ToolDeclaration]) -> Iterator[tuple[str, str]]:
+    if node.human is not None:
+        yield "human", "asking a person"
+    if node.agent is not None and node.agent not in tools:
+        yield "agent", f"the agent {node.agent!r} (no tool of --tools has that name)"
+    if node.on_error in ("ask", "replan"):
+        yield "on_error", f"on_error: {node.on_error}"
+    if node.approval == "required" or isinstance(node.approval, Human):
+        yield "approval", "asking for an approval"
+
+
+def _compile(checked: Checked) -> CompiledPlan:
+    nodes = [_compile_node(checked, index) for index in range(len(checked.nodes))]
+    named = {node.tool for node in nodes if node.kind == "tool"}
+    output, output_holes = _with_holes(checked.plan.output, checked.output_holes)
+    return CompiledPlan(
+        nodes=nodes,
+        tools={name: checked.tools[name] for name in sorted(named) if name in checked.tools},
+        title=checked.plan.title,
+        metadata=checked.plan.metadata,
+        inputs=checked.inputs,
+        on_failure=checked.plan.on_failure,
+        deadline_s=checked.plan.deadline.total_seconds() if checked.plan.deadline else None,
+        output=output,
+        output_holes=output_holes,
+        lookups=checked.lookups,
+        dialect=checked.dialect,
+    )
+
+
+def _compile_node(checked: Checked, index: int) -> CompiledNode:
+    node, references = checked.nodes[index], checked.references[index]
+    tool = checked.tools.get(node.tool or node.agent or "")
+    arguments, holes = _with_holes(node.arguments, references.argument_holes)
+    compiled = CompiledNode(
+        id=node.id,
+        kind="plan" if node.plan is not None else "tool",
+        title=node.title,
+        tool=node.tool or node.agent or "",
+        arguments=arguments,
+        holes=holes,
+        dependencies=tuple(checked.dependencies[index]),
+        join=_join_of(node),
+        when=node.when,
+        for_each=references.for_each if isinstance(node.for_each, str) else node.for_each,
+        key=references.key,
+        max_parallel=node.max_parallel,
+        on_error="value"
+        if isinstance(node.on_error, OnErrorValue)
+        else "skip"
+        if node.on_error == "skip"
+        else "block",
+        value=node.on_error.value if isinstance(node.on_error, OnErrorValue) else None,
+        retry=_retry_of(node, tool),
+        timeout_s=node.timeout.total_seconds()
+        if node.timeout
+        else tool.timeout_s
+        if tool
+        else _UNKNOWN_TOOL_TIMEOUT_S,
+        heartbeat_s=node.heartbeat.total_seconds() if node.heartbeat else None,
+        priority=node.priority,
+        is_worker=node.metadata.get("worker") is True,
+        sub_plan=_compile(checked.sub_plans[index]) if index in checked.sub_plans else None,
+    )
+    return _agent_as_tool(compiled, checked, index) if node.agent is not None else compiled
+
+
+def _agent_as_tool(compiled: CompiledNode, checked: Checked, index: int) -> CompiledNode:
+    """Returns a node of an agent that a tool stands in for: it gets the objective, and the results it depends on."""
+    node, references = checked.nodes[index], checked.references[index]
+    arguments = {**compiled.arguments, "objective": None}
+    holes = [*compiled.holes, (("objective",), references.objective or ("",))]
+    schema = checked.tools[compiled.tool].input_schema
+    if (
+        schema is None
+        or "context" in schema.get("properties", {})
+        or schema.get("additionalProperties", True)
+    ):
+        ids = [checked.nodes[number].id for number in checked.dependencies[index]]
+        arguments["context"] = dict.fromkeys(ids)
+        holes += [(("context", name), (ResultOf(name, "result"),)) for name in ids]
+    return replace(compiled, arguments=arguments, holes=tuple(holes))
+
+
+def _join_of(node: Node) -> Join:
+    if isinstance(node.join, AtLeast):
+        return "at_least", node.join.at_least
+    return node.join, 0
+
+
+def _retry_of(node: Node, tool: ToolDeclaration | None) -> RetryRule:
+    """Returns the plan's rule, then the tool's, then the default: a write is tried once, anything else three times."""
+    effects = tool.effects if tool else Effects.WRITE
+    attempts = tool.max_attempts if tool and tool.max_attempts else 1 if effects is Effects.WRITE else 3
+    rule = RetryRule(max_attempts=attempts)
+    if node.retry is None:
+        return rule
+    return RetryRule(
+        max_attempts=node.retry.max_attempts or rule.max_attempts,
+        first_delay_s=node.retry.first_delay.total_seconds()
+        if node.retry.first_delay
+        else rule.first_delay_s,
+        factor=node.retry.factor or rule.factor,
+        max_delay_s=node.retry.max_delay.total_seconds() if node.retry.max_delay else None,
+    )
+
+
+def _with_holes(value: Any, holes: Sequence[Hole]) -> tuple[Any, tuple[Hole, ...]]:
+    """Returns the value with null at every hole, so that no text with references is left in it."""
+    return with_parts(value, [(path, None) for path, _ in holes]), tuple(holes)

@@ -1,0 +1,520 @@
+"""The scheduler: a pure state machine. Events go in (a task ended), tasks that may start come out.
+
+The workflow, the feed, the region activity and the property tests all drive this one class. It has no clock:
+whoever drives it says what time it is. It never looks at a hash order: all order comes from lists.
+
+Cost: O(V + E) over a whole run, O(out-degree) for each event.
+
+Replay: the order in which `next_task` yields tasks is the order of commands in history; changing it breaks
+running workflows.
+"""
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagwright.plan.compiled import CompiledNode, CompiledPlan
+from dagwright.plan.conditions import Condition, ConditionFailed, evaluate_condition, parse_condition
+from dagwright.plan.errors import NodeError
+from dagwright.plan.graph import dependents_of
+from dagwright.plan.references import Lookup, ResultOf, Template
+from dagwright.plan.resolution import MissingData, Scope, WorkerHole, as_text, resolve_holes, resolve_template
+from dagwright.plan.states import Attempt, ItemRecord, NodeStatus, Record, RunStatus
+from dagwright.plan.worker_results import unwrap_worker_result
+
+MAX_ITEMS = 10_000
+"""Items of one `for_each`; each of them is a task of its own in the run."""
+
+MAX_IN_FLIGHT = 500
+"""Tasks of one run at once (engine-findings.md 12: more would overflow the server's buffer of events)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Something to run: a node, or one item of a node with `for_each`.
+
+    Args:
+        id: the node's id, or `id[key]`.
+        node: the compiled node.
+        number: the node's number.
+        item: position of the item, `None` for a whole node.
+        arguments: JSON object, resolved.
+        worker_holes: texts that only the worker may put together, because they hold secrets.
+        path: typed path for the idempotency key: `[["node", id]]`, with `["item", key]` behind it for an item.
+    """
+
+    id: str
+    node: CompiledNode
+    number: int
+    item: int | None
+    arguments: dict[str, Any]
+    worker_holes: Sequence[WorkerHole]
+    path: list[list[str]]
+
+
+@dataclass(slots=True)
+class _Wait:
+    """What a node still waits for: counters over its dependencies."""
+
+    remaining: int
+    done: int = 0
+    skipped: int = 0
+    failed: bool = False
+    blockers: dict[str, None] = field(default_factory=dict)
+
+
+class Scheduler:
+    """Runs one compiled plan.
+
+    Args:
+        plan: the compiled plan.
+        inputs: values of the plan's inputs; a default stands in for what is missing.
+        lookups: ids of the parties that were looked up.
+        max_in_flight: tasks at once, 1 to `MAX_IN_FLIGHT`.
+    """
+
+    def __init__(
+        self,
+        plan: CompiledPlan,
+        inputs: Mapping[str, Any],
+        *,
+        lookups: Mapping[Lookup, Any] | None = None,
+        max_in_flight: int = MAX_IN_FLIGHT,
+    ) -> None:
+        self.plan = plan
+        defaults = {name: schema["default"] for name, schema in plan.inputs.items() if "default" in schema}
+        self.inputs: Mapping[str, Any] = {**defaults, **inputs}
+        self.lookups = lookups or {}
+        self.records = [Record() for _ in plan.nodes]
+        self.error: NodeError | None = None
+        self.cancelled = False
+        self._aborted = False
+        self._numbers = {node.id: number for number, node in enumerate(plan.nodes)}
+        self._dependents = dependents_of([node.dependencies for node in plan.nodes])
+        self._waits = [_Wait(len(node.dependencies)) for node in plan.nodes]
+        self._unfinished = len(plan.nodes)
+        self._limits: dict[tuple[str, str | int], int] = {("run", ""): max_in_flight}
+        self._in_use: dict[tuple[str, str | int], int] = {}
+        self._ready: list[tuple[int, int, int]] = []
+        self._parked: dict[tuple[str, str | int], list[tuple[int, int, int]]] = {}
+        self._open_items: dict[int, int] = {}
+        self._item_numbers: dict[str, tuple[int, int]] = {}
+        self._settled: list[int] = []
+
+    # What a driver asks.
+
+    @property
+    def is_finished(self) -> bool:
+        """Tells whether every node is in a final state."""
+        return self._unfinished == 0
+
+    @property
+    def unfinished(self) -> int:
+        """Count of nodes that are not in a final state."""
+        return self._unfinished
+
+    @property
+    def in_flight(self) -> int:
+        """Count of tasks that were started and have not ended."""
+        return self._in_use.get(("run", ""), 0)
+
+    def number_of(self, node_id: str) -> int | None:
+        """Returns the number of a node, or `None` if there is no such node."""
+        return self._numbers.get(node_id)
+
+    def record_of(self, task_id: str) -> Record | None:
+        """Returns the record of a node (`id`) or of an item (`id[key]`)."""
+        if task_id in self._item_numbers:
+            number, item = self._item_numbers[task_id]
+            return self.records[number].items[item].record
+        number_of_node = self._numbers.get(task_id)
+        return None if number_of_node is None else self.records[number_of_node]
+
+    # Events.
+
+    def begin(self, at: float) -> None:
+        """Makes the nodes ready that wait for nothing."""
+        for number, node in enumerate(self.plan.nodes):
+            if not node.dependencies:
+                self._become_ready(number, at)
+        self._settle_dependents(at)
+
+    def next_task(self, at: float) -> Task | None:
+        """Returns the next task to start, the most urgent first, or `None` if none may start now.
+
+        The task counts as running from here on. Nodes whose arguments cannot be resolved fail on the way.
+        """
+        while self._ready:
+            entry = heapq.heappop(self._ready)
+            _, number, item = entry
+            record = self._record(number, item)
+            if record.status is not NodeStatus.READY:
+                continue
+            full = next((limit for limit in self._limits_of(number) if self._is_full(limit)), None)
+            if full is not None:
+                if full[0] == "run":
+                    heapq.heappush(self._ready, entry)
+                    return None
+                heapq.heappush(self._parked.setdefault(full, []), entry)
+                continue
+            task = self._make_task(number, item, at)
+            if task is not None:
+                record.status = NodeStatus.RUNNING
+                record.started_at = at
+                if item >= 0 and self.records[number].started_at is None:
+                    self.records[number].started_at = at
+                for limit in self._limits_of(number):
+                    self._in_use[limit] = self._in_use.get(limit, 0) + 1
+                return task
+        return None
+
+    def complete(self, task_id: str, value: Any, *, at: float, attempt: Attempt = Attempt()) -> None:
+        """Takes the result of a task; an event for a task that is not running is ignored."""
+        number, item = self._place(task_id)
+        record = self._record(number, item)
+        if record.status is not NodeStatus.RUNNING:
+            return
+        self._release(number)
+        self._note_attempt(record, attempt)
+        if self.plan.nodes[number].is_worker:
+            value, record.partial, error = unwrap_worker_result(value)
+            if error is not None:
+                self._end_failed(number, item, error, at)
+                return
+        record.result = value
+        self._end(number, item, NodeStatus.COMPLETED, at)
+
+    def fail(self, task_id: str, error: NodeError, *, at: float, attempt: Attempt = Attempt()) -> None:
+        """Takes the final failure of a task; an event for a task that is not running is ignored."""
+        number, item = self._place(task_id)
+        record = self._record(number, item)
+        if record.status is not NodeStatus.RUNNING:
+            return
+        self._release(number)
+        self._note_attempt(record, attempt)
+        self._end_failed(number, item, error, at)
+
+    def task_cancelled(self, task_id: str, *, at: float, attempt: Attempt = Attempt(), reason: str | None = None) -> None:
+        """Takes the end of a task that was told to stop."""
+        number, item = self._place(task_id)
+        record = self._record(number, item)
+        if record.status is not NodeStatus.RUNNING:
+            return
+        self._release(number)
+        self._note_attempt(record, attempt)
+        record.reason = reason or record.reason
+        self._end(number, item, NodeStatus.CANCELLED, at)
+
+    def cancel(self, at: float, *, reason: str | None = None) -> None:
+        """Cancels everything that has not started; the driver stops what is running and tells how it ended."""
+        self.cancelled = True
+        self._stop(at, reason)
+
+    def abort(self, error: NodeError, at: float) -> None:
+        """Ends the run as failed: as `cancel`, but with an error of the run."""
+        if self.error is None:
+            self.error = error
+        self._aborted = True
+        self._stop(at, error.message)
+
+    def _stop(self, at: float, reason: str | None) -> None:
+        self._ready.clear()
+        self._parked.clear()
+        for number, record in enumerate(self.records):
+            for position, item in enumerate(record.items):
+                if item.record.status is NodeStatus.READY:
+                    item.record.reason = reason
+                    self._end(number, position, NodeStatus.CANCELLED, at)
+            if record.status in (NodeStatus.PENDING, NodeStatus.READY):
+                record.reason = reason
+                self._end(number, -1, NodeStatus.CANCELLED, at)
+
+    # The end of a run.
+
+    def status(self) -> RunStatus:
+        """Returns the state of the run (contract.md section 4)."""
+        if not self.is_finished:
+            return RunStatus.RUNNING
+        if self._aborted:
+            return RunStatus.FAILED
+        if self.cancelled:
+            return RunStatus.CANCELLED
+        passed = (NodeStatus.COMPLETED, NodeStatus.SKIPPED, NodeStatus.SUPERSEDED)
+        if all(record.status in passed for record in self.records):
+            return RunStatus.COMPLETED
+        named = {part.node for _, template in self.plan.output_holes for part in template if isinstance(part, ResultOf)}
+        wanted = [
+            record
+            for node, record, dependents in zip(self.plan.nodes, self.records, self._dependents, strict=True)
+            if not dependents or node.id in named
+        ]
+        if any(record.status is NodeStatus.COMPLETED for record in wanted):
+            return RunStatus.COMPLETED_WITH_FAILURES
+        return RunStatus.FAILED
+
+    def output(self) -> tuple[Any, NodeError | None]:
+        """Returns the output of the run; null and an error if its template cannot be resolved."""
+        if self.plan.output is None and not self.plan.output_holes:
+            return {
+                node.id: record.result
+                for node, record, dependents in zip(self.plan.nodes, self.records, self._dependents, strict=True)
+                if not dependents and record.status is NodeStatus.COMPLETED
+            }, None
+        try:
+            return resolve_holes(self.plan.output, self.plan.output_holes, scope=self._scope())[0], None
+        except MissingData as error:
+            return None, NodeError("missing_data", f"output: {error}")
+
+    # Readiness.
+
+    def _settle_dependents(self, at: float) -> None:
+        """Tells the dependents of every node that reached its end, and theirs, until nothing moves."""
+        while self._settled:
+            number = self._settled.pop()
+            for dependent in self._dependents[number]:
+                if self.records[dependent].status is NodeStatus.PENDING:
+                    self._count(dependent, number)
+                    self._decide(dependent, at)
+
+    def _count(self, dependent: int, ended: int) -> None:
+        wait = self._waits[dependent]
+        record = self.records[ended]
+        wait.remaining -= 1
+        if record.status in (NodeStatus.COMPLETED, NodeStatus.SKIPPED):
+            wait.done += 1
+            wait.skipped += record.status is NodeStatus.SKIPPED
+        elif record.status is NodeStatus.FAILED and self.plan.nodes[ended].on_error == "skip":
+            wait.skipped += 1
+        else:
+            wait.failed = True
+            blockers = record.blocked_by or (self.plan.nodes[ended].id,)
+            wait.blockers.update(dict.fromkeys(blockers))
+
+    def _decide(self, number: int, at: float) -> None:
+        """Moves a pending node on if its join says so.
+
+        A decision other than to start waits for the last dependency that it could hang on, so that it is the
+        same for every order in which the dependencies end.
+        """
+        wait = self._waits[number]
+        kind, wanted = self.plan.nodes[number].join
+        if kind in ("any", "at_least"):
+            if wait.done >= (wanted or 1):
+                self._become_ready(number, at)
+            elif not wait.remaining:
+                self._pass_over(number, at)
+        elif not wait.remaining:
+            if kind == "all_done" or not (wait.failed or wait.skipped):
+                self._become_ready(number, at)
+            else:
+                self._pass_over(number, at)
+
+    def _pass_over(self, number: int, at: float) -> None:
+        wait = self._waits[number]
+        record = self.records[number]
+        if not wait.failed:
+            self._end(number, -1, NodeStatus.SKIPPED, at, settle=False)
+            return
+        blockers = tuple(sorted(wait.blockers, key=self._numbers.__getitem__))
+        record.blocked_by = blockers
+        verb = "was cancelled" if self._is_cancelled(blockers) else "failed"
+        record.error = NodeError("dependency_failed", f"Waiting for dependency: {', '.join(blockers)} {verb}")
+        self._end(number, -1, NodeStatus.BLOCKED, at, settle=False)
+
+    def _is_cancelled(self, ids: Sequence[str]) -> bool:
+        return all(self.records[self._numbers[node]].status is NodeStatus.CANCELLED for node in ids)
+
+    def _become_ready(self, number: int, at: float) -> None:
+        node = self.plan.nodes[number]
+        try:
+            condition = self._condition(node)
+            if condition is not None and not condition.uses_item and not self._holds(condition, self._scope()):
+                self._end(number, -1, NodeStatus.SKIPPED, at, settle=False)
+            elif node.for_each is not None:
+                self._expand(number, condition, at)
+            else:
+                self.records[number].status = NodeStatus.READY
+                heapq.heappush(self._ready, (node.priority, number, -1))
+        except MissingData as error:
+            self._end_failed(number, -1, NodeError("missing_data", str(error)), at, settle=False)
+        except ConditionFailed as error:
+            self._end_failed(number, -1, NodeError("invalid_condition", f"when: {error}"), at, settle=False)
+
+    def _condition(self, node: CompiledNode) -> Condition | None:
+        return None if node.when is None else parse_condition(node.when, self._numbers.__contains__)
+
+    def _holds(self, condition: Condition, scope: Scope) -> bool:
+        nodes = {
+            name: {field_name: scope.node_value(name, field_name) for field_name in ("result", "status", "error")}
+            for name in condition.nodes
+        }
+        names: dict[str, Any] = {"nodes": nodes, "inputs": dict(self.inputs)}
+        if scope.index is not None:
+            names |= {"item": scope.item, "index": scope.index}
+        return evaluate_condition(condition, names)
+
+    # Items.
+
+    def _expand(self, number: int, condition: Condition | None, at: float) -> None:
+        """Makes a task of every item of a `for_each`."""
+        node = self.plan.nodes[number]
+        items = self._items_of(node.for_each)
+        record = self.records[number]
+        if items is None:
+            self._end(number, -1, NodeStatus.SKIPPED, at, settle=False)
+            return
+        if isinstance(items, NodeError):
+            self._end_failed(number, -1, items, at, settle=False)
+            return
+        keys = [self._key_of(node, item, index) for index, item in enumerate(items)]
+        if len(set(keys)) < len(keys):
+            twice = next(key for index, key in enumerate(keys) if key in keys[:index])
+            error = NodeError("duplicate_key", f"two items of {node.id!r} have the key {twice!r}; keys must differ")
+            self._end_failed(number, -1, error, at, settle=False)
+            return
+        record.status = NodeStatus.RUNNING
+        record.items = [ItemRecord(key, item) for key, item in zip(keys, items, strict=True)]
+        self._open_items[number] = len(items)
+        for index, item in enumerate(record.items):
+            self._item_numbers[f"{node.id}[{item.key}]"] = (number, index)
+        for index, item in enumerate(record.items):
+            scope = self._scope(item=item.item, index=index)
+            if condition is not None and condition.uses_item and not self._holds(condition, scope):
+                self._end(number, index, NodeStatus.SKIPPED, at, settle=False)
+            else:
+                item.record.status = NodeStatus.READY
+                heapq.heappush(self._ready, (node.priority, number, index))
+        if not items:
+            self._end_items(number, at, settle=False)
+
+    def _items_of(self, for_each: Template | list[Any] | None) -> list[Any] | NodeError | None:
+        items = for_each if isinstance(for_each, list) else resolve_template(for_each or (), scope=self._scope())
+        if items is None:
+            return None
+        if not isinstance(items, list):
+            return NodeError("invalid_for_each", f"for_each needs a list, not {as_text(items)[:60]!r}")
+        if len(items) > MAX_ITEMS:
+            return NodeError("too_large", f"for_each has {len(items)} items; at most {MAX_ITEMS} are allowed")
+        return items
+
+    def _key_of(self, node: CompiledNode, item: Any, index: int) -> str:
+        if node.key is None:
+            return str(index)
+        return as_text(resolve_template(node.key, scope=self._scope(item=item, index=index)))
+
+    def _end_items(self, number: int, at: float, *, settle: bool = True) -> None:
+        """Ends a node whose items have all ended."""
+        node, record = self.plan.nodes[number], self.records[number]
+        failed = [item for item in record.items if item.record.status is NodeStatus.FAILED]
+        if any(item.record.status is NodeStatus.CANCELLED for item in record.items):
+            self._end(number, -1, NodeStatus.CANCELLED, at, settle=settle)
+        elif failed:
+            first = failed[0].record.error
+            told = f"{len(failed)} of {len(record.items)} items failed; the first: {node.id}[{failed[0].key}]: "
+            error = NodeError(first.code if first else "failed", told + (first.message if first else ""))
+            self._end(number, -1, NodeStatus.FAILED, at, error=error, settle=settle)
+        else:
+            record.result = [item.record.result for item in record.items]
+            self._end(number, -1, NodeStatus.COMPLETED, at, settle=settle)
+
+    # Ends.
+
+    def _end_failed(self, number: int, item: int, error: NodeError, at: float, *, settle: bool = True) -> None:
+        node = self.plan.nodes[number]
+        record = self._record(number, item)
+        if node.on_error == "value" and (item >= 0 or node.for_each is None):
+            record.error, record.result = error, node.value
+            self._end(number, item, NodeStatus.COMPLETED, at, settle=settle)
+        else:
+            self._end(number, item, NodeStatus.FAILED, at, error=error, settle=settle)
+
+    def _end(
+        self,
+        number: int,
+        item: int,
+        status: NodeStatus,
+        at: float,
+        *,
+        error: NodeError | None = None,
+        settle: bool = True,
+    ) -> None:
+        record = self._record(number, item)
+        record.status = status
+        record.ended_at = at
+        record.error = error or record.error
+        if item >= 0:
+            self._open_items[number] -= 1
+            if not self._open_items[number]:
+                self._end_items(number, at, settle=settle)
+            return
+        self._unfinished -= 1
+        self._settled.append(number)
+        if status is NodeStatus.FAILED and self.plan.on_failure == "fail_fast" and not self._aborted:
+            message = f"{self.plan.nodes[number].id!r} failed: {error.message if error else ''}"
+            self.abort(NodeError("fail_fast", message), at)
+        if settle:
+            self._settle_dependents(at)
+
+    # Helpers.
+
+    def _record(self, number: int, item: int) -> Record:
+        return self.records[number] if item < 0 else self.records[number].items[item].record
+
+    def _place(self, task_id: str) -> tuple[int, int]:
+        if task_id in self._item_numbers:
+            return self._item_numbers[task_id]
+        return self._numbers[task_id], -1
+
+    @staticmethod
+    def _note_attempt(record: Record, attempt: Attempt) -> None:
+        record.attempts = attempt.count
+        record.started_at = attempt.started_at or record.started_at
+        record.tool_version = attempt.tool_version
+
+    def _limits_of(self, number: int) -> Iterator[tuple[str, str | int]]:
+        yield "run", ""
+        node = self.plan.nodes[number]
+        if node.max_parallel is not None:
+            self._limits.setdefault(("node", number), node.max_parallel)
+            yield "node", number
+        tool = self.plan.tools.get(node.tool)
+        if tool is not None and tool.max_parallel is not None:
+            self._limits.setdefault(("tool", node.tool), tool.max_parallel)
+            yield "tool", node.tool
+
+    def _is_full(self, limit: tuple[str, str | int]) -> bool:
+        return self._in_use.get(limit, 0) >= self._limits[limit]
+
+    def _release(self, number: int) -> None:
+        for limit in self._limits_of(number):
+            self._in_use[limit] -= 1
+            if self._parked.get(limit):
+                heapq.heappush(self._ready, heapq.heappop(self._parked[limit]))
+
+    def _scope(self, *, item: Any = None, index: int | None = None) -> Scope:
+        return Scope(self._value_of, self.inputs, self.lookups, item=item, index=index)
+
+    def _value_of(self, node_id: str, field_name: str) -> Any:
+        record = self.records[self._numbers[node_id]]
+        if field_name == "result":
+            return record.result if record.status is NodeStatus.COMPLETED else None
+        if field_name == "status":
+            return record.status.value
+        return record.error.to_json() if record.error else None
+
+    def _make_task(self, number: int, item: int, at: float) -> Task | None:
+        """Returns the task of a ready node or item; if its arguments cannot be resolved, it fails instead."""
+        node = self.plan.nodes[number]
+        if item < 0:
+            task_id, path, scope = node.id, [["node", node.id]], self._scope()
+        else:
+            entry = self.records[number].items[item]
+            task_id, path = f"{node.id}[{entry.key}]", [["node", node.id], ["item", entry.key]]
+            scope = self._scope(item=entry.item, index=item)
+        try:
+            arguments, holes = resolve_holes(node.arguments, node.holes, scope=scope)
+        except MissingData as error:
+            self._end_failed(number, item, NodeError("missing_data", str(error)), at)
+            return None
+        return Task(task_id, node, number, item if item >= 0 else None, arguments, holes, path)

@@ -1,0 +1,96 @@
+"""States of nodes and runs (contract.md section 4), and the record that a run keeps of a node."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from dagwright.plan.errors import NodeError
+
+
+class NodeStatus(StrEnum):
+    """The state of a node, or of one item of a `for_each`."""
+
+    PENDING = "pending"
+    READY = "ready"
+    RUNNING = "running"
+    WAITING = "waiting"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    BLOCKED = "blocked"
+    CANCELLED = "cancelled"
+    SUPERSEDED = "superseded"
+
+    @property
+    def is_final(self) -> bool:
+        """Tells whether a node in this state stays in it."""
+        return self in _FINAL
+
+
+_FINAL = frozenset(
+    {
+        NodeStatus.COMPLETED,
+        NodeStatus.FAILED,
+        NodeStatus.SKIPPED,
+        NodeStatus.BLOCKED,
+        NodeStatus.CANCELLED,
+        NodeStatus.SUPERSEDED,
+    }
+)
+
+
+class RunStatus(StrEnum):
+    """The state of a whole run."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    COMPLETED = "completed"
+    COMPLETED_WITH_FAILURES = "completed_with_failures"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What a driver knows of the attempts behind an outcome.
+
+    Args:
+        count: attempts so far, 1 for the first; 0 if nothing was tried.
+        started_at: seconds since the epoch at which the last attempt started, if it is known.
+        tool_version: version of the tool that made the outcome.
+    """
+
+    count: int = 1
+    started_at: float | None = None
+    tool_version: str = ""
+
+
+@dataclass(slots=True)
+class Record:
+    """What a run knows of a node or of one item of it; times are seconds since the epoch.
+
+    Args:
+        blocked_by: ids of the failed nodes that keep it from running, in plan order.
+        reason: what a waiting node waits for, or why it was cancelled.
+    """
+
+    status: NodeStatus = NodeStatus.PENDING
+    result: Any = None
+    error: NodeError | None = None
+    attempts: int = 0
+    started_at: float | None = None
+    ended_at: float | None = None
+    blocked_by: tuple[str, ...] = ()
+    partial: bool = False
+    tool_version: str = ""
+    reason: str | None = None
+    items: "list[ItemRecord]" = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ItemRecord:
+    """One item of a `for_each`: its key, the item itself and what became of it."""
+
+    key: str
+    item: Any
+    record: Record = field(default_factory=Record)

@@ -1,0 +1,59 @@
+"""Reads what a Google-style docstring says: the paragraphs on top and the section `Args`."""
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+_SECTION = re.compile(
+    r"(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?|See Also|Warnings?):\s*"
+)
+_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Documentation:
+    """What a docstring says.
+
+    Args:
+        summary: the paragraphs before the first section, as one line.
+        parameters: parameter name -> what it is, as one line.
+    """
+
+    summary: str = ""
+    parameters: dict[str, str] = field(default_factory=dict)
+
+
+def documentation_of(function: Callable[..., Any]) -> Documentation:
+    """Returns what the docstring of `function` says; nothing if it has none."""
+    lines = (inspect.getdoc(function) or "").splitlines()
+    first = next((index for index, line in enumerate(lines) if _SECTION.fullmatch(line)), len(lines))
+    summary = " ".join(" ".join(lines[:first]).split())
+    return Documentation(summary, _entries(_section(lines, names=("Args", "Arguments", "Parameters"))))
+
+
+def _section(lines: list[str], *, names: tuple[str, ...]) -> list[str]:
+    inside: list[str] = []
+    is_inside = False
+    for line in lines:
+        match = _SECTION.fullmatch(line)
+        if match:
+            is_inside = match[1] in names
+        elif is_inside and line.strip():
+            inside.append(line)
+    return inside
+
+
+def _entries(lines: list[str]) -> dict[str, str]:
+    margin = min((len(line) - len(line.lstrip()) for line in lines), default=0)
+    entries: dict[str, str] = {}
+    name = ""
+    for line in lines:
+        match = _ENTRY.fullmatch(line.strip()) if len(line) - len(line.lstrip()) == margin else None
+        if match:
+            name = match[1]
+            entries[name] = match[2].strip()
+        elif name:
+            entries[name] = f"{entries[name]} {line.strip()}".strip()
+    return entries
