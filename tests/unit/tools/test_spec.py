@@ -148,7 +148,7 @@ def test_version_follows_the_source() -> None:
     [
         ({"effects": "harmless"}, "effects 'harmless' is none of pure, read, idempotent, write"),
         ({"timeout": "soon"}, "'soon' is no duration"),
-        ({"timeout": timedelta(0)}, "expected more than nothing"),
+        ({"timeout": timedelta(0)}, "expected over 0"),
         ({"max_parallel": 0}, "max_parallel is 0"),
         ({"max_attempts": True}, "max_attempts is True"),
         ({"name": "x" * 201}, "a name has 1 to 200 bytes, this one 201"),
@@ -191,7 +191,7 @@ def test_declared_activity_has_no_code_and_keeps_its_queue() -> None:
         30.0,
         schema,
     )
-    with pytest.raises(ValueError, match="input_schema is not a JSON Schema"):
+    with pytest.raises(ValueError, match="input_schema: this is no JSON Schema"):
         declare_activity("charge_card", "billing", input_schema={"type": "thing"})
     with pytest.raises(ValueError, match="cannot be a task queue"):
         declare_activity("charge_card", "/_sys/billing")
