@@ -1,0 +1,130 @@
+"""Five formats of plans in, one `Document` out; Dagwright's own is the sixth and means itself.
+
+A dialect only translates. What holds for every plan (ids, edges, references, cycles, tools, arguments) is
+checked once, in `dagwright.plan.validation`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pydantic import JsonValue
+
+from dagwright.dialects import agents
+from dagwright.dialects.agents import read_agents
+from dagwright.dialects.intents import read_intents
+from dagwright.dialects.json_reader import describe
+from dagwright.dialects.native import read_native
+from dagwright.dialects.steps import read_steps
+from dagwright.dialects.subgoals import read_subgoals
+from dagwright.dialects.tasks import read_tasks
+from dagwright.plan.document import Document
+from dagwright.plan.errors import PlanInvalid, Problem
+from dagwright.plan.model import NODE_FIELDS, PLAN_FIELDS
+from dagwright.plan.references import suggestion
+
+DIALECTS: Final = ("plan", "tasks", "steps", "agents", "intents", "subgoals")
+"""Names of the dialects, as `--dialect` and the `check` document have them; `plan` is Dagwright's own."""
+
+SHAPES: Final[Mapping[str, str]] = {
+    "plan": '{"plan": 1, "nodes": [{"id", "tool" | "agent" | "human" | "plan", …}]}',
+    "tasks": '{"dag": [{"id", "tool", "query", "dependencies"}]}',
+    "steps": '[{"id", "intent", "tool", "arguments"}]',
+    "agents": '{"nodes": [{"id", "agent", "objective", "depends_on"}]}',
+    "intents": '{"intents": [{"verb", "params", "refs", "lookups"}]}',
+    "subgoals": '{"sub_goals": [{"id", "worker", "inputs", "params", "outputs"}]}',
+}
+"""What a document of each dialect looks like."""
+
+_MAX_SUB_PLANS_DEEP = 50
+"""How deep sub-plans are translated; the check refuses them long before, and the stack ends soon after."""
+
+_BY_KEY: Final[Mapping[str, str]] = {
+    "dag": "tasks",
+    "intents": "intents",
+    "sub_goals": "subgoals",
+    "steps": "steps",
+    "action": "subgoals",
+}
+_NATIVE_NODE_KEYS = NODE_FIELDS - agents.KEYS
+_NATIVE_ROOT_KEYS = PLAN_FIELDS - agents.ROOT_KEYS
+
+
+def to_document(
+    raw: JsonValue, *, dialect: str | None = None, context: Mapping[str, JsonValue] | None = None
+) -> Document:
+    """Returns the document that a JSON value is, sub-plans included; nothing but its shape is checked.
+
+    Args:
+        raw: any JSON value.
+        dialect: one of `DIALECTS`; `None` tells it from the shape.
+        context: names of the session -> their values, such as `cbu` for `@cbu`.
+
+    Raises:
+        PlanInvalid: nothing that could be checked further: no known shape, no list of nodes, an empty one. What
+            is wrong with single nodes is in the document's `problems`.
+
+    Complexity: linear in the size of the value.
+    """
+    return _read(raw, dialect=dialect, context=context or {}, depth=0)
+
+
+def _read(raw: JsonValue, *, dialect: str | None, context: Mapping[str, JsonValue], depth: int) -> Document:
+    def read_sub_plan(value: JsonValue) -> Document:
+        if depth >= _MAX_SUB_PLANS_DEEP:
+            raise PlanInvalid([Problem("too_large", f"sub-plans are nested more than {depth} deep")])
+        return _read(value, dialect=None, context=context, depth=depth + 1)
+
+    readers: Mapping[str, Callable[[], Document]] = {
+        "plan": lambda: read_native(raw, read_sub_plan=read_sub_plan),
+        "tasks": lambda: read_tasks(raw),
+        "steps": lambda: read_steps(raw),
+        "agents": lambda: read_agents(raw),
+        "intents": lambda: read_intents(raw, context=context),
+        "subgoals": lambda: read_subgoals(raw),
+    }
+    name = dialect if dialect is not None else detect_dialect(raw)
+    if name not in readers:
+        raise PlanInvalid(
+            [Problem("invalid_field", f"there is no dialect {name!r}; there are {', '.join(DIALECTS)}")]
+        )
+    return readers[name]()
+
+
+def detect_dialect(raw: JsonValue) -> str:
+    """Returns the name of the dialect whose shape a JSON value has.
+
+    Raises:
+        PlanInvalid: it has no known shape.
+    """
+    if isinstance(raw, list):
+        return "steps"
+    if not isinstance(raw, dict):
+        raise _unknown_shape(f"{describe(raw)} is no plan", hint=None)
+    if not raw:
+        raise PlanInvalid([Problem("empty_plan", "the document is an empty object")])
+    if "plan" in raw:
+        return "steps" if isinstance(raw["plan"], list) else "plan"
+    for key, name in _BY_KEY.items():
+        if key in raw:
+            return name
+    if "nodes" in raw:
+        return "agents" if _is_of_agents(raw) else "plan"
+    near = [found for key in raw if (found := suggestion(key, ["plan", "nodes", *_BY_KEY]))]
+    raise _unknown_shape("this object is no plan", hint=near[0] if near else None)
+
+
+def _is_of_agents(raw: Mapping[str, JsonValue]) -> bool:
+    nodes = raw["nodes"]
+    if not isinstance(nodes, list) or raw.keys() & _NATIVE_ROOT_KEYS:
+        return False
+    objects = [node for node in nodes if isinstance(node, dict)]
+    return any("agent" in node for node in objects) and not any(
+        node.keys() & _NATIVE_NODE_KEYS for node in objects
+    )
+
+
+def _unknown_shape(message: str, *, hint: str | None) -> PlanInvalid:
+    shapes = "; ".join(f"{shape} ({name})" for name, shape in SHAPES.items())
+    return PlanInvalid(
+        [Problem("invalid_field", f"{message}; a plan looks like one of: {shapes}", "", None, hint)]
+    )

@@ -32,8 +32,8 @@ def read_text(text: str | bytes, *, name: str) -> JsonValue:
 
     Args:
         text: bytes are UTF-8, with or without a byte order mark.
-        name: name of the file, `-` for standard input. `.json` is JSON, `.yaml` and `.yml` are YAML; any other
-            name is JSON if the text starts like JSON, and YAML if not.
+        name: name of the file, `-` for standard input. `.json` is JSON, `.yaml` and `.yml` are YAML; any
+            other name is JSON if the text starts like JSON, and YAML if not.
 
     Raises:
         PlanInvalid: `unreadable`, `empty_plan`, `invalid_syntax` (line and column in the message),
@@ -49,7 +49,7 @@ def read_text(text: str | bytes, *, name: str) -> JsonValue:
         try:
             return read_json(decoded, name=called)
         except PlanInvalid:
-            # Flow style YAML may look like JSON; JSON in a YAML file may hold surrogate pairs, which YAML has not.
+            # Flow style YAML may look like JSON; JSON may hold escaped surrogate pairs, which YAML has not.
             if suffix not in (".yaml", ".yml"):
                 raise
     value = read_yaml(decoded, name=called)

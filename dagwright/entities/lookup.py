@@ -1,9 +1,9 @@
 """Finding existing parties by what people call them.
 
 A search goes from the sure to the likely and stops at the first step that finds something: identifier or
-exact name; the name with its legal form aside; all words of the text in the name; word beginnings and close
-spellings. One hit is bound, several are ambiguous. What is only near never counts as a hit, but is told.
-This module must not change the store and must not import Temporal.
+exact name; the name with its legal form aside; all words of the text in the name; beginnings of words.
+One hit is bound, several are ambiguous. Another spelling is told as near but never bound: Cohen and Chen
+differ by one letter, and what is bound is changed without asking. This module must not change the store and must not import Temporal.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,10 +20,8 @@ from dagwright.entities.names import clean_name, core_words, name_key, words_of
 
 CANDIDATE_LIMIT = 10
 """Candidates that are told for one lookup; more than a person reads."""
-CLOSE_SPELLING = 88.0
-"""rapidfuzz ratio from which another spelling counts as a hit: one slip in a name of eight letters."""
-NEAR_SPELLING = 65.0
-"""Ratio from which a name is told as near when nothing was found."""
+NEAR_LIKENESS = 65.0
+"""rapidfuzz ratio (0 to 100) from which a name is told as near when nothing was found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,25 +166,24 @@ def _all_words(text: _Text, names: Sequence[_Known]) -> list[Candidate]:
     return hits
 
 
-def _beginnings_or_spelling(text: _Text, names: Sequence[_Known]) -> list[Candidate]:
-    hits = []
-    for known in names:
-        ratio = _likeness(text, known)
-        if ratio >= CLOSE_SPELLING:
-            hits.append(known.candidate(min(ratio, 94), _because("close spelling", known)))
-        elif _begin(text.words, known.words):
-            hits.append(known.candidate(80, _because("words begin like this", known)))
-    return hits
+def _beginnings(text: _Text, names: Sequence[_Known]) -> list[Candidate]:
+    return [
+        known.candidate(80, _because("words begin like this", known))
+        for known in names
+        if _begin(text.words, known.words)
+    ]
 
 
-_STEPS: tuple[Step, ...] = (_same_core, _all_words, _beginnings_or_spelling)
+_STEPS: tuple[Step, ...] = (_same_core, _all_words, _beginnings)
 """From the sure to the likely; the first that finds something ends the search."""
 
 
 def _near(text: _Text, names: Sequence[_Known]) -> list[Candidate]:
     rated = ((known, _likeness(text, known)) for known in names)
     return [
-        known.candidate(ratio, _because("near", known)) for known, ratio in rated if ratio >= NEAR_SPELLING
+        known.candidate(likeness, _because("another spelling", known))
+        for known, likeness in rated
+        if likeness >= NEAR_LIKENESS
     ]
 
 

@@ -90,6 +90,7 @@ class Scheduler:
         self.error: NodeError | None = None
         self.cancelled = False
         self._aborted = False
+        self._stopped = False
         self._numbers = {node.id: number for number, node in enumerate(plan.nodes)}
         self._dependents = dependents_of([node.dependencies for node in plan.nodes])
         self._waits = [_Wait(len(node.dependencies)) for node in plan.nodes]
@@ -219,16 +220,18 @@ class Scheduler:
         self._stop(at, error.message)
 
     def _stop(self, at: float, reason: str | None) -> None:
+        self._stopped = True
         self._ready.clear()
         self._parked.clear()
         for number, record in enumerate(self.records):
             for position, item in enumerate(record.items):
                 if item.record.status is NodeStatus.READY:
                     item.record.reason = reason
-                    self._end(number, position, NodeStatus.CANCELLED, at)
+                    self._end(number, position, NodeStatus.CANCELLED, at, settle=False)
             if record.status in (NodeStatus.PENDING, NodeStatus.READY):
                 record.reason = reason
-                self._end(number, -1, NodeStatus.CANCELLED, at)
+                self._end(number, -1, NodeStatus.CANCELLED, at, settle=False)
+        self._settled.clear()
 
     # The end of a run.
 
@@ -368,25 +371,42 @@ class Scheduler:
             self._end_failed(number, -1, items, at, settle=False)
             return
         keys = [self._key_of(node, item, index) for index, item in enumerate(items)]
-        if len(set(keys)) < len(keys):
-            twice = next(key for index, key in enumerate(keys) if key in keys[:index])
-            error = NodeError("duplicate_key", f"two items of {node.id!r} have the key {twice!r}; keys must differ")
-            self._end_failed(number, -1, error, at, settle=False)
+        taken = self._claim_ids(number, keys)
+        if taken is not None:
+            message = f"{taken!r} names two items or nodes; the keys of {node.id!r} must differ from each other"
+            self._end_failed(number, -1, NodeError("duplicate_key", message), at, settle=False)
             return
         record.status = NodeStatus.RUNNING
         record.items = [ItemRecord(key, item) for key, item in zip(keys, items, strict=True)]
         self._open_items[number] = len(items)
-        for index, item in enumerate(record.items):
-            self._item_numbers[f"{node.id}[{item.key}]"] = (number, index)
-        for index, item in enumerate(record.items):
-            scope = self._scope(item=item.item, index=index)
-            if condition is not None and condition.uses_item and not self._holds(condition, scope):
-                self._end(number, index, NodeStatus.SKIPPED, at, settle=False)
-            else:
-                item.record.status = NodeStatus.READY
-                heapq.heappush(self._ready, (node.priority, number, index))
+        for index in range(len(items)):
+            self._start_item(number, index, condition, at)
         if not items:
             self._end_items(number, at, settle=False)
+
+    def _claim_ids(self, number: int, keys: Sequence[str]) -> str | None:
+        """Gives the items their ids; returns the first id that something else has already, and then none is given."""
+        claimed: dict[str, tuple[int, int]] = {}
+        for index, key in enumerate(keys):
+            task_id = f"{self.plan.nodes[number].id}[{key}]"
+            if task_id in claimed or task_id in self._item_numbers or task_id in self._numbers:
+                return task_id
+            claimed[task_id] = (number, index)
+        self._item_numbers.update(claimed)
+        return None
+
+    def _start_item(self, number: int, index: int, condition: Condition | None, at: float) -> None:
+        entry = self.records[number].items[index]
+        try:
+            scope = self._scope(item=entry.item, index=index)
+            if condition is not None and condition.uses_item and not self._holds(condition, scope):
+                self._end(number, index, NodeStatus.SKIPPED, at, settle=False)
+                return
+        except ConditionFailed as error:
+            self._end_failed(number, index, NodeError("invalid_condition", f"when: {error}"), at, settle=False)
+            return
+        entry.record.status = NodeStatus.READY
+        heapq.heappush(self._ready, (self.plan.nodes[number].priority, number, index))
 
     def _items_of(self, for_each: Template | list[Any] | None) -> list[Any] | NodeError | None:
         items = for_each if isinstance(for_each, list) else resolve_template(for_each or (), scope=self._scope())
@@ -450,7 +470,9 @@ class Scheduler:
             return
         self._unfinished -= 1
         self._settled.append(number)
-        if status is NodeStatus.FAILED and self.plan.on_failure == "fail_fast" and not self._aborted:
+        if status is NodeStatus.FAILED and self.plan.on_failure == "fail_fast" and not self._stopped:
+            # First the dependents learn that they are blocked; what is left then is cancelled.
+            self._settle_dependents(at)
             message = f"{self.plan.nodes[number].id!r} failed: {error.message if error else ''}"
             self.abort(NodeError("fail_fast", message), at)
         if settle:

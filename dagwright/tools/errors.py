@@ -7,6 +7,7 @@ ToolError                 sorted by what happens next
 ├── AskPerson             a person decides
 ├── InvalidArguments      final: fix the plan
 ├── InvalidResult         final: fix the tool
+├── ResultTooLarge        final: return less
 └── MissingSecret         final: set the variable
 ToolsUnreadable           a `--tools` value that gives no tools; the message is one sentence for the user
 NoToolContext             `context()` was called outside a tool
@@ -59,6 +60,10 @@ class InvalidArguments(ToolError, ValueError):
 
 class InvalidResult(ToolError, ValueError):
     """The returned value is not JSON; the message names the place and the type."""
+
+
+class ResultTooLarge(ToolError):
+    """The returned value has more bytes as JSON than a result may have."""
 
 
 class MissingSecret(ToolError):

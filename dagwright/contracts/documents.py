@@ -1,0 +1,142 @@
+"""The documents that programs read: the result of a run and the graph (contract.md section 5)."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from dagwright.contracts.limits import DOCUMENT_LIMIT_BYTES, INLINE_VALUE_BYTES, PREVIEW_CHARACTERS
+from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.errors import NodeError
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import Record
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What a document says of a run beside its nodes."""
+
+    workflow_id: str
+    run_id: str
+    title: str | None = None
+    error: Mapping[str, Any] | None = None
+    notes: Sequence[Mapping[str, Any]] = ()
+
+
+def format_time(seconds: float | None) -> str | None:
+    """Returns seconds since the epoch as RFC 3339 UTC with milliseconds."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def result_document(scheduler: Scheduler | None, facts: RunFacts, *, status: str | None = None) -> dict[str, Any]:
+    """Returns the result document with every value in full.
+
+    Args:
+        scheduler: the state of the run; `None` if it ended before a plan was there.
+        status: stands instead of what the scheduler says.
+    """
+    output, error = scheduler.output() if scheduler is not None and scheduler.is_finished else (None, None)
+    if scheduler is not None:
+        error = scheduler.error or error
+    return {
+        "workflow_id": facts.workflow_id,
+        "run_id": facts.run_id,
+        "status": status or (scheduler.status().value if scheduler else "failed"),
+        "title": facts.title,
+        "output": output,
+        "error": facts.error or (error.to_json() if error else None),
+        "nodes": dict(node_documents(scheduler)) if scheduler else {},
+        "waiting_for": [],
+        "usage": {},
+        "notes": list(facts.notes),
+    }
+
+
+def node_documents(scheduler: Scheduler) -> Sequence[tuple[str, dict[str, Any]]]:
+    """Returns (id, document) of every node in plan order, the items of a `for_each` behind their node."""
+    documents: list[tuple[str, dict[str, Any]]] = []
+    for node, record in zip(scheduler.plan.nodes, scheduler.records, strict=True):
+        documents.append((node.id, node_document(scheduler, node, record)))
+        for item in record.items:
+            documents.append((f"{node.id}[{item.key}]", node_document(scheduler, node, item.record)))
+    return documents
+
+
+def node_document(scheduler: Scheduler, node: CompiledNode, record: Record) -> dict[str, Any]:
+    """Returns the document of a node or of one item of it."""
+    tool = scheduler.plan.tools.get(node.tool)
+    return {
+        "status": record.status.value,
+        "title": node.title,
+        "tool": node.tool or None,
+        "result": record.result,
+        "error": record.error.to_json() if record.error else None,
+        "attempts": record.attempts,
+        "started_at": format_time(record.started_at),
+        "ended_at": format_time(record.ended_at),
+        "blocked_by": list(record.blocked_by),
+        "supersedes": None,
+        "partial": record.partial,
+        "reason": record.reason,
+        "lineage": {
+            "inputs": [scheduler.plan.nodes[number].id for number in node.dependencies],
+            "effects": tool.effects.value if tool else None,
+            "tool_version": record.tool_version or None,
+            "attempts": record.attempts,
+            "started_at": format_time(record.started_at),
+            "ended_at": format_time(record.ended_at),
+        },
+    }
+
+
+def graph_document(scheduler: Scheduler) -> dict[str, Any]:
+    """Returns the graph with its states: nodes in plan order, edges from a node to those that wait for it."""
+    nodes = scheduler.plan.nodes
+    return {
+        "nodes": [
+            {"id": node.id, "title": node.title, "status": record.status.value, "tool": node.tool or None}
+            for node, record in zip(nodes, scheduler.records, strict=True)
+        ],
+        "edges": [[nodes[number].id, node.id] for node in nodes for number in node.dependencies],
+    }
+
+
+def compact_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the document as it stands in the run's own result: large values by reference, many nodes as counts.
+
+    The values stay in the run's history under the node's id, where the commands find them again.
+    """
+    compact = dict(document)
+    compact["output"] = compact_value(document["output"], ref="output")
+    compact["nodes"] = {
+        name: {**node, "result": compact_value(node["result"], ref=f"node:{name}")}
+        for name, node in document["nodes"].items()
+    }
+    if encoded_size(compact) > DOCUMENT_LIMIT_BYTES:
+        counts = Counter(node["status"] for node in document["nodes"].values())
+        compact["nodes"] = {}
+        compact["nodes_ref"] = {"ref": "history", "counts": dict(sorted(counts.items()))}
+    return compact
+
+
+def compact_value(value: Any, *, ref: str) -> Any:
+    """Returns a value, or `{"ref", "bytes", "preview"}` if it is over 8 KiB."""
+    size = encoded_size(value)
+    if size <= INLINE_VALUE_BYTES:
+        return value
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)[:PREVIEW_CHARACTERS]
+    return {"ref": ref, "bytes": size, "preview": text[:PREVIEW_CHARACTERS]}
+
+
+def encoded_size(value: Any) -> int:
+    """Returns the bytes of a value as compact JSON."""
+    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="replace"))
+
+
+def error_json(code: str, message: str) -> dict[str, Any]:
+    """Returns an error of a run that is not worth trying again."""
+    return NodeError(code, message).to_json()

@@ -1,0 +1,64 @@
+"""What Temporal and Dagwright take, in one place (engine-findings.md 5, 8, 12; temporal-facts.md section 0).
+
+Whatever crosses these limits would end or wedge a run on the server, so check, start and dispatch refuse it first.
+"""
+
+import hashlib
+
+RESULT_LIMIT_BYTES = 256 * 1024
+"""Encoded result of one node. The server takes 2 MB; a whole history ends at 50 MB."""
+ARGUMENTS_LIMIT_BYTES = 256 * 1024
+"""Encoded arguments of one call."""
+INLINE_VALUE_BYTES = 8 * 1024
+"""A larger value stands in a document as `{"ref", "bytes", "preview"}`."""
+PREVIEW_CHARACTERS = 200
+RUN_INPUT_LIMIT_BYTES = 1_500_000
+"""Encoded input of a run: the server refuses 2 MB and more."""
+DOCUMENT_LIMIT_BYTES = 1_000_000
+"""Encoded result document of a run; the server ends a run whose result has over 2 MB."""
+TASK_COMMANDS_LIMIT_BYTES = 1_500_000
+"""Arguments that one workflow task sends; over 4 MB in sum wedges the run."""
+HISTORY_LIMIT_BYTES = 40_000_000
+"""History at which nothing more is started; the server ends a run at 50 MB."""
+HISTORY_LIMIT_EVENTS = 45_000
+"""Events at which nothing more is started; the server ends a run at 51,200."""
+EVENTS_PER_TASK = 6
+"""Events that a task in flight may still add, when it ends alone."""
+MESSAGE_LIMIT_BYTES = 4 * 1024
+"""Failure message; one over 4 MB never arrives."""
+SUMMARY_CHARACTERS = 200
+"""Summary of an activity or timer in the Temporal UI; the server refuses over 400 bytes."""
+DETAIL_LINES = 50
+"""Lines of the live table in the current details."""
+CANCEL_GRACE_S = 30.0
+"""How long a cancelled run waits for its running activities to stop."""
+ACTIVITY_ID_BYTES = 200
+WORKFLOW_ID_BYTES = 200
+"""Longest id a user may give a run; sub-plans put their path behind it, and Temporal takes 1,000 bytes."""
+CHILD_ID_BYTES = 900
+MAX_DELAY_S = 86_400.0
+"""A service that asks for a longer delay waits a day at most."""
+
+
+def cut_text(text: str, *, max_bytes: int) -> str:
+    """Returns the longest beginning of a text that fits in bytes of UTF-8; a cut is shown by `…`."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= max_bytes:
+        return encoded.decode()
+    return encoded[: max_bytes - 3].decode(errors="ignore") + "…"
+
+
+def short_id(text: str, *, max_bytes: int) -> str:
+    """Returns an id that Temporal takes: the text itself, or its beginning, `~` and a hash of the whole."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= max_bytes:
+        return text
+    kept = encoded[: max_bytes - 40].decode(errors="ignore")
+    return f"{kept}~{hashlib.sha256(encoded).hexdigest()[:32]}"
+
+
+def summary_of(text: str) -> str:
+    """Returns a text as a one-line summary for the Temporal UI, at most 400 bytes."""
+    line = " ".join(text.split())
+    shown = line if len(line) <= SUMMARY_CHARACTERS else line[: SUMMARY_CHARACTERS - 1] + "…"
+    return cut_text(shown, max_bytes=400)

@@ -1,0 +1,170 @@
+"""What starts a run and what is sent to it, decoded from plain JSON (contract.md section 6).
+
+Whoever sends these may be the Temporal UI or a program in another language, so every field is checked here
+and what is wrong is told in one sentence.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagwright.plan.compiled import CompiledPlan, plan_from_json, plan_to_json
+from dagwright.plan.durations import parse_duration
+from dagwright.plan.scheduler import MAX_IN_FLIGHT
+
+
+class MessageInvalid(Exception):
+    """A message is not what the contract says; the text says what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The run and the task in it that a sub-plan reports to."""
+
+    workflow_id: str
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunInput:
+    """The input of `RunPlan`.
+
+    Args:
+        plan: a plan as written, in any dialect, which is compiled by an activity; or
+        compiled: a compiled plan. Exactly one of the two is there.
+        inputs, context: values by name.
+        max_in_flight: tasks at once.
+        deadline_s: seconds the whole run may take.
+        scope: scope of idempotency keys; `None` for a root run, whose own is taken.
+        path: typed path of the run from the root, for sub-plans.
+    """
+
+    plan: Any = None
+    compiled: CompiledPlan | None = None
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    context: Mapping[str, Any] = field(default_factory=dict)
+    max_in_flight: int = MAX_IN_FLIGHT
+    deadline_s: float | None = None
+    scope: str | None = None
+    path: tuple[tuple[str, str], ...] = ()
+    parent: Parent | None = None
+    tools: tuple[str, ...] = ()
+
+
+def run_input_to_json(run_input: RunInput) -> dict[str, Any]:
+    """Returns the JSON form of a run's input."""
+    encoded: dict[str, Any] = {"inputs": dict(run_input.inputs), "context": dict(run_input.context)}
+    options: dict[str, Any] = {}
+    if run_input.max_in_flight != MAX_IN_FLIGHT:
+        options["max_parallel"] = run_input.max_in_flight
+    if run_input.deadline_s is not None:
+        options["deadline"] = f"{round(run_input.deadline_s * 1000)}ms"
+    encoded["options"] = options
+    if run_input.compiled is not None:
+        encoded["compiled"] = plan_to_json(run_input.compiled)
+    else:
+        encoded["plan"] = run_input.plan
+    if run_input.parent is not None:
+        encoded["parent"] = {"workflow_id": run_input.parent.workflow_id, "task": run_input.parent.task}
+        encoded["scope"] = run_input.scope
+        encoded["path"] = [list(step) for step in run_input.path]
+    return encoded
+
+
+def run_input_from_json(message: Any) -> RunInput:
+    """Returns the input that a message stands for.
+
+    Raises:
+        MessageInvalid: it is not what contract.md section 6 says.
+    """
+    if not isinstance(message, Mapping):
+        raise MessageInvalid('the input must be an object such as {"plan": {…}, "inputs": {}}')
+    if ("plan" in message) == ("compiled" in message):
+        raise MessageInvalid("the input must hold exactly one of 'plan' and 'compiled'")
+    options = _object(message, "options")
+    parent = message.get("parent")
+    try:
+        return RunInput(
+            plan=message.get("plan"),
+            compiled=plan_from_json(message["compiled"]) if "compiled" in message else None,
+            inputs=_object(message, "inputs"),
+            context=_object(message, "context"),
+            max_in_flight=_max_in_flight(options.get("max_parallel")),
+            deadline_s=_deadline_s(options.get("deadline")),
+            scope=message.get("scope"),
+            path=tuple((str(kind), str(name)) for kind, name in message.get("path", ())),
+            parent=Parent(parent["workflow_id"], parent["task"]) if parent else None,
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise MessageInvalid(f"the input cannot be read: {error}") from None
+
+
+def _object(message: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = message.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise MessageInvalid(f"{name!r} must be an object")
+    return value
+
+
+def _max_in_flight(value: Any) -> int:
+    if value is None:
+        return MAX_IN_FLIGHT
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise MessageInvalid(f"options.max_parallel must be a number from 1 to {MAX_IN_FLIGHT}, not {value!r:.60}")
+    return min(value, MAX_IN_FLIGHT)
+
+
+def _deadline_s(value: Any) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise MessageInvalid(f"options.deadline must be a duration such as 2h, not {value!r:.60}")
+    return parse_duration(value).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequest:
+    """The payload of `cancel`; whatever cannot be read is left out, for a cancel must always work."""
+
+    reason: str | None = None
+    by: str | None = None
+
+
+def cancel_request_from_json(message: Any) -> CancelRequest:
+    """Returns what a `cancel` says; never raises, since an empty payload works too."""
+    if not isinstance(message, Mapping):
+        return CancelRequest(reason=message if isinstance(message, str) else None)
+    reason, by = message.get("reason"), message.get("by")
+    return CancelRequest(
+        reason=str(reason)[:1000] if reason is not None else None,
+        by=str(by)[:200] if by is not None else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SubPlanEnd:
+    """The payload of `sub_plan_ended`: how a sub-plan ended, for the task that started it."""
+
+    task: str
+    status: str
+    output: Any
+    error: Mapping[str, Any] | None
+
+
+def sub_plan_end_from_json(message: Any) -> SubPlanEnd:
+    """Returns the report of a sub-plan.
+
+    Raises:
+        MessageInvalid: it is none.
+    """
+    if not isinstance(message, Mapping) or not isinstance(message.get("task"), str):
+        raise MessageInvalid("a report of a sub-plan must be an object with the id of its task")
+    error = message.get("error")
+    return SubPlanEnd(
+        task=message["task"],
+        status=str(message.get("status")),
+        output=message.get("output"),
+        error=error if isinstance(error, Mapping) else None,
+    )

@@ -1,0 +1,49 @@
+"""The dialect `agents`: `{"nodes": [{"id", "agent", "objective", "depends_on"}], "metadata"}`.
+
+An agent is given the results of the nodes it depends on as its context, in the order of `depends_on`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from dagwright.dialects.draft import STAND_IN, Draft, Entry, entry_name, node_ids
+from dagwright.dialects.json_reader import describe
+from dagwright.plan.document import Document
+from dagwright.plan.errors import Problem
+
+KEYS = frozenset({"id", "agent", "objective", "depends_on"})
+ROOT_KEYS = frozenset({"nodes", "metadata"})
+
+
+def read_agents(raw: JsonValue) -> Document:
+    """Returns the document of a graph of agents.
+
+    Raises:
+        PlanInvalid: there is no list of nodes, or it is empty.
+    """
+    draft = Draft("agents", "/nodes")
+    nodes = draft.entries(raw, "nodes", known=ROOT_KEYS)
+    metadata = raw.get("metadata") if isinstance(raw, dict) else None
+    if isinstance(metadata, dict):
+        draft.metadata = metadata
+    elif metadata is not None:
+        message = f"'metadata' must be an object, not {describe(metadata)}"
+        draft.problems.append(Problem("invalid_field", message, "/metadata"))
+    for index, (node, node_id) in enumerate(zip(nodes, node_ids(nodes, kind="node"), strict=True)):
+        entry = draft.entry(node, index, name=entry_name("node", node, index + 1), node=node_id)
+        draft.nodes.append(_node(entry, node_id) if entry is not None else {"id": node_id, **STAND_IN})
+    return draft.document()
+
+
+def _node(entry: Entry, node_id: str) -> dict[str, Any]:
+    entry.expect_keys(KEYS)
+    entry.name_text("id")
+    agent = entry.name_text("agent")
+    objective = entry.text("objective")
+    works: Mapping[str, Any] = STAND_IN
+    if agent is not None:
+        works = {"agent": agent, "objective": objective if objective is not None else ""}
+    depends_on = entry.texts("depends_on") if "depends_on" in entry.raw else []
+    return {"id": node_id, **works, "depends_on": depends_on}

@@ -1,0 +1,155 @@
+"""The dialect `intents`: `{"intents": [{"verb", "params", "refs", "lookups"}], "explanation", "confidence"}`.
+
+Intent N makes `@result_N`. A ref names what an intent makes, or something of the session such as `@cbu`; a
+lookup names a party that exists already. Both end up beside the params, as arguments of the verb.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
+from dagwright.dialects.json_reader import describe
+from dagwright.plan.document import Document
+from dagwright.plan.errors import Note, Problem, pointer
+from dagwright.plan.references import Lookup, ResultOf
+
+_KEYS = frozenset({"verb", "params", "refs", "lookups"})
+_LOOKUP_KEYS = frozenset({"search_text", "entity_type"})
+_RESULT = re.compile(r"@result_([1-9][0-9]*)")
+_SESSION_NAME = re.compile(r"@([A-Za-z_][A-Za-z0-9_.-]*)")
+_HINT = "@result_N is what intent N of this request makes; use lookups for what exists already"
+
+
+def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue]) -> Document:
+    """Returns the document of a list of intents.
+
+    Args:
+        context: names of the session, without their `@` -> their values.
+
+    Raises:
+        PlanInvalid: there is no list of intents, or it is empty.
+    """
+    draft = Draft("intents", "/intents")
+    intents = draft.entries(raw, "intents", known=("explanation", "confidence"))
+    if isinstance(raw, dict):
+        _read_metadata(raw, draft)
+    for index, intent in enumerate(intents):
+        node_id = f"@result_{index + 1}"
+        entry = draft.entry(intent, index, name=f"intent {index + 1}", node=node_id)
+        node: dict[str, Any] = {"id": node_id, **tool_or_stand_in(None)}
+        if entry is not None:
+            reader = _IntentReader(entry, draft, index=index, count=len(intents), context=context)
+            node = {"id": node_id, **reader.read()}
+        draft.nodes.append(node)
+        draft.pointers[f"/nodes/{index}/id"] = f"/intents/{index}"
+        draft.pointers[f"/nodes/{index}/tool"] = f"/intents/{index}/verb"
+    return draft.document(unknown_node_hint=_HINT)
+
+
+def _read_metadata(raw: Mapping[str, Any], draft: Draft) -> None:
+    explanation, confidence = raw.get("explanation"), raw.get("confidence")
+    if isinstance(explanation, str):
+        draft.metadata["explanation"] = explanation
+    elif explanation is not None:
+        message = f"'explanation' must be a text, not {describe(explanation)}"
+        draft.problems.append(Problem("invalid_field", message, "/explanation"))
+    if isinstance(confidence, int | float) and not isinstance(confidence, bool):
+        draft.metadata["confidence"] = confidence
+    elif confidence is not None:
+        message = f"'confidence' must be a number, not {describe(confidence)}"
+        draft.problems.append(Problem("invalid_field", message, "/confidence"))
+
+
+class _IntentReader:
+    """Makes a node's fields of one intent."""
+
+    def __init__(
+        self, entry: Entry, draft: Draft, *, index: int, count: int, context: Mapping[str, JsonValue]
+    ) -> None:
+        self.entry = entry
+        self.draft = draft
+        self.index = index
+        self.count = count
+        self.context = context
+        self.arguments: dict[str, Any] = {}
+
+    def read(self) -> dict[str, Any]:
+        self.entry.expect_keys(_KEYS)
+        verb = self.entry.name_text("verb")
+        self._read_params()
+        for key, ref in self.entry.optional_object("refs").items():
+            if self._take_key(key, "refs"):
+                self._read_ref(key, ref)
+        for key, lookup in self.entry.optional_object("lookups").items():
+            if self._take_key(key, "lookups"):
+                self._read_lookup(key, lookup)
+        return {**tool_or_stand_in(verb), "arguments": self.arguments}
+
+    def _read_params(self) -> None:
+        params = self.entry.optional_object("params")
+        self.arguments.update(params)
+        place = "/params" if params else ""
+        self.draft.pointers[f"/nodes/{self.index}/arguments"] = f"/intents/{self.index}{place}"
+
+    def _take_key(self, key: str, group: str) -> bool:
+        if key in self.arguments:
+            message = f"{key!r} is given twice among params, refs and lookups"
+            self.entry.tell("invalid_field", message, group, key)
+            return False
+        self.arguments[key] = None
+        at = pointer("nodes", self.index, "arguments", key)
+        self.draft.pointers[at] = pointer("intents", self.index, group, key)
+        return True
+
+    def _read_ref(self, key: str, ref: Any) -> None:
+        if not isinstance(ref, str):
+            message = f"{key!r} must be a reference such as @result_1 or @cbu, not {describe(ref)}"
+            self.entry.tell("invalid_reference", message, "refs", key)
+        elif _RESULT.fullmatch(ref):
+            self.draft.holes[self.index, key] = ResultOf(ref, "identity")
+            self._note_forward(ref)
+        elif (name := _SESSION_NAME.fullmatch(ref)) and not ref.lower().startswith("@result"):
+            self._read_session_name(key, name[1])
+        else:
+            expected = "write @result_N, N from 1, or a name such as @cbu"
+            message = f"Invalid reference: {key!r} is {describe(ref)}; {expected}"
+            self.entry.tell("invalid_reference", message, "refs", key, hint=_HINT)
+
+    def _note_forward(self, ref: str) -> None:
+        # More digits than the count has are beyond it; Python refuses to read a number of 5,000 digits.
+        digits = ref.removeprefix("@result_")
+        if len(digits) <= len(str(self.count)) and self.index + 1 < int(digits) <= self.count:
+            number = self.index + 1
+            message = f"intent {number} uses {ref}, which stands after it; intent {digits} runs first"
+            self.draft.notes.append(Note("forward_reference", message, self.entry.node))
+
+    def _read_session_name(self, key: str, name: str) -> None:
+        if name in self.context:
+            self.arguments[key] = _without_references(self.context[name])
+            return
+        message = f"{key!r} is @{name}, which the session does not have"
+        self.entry.tell("missing_context", message, "refs", key, hint=f"give it with --context {name}=ID")
+
+    def _read_lookup(self, key: str, lookup: Any) -> None:
+        if not isinstance(lookup, dict):
+            message = f'{key!r} must be {{"search_text": …, "entity_type": …}}, not {describe(lookup)}'
+            self.entry.tell("invalid_field", message, "lookups", key)
+            return
+        at = self.entry.at + pointer("lookups", key)
+        inner = Entry(lookup, at, f"{self.entry.name}, lookup {key!r}", self.entry.node, self.entry.problems)
+        inner.expect_keys(_LOOKUP_KEYS)
+        search_text, entity_type = inner.name_text("search_text"), inner.name_text("entity_type")
+        if search_text is not None and entity_type is not None:
+            self.draft.holes[self.index, key] = Lookup(search_text, entity_type)
+
+
+def _without_references(value: JsonValue) -> JsonValue:
+    """Returns a value of the session such that no text in it is taken for a reference."""
+    if isinstance(value, str):
+        return value.replace("{{", "\\{{")
+    if isinstance(value, dict):
+        return {key: _without_references(item) for key, item in value.items()}
+    return [_without_references(item) for item in value] if isinstance(value, list) else value

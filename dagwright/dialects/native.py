@@ -1,0 +1,68 @@
+"""Dagwright's own dialect, `plan`: what is written is the plan, but for sub-plans in other dialects."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from pydantic import JsonValue
+
+from dagwright.dialects.draft import STAND_IN
+from dagwright.dialects.json_reader import describe
+from dagwright.plan.document import Document
+from dagwright.plan.errors import Note, PlanInvalid, Problem, pointer
+
+_STAND_IN_PLAN = {"plan": 1, "nodes": [{"id": "unread", **STAND_IN}]}
+
+
+def read_native(raw: JsonValue, *, read_sub_plan: Callable[[JsonValue], Document]) -> Document:
+    """Returns the document of a plan in Dagwright's own dialect.
+
+    Args:
+        read_sub_plan: makes a document of a sub-plan, in whatever dialect it is.
+
+    Raises:
+        PlanInvalid: the document is no object.
+    """
+    if not isinstance(raw, dict):
+        message = f"a plan is an object with the keys 'plan' and 'nodes', not {describe(raw)}"
+        raise PlanInvalid([Problem("invalid_field", message)])
+    written = raw.get("nodes")
+    if not isinstance(written, list):
+        return Document(plan=raw)
+    if not written:
+        return Document(plan=raw, problems=[Problem("empty_plan", "the plan has no nodes", "/nodes")])
+    nodes: list[Any] = written
+    pointers: dict[str, str] = {}
+    problems: list[Problem] = []
+    notes: list[Note] = []
+    for index, node in enumerate(written):
+        if not isinstance(node, dict) or not isinstance(node.get("plan"), dict | list):
+            continue
+        at = pointer("nodes", index, "plan")
+        try:
+            document = _without_holes(read_sub_plan(node["plan"]))
+        except PlanInvalid as invalid:
+            document = Document(plan=_STAND_IN_PLAN, problems=invalid.problems)
+        if document.plan is not node["plan"]:
+            nodes = list(nodes) if nodes is written else nodes
+            nodes[index] = {**node, "plan": document.plan}
+        pointers |= {at + native: at + place for native, place in document.pointers.items()}
+        problems += [replace(problem, pointer=at + problem.pointer) for problem in document.problems]
+        notes += document.notes
+    plan = raw if nodes is written else {**raw, "nodes": nodes}
+    return Document(plan=plan, pointers=pointers, problems=problems, notes=notes)
+
+
+def _without_holes(document: Document) -> Document:
+    """Refuses what the document of the whole cannot say: holes belong to the outermost plan alone."""
+    refused = [
+        Problem(
+            "invalid_field",
+            f"{key!r}: a sub-plan in the dialect {document.dialect} cannot have refs to results or lookups yet",
+            document.written_pointer(pointer("nodes", number, "arguments", key)),
+            document.plan["nodes"][number]["id"],
+            "write the sub-plan in Dagwright's own dialect, or run the intents as a plan of their own",
+        )
+        for number, key in document.holes
+    ]
+    return replace(document, problems=[*document.problems, *refused]) if refused else document

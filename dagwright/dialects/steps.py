@@ -1,0 +1,47 @@
+"""The dialect `steps`: a list of `{"id", "intent", "tool", "arguments", "depends_on"}`.
+
+The list may stand alone, or under the key `steps` or `plan`. Steps name the results of others in their
+arguments; `intent` and `depends_on` may be left out.
+"""
+
+from typing import Any
+
+from pydantic import JsonValue
+
+from dagwright.dialects.draft import Draft, Entry, entry_name, node_ids, tool_or_stand_in
+from dagwright.plan.document import Document
+
+_KEYS = frozenset({"id", "intent", "tool", "arguments", "depends_on"})
+
+
+def read_steps(raw: JsonValue) -> Document:
+    """Returns the document of a list of steps.
+
+    Raises:
+        PlanInvalid: there is no list of steps, or it is empty.
+    """
+    if isinstance(raw, list):
+        draft = Draft("steps", "")
+        steps = draft.checked_entries(raw, name="the list of steps")
+    else:
+        key = "plan" if isinstance(raw, dict) and "plan" in raw and "steps" not in raw else "steps"
+        draft = Draft("steps", f"/{key}")
+        steps = draft.entries(raw, key)
+    for index, (step, node_id) in enumerate(zip(steps, node_ids(steps, kind="step"), strict=True)):
+        entry = draft.entry(step, index, name=entry_name("step", step, index + 1), node=node_id)
+        node: dict[str, Any] = {"id": node_id, **tool_or_stand_in(None)}
+        draft.nodes.append(_node(entry, node_id) if entry is not None else node)
+        draft.pointers[f"/nodes/{index}/title"] = f"{draft.at}/{index}/intent"
+    return draft.document()
+
+
+def _node(entry: Entry, node_id: str) -> dict[str, Any]:
+    entry.expect_keys(_KEYS)
+    entry.name_text("id")
+    intent = entry.optional_text("intent")
+    node: dict[str, Any] = {"id": node_id, "title": intent} if intent is not None else {"id": node_id}
+    node |= tool_or_stand_in(entry.name_text("tool"))
+    node["arguments"] = entry.object("arguments")
+    if "depends_on" in entry.raw:
+        node["depends_on"] = entry.texts("depends_on")
+    return node

@@ -1,0 +1,155 @@
+"""The dialect `subgoals`: `{"sub_goals": [{"id", "worker", "description", "inputs", "params", "outputs", "goal_type"}]}`.
+
+An input names a slot of another sub-goal: `{"from_sub_goal": 1, "slot": "es_query"}`, or is a list of such. A slot
+has to be among the `outputs` of that sub-goal. A planner's whole answer (`action`, `reasoning`) is taken as well.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
+from dagwright.dialects.json_reader import describe
+from dagwright.plan.document import Document
+from dagwright.plan.errors import Problem, pointer
+from dagwright.plan.references import ResultOf, suggestion
+
+_KEYS = frozenset({"id", "worker", "description", "inputs", "params", "outputs", "goal_type"})
+_STATE_KEYS = frozenset({"status", "result", "error"})
+"""Keys that a sub-goal has while it runs; one that has not run may have them empty."""
+_INPUT_KEYS = frozenset({"from_sub_goal", "slot"})
+_MAX_ID = 10**15
+_PENDING = (None, "pending")
+
+Slots = Mapping[int, frozenset[str]]
+"""Id of a sub-goal -> the slots it declares."""
+
+
+def read_subgoals(raw: JsonValue) -> Document:
+    """Returns the document of a list of sub-goals.
+
+    Raises:
+        PlanInvalid: there is no list of sub-goals, or it is empty.
+    """
+    draft = Draft("subgoals", "/sub_goals")
+    if isinstance(raw, dict):
+        _read_answer(raw, draft)
+    sub_goals = draft.entries(raw, "sub_goals", known=("action", "reasoning"))
+    slots = _declared_slots(sub_goals)
+    for index, sub_goal in enumerate(sub_goals):
+        number = _id_of(sub_goal)
+        node_id = f"sg{number}" if number is not None else f"sub-goal {index + 1}"
+        name = f"sub-goal {number}" if number is not None else f"sub-goal at position {index + 1}"
+        entry = draft.entry(sub_goal, index, name=name, node=node_id)
+        node: dict[str, Any] = {"id": node_id, **tool_or_stand_in(None)}
+        if entry is not None:
+            node = {"id": node_id, **_fields(entry, draft, index=index, slots=slots)}
+        draft.nodes.append(node)
+        for native, written in (("tool", "worker"), ("title", "description"), ("arguments", "params")):
+            draft.pointers[f"/nodes/{index}/{native}"] = f"/sub_goals/{index}/{written}"
+    return draft.document()
+
+
+def _read_answer(raw: Mapping[str, Any], draft: Draft) -> None:
+    action, reasoning = raw.get("action", "continue"), raw.get("reasoning")
+    if action != "continue":
+        message = f"'action' must be 'continue', which brings sub-goals to run, not {describe(action)}"
+        draft.problems.append(Problem("invalid_field", message, "/action"))
+    if isinstance(reasoning, str):
+        draft.metadata["reasoning"] = reasoning
+    elif reasoning is not None:
+        message = f"'reasoning' must be a text, not {describe(reasoning)}"
+        draft.problems.append(Problem("invalid_field", message, "/reasoning"))
+
+
+def _id_of(sub_goal: Any) -> int | None:
+    number = sub_goal.get("id") if isinstance(sub_goal, dict) else None
+    is_id = isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= _MAX_ID
+    return number if is_id else None
+
+
+def _declared_slots(sub_goals: list[Any]) -> Slots:
+    slots: dict[int, frozenset[str]] = {}
+    for sub_goal in sub_goals:
+        number = _id_of(sub_goal)
+        if number is None:
+            continue
+        outputs = sub_goal.get("outputs")
+        texts = [slot for slot in outputs if isinstance(slot, str)] if isinstance(outputs, list) else []
+        slots[number] = slots.get(number, frozenset()).union(texts)
+    return slots
+
+
+def _fields(entry: Entry, draft: Draft, *, index: int, slots: Slots) -> dict[str, Any]:
+    entry.expect_keys(_KEYS | _STATE_KEYS)
+    for key in sorted(_STATE_KEYS & entry.raw.keys()):
+        if entry.raw[key] not in _PENDING:
+            entry.tell("invalid_field", f"{key!r} comes with the run and must be left out before it", key)
+    if _id_of(entry.raw) is None:
+        given = describe(entry.raw["id"]) if "id" in entry.raw else "nothing"
+        entry.tell("invalid_field", f"'id' must be a whole number from 0, not {given}", "id")
+    worker = entry.name_text("worker")
+    description = entry.optional_text("description")
+    fields: dict[str, Any] = {"title": description} if description is not None else {}
+    fields |= tool_or_stand_in(worker)
+    arguments = dict(entry.optional_object("params"))
+    for key, given in entry.optional_object("inputs").items():
+        if key in arguments:
+            entry.tell("invalid_field", f"{key!r} is given twice, in params and in inputs", "inputs", key)
+            continue
+        arguments[key] = _read_input(entry, key, given, slots=slots)
+        draft.pointers[pointer("nodes", index, "arguments", key)] = f"{entry.at}{pointer('inputs', key)}"
+    fields["arguments"] = arguments
+    fields["metadata"] = _metadata(entry)
+    return fields
+
+
+def _metadata(entry: Entry) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"worker": True}
+    if entry.raw.get("outputs") is not None:
+        metadata["outputs"] = entry.texts("outputs")
+    goal_type = entry.optional_text("goal_type")
+    if goal_type is not None:
+        metadata["goal_type"] = goal_type
+        if goal_type not in ("support", "deliverable"):
+            message = f"'goal_type' must be 'support' or 'deliverable', not {describe(goal_type)}"
+            entry.tell("invalid_field", message, "goal_type")
+    return metadata
+
+
+def _read_input(entry: Entry, key: str, given: Any, *, slots: Slots) -> JsonValue:
+    if isinstance(given, list):
+        return [
+            _read_ref(entry, item, slots=slots, at=("inputs", key, index)) for index, item in enumerate(given)
+        ]
+    return _read_ref(entry, given, slots=slots, at=("inputs", key))
+
+
+def _read_ref(entry: Entry, given: Any, *, slots: Slots, at: tuple[str | int, ...]) -> str | None:
+    place = f"{at[1]!r}" if len(at) == 2 else f"{at[1]!r}[{at[2]}]"
+    if not isinstance(given, dict):
+        shape = '{"from_sub_goal": 1, "slot": "…"}'
+        entry.tell(
+            "invalid_field", f"input {place} must be {shape} or a list of such, not {describe(given)}", *at
+        )
+        return None
+    ref = Entry(given, entry.at + pointer(*at), f"{entry.name}, input {place}", entry.node, entry.problems)
+    ref.expect_keys(_INPUT_KEYS)
+    slot = ref.text("slot")
+    source = _id_of({"id": given.get("from_sub_goal")})
+    if source is None:
+        given_id = describe(given["from_sub_goal"]) if "from_sub_goal" in given else "nothing"
+        ref.tell("invalid_field", f"'from_sub_goal' must be the id of a sub-goal, not {given_id}")
+    if slot is None or source is None:
+        return None
+    if source not in slots:
+        ref.tell("invalid_reference", f"Invalid reference: there is no sub-goal {source}", "from_sub_goal")
+        return None
+    if slot not in slots[source]:
+        declared = ", ".join(sorted(slots[source])) or "no slots"
+        message = (
+            f"Invalid reference: sub-goal {source} does not declare the slot {slot!r}; it declares {declared}"
+        )
+        ref.tell("invalid_reference", message, "slot", hint=suggestion(slot, slots[source]))
+    return "{{" + str(ResultOf(f"sg{source}", "result", (slot,))) + "}}"

@@ -1,0 +1,78 @@
+"""The dialect `tasks`: `{"dag": [{"id", "tool", "query", "dependencies"}]}`, all four keys required.
+
+A query may use `{{task.result}}` of any task. One that is not among the `dependencies` becomes an edge all the
+same, with a note, because the author may have meant to wait for it only by name.
+"""
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+from pydantic import JsonValue
+
+from dagwright.dialects.draft import Draft, Entry, entry_name, node_ids, tool_or_stand_in
+from dagwright.plan.document import Document
+from dagwright.plan.errors import Note
+from dagwright.plan.references import BadReference, ResultOf, holds_reference, parse_template
+
+_KEYS = frozenset({"id", "tool", "query", "dependencies"})
+_ID = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def read_tasks(raw: JsonValue) -> Document:
+    """Returns the document of a list of tasks.
+
+    Raises:
+        PlanInvalid: there is no list of tasks, or it is empty.
+    """
+    draft = Draft("tasks", "/dag")
+    tasks = draft.entries(raw, "dag")
+    ids = node_ids(tasks, kind="task")
+    known_ids = frozenset(ids)
+    for index, (task, node_id) in enumerate(zip(tasks, ids, strict=True)):
+        entry = draft.entry(task, index, name=entry_name("task", task, index + 1), node=node_id)
+        node: dict[str, Any] = {"id": node_id, **tool_or_stand_in(None)}
+        if entry is not None:
+            node = _node(entry, node_id)
+            draft.notes += _notes(node, known_ids)
+        draft.nodes.append(node)
+        draft.pointers[f"/nodes/{index}/arguments"] = f"/dag/{index}"
+        draft.pointers[f"/nodes/{index}/depends_on"] = f"/dag/{index}/dependencies"
+    return draft.document()
+
+
+def _node(entry: Entry, node_id: str) -> dict[str, Any]:
+    entry.expect_keys(_KEYS)
+    written = entry.name_text("id")
+    if written is not None and _ID.fullmatch(written) is None:
+        hint = re.sub(r"[^A-Za-z0-9_-]+", "_", written)
+        message = "an id may hold only letters and digits of ASCII, _ and -"
+        entry.tell("invalid_field", message, "id", hint=f"write {hint!r}")
+    tool = entry.name_text("tool")
+    query = entry.text("query")
+    return {
+        "id": node_id,
+        **tool_or_stand_in(tool),
+        "arguments": {"query": query if query is not None else ""},
+        "depends_on": entry.texts("dependencies"),
+    }
+
+
+def _notes(node: dict[str, Any], known_ids: Collection[str]) -> list[Note]:
+    query: str = node["arguments"]["query"]
+    if not holds_reference(query):
+        return []
+    try:
+        parts = parse_template(query, known_ids)
+    except BadReference:
+        return []
+    named = {node["id"], *node["depends_on"]}
+    used = dict.fromkeys(part.node for part in parts if isinstance(part, ResultOf) and part.node not in named)
+    return [
+        Note(
+            "added_edge",
+            f"task {node['id']!r} uses the result of {name!r}, which is not in its dependencies; the edge was added",
+            node["id"],
+        )
+        for name in used
+    ]

@@ -1,0 +1,29 @@
+"""What tools get from the settings, without reading the environment themselves."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+def no_secret(name: str) -> str | None:  # noqa: ARG001 - the signature of a source of secrets
+    """Knows no secret."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEnvironment:
+    """What the built-in tools and the wrapper around every tool may use.
+
+    Args:
+        files_root: the folder that `read_file`, `write_file` and `list_files` stay inside of.
+        allow_private_addresses: whether `http_request` may talk to private addresses.
+        serper_api_key: key of the web search; `None` makes `serper_web_search` say what is missing.
+        serper_base_url: address of the web search service.
+        secret: name -> value of a `{{secret.NAME}}`, `None` if it is not set.
+    """
+
+    files_root: Path
+    allow_private_addresses: bool = False
+    serper_api_key: str | None = field(default=None, repr=False)
+    serper_base_url: str = "https://google.serper.dev"
+    secret: Callable[[str], str | None] = no_secret
