@@ -1,0 +1,1 @@
+"""Temporal activities: thin shells around `dagwright`; workflows and activities never import each other."""

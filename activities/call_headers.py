@@ -1,0 +1,133 @@
+"""What travels beside the arguments of a tool: the idempotency key, and what only a worker may fill in.
+
+The key and the holes come as activity headers (`dagwright.contracts.wire`). Secrets are put into the
+arguments here and nowhere else, and taken out again of everything that goes back to the server.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+from temporalio.activity import Info
+from temporalio.api.common.v1 import Payload
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
+
+from dagwright.contracts.wire import HEADER_HOLES, HEADER_IDEMPOTENCY_KEY
+from dagwright.tools.errors import InvalidArguments, MissingSecret
+
+SHORTEST_HIDDEN_IN_RESULTS = 6
+"""Characters: a shorter secret is left in results, or the secret `1` would change every number in a text."""
+
+HIDDEN = "***"
+
+_headers: ContextVar[Mapping[str, Payload]] = ContextVar("dagwright_activity_headers")
+
+
+class ToolInterceptor(Interceptor):
+    """Lets the tool wrapper see the headers of its activity; every worker that serves tools needs it."""
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        return _HeaderInbound(next)
+
+
+class _HeaderInbound(ActivityInboundInterceptor):
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        token = _headers.set(input.headers)
+        try:
+            return await super().execute_activity(input)
+        finally:
+            _headers.reset(token)
+
+
+def idempotency_key(info: Info) -> str:
+    """Returns the key of the effect; without a header one that is the same for each attempt."""
+    given = _header(HEADER_IDEMPOTENCY_KEY)
+    if isinstance(given, str) and given:
+        return given
+    identity = json.dumps([info.namespace, info.workflow_id, info.workflow_run_id, info.activity_id])
+    return "dwa_" + base64.b32encode(hashlib.sha256(identity.encode()).digest()).decode().lower()[:36]
+
+
+class Redaction:
+    """Hides the secrets of one call in what it says."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets = [secret for secret in secrets if secret]
+
+    def text(self, text: str) -> str:
+        """Returns `text` without any secret, also where it is quoted for a URL or for JSON."""
+        return _hidden(text, self._secrets)
+
+    def value(self, value: Any) -> Any:
+        """Returns a JSON value without the secrets that are long enough to be told from ordinary text."""
+        long = [secret for secret in self._secrets if len(secret) >= SHORTEST_HIDDEN_IN_RESULTS]
+        return _hidden_in(value, long) if long else value
+
+
+def fill_holes(arguments: dict[str, Any], secret: Callable[[str], str | None]) -> Redaction:
+    """Puts the missing texts into `arguments`, in place, and returns how to hide the secrets among them.
+
+    Raises:
+        MissingSecret: names every variable that is not set.
+        InvalidArguments: a hole is at a place that the arguments do not have.
+    """
+    holes = _header(HEADER_HOLES) or []
+    names = {part["secret"] for _, parts in holes for part in parts if "secret" in part}
+    found = {name: secret(name) for name in sorted(names)}
+    missing = [f"DAGWRIGHT_SECRET_{name}" for name, value in found.items() if value is None]
+    if missing:
+        raise MissingSecret(f"The worker's environment does not have {', '.join(missing)}")
+    known = {name: value for name, value in found.items() if value is not None}
+    for path, parts in holes:
+        text = "".join(part["text"] if "text" in part else known[part["secret"]] for part in parts)
+        _put(arguments, path, text=text)
+    return Redaction(known.values())
+
+
+def _put(arguments: dict[str, Any], path: Sequence[str | int], *, text: str) -> None:
+    place: Any = arguments
+    try:
+        for piece in path[:-1]:
+            place = place[piece]
+        place[path[-1]] = text
+    except (LookupError, TypeError):
+        raise InvalidArguments(f"Invalid arguments: there is no place {list(path)} to put a secret") from None
+
+
+def _header(name: str) -> Any:
+    payload = _headers.get({}).get(name)
+    return None if payload is None else json.loads(payload.data)
+
+
+def _hidden(text: str, secrets: Sequence[str]) -> str:
+    forms = {form for secret in secrets for form in _forms(secret)}
+    for form in sorted(forms, key=lambda form: (-len(form), form)):
+        text = text.replace(form, HIDDEN)
+    return text
+
+
+def _forms(secret: str) -> tuple[str, ...]:
+    escaped, readable = json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]
+    return (
+        secret,
+        quote(secret, safe=""),
+        quote(secret),
+        quote_plus(secret),
+        escaped,
+        readable,
+        repr(secret)[1:-1],
+    )
+
+
+def _hidden_in(value: Any, secrets: Sequence[str]) -> Any:
+    if isinstance(value, str):
+        return _hidden(value, secrets)
+    if isinstance(value, list):
+        return [_hidden_in(part, secrets) for part in value]
+    if isinstance(value, dict):
+        return {_hidden(key, secrets): _hidden_in(part, secrets) for key, part in value.items()}
+    return value

@@ -1,0 +1,170 @@
+"""One place that says what a failed tool call is to Temporal: its code, whether to try again, and when.
+
+The server keeps what is made here in the history of the run, so texts are cut and secrets are out.
+"""
+
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any
+
+import httpx
+from temporalio.exceptions import ApplicationError
+
+from activities.call_headers import Redaction
+from dagwright.plan.tools import Effects
+from dagwright.tools.errors import (
+    AskPerson,
+    GiveUp,
+    InvalidArguments,
+    InvalidResult,
+    MissingSecret,
+    NotStarted,
+    ResultTooLarge,
+    RetryLater,
+    ToolError,
+)
+from dagwright.tools.retry_after import capped, retry_after
+
+TOOL_FAILED = "tool_failed"
+INVALID_ARGUMENTS = "invalid_arguments"
+INVALID_RESULT = "invalid_result"
+TOO_LARGE = "too_large"
+NOT_STARTED = "not_started"
+MISSING_SECRET = "missing_secret"
+ASK_PERSON = "ask_person"
+WORKER_STOPPED = "worker_stopped"
+
+MESSAGE_LIMIT_BYTES = 4 * 1024
+"""A failure message over 4 MB never reaches the server, and every replay carries it."""
+TRACE_LIMIT_BYTES = 14 * 1024
+"""16 KiB less what the frames between the tool and Temporal's worker add."""
+
+_FINAL_CODES: Mapping[type[Exception], str] = {
+    InvalidArguments: INVALID_ARGUMENTS,
+    InvalidResult: INVALID_RESULT,
+    ResultTooLarge: TOO_LARGE,
+    MissingSecret: MISSING_SECRET,
+    AskPerson: ASK_PERSON,
+}
+
+
+class WorkerStopped(Exception):
+    """The worker was shut down while the tool ran, so what became of the call is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Posture:
+    """What to do about a failure: `code` names it, `delay` is what a service asked for."""
+
+    code: str
+    is_final: bool
+    delay: timedelta | None = None
+
+
+def posture_of(error: BaseException, effects: Effects) -> Posture:
+    """Returns what to do about `error`, raised by a tool of these effects.
+
+    A `write` may be repeated only if its change is known not to have begun.
+    """
+    for kind, code in _FINAL_CODES.items():
+        if isinstance(error, kind):
+            return Posture(code, is_final=True)
+    if isinstance(error, NotStarted | httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
+        return Posture(NOT_STARTED, is_final=False)
+    if isinstance(error, RetryLater):
+        return Posture(
+            TOOL_FAILED, is_final=False, delay=None if error.after is None else capped(error.after)
+        )
+    if isinstance(error, httpx.HTTPStatusError):
+        return _posture_of_status(error.response, effects)
+    if isinstance(error, ApplicationError):
+        return Posture(
+            error.type or TOOL_FAILED, is_final=error.non_retryable, delay=_capped(error.next_retry_delay)
+        )
+    code = WORKER_STOPPED if isinstance(error, WorkerStopped) else TOOL_FAILED
+    is_final = isinstance(
+        error, GiveUp | ValueError | TypeError | httpx.InvalidURL | httpx.UnsupportedProtocol
+    )
+    return Posture(code, is_final=is_final or effects is Effects.WRITE)
+
+
+def _posture_of_status(response: httpx.Response, effects: Effects) -> Posture:
+    delay = retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
+    if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
+        # The service refused to begin, so even a `write` may come again.
+        return Posture(TOOL_FAILED, is_final=False, delay=delay)
+    passing = response.is_server_error or response.status_code in (
+        httpx.codes.REQUEST_TIMEOUT,
+        httpx.codes.TOO_EARLY,
+    )
+    return Posture(TOOL_FAILED, is_final=not passing or effects is Effects.WRITE, delay=delay)
+
+
+def failure_of(
+    error: BaseException, posture: Posture, *, details: Mapping[str, Any], redaction: Redaction
+) -> ApplicationError:
+    """Returns `error` as Temporal keeps it, with the end of its own traceback.
+
+    Args:
+        details: the one detail of the failure; `request` is added if the tool asks for a person.
+    """
+    told = dict(details)
+    if isinstance(error, AskPerson):
+        told["request"] = redaction.value(error.request)
+    failure = ApplicationError(
+        cut(redaction.text(text_of(error)), MESSAGE_LIMIT_BYTES),
+        told,
+        type=posture.code,
+        non_retryable=posture.is_final,
+        next_retry_delay=posture.delay,
+    )
+    return failure.with_traceback(_end_of(error.__traceback__))
+
+
+def text_of(error: BaseException) -> str:
+    """Returns what `error` says, for every error: with its kind unless the words are meant for the reader."""
+    said, kind = _said(error), type(error).__name__
+    is_sentence = isinstance(error, ToolError | ApplicationError | WorkerStopped) or type(error) is ValueError
+    text = said if said and is_sentence else f"{kind}: {said}" if said else kind
+    cause = error.__cause__
+    return text if cause is None else f"{text} (caused by {type(cause).__name__}: {_said(cause)})"
+
+
+def cut(text: str, limit_bytes: int) -> str:
+    """Returns `text` as UTF-8 can hold it, cut at a whole character to `limit_bytes`."""
+    encoded = text.encode(errors="backslashreplace")
+    if len(encoded) <= limit_bytes:
+        return encoded.decode()
+    mark = "…"
+    return encoded[: limit_bytes - len(mark.encode())].decode(errors="ignore") + mark
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error.message if isinstance(error, ApplicationError) else error)
+    # The text of an error is made by the user's code, which may fail in any way.
+    except Exception:
+        return "its text could not be made"
+
+
+def _capped(delay: timedelta | None) -> timedelta | None:
+    return None if delay is None else capped(delay)
+
+
+def _end_of(trace: TracebackType | None) -> TracebackType | None:
+    """Returns the last frames that fit into the limit; the first is the wrapper's own and is left out."""
+    frames: list[TracebackType] = []
+    trace = trace.tb_next if trace is not None else None
+    while trace is not None:
+        frames.append(trace)
+        trace = trace.tb_next
+    size, kept = 0, None
+    for frame in reversed(frames):
+        size += sum(len(line.encode(errors="replace")) + 1 for line in traceback.format_tb(frame, limit=1))
+        if size > TRACE_LIMIT_BYTES:
+            break
+        kept = frame
+    return kept

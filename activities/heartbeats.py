@@ -1,0 +1,60 @@
+"""Keeps an activity alive while its tool works, and carries what the tool says about itself."""
+
+import asyncio
+import contextvars
+from datetime import timedelta
+from typing import Any
+
+from temporalio import activity
+
+from dagwright.tools.context import Progress
+
+LONGEST_INTERVAL_S = 5.0
+"""A cancel reaches an activity only in the answer to a heartbeat, so this bounds how late a tool hears it."""
+
+
+class Heartbeats:
+    """Heartbeats of one attempt: two details, what the tool keeps for the next attempt, and its progress.
+
+    Must be made inside the activity, on its event loop; `beat` may then be called from any thread.
+    """
+
+    def __init__(self, info: activity.Info) -> None:
+        # A heartbeat without details would throw away what an earlier attempt left.
+        self._details: list[Any] = list(info.heartbeat_details)
+        self._interval_s = _interval_s(info.heartbeat_timeout)
+        self._loop = asyncio.get_running_loop()
+        self._activity = contextvars.copy_context()
+        self._is_over = False
+
+    @property
+    def last_details(self) -> Any:
+        """What the tool itself gave to its last heartbeat in an earlier attempt, `None` if nothing."""
+        return self._details[0] if self._details else None
+
+    def beat(self, details: Any, progress: Progress | None) -> None:
+        """Sends a heartbeat soon and keeps its details for those to come; after the call is over, nothing."""
+        reported = [] if progress is None else [{"done": progress.done, "total": progress.total}]
+        self._details = [details, *reported]
+        if not self._is_over:
+            self._loop.call_soon_threadsafe(self._send, context=self._activity)
+
+    async def run(self) -> None:
+        """Sends a heartbeat at each interval until cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(self._interval_s)
+                activity.heartbeat(*self._details)
+        finally:
+            self._is_over = True
+
+    def _send(self) -> None:
+        if not self._is_over:
+            activity.heartbeat(*self._details)
+
+
+def _interval_s(timeout: timedelta | None) -> float:
+    """Returns a third of the timeout: two heartbeats may be lost before the server gives the attempt up."""
+    if timeout is None:
+        return LONGEST_INTERVAL_S
+    return min(timeout.total_seconds() / 3, LONGEST_INTERVAL_S)

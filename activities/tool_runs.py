@@ -1,0 +1,165 @@
+"""Runs the function of a tool once, async ones as a task, sync ones in a thread; lets nothing escape.
+
+A tool may raise whatever it likes (SystemExit, KeyboardInterrupt, StopIteration); on an event loop these
+would end the worker or never arrive, so the innermost frame turns each into an `Outcome`.
+"""
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from temporalio import activity
+
+from activities.errors import WorkerStopped
+from activities.heartbeats import Heartbeats
+from dagwright.tools import ToolSpec
+from dagwright.tools.context import Cancellation, ToolContext, entered
+
+SHUTDOWN_WAIT_S = 5.0
+"""A stopping worker waits this long for a tool that was told to stop; Temporal's own grace came before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a call ended: with an encoded result, or with an error."""
+
+    result: bytes = b""
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRun:
+    """One call of a tool, ready to run.
+
+    Args:
+        spec: the tool.
+        keywords: the arguments of its function.
+        context: what `context()` returns inside.
+        cancellation: how the tool is told to stop.
+        encode: turns what the function returned into JSON, or raises.
+    """
+
+    spec: ToolSpec
+    keywords: Mapping[str, Any]
+    context: ToolContext
+    cancellation: Cancellation
+    encode: Callable[[Any], bytes]
+
+
+async def run_tool(run: ToolRun, heartbeats: Heartbeats) -> Outcome:
+    """Returns how the call ended; heartbeats until then.
+
+    Raises:
+        asyncio.CancelledError: the call was cancelled and the tool has stopped.
+    """
+    beating = asyncio.create_task(heartbeats.run())
+    try:
+        return await (_in_task(run) if run.spec.is_async else _in_thread(run))
+    finally:
+        beating.cancel()
+
+
+async def _in_task(run: ToolRun) -> Outcome:
+    task = asyncio.create_task(_guarded_task(run))
+    if not await _ended(task, run.cancellation, stop=task.cancel):
+        return Outcome(error=_stopped())
+    if run.cancellation.is_requested:
+        # A result made while handling the cancel is part of the clean-up, not of the work.
+        error = None if task.cancelled() else task.result().error
+        if error is not None:
+            structlog.get_logger("activities").warning(
+                "clean-up of a cancelled tool failed", error=repr(error)
+            )
+        return _cancelled()
+    return task.result()
+
+
+async def _in_thread(run: ToolRun) -> Outcome:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Outcome] = loop.create_future()
+    copied = contextvars.copy_context()
+
+    def work() -> None:
+        outcome = copied.run(_guarded_call, run)
+        # The loop may be gone if the worker stopped without waiting for this thread.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_deliver, future, outcome)
+
+    # A thread for each call, as many as the worker has activity slots; daemons, so that a tool that hangs
+    # does not keep a stopped worker from ending.
+    threading.Thread(target=work, name=f"tool-{run.spec.name}", daemon=True).start()
+    if not await _ended(future, run.cancellation, stop=lambda: None):
+        return Outcome(error=_stopped())
+    if run.cancellation.was_seen:
+        return _cancelled()
+    # A tool that never looked has done its whole work, so its result counts, cancelled or not.
+    return future.result()
+
+
+async def _ended(
+    future: "asyncio.Future[Outcome]", cancellation: Cancellation, *, stop: Callable[[], Any]
+) -> bool:
+    """Waits for `future`; the first cancel tells the tool to stop. Returns whether it ended."""
+    deadline_s: float | None = None
+    while True:
+        try:
+            done, _ = await asyncio.wait({future}, timeout=deadline_s)
+            return bool(done)
+        except asyncio.CancelledError:
+            if future.done():
+                return True
+            if not cancellation.is_requested:
+                cancellation.request()
+                stop()
+            if _is_worker_stopping():
+                deadline_s = SHUTDOWN_WAIT_S
+
+
+def _guarded_call(run: ToolRun) -> Outcome:
+    assert run.spec.function is not None
+    try:
+        with entered(run.context):
+            return Outcome(run.encode(run.spec.function(**run.keywords)))
+    except BaseException as error:
+        return Outcome(error=error)
+
+
+async def _guarded_task(run: ToolRun) -> Outcome:
+    assert run.spec.function is not None
+    try:
+        with entered(run.context):
+            return Outcome(run.encode(await run.spec.function(**run.keywords)))
+    except asyncio.CancelledError as error:
+        if run.cancellation.is_requested:
+            raise
+        # Something inside the tool was cancelled, not the call.
+        return Outcome(error=error)
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        return Outcome(error=error)
+
+
+def _deliver(future: "asyncio.Future[Outcome]", outcome: Outcome) -> None:
+    if not future.done():
+        future.set_result(outcome)
+
+
+def _cancelled() -> Outcome:
+    if _is_worker_stopping():
+        return Outcome(error=_stopped())
+    raise asyncio.CancelledError
+
+
+def _is_worker_stopping() -> bool:
+    details = activity.cancellation_details()
+    return details is not None and details.worker_shutdown
+
+
+def _stopped() -> WorkerStopped:
+    return WorkerStopped("The worker was stopped while the tool ran")
