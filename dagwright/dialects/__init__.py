@@ -60,8 +60,8 @@ def to_document(
         context: names of the session -> their values, such as `cbu` for `@cbu`.
 
     Raises:
-        PlanInvalid: nothing that could be checked further: no known shape, no list of nodes, an empty one. What
-            is wrong with single nodes is in the document's `problems`.
+        PlanInvalid: nothing that could be checked further: no known shape, no list of nodes, an empty one.
+            What is wrong with single nodes is in the document's `problems`.
 
     Complexity: linear in the size of the value.
     """

@@ -58,7 +58,7 @@ def _without_holes(document: Document) -> Document:
     refused = [
         Problem(
             "invalid_field",
-            f"{key!r}: a sub-plan in the dialect {document.dialect} cannot have refs to results or lookups yet",
+            f"{key!r}: a sub-plan in the dialect {document.dialect} cannot have refs to results or lookups",
             document.written_pointer(pointer("nodes", number, "arguments", key)),
             document.plan["nodes"][number]["id"],
             "write the sub-plan in Dagwright's own dialect, or run the intents as a plan of their own",

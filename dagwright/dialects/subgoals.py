@@ -1,7 +1,7 @@
-"""The dialect `subgoals`: `{"sub_goals": [{"id", "worker", "description", "inputs", "params", "outputs", "goal_type"}]}`.
+"""The dialect `subgoals`: `{"sub_goals": [{"id", "worker", "inputs", "params", "outputs", …}]}`.
 
-An input names a slot of another sub-goal: `{"from_sub_goal": 1, "slot": "es_query"}`, or is a list of such. A slot
-has to be among the `outputs` of that sub-goal. A planner's whole answer (`action`, `reasoning`) is taken as well.
+An input names a slot of another sub-goal: `{"from_sub_goal": 1, "slot": "es_query"}`, or is a list of such. A
+slot has to be among the `outputs` of that sub-goal. A planner's whole answer (`action`, `reasoning`) is fine too.
 """
 
 from collections.abc import Mapping
@@ -87,8 +87,7 @@ def _fields(entry: Entry, draft: Draft, *, index: int, slots: Slots) -> dict[str
         if entry.raw[key] not in _PENDING:
             entry.tell("invalid_field", f"{key!r} comes with the run and must be left out before it", key)
     if _id_of(entry.raw) is None:
-        given = describe(entry.raw["id"]) if "id" in entry.raw else "nothing"
-        entry.tell("invalid_field", f"'id' must be a whole number from 0, not {given}", "id")
+        _tell_bad_id(entry)
     worker = entry.name_text("worker")
     description = entry.optional_text("description")
     fields: dict[str, Any] = {"title": description} if description is not None else {}
@@ -103,6 +102,14 @@ def _fields(entry: Entry, draft: Draft, *, index: int, slots: Slots) -> dict[str
     fields["arguments"] = arguments
     fields["metadata"] = _metadata(entry)
     return fields
+
+
+def _tell_bad_id(entry: Entry) -> None:
+    if "id" in entry.raw:
+        message = f"'id' must be a whole number from 0, not {describe(entry.raw['id'])}"
+        entry.tell("invalid_field", message, "id")
+    else:
+        entry.tell("invalid_field", "the key 'id' is missing")
 
 
 def _metadata(entry: Entry) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The dialect `tasks`: `{"dag": [{"id", "tool", "query", "dependencies"}]}`, all four keys required.
 
-A query may use `{{task.result}}` of any task. One that is not among the `dependencies` becomes an edge all the
-same, with a note, because the author may have meant to wait for it only by name.
+A query may use `{{task.result}}` of any task. One that is not among the `dependencies` becomes an edge all
+the same, with a note, because the author may have meant to wait for it only by name.
 """
 
 import re
@@ -71,7 +71,7 @@ def _notes(node: dict[str, Any], known_ids: Collection[str]) -> list[Note]:
     return [
         Note(
             "added_edge",
-            f"task {node['id']!r} uses the result of {name!r}, which is not in its dependencies; the edge was added",
+            f"task {node['id']!r} uses the result of {name!r}; the edge was added to its dependencies",
             node["id"],
         )
         for name in used
