@@ -18,14 +18,13 @@ from activities.call_headers import Redaction, fill_holes, idempotency_key
 from activities.errors import failure_of, posture_of
 from activities.heartbeats import Heartbeats
 from activities.tool_runs import Outcome, ToolRun, run_tool
+from dagwright.contracts.limits import RESULT_LIMIT_BYTES
 from dagwright.contracts.wire import METADATA_ATTEMPT, METADATA_STARTED_AT, METADATA_TOOL_VERSION
 from dagwright.tools import ToolRegistry, ToolSpec
 from dagwright.tools.context import CallIdentity, Cancellation, Progress, ToolContext
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import InvalidArguments, ResultTooLarge
 from dagwright.tools.results import json_bytes, plain_json
-
-RESULT_LIMIT_BYTES = 256 * 1024
 
 ToolActivity = Callable[..., Awaitable[RawValue]]
 

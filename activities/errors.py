@@ -14,6 +14,7 @@ import httpx
 from temporalio.exceptions import ApplicationError
 
 from activities.call_headers import Redaction
+from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
 from dagwright.plan.tools import Effects
 from dagwright.tools.errors import (
     AskPerson,
@@ -37,8 +38,6 @@ MISSING_SECRET = "missing_secret"
 ASK_PERSON = "ask_person"
 WORKER_STOPPED = "worker_stopped"
 
-MESSAGE_LIMIT_BYTES = 4 * 1024
-"""A failure message over 4 MB never reaches the server, and every replay carries it."""
 TRACE_LIMIT_BYTES = 14 * 1024
 """16 KiB less what the frames between the tool and Temporal's worker add."""
 
@@ -115,7 +114,7 @@ def failure_of(
     if isinstance(error, AskPerson):
         told["request"] = redaction.value(error.request)
     failure = ApplicationError(
-        cut(redaction.text(text_of(error)), MESSAGE_LIMIT_BYTES),
+        cut_text(redaction.text(text_of(error)), max_bytes=MESSAGE_LIMIT_BYTES),
         told,
         type=posture.code,
         non_retryable=posture.is_final,
@@ -131,15 +130,6 @@ def text_of(error: BaseException) -> str:
     text = said if said and is_sentence else f"{kind}: {said}" if said else kind
     cause = error.__cause__
     return text if cause is None else f"{text} (caused by {type(cause).__name__}: {_said(cause)})"
-
-
-def cut(text: str, limit_bytes: int) -> str:
-    """Returns `text` as UTF-8 can hold it, cut at a whole character to `limit_bytes`."""
-    encoded = text.encode(errors="backslashreplace")
-    if len(encoded) <= limit_bytes:
-        return encoded.decode()
-    mark = "…"
-    return encoded[: limit_bytes - len(mark.encode())].decode(errors="ignore") + mark
 
 
 def _said(error: BaseException) -> str:

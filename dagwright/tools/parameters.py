@@ -5,6 +5,7 @@ import inspect
 import json
 import typing
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -100,16 +101,23 @@ def parameters_of(function: Callable[..., Any], documentation: Documentation) ->
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     written = {name: hint for name, hint in inspect.get_annotations(function).items() if name != "return"}
-    closure = inspect.getclosurevars(function).nonlocals
+    inner = inspect.unwrap(function)
     scope = SimpleNamespace(__annotations__=written)
     try:
-        return typing.get_type_hints(
-            scope, inspect.unwrap(function).__globals__, dict(closure), include_extras=True
-        )
+        return typing.get_type_hints(scope, inner.__globals__, _closure(inner), include_extras=True)
     except NameError as error:
         raise TypeError(
             f"the annotation {error.name!r} is not known where the function is defined"
         ) from error
+
+
+def _closure(function: Callable[..., Any]) -> dict[str, Any]:
+    """Returns the enclosing variables that have a value; a recursive tool itself has none yet."""
+    found: dict[str, Any] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):
+            found[name] = cell.cell_contents
+    return found
 
 
 def _is_model(hint: Any) -> bool:

@@ -1,0 +1,508 @@
+"""The wrapper around a tool, without a server: arguments, secrets, results, failures, cancelling."""
+
+import asyncio
+import json
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+
+import httpx
+import pytest
+import structlog
+from temporalio import activity
+from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
+from temporalio.converter import DataConverter
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
+
+from activities.call_headers import ToolInterceptor
+from activities.call_tool import tool_activities
+from dagwright.contracts.wire import HEADER_HOLES, HEADER_IDEMPOTENCY_KEY
+from dagwright.tools import AskPerson, GiveUp, NotStarted, RetryLater, ToolRegistry, context, tool
+from dagwright.tools.environment import ToolEnvironment
+
+SECRETS = {"TOKEN": 'p@ss "word" é', "PIN": "12"}
+
+
+class Inside(ActivityInboundInterceptor):
+    """The end of the interceptor chain: calls the activity."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        return await input.fn(*input.args)
+
+
+class Bench:
+    """Calls one tool as a worker would."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        environment = ToolEnvironment(Path(), secret=SECRETS.get)
+        [self.activity] = tool_activities(ToolRegistry.of(function), environment)
+        self.temporal = ActivityEnvironment()
+        self.temporal.info = replace(
+            ActivityEnvironment.default_info(),
+            activity_id="n1",
+            attempt=2,
+            started_time=datetime(2024, 2, 3, 4, 5, 6, 789000, tzinfo=UTC),
+        )
+
+    async def payload(self, *arguments: Any, **headers: Any) -> Payload:
+        named = {
+            name: Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(value).encode())
+            for name, value in headers.items()
+        }
+
+        async def call() -> Any:
+            inbound = ToolInterceptor().intercept_activity(Inside())
+            return await inbound.execute_activity(ExecuteActivityInput(self.activity, arguments, None, named))
+
+        raw = await self.temporal.run(call)
+        assert isinstance(raw.payload, Payload)
+        return raw.payload
+
+    async def result(self, *arguments: Any, **headers: Any) -> Any:
+        return json.loads((await self.payload(*arguments, **headers)).data)
+
+    async def failure(self, *arguments: Any, **headers: Any) -> ApplicationError:
+        with pytest.raises(ApplicationError) as caught:
+            await self.payload(*arguments, **headers)
+        return caught.value
+
+
+def raising(error: BaseException, effects: str = "read") -> Bench:
+    @tool(effects=effects)
+    def failing() -> NoReturn:
+        raise error
+
+    return Bench(failing)
+
+
+@tool(name="shop.add")
+def add(item_id: int, rest: str = "é") -> dict[str, Any]:
+    return {"item": item_id, "rest": rest}
+
+
+@tool(name="shop.add")
+async def add_async(item_id: int, rest: str = "é") -> dict[str, Any]:
+    return {"item": item_id, "rest": rest}
+
+
+@pytest.mark.parametrize("function", [add, add_async])
+async def test_a_tool_gets_keywords_and_gives_plain_json_with_metadata(function: Callable[..., Any]) -> None:
+    bench = Bench(function)
+    payload = await bench.payload({"item-id": 4})
+    assert activity._Definition.must_from_callable(bench.activity).name == "shop.add"
+    assert payload.data == '{"item":4,"rest":"é"}'.encode()
+    assert {name: value.decode() for name, value in payload.metadata.items() if "version" not in name} == {
+        "encoding": "json/plain",
+        "dagwright-attempt": "2",
+        "dagwright-started-at": "2024-02-03T04:05:06.789Z",
+    }
+    assert len(payload.metadata["dagwright-tool-version"]) == 12
+
+
+async def test_context_tells_key_node_attempt_and_last_heartbeat() -> None:
+    @tool
+    def look() -> list[Any]:
+        call = context()
+        return [call.idempotency_key, call.node, call.workflow_id, call.attempt, call.last_heartbeat]
+
+    bench = Bench(look)
+    bench.temporal.info = replace(bench.temporal.info, heartbeat_details=[{"page": 3}, {"done": 1}])
+    assert await bench.result({}, **{HEADER_IDEMPOTENCY_KEY: "dw1_x"}) == [
+        "dw1_x",
+        "n1",
+        "test",
+        2,
+        {"page": 3},
+    ]
+
+
+async def test_without_a_header_the_key_is_the_same_for_every_attempt() -> None:
+    @tool
+    def key() -> str:
+        return context().idempotency_key
+
+    bench = Bench(key)
+    first = await bench.result({})
+    bench.temporal.info = replace(bench.temporal.info, attempt=3)
+    assert await bench.result({}) == first
+    assert first.startswith("dwa_")
+    assert len(first) == 40
+
+
+async def test_secrets_are_filled_in_and_never_come_back() -> None:
+    @tool
+    def echo(header: str, nested: list[dict[str, str]]) -> Any:
+        return {"said": f"got {header}", "list": [nested[0]["a"] == SECRETS["TOKEN"]], SECRETS["TOKEN"]: 1}
+
+    holes = [
+        [["header"], [{"text": "Bearer "}, {"secret": "TOKEN"}]],
+        [["nested", 0, "a"], [{"secret": "TOKEN"}]],
+    ]
+    arguments = {"header": None, "nested": [{"a": None}]}
+    assert await Bench(echo).result(arguments, **{HEADER_HOLES: holes}) == {
+        "said": "got Bearer ***",
+        "list": [True],
+        "***": 1,
+    }
+
+
+async def test_secrets_are_hidden_in_failures_in_every_form() -> None:
+    @tool
+    def leak(token: str, pin: str) -> None:
+        quoted = httpx.QueryParams({"t": token})
+        raise RuntimeError(f"{token} {quoted} {json.dumps(token)} pin={pin}")
+
+    holes = [[["token"], [{"secret": "TOKEN"}]], [["pin"], [{"secret": "PIN"}]]]
+    failure = await Bench(leak).failure({}, **{HEADER_HOLES: holes})
+    assert failure.message == 'RuntimeError: *** t=*** "***" pin=***'
+
+
+async def test_a_missing_secret_is_final_and_names_the_variable() -> None:
+    @tool
+    def echo(header: str) -> str:
+        return header
+
+    holes = [[["header"], [{"secret": "NOPE"}]]]
+    failure = await Bench(echo).failure({"header": None}, **{HEADER_HOLES: holes})
+    assert (failure.type, failure.non_retryable) == ("missing_secret", True)
+    assert "DAGWRIGHT_SECRET_NOPE" in failure.message
+
+
+@pytest.mark.parametrize("arguments", [(), ([1],), ({}, {}), (None,), ("x",)])
+async def test_anything_but_one_object_is_refused_for_good(arguments: tuple[Any, ...]) -> None:
+    @tool
+    def nothing() -> None: ...
+
+    failure = await Bench(nothing).failure(*arguments)
+    assert (failure.type, failure.non_retryable) == ("invalid_arguments", True)
+    assert failure.message == "Invalid arguments: 'nothing' takes one JSON object"
+
+
+async def test_wrong_arguments_and_results_are_final() -> None:
+    @tool
+    def half(text: str) -> Any:
+        return {"at": {text: float("nan")}}
+
+    wrong = await Bench(half).failure({"txt": 1})
+    assert (wrong.type, wrong.non_retryable) == ("invalid_arguments", True)
+    assert wrong.message == "Invalid arguments: /txt: no such parameter; /text: Field required"
+    result = await Bench(half).failure({"text": "x"})
+    assert (result.type, result.non_retryable) == ("invalid_result", True)
+    assert result.message == "The value is not JSON at /at/x: nan is not a JSON number"
+
+
+async def test_a_result_over_the_limit_is_refused_with_both_sizes() -> None:
+    @tool
+    def large() -> str:
+        return "x" * 300_000
+
+    failure = await Bench(large).failure({})
+    assert (failure.type, failure.non_retryable) == ("too_large", True)
+    assert "300,002 bytes" in failure.message
+    assert "262,144" in failure.message
+
+
+def status_error(status: int, **headers: str) -> httpx.HTTPStatusError:
+    request = httpx.Request("GET", "https://example.org")
+    response = httpx.Response(status, headers=headers, request=request)
+    return httpx.HTTPStatusError("no luck", request=request, response=response)
+
+
+def unprintable() -> Exception:
+    class Unprintable(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    return Unprintable()
+
+
+@pytest.mark.parametrize(
+    ("error", "effects", "expected"),
+    [
+        (RuntimeError("x"), "read", ("tool_failed", False, None, "RuntimeError: x")),
+        (RuntimeError("x"), "idempotent", ("tool_failed", False, None, "RuntimeError: x")),
+        (RuntimeError("x"), "write", ("tool_failed", True, None, "RuntimeError: x")),
+        (ValueError("bad"), "read", ("tool_failed", True, None, "bad")),
+        (TypeError("bad"), "read", ("tool_failed", True, None, "TypeError: bad")),
+        (KeyError("k"), "read", ("tool_failed", False, None, "KeyError: 'k'")),
+        (GiveUp("over"), "read", ("tool_failed", True, None, "over")),
+        (NotStarted("down"), "write", ("not_started", False, None, "down")),
+        (httpx.ConnectError("down"), "write", ("not_started", False, None, "ConnectError: down")),
+        (RetryLater("soon", timedelta(seconds=9)), "read", ("tool_failed", False, 9, "soon")),
+        (RetryLater("soon", timedelta(days=400_000)), "read", ("tool_failed", False, 86400, "soon")),
+        (RetryLater("soon", timedelta(days=-1)), "read", ("tool_failed", False, 0, "soon")),
+        (SystemExit(3), "read", ("tool_failed", False, None, "SystemExit: 3")),
+        (KeyboardInterrupt(), "read", ("tool_failed", False, None, "KeyboardInterrupt")),
+        (StopIteration(7), "read", ("tool_failed", False, None, "StopIteration: 7")),
+        (GeneratorExit(), "read", ("tool_failed", False, None, "GeneratorExit")),
+        (asyncio.CancelledError(), "read", ("tool_failed", False, None, "CancelledError")),
+        (unprintable(), "read", ("tool_failed", False, None, "Unprintable: its text could not be made")),
+        (RuntimeError("a\ud800b"), "read", ("tool_failed", False, None, "RuntimeError: a?b")),
+        (
+            ApplicationError("own", type="own_code", non_retryable=True),
+            "read",
+            ("own_code", True, None, "own"),
+        ),
+        (AskPerson("Which one?"), "read", ("ask_person", True, None, "Which one?")),
+        (status_error(404), "read", ("tool_failed", True, None, "HTTPStatusError: no luck")),
+        (status_error(500), "read", ("tool_failed", False, None, "HTTPStatusError: no luck")),
+        (status_error(500), "write", ("tool_failed", True, None, "HTTPStatusError: no luck")),
+        (
+            status_error(429, **{"Retry-After": "7"}),
+            "write",
+            ("tool_failed", False, 7, "HTTPStatusError: no luck"),
+        ),
+        (
+            status_error(503, **{"Retry-After": "Fri, 01 Jan 2100 00:00:00 GMT"}),
+            "read",
+            ("tool_failed", False, 86400, "HTTPStatusError: no luck"),
+        ),
+        (
+            status_error(503, **{"Retry-After": "tomorrow"}),
+            "read",
+            ("tool_failed", False, None, "HTTPStatusError: no luck"),
+        ),
+    ],
+)
+async def test_each_failure_has_a_code_a_posture_and_a_delay(
+    error: BaseException, effects: str, expected: tuple[str, bool, float | None, str]
+) -> None:
+    failure = await raising(error, effects).failure({})
+    delay = failure.next_retry_delay
+    assert (
+        failure.type,
+        failure.non_retryable,
+        None if delay is None else delay.total_seconds(),
+        failure.message,
+    ) == expected
+    [details] = failure.details
+    assert details["attempt"] == 2
+    assert details["started_at"] == "2024-02-03T04:05:06.789Z"
+    assert failure.__cause__ is None
+
+
+async def test_async_tools_may_raise_anything_too() -> None:
+    for error in (SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError()):
+
+        @tool
+        async def failing(raised: Any = error) -> NoReturn:
+            raise raised
+
+        assert (await Bench(failing).failure({})).type == "tool_failed"
+
+
+async def test_a_question_for_a_person_travels_in_the_details() -> None:
+    failure = await raising(AskPerson({"type": "SELECTION", "prompt": "Which?"})).failure({})
+    assert failure.details[0]["request"] == {"type": "SELECTION", "prompt": "Which?"}
+
+
+async def test_messages_and_traces_are_cut_at_whole_characters() -> None:
+    def descend(depth: int) -> NoReturn:
+        if depth:
+            descend(depth - 1)
+        raise RuntimeError("é" * 10_000)
+
+    @tool
+    def deep() -> None:
+        descend(400)
+
+    failure = await Bench(deep).failure({})
+    assert len(failure.message.encode()) <= 4096
+    assert failure.message.endswith("é…")
+    encoded = Failure()
+    await DataConverter.default.encode_failure(failure, encoded)
+    assert len(encoded.stack_trace.encode()) <= 16 * 1024
+    assert "raise RuntimeError" in encoded.stack_trace
+
+
+async def test_endless_recursion_is_a_failure_like_others() -> None:
+    @tool(effects="read")
+    def forever() -> Any:
+        return forever()
+
+    failure = await Bench(forever).failure({})
+    assert failure.message.startswith("RecursionError")
+
+
+async def test_a_cause_is_told_in_the_message() -> None:
+    @tool
+    def wrapped() -> None:
+        try:
+            raise OSError("disk full")
+        except OSError as error:
+            raise GiveUp("cannot save") from error
+
+    assert (await Bench(wrapped).failure({})).message == "cannot save (caused by OSError: disk full)"
+
+
+async def test_the_wrapper_heartbeats_and_keeps_what_the_tool_said() -> None:
+    beaten = asyncio.Event()
+    sent: list[tuple[Any, ...]] = []
+
+    @tool
+    async def slow() -> None:
+        context().heartbeat({"page": 1})
+        context().progress(1, 4)
+        await beaten.wait()
+
+    bench = Bench(slow)
+    bench.temporal.info = replace(bench.temporal.info, heartbeat_timeout=timedelta(milliseconds=60))
+
+    def received(*details: Any) -> None:
+        sent.append(details)
+        if len(sent) == 5:
+            beaten.set()
+
+    bench.temporal.on_heartbeat = received
+    await bench.result({})
+    assert sent[-1] == ({"page": 1}, {"done": 1, "total": 4})
+
+
+async def test_heartbeats_before_the_tool_speaks_keep_the_last_attempts_details() -> None:
+    beaten = threading.Event()
+    sent: list[tuple[Any, ...]] = []
+
+    @tool
+    def slow() -> bool:
+        return beaten.wait(10)
+
+    bench = Bench(slow)
+    bench.temporal.info = replace(
+        bench.temporal.info, heartbeat_timeout=timedelta(milliseconds=30), heartbeat_details=["cursor"]
+    )
+
+    def received(*details: Any) -> None:
+        sent.append(details)
+        beaten.set()
+
+    bench.temporal.on_heartbeat = received
+    assert await bench.result({}) is True
+    assert sent[0] == ("cursor",)
+
+
+async def test_a_cancelled_async_tool_runs_its_clean_up() -> None:
+    started, cleaned = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def slow() -> str:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.wait_for(cleaned.wait(), 10)
+        return "unreachable"
+
+    bench = Bench(slow)
+    running = asyncio.ensure_future(bench.payload({}))
+    await started.wait()
+    bench.temporal.cancel()
+    cleaned.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_an_async_tool_cannot_swallow_a_cancel() -> None:
+    started = asyncio.Event()
+
+    @tool
+    async def stubborn() -> str:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "swallowed"
+        return "unreachable"
+
+    bench = Bench(stubborn)
+    running = asyncio.ensure_future(bench.payload({}))
+    await started.wait()
+    bench.temporal.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_a_sync_tool_sees_the_cancel_and_is_waited_for() -> None:
+    started = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    ended: list[bool] = []
+
+    @tool
+    def slow() -> str:
+        loop.call_soon_threadsafe(started.set)
+        ended.append(context().wait_cancelled(10))
+        return "cleaned up"
+
+    bench = Bench(slow)
+    running = asyncio.ensure_future(bench.payload({}))
+    await started.wait()
+    bench.temporal.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert ended == [True]
+
+
+async def test_a_sync_tool_that_never_looked_keeps_its_finished_work() -> None:
+    started, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    @tool
+    def deaf() -> str:
+        loop.call_soon_threadsafe(started.set)
+        return "done" if go_on.wait(10) else "never"
+
+    bench = Bench(deaf)
+    running = asyncio.ensure_future(bench.result({}))
+    await started.wait()
+    bench.temporal.cancel()
+    loop.call_later(0.01, go_on.set)
+    assert await running == "done"
+
+
+async def test_a_worker_that_stops_says_so() -> None:
+    started = asyncio.Event()
+
+    @tool(effects="read")
+    async def slow() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    bench = Bench(slow)
+    running = asyncio.ensure_future(bench.failure({}))
+    await started.wait()
+    bench.temporal.cancel(activity.ActivityCancellationDetails(worker_shutdown=True))
+    failure = await running
+    assert (failure.type, failure.non_retryable) == ("worker_stopped", False)
+
+
+async def test_log_lines_carry_run_node_and_attempt() -> None:
+    @tool
+    def noisy() -> None:
+        structlog.get_logger().info("inside")
+
+    seen: list[Any] = []
+
+    def keep(_logger: Any, _name: str, event: Any) -> Any:
+        seen.append(structlog.contextvars.merge_contextvars(_logger, _name, event))
+        raise structlog.DropEvent
+
+    before = structlog.get_config()
+    structlog.configure(processors=[keep])
+    try:
+        await Bench(noisy).result({})
+    finally:
+        structlog.configure(**before)
+    assert seen == [{"event": "inside", "workflow_id": "test", "node_id": "n1", "attempt": 2}]
+
+
+def test_modules_are_imported_without_the_workflows() -> None:
+    assert not [name for name in sys.modules if name == "workflows" and "activities" in name]
