@@ -3,7 +3,9 @@
 A search goes from the sure to the likely and stops at the first step that finds something: identifier or
 exact name; the name with its legal form aside; all words of the text in the name; beginnings of words.
 One hit is bound, several are ambiguous. Another spelling is told as near but never bound: Cohen and Chen
-differ by one letter, and what is bound is changed without asking. This module must not change the store and must not import Temporal.
+differ by one letter, and what is bound is changed without asking.
+
+This module must not change the store and must not import Temporal.
 """
 
 from collections.abc import Callable, Iterable, Sequence

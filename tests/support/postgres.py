@@ -1,0 +1,130 @@
+"""A private PostgreSQL cluster for tests: its own folder, port, socket and password, gone afterwards.
+
+`initdb` and the server refuse to run as root, so as root they run as another user of the machine.
+"""
+
+import os
+import pwd
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from sqlalchemy import create_engine, text
+
+_USER = "dagwright"
+_START_TIMEOUT_S = 60
+_UNPRIVILEGED_USERS = ("postgres", "nobody")
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresCluster:
+    """A running cluster; each `new_database` is empty and nobody else's."""
+
+    port: int
+    password: str
+    numbers: Iterator[int]
+
+    def url(self, database: str = "postgres") -> str:
+        """Returns the SQLAlchemy URL of a database of the cluster."""
+        return f"postgresql+psycopg://{_USER}:{self.password}@127.0.0.1:{self.port}/{database}"
+
+    def new_database(self) -> str:
+        """Makes an empty database and returns its URL."""
+        name = f"entities_{next(self.numbers)}"
+        engine = create_engine(self.url(), isolation_level="AUTOCOMMIT")
+        try:
+            with engine.connect() as connection:
+                connection.execute(text(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE template0"))
+        finally:
+            engine.dispose()
+        return self.url(name)
+
+
+@contextmanager
+def private_postgres() -> Iterator[PostgresCluster]:
+    """Starts a cluster and stops it at the end.
+
+    Raises:
+        RuntimeError: `initdb` or `pg_ctl` is not on the path, or the server did not start; with its log.
+    """
+    initdb, pg_ctl = _program("initdb"), _program("pg_ctl")
+    folder = Path(tempfile.mkdtemp(prefix="dagwright-pg-"))
+    cluster = PostgresCluster(_free_port(), secrets.token_urlsafe(12), count(1))
+    try:
+        password_file = folder / "password"
+        password_file.write_text(cluster.password)
+        _hand_over(folder)
+        make = [initdb, "-D", f"{folder}/data", "-U", _USER, "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
+        _run([*make, "--auth=scram-sha-256", f"--pwfile={password_file}"], folder)
+        options = f"-p {cluster.port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
+        log = f"{folder}/log"
+        start = [pg_ctl, "-D", f"{folder}/data", "-l", log, "-o", options, "-w", "-t", str(_START_TIMEOUT_S)]
+        _run([*start, "start"], folder)
+        try:
+            yield cluster
+        finally:
+            _run([pg_ctl, "-D", f"{folder}/data", "-m", "immediate", "-w", "stop"], folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name)
+    if found is not None:
+        return found
+    # Debian keeps the server's programs off the path, one folder for each version.
+    versions = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+    if not versions:
+        raise RuntimeError(f"{name} is not on the path; install PostgreSQL to run the tests marked postgres")
+    return str(versions[-1])
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _other_user() -> pwd.struct_passwd | None:
+    """Returns the user to run as, None if this process may run PostgreSQL itself."""
+    if os.geteuid() != 0:
+        return None
+    known = {entry.pw_name: entry for entry in pwd.getpwall()}
+    for name in _UNPRIVILEGED_USERS:
+        if name in known:
+            return known[name]
+    raise RuntimeError("PostgreSQL refuses root, and there is no user postgres or nobody to run it as")
+
+
+def _hand_over(folder: Path) -> None:
+    if (user := _other_user()) is not None:
+        for path in (folder, *folder.iterdir()):
+            os.chown(path, user.pw_uid, user.pw_gid)
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    user = _other_user()
+    # The server keeps its standard output open, so a pipe would never end: the output goes to a file.
+    output = folder / "commands.log"
+    with output.open("ab") as sink:
+        ended = subprocess.run(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            check=False,
+            user=user.pw_uid if user else None,
+            group=user.pw_gid if user else None,
+        )
+    if ended.returncode != 0:
+        logs = [path.read_text(errors="replace") for path in (output, folder / "log") if path.exists()]
+        raise RuntimeError(f"{Path(command[0]).name} failed with {ended.returncode}:\n" + "\n".join(logs))

@@ -1,0 +1,180 @@
+"""Lookups: sure hits before likely ones, one bound, several ambiguous, none with what comes near."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dagwright.entities.database import EntityDatabase
+from dagwright.entities.loading import load_parties
+from dagwright.entities.lookup import CANDIDATE_LIMIT, Candidate, find_parties
+from dagwright.entities.names import core_words, name_key, words_of
+from dagwright.entities.resolution import LookupsFailed, resolve_lookups
+
+PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
+
+
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def loaded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EntityDatabase]:
+    """The parties of the example; nothing in this module changes them."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('parties') / 'parties.db'}"
+    if request.param == "postgresql":
+        url = request.getfixturevalue("postgres_cluster").new_database()
+    database = EntityDatabase(url)
+    load_parties(database, PARTIES)
+    yield database
+    database.dispose()
+
+
+def hits(
+    database: EntityDatabase, search_text: str, *, entity_type: str
+) -> list[tuple[str, str | None, str]]:
+    findings = database.read(lambda session: find_parties(session, search_text, entity_type=entity_type))
+    return [(found.name, found.jurisdiction, found.reason) for found in findings.hits]
+
+
+@pytest.mark.parametrize(
+    ("search_text", "entity_type", "found"),
+    [
+        ("John Smith", "person", [("John Smith", "GB", "exact name")]),
+        ("  john   SMITH ", "entity", [("John Smith", "GB", "exact name")]),
+        ("J. Smith", "person", [("John Smith", "GB", "other name")]),
+        ("BlackRock ManCo", "entity", [("BlackRock ManCo", "IE", "exact name")]),
+        ("BRM Ireland", "limited-company", [("BlackRock ManCo", "IE", "other name")]),
+        ("771200BLACKROCKMAN14", "entity", [("BlackRock ManCo (Luxembourg) S.A.", "LU", "identifier")]),
+        ("Apex Fund", "cbu", [("Apex Fund", "KY", "exact name")]),
+        ("zoe muller", "person", [("Zoë Müller", "DE", "exact name")]),
+        ("Soren Angstrom", "person", [("Søren Ångström", "DK", "exact name")]),
+        ("Meridian Fund Services SARL", "company", [
+            ("Meridian Fund Services S.à r.l.", "LU", "the name, legal form aside")]),
+        ("MFS Luxembourg", "company", [
+            ("Meridian Fund Services S.à r.l.", "LU", "the name, legal form aside (a former name)")]),
+        ("Tanaka", "person", [("Aiko Tanaka", "JP", "has all these words")]),
+        ("Weber, Jean-Luc", "person", [("Jean-Luc Weber", "LU", "has all these words")]),
+        ("North Light Infra", "fund", [
+            ("Northern Lights Infrastructure I", "IE", "words begin like this")]),
+        ("Sarah Chenn", "person", []),
+        ("Maria Garcia", "person", [
+            ("María Garcia", "LU", "exact name"),
+            ("Maria García", "ES", "exact name")]),
+        ("John", "person", [
+            ("John Smith", "GB", "has all these words"),
+            ("John Smithson", "GB", "has all these words"),
+            ("John Smythe", "IE", "has all these words")]),
+        ("Meridian", "fund", [
+            ("Meridian Global Bond", "LU", "has all these words"),
+            ("Meridian Global Equity", "LU", "has all these words")]),
+        ("Thomas Reuter", "person", []),
+        ("Nobody Known", "entity", []),
+    ],
+)  # fmt: skip
+def test_search_finds(
+    loaded: EntityDatabase, search_text: str, entity_type: str, found: list[tuple[str, str | None, str]]
+) -> None:
+    assert sorted(hits(loaded, search_text, entity_type=entity_type)) == sorted(found)
+
+
+def test_hits_are_ordered_by_score_then_name(loaded: EntityDatabase) -> None:
+    findings = loaded.read(lambda session: find_parties(session, "smith", entity_type="person"))
+    assert [(found.name, found.score) for found in findings.hits] == [
+        ("Joan Smith", 90.0),
+        ("John Smith", 90.0),
+    ]
+
+
+def test_party_of_another_type_is_near_but_no_hit(loaded: EntityDatabase) -> None:
+    findings = loaded.read(lambda session: find_parties(session, "John Smith", entity_type="company"))
+    assert findings.hits == ()
+    assert [(found.name, found.kind, found.reason) for found in findings.near] == [
+        ("John Smith", "person", "is a person")
+    ]
+
+
+def test_lookups_are_bound_in_order(loaded: EntityDatabase) -> None:
+    bound = resolve_lookups(
+        loaded,
+        [
+            {"search_text": "Sarah Chen", "entity_type": "person"},
+            {"search_text": "BlackRock ManCo", "entity_type": "entity"},
+        ],
+    )
+    assert [(party.name, party.kind) for party in bound] == [
+        ("Sarah Chen", "person"),
+        ("BlackRock ManCo", "company"),
+    ]
+
+
+def test_all_problems_are_told_at_once(loaded: EntityDatabase) -> None:
+    with pytest.raises(LookupsFailed) as failed:
+        resolve_lookups(
+            loaded,
+            [
+                {"search_text": "Maria Garcia", "entity_type": "person"},
+                {"search_text": "John Smith", "entity_type": "person"},
+                {"search_text": "Polaris Partners", "entity_type": "company"},
+                {"search_text": "Sarah Cohen", "entity_type": "person"},
+                {"search_text": "Apex", "entity_type": "fnud"},
+                {"search_text": " ", "entity_type": "fund"},
+                {"search_text": "?!", "entity_type": "fund"},
+                {"search_text": 7},
+                "John Smith",
+            ],
+        )
+    problems = failed.value.problems
+    assert [(problem.index, problem.code) for problem in problems] == [
+        (0, "lookup_ambiguous"),
+        (2, "lookup_not_found"),
+        (3, "lookup_not_found"),
+        (4, "invalid_field"),
+        (5, "invalid_field"),
+        (6, "invalid_field"),
+        (7, "invalid_field"),
+        (8, "invalid_field"),
+    ]
+    garcia, polaris, cohen, unknown_type = problems[:4]
+    ids = {found.jurisdiction: found.id for found in garcia.candidates}
+    assert garcia.message == (
+        "Several parties can be meant by person 'Maria Garcia': "
+        f"Maria García (person, ES, {ids['ES']}); María Garcia (person, LU, {ids['LU']})."
+    )
+    assert (polaris.message, polaris.candidates) == ("No party found for company 'Polaris Partners'.", ())
+    assert [found.name for found in cohen.candidates] == ["Sarah Chen", "Sara Chan"]
+    assert unknown_type.message.startswith("Unknown entity type 'fnud'; did you mean 'fund'?")
+    assert list(garcia.as_json()) == ["index", "code", "message", "hint", "candidates"]
+    assert garcia.as_json()["candidates"][0] == {
+        "id": ids["ES"],
+        "name": "Maria García",
+        "kind": "person",
+        "jurisdiction": "ES",
+        "score": 100,
+        "reason": "exact name",
+    }
+
+
+def test_candidates_are_limited(database: EntityDatabase, tmp_path: Path) -> None:
+    rows = "".join(f"Smith {number:02d},person\n" for number in range(CANDIDATE_LIMIT + 5))
+    (tmp_path / "many.csv").write_text("name,kind\n" + rows)
+    load_parties(database, tmp_path / "many.csv")
+    findings = database.read(lambda session: find_parties(session, "Smith", entity_type="person"))
+    assert [found.name for found in findings.hits] == [
+        f"Smith {number:02d}" for number in range(CANDIDATE_LIMIT)
+    ]
+    assert all(isinstance(found, Candidate) for found in findings.hits)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "words", "core"),
+    [
+        ("Apex ManCo S.à r.l.", "apex manco s.a r.l.", ("apex", "manco", "sa", "rl"), ("apex", "manco")),
+        ("APEX MANCO SARL", "apex manco sarl", ("apex", "manco", "sarl"), ("apex", "manco")),
+        ("Quayside, Inc.", "quayside, inc.", ("quayside", "inc"), ("quayside",)),
+        ("Strauß Söhne AG", "strauss sohne ag", ("strauss", "sohne", "ag"), ("strauss", "sohne")),
+        ("O’Brien Ltd", "o'brien ltd", ("obrien", "ltd"), ("obrien",)),
+        ("Limited", "limited", ("limited",), ("limited",)),
+        ("Zero\u200bWidth\u00a0Gap", "zerowidth gap", ("zerowidth", "gap"), ("zerowidth", "gap")),
+    ],
+)  # fmt: skip
+def test_name_is_taken_apart(text: str, key: str, words: tuple[str, ...], core: tuple[str, ...]) -> None:
+    assert (name_key(text), words_of(key), core_words(key)) == (key, words, core)

@@ -1,0 +1,292 @@
+"""The verbs: idempotent by key and by natural key, whole or not at all, on SQLite and PostgreSQL."""
+
+import re
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+
+import pytest
+
+from dagwright.entities.catalogue import PartyKind
+from dagwright.entities.database import EntityDatabase
+from dagwright.entities.overview import Change, RowSort, changed_rows, read_overview
+from dagwright.entities.parties import NaturalKey, ensure_party
+from dagwright.entities.verbs import CbuRequest, OnboardingVerbs, onboarding_tools
+from dagwright.tools.testing import tool_context
+
+
+def add_person(database: EntityDatabase, name: str) -> str:
+    key = NaturalKey(PartyKind.PERSON, name, "GB")
+    return database.write(lambda session: ensure_party(session, key)[0].id)
+
+
+def test_company_is_made_once_under_one_key(verbs: OnboardingVerbs) -> None:
+    first = verbs.create_limited_company("k1", name="Apex ManCo S.à r.l.", jurisdiction="lu")
+    again = verbs.create_limited_company("k1", name="Apex ManCo S.à r.l.", jurisdiction="lu")
+    assert again == first
+    assert asdict(first) == {
+        "id": first.id,
+        "kind": "company",
+        "name": "Apex ManCo S.à r.l.",
+        "jurisdiction": "LU",
+        "created": True,
+    }
+
+
+def test_company_of_the_same_name_and_jurisdiction_is_found_under_another_key(verbs: OnboardingVerbs) -> None:
+    first = verbs.create_limited_company("k1", name="Apex ManCo S.à r.l.", jurisdiction="LU")
+    other_spelling = verbs.create_limited_company("k2", name=" APEX  manco s.a r.l. ", jurisdiction="LU")
+    elsewhere = verbs.create_limited_company("k3", name="Apex ManCo S.à r.l.", jurisdiction="IE")
+    assert other_spelling == replace(first, created=False)
+    assert elsewhere.id != first.id
+
+
+def test_cbu_is_linked_to_what_was_asked_for(verbs: OnboardingVerbs) -> None:
+    holding = verbs.create_limited_company("k1", name="HoldCo Ltd", jurisdiction="JE")
+    manco = verbs.create_limited_company("k2", name="ManCo Ltd", jurisdiction="JE")
+    sister = verbs.ensure_cbu("k3", CbuRequest("Sister Fund", "JE"))
+    fund = verbs.ensure_cbu("k4", CbuRequest("Fund I", "JE", "fund", holding.id, manco.id, sister.id))
+    assert asdict(fund) == {
+        "id": fund.id,
+        "kind": "fund",
+        "name": "Fund I",
+        "jurisdiction": "JE",
+        "client_type": "fund",
+        "parent_entity_ids": [holding.id],
+        "manco_id": manco.id,
+        "related_to": [sister.id],
+        "created": True,
+        "linked": True,
+    }
+    again = verbs.ensure_cbu("k5", CbuRequest("Fund I", "JE", None, holding.id))
+    assert again == replace(fund, created=False, linked=False)
+
+
+def test_cbu_gets_a_second_parent_but_no_second_manco(verbs: OnboardingVerbs) -> None:
+    one = verbs.create_limited_company("k1", name="One Ltd", jurisdiction="LU")
+    two = verbs.create_limited_company("k2", name="Two Ltd", jurisdiction="LU")
+    verbs.ensure_cbu("k3", CbuRequest("Fund", "LU", parent_entity_id=one.id, manco_id=one.id))
+    both = verbs.ensure_cbu("k4", CbuRequest("Fund", "LU", parent_entity_id=two.id))
+    assert (both.parent_entity_ids, both.linked, both.created) == ([one.id, two.id], True, False)
+    with pytest.raises(ValueError, match=r"is managed by company 'One Ltd' \(LU\) already"):
+        verbs.ensure_cbu("k5", CbuRequest("Fund", "LU", manco_id=two.id))
+
+
+def test_cbu_without_jurisdiction_is_the_only_one_of_its_name(verbs: OnboardingVerbs) -> None:
+    luxembourg = verbs.ensure_cbu("k1", CbuRequest("Apex", "LU"))
+    assert verbs.ensure_cbu("k2", CbuRequest("apex")).id == luxembourg.id
+    verbs.ensure_cbu("k3", CbuRequest("Apex", "IE"))
+    both = r"several parties are called that \(fund 'Apex' \(IE\), fund 'Apex' \(LU\)\)"
+    with pytest.raises(ValueError, match=both):
+        verbs.ensure_cbu("k4", CbuRequest("Apex"))
+    assert verbs.ensure_cbu("k5", CbuRequest("Unplaced")).jurisdiction is None
+
+
+def test_role_and_product_are_given_once(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
+    person = add_person(database, "John Smith")
+    fund = verbs.ensure_cbu("k1", CbuRequest("Fund", "LU"))
+    role = verbs.assign_role("k2", cbu_id=fund.id, entity_id=person, role="DIRECTOR")
+    product = verbs.add_product("k3", cbu_id=fund.id, product="CUSTODY")
+    assert asdict(role) == {
+        "id": role.id,
+        "cbu_id": fund.id,
+        "cbu_name": "Fund",
+        "entity_id": person,
+        "entity_name": "John Smith",
+        "role": "DIRECTOR",
+        "created": True,
+    }
+    assert asdict(product) == {
+        "id": product.id,
+        "cbu_id": fund.id,
+        "cbu_name": "Fund",
+        "product": "CUSTODY",
+        "created": True,
+    }
+    before = read_overview(database)
+    assert verbs.assign_role("k2", cbu_id=fund.id, entity_id=person, role="DIRECTOR") == role
+    same = verbs.assign_role("k4", cbu_id=fund.id, entity_id=person, role="DIRECTOR")
+    assert same == replace(role, created=False)
+    assert verbs.add_product("k5", cbu_id=fund.id, product="CUSTODY") == replace(product, created=False)
+    assert changed_rows(before, read_overview(database)) == []
+
+
+def test_company_can_hold_roles(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
+    company = verbs.create_limited_company("k1", name="Apex ManCo", jurisdiction="LU")
+    person = add_person(database, "John Smith")
+    role = verbs.assign_role("k2", cbu_id=company.id, entity_id=person, role="DIRECTOR")
+    assert (role.cbu_id, role.created) == (company.id, True)
+
+
+WRONG_CALLS: list[tuple[str, str, dict[str, str]]] = [
+    ("cbu-id: no party has the id 'fund_x'", "cbu.add-product", {"cbu_id": "fund_x", "product": "CUSTODY"}),
+    ("cbu-id: no party has the id 'a\\x00b'", "cbu.add-product", {"cbu_id": "a\0b", "product": "CUSTODY"}),
+    ("'CUSTODIE'; did you mean 'CUSTODY'?", "cbu.add-product", {"cbu_id": "FUND", "product": "CUSTODIE"}),
+    ("for funds, not for company 'ManCo' (LU)", "cbu.add-product", {"cbu_id": "CO", "product": "CUSTODY"}),
+    (
+        "entity-id: no party has the id ''",
+        "cbu.assign-role",
+        {"cbu_id": "FUND", "entity_id": "", "role": "TRUSTEE"},
+    ),
+    (
+        "Unknown role 'KING'. Known roles: DI",
+        "cbu.assign-role",
+        {"cbu_id": "CO", "entity_id": "MAN", "role": "KING"},
+    ),
+    ("a company, not at person", "cbu.assign-role", {"cbu_id": "MAN", "entity_id": "CO", "role": "TRUSTEE"}),
+    (
+        "cannot have a role at itself",
+        "cbu.assign-role",
+        {"cbu_id": "CO", "entity_id": "CO", "role": "TRUSTEE"},
+    ),
+    (
+        "must be a person, not",
+        "cbu.assign-role",
+        {"cbu_id": "FUND", "entity_id": "CO", "role": "RISK_MANAGER"},
+    ),
+    ("manco-id: no party has the id 'x'", "cbu.ensure", {"name": "New", "manco_id": "x"}),
+    (
+        "the management company must be a company, not person",
+        "cbu.ensure",
+        {"name": "New", "manco_id": "MAN"},
+    ),
+    ("the parent must be a company or fund", "cbu.ensure", {"name": "New", "parent_entity_id": "MAN"}),
+    ("cannot be its own related party", "cbu.ensure", {"name": "Fund", "related_to": "FUND"}),
+    ("fund 'Fund' (LU) is a 'fund', not a 'trust'", "cbu.ensure", {"name": "Fund", "client_type": "Trust"}),
+    ("client type '?' is not a short word", "cbu.ensure", {"name": "Fund", "client_type": "?"}),
+    ("no ISO 3166 code", "entity.create-limited-company", {"name": "New", "jurisdiction": "Luxembourg"}),
+    ("the name is empty", "entity.create-limited-company", {"name": "  ", "jurisdiction": "LU"}),
+    ("the character U+0000 at", "entity.create-limited-company", {"name": "a\0b", "jurisdiction": "LU"}),
+    (
+        "the name has 301 characters",
+        "entity.create-limited-company",
+        {"name": "n" * 301, "jurisdiction": "LU"},
+    ),
+]
+"""What is told, and the call; `FUND`, `CO` and `MAN` stand for the ids of such parties."""
+
+
+def test_wrong_arguments_are_told_and_change_nothing(
+    database: EntityDatabase, verbs: OnboardingVerbs
+) -> None:
+    ids = {
+        "MAN": add_person(database, "John Smith"),
+        "CO": verbs.create_limited_company("k1", name="ManCo", jurisdiction="LU").id,
+        "FUND": verbs.ensure_cbu("k2", CbuRequest("Fund", "LU", "fund")).id,
+    }
+    before = read_overview(database)
+    functions = {spec.name: spec.function for spec in onboarding_tools(database)}
+    for message, tool_name, arguments in WRONG_CALLS:
+        function = functions[tool_name]
+        assert function is not None
+        with tool_context(idempotency_key="k3"), pytest.raises(ValueError, match=re.escape(message)):
+            function(**{name: ids.get(value, value) for name, value in arguments.items()})
+    assert changed_rows(before, read_overview(database)) == []
+
+
+def test_key_of_one_verb_is_refused_for_another(verbs: OnboardingVerbs) -> None:
+    verbs.create_limited_company("k1", name="Apex", jurisdiction="LU")
+    with pytest.raises(
+        ValueError, match=r"key of a entity\.create-limited-company was used again for a cbu\.ensure"
+    ):
+        verbs.ensure_cbu("k1", CbuRequest("Apex", "LU"))
+
+
+def test_parallel_calls_under_different_keys_make_one_row_each(
+    database: EntityDatabase, verbs: OnboardingVerbs
+) -> None:
+    person = add_person(database, "John Smith")
+
+    def onboard(number: int) -> tuple[bool, bool, bool, bool]:
+        manco = verbs.create_limited_company(f"m{number}", name="ManCo", jurisdiction="LU")
+        fund = verbs.ensure_cbu(f"f{number}", CbuRequest("Fund", "LU", manco_id=manco.id))
+        role = verbs.assign_role(f"r{number}", cbu_id=fund.id, entity_id=person, role="DIRECTOR")
+        product = verbs.add_product(f"p{number}", cbu_id=fund.id, product="CUSTODY")
+        return manco.created, fund.created, role.created, product.created
+
+    with ThreadPoolExecutor(8) as threads:
+        made = list(threads.map(onboard, range(16)))
+    assert [Counter(column) for column in zip(*made, strict=True)] == [Counter({False: 15, True: 1})] * 4
+    assert dict(read_overview(database).counts) == dict.fromkeys(RowSort, 1)
+
+
+def test_parallel_attempts_under_one_key_get_one_result(verbs: OnboardingVerbs) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        results = list(threads.map(lambda _: verbs.ensure_cbu("k", CbuRequest("Fund", "LU")), range(16)))
+    assert results == [results[0]] * 16
+    assert results[0].created
+
+
+def test_two_stores_on_one_database_open_it_together(database_url: str) -> None:
+    def company(number: int) -> str:
+        database = EntityDatabase(database_url)
+        try:
+            verbs = OnboardingVerbs(database)
+            return verbs.create_limited_company(f"k{number}", name="Apex", jurisdiction="LU").id
+        finally:
+            database.dispose()
+
+    with ThreadPoolExecutor(4) as threads:
+        assert len(set(threads.map(company, range(8)))) == 1
+
+
+def test_tools_take_their_key_from_the_context(database: EntityDatabase) -> None:
+    specs = {spec.name: spec for spec in onboarding_tools(database)}
+    assert list(specs) == [
+        "entity.create-limited-company",
+        "cbu.ensure",
+        "cbu.assign-role",
+        "cbu.add-product",
+    ]
+    assert {spec.declaration.effects for spec in specs.values()} == {"idempotent"}
+    ensure = specs["cbu.ensure"]
+    assert ensure.function is not None
+    arguments = ensure.bind({"name": "Apex Capital Fund", "jurisdiction": "LU", "client-type": "fund"})
+    with tool_context(idempotency_key="dw1_a"):
+        first = ensure.function(**arguments)
+        again = ensure.function(**arguments)
+    with tool_context(idempotency_key="dw1_b"):
+        other_key = ensure.function(**arguments)
+    assert (first.created, again, other_key.created) == (True, first, False)
+
+
+def test_schemas_of_the_tools_name_what_is_allowed() -> None:
+    specs = {spec.name: spec for spec in onboarding_tools("sqlite:///never-opened.db")}
+    role = specs["cbu.assign-role"].declaration.input_schema
+    assert role is not None
+    assert sorted(role["required"]) == ["cbu_id", "entity_id", "role"]
+    assert "DIRECTOR" in str(role["properties"]["role"])
+    cbu = specs["cbu.ensure"].declaration.input_schema
+    assert cbu is not None
+    assert cbu["required"] == ["name"]
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("sqlite://", "in-memory"),
+        ("sqlite:///:memory:", "in-memory"),
+        ("mysql://host/db", "not with 'mysql'"),
+        ("no url", "cannot be read"),
+    ],
+)
+def test_url_that_is_no_shared_store_is_refused(url: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        EntityDatabase(url)
+
+
+def test_changes_are_told_row_by_row(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
+    add_person(database, "John Smith")
+    before = read_overview(database)
+    manco = verbs.create_limited_company("k1", name="ManCo", jurisdiction="LU")
+    fund = verbs.ensure_cbu("k2", CbuRequest("Fund", "LU", manco_id=manco.id))
+    verbs.add_product("k3", cbu_id=fund.id, product="CUSTODY")
+    changes = changed_rows(before, read_overview(database))
+    assert [
+        (change.change, change.row.sort, change.row.subject, change.row.detail) for change in changes
+    ] == [
+        (Change.ADDED, RowSort.COMPANY, "ManCo", "LU, active"),
+        (Change.ADDED, RowSort.FUND, "Fund", "LU, fund, active"),
+        (Change.ADDED, RowSort.PRODUCT, "Fund (LU)", "CUSTODY"),
+        (Change.ADDED, RowSort.RELATION, "Fund (LU)", "is managed by ManCo (LU)"),
+    ]

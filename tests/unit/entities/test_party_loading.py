@@ -1,0 +1,133 @@
+"""Loading parties from CSV: again and again, with every refused row told by line and reason."""
+
+from pathlib import Path
+
+import pytest
+
+from dagwright.entities.database import EntityDatabase
+from dagwright.entities.loading import LoadReport, load_parties
+from dagwright.entities.lookup import find_parties
+from dagwright.entities.overview import RowSort, read_overview
+from dagwright.entities.party_file import PartiesUnreadable, RefusedRow
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "onboarding"
+
+
+def names_found(database: EntityDatabase, search_text: str) -> list[str]:
+    findings = database.read(lambda session: find_parties(session, search_text, entity_type="company"))
+    return [found.name for found in findings.hits]
+
+
+def written(folder: Path, content: str | bytes) -> Path:
+    path = folder / "parties.csv"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def test_example_loads_whole_and_again_changes_nothing(database: EntityDatabase) -> None:
+    assert load_parties(database, EXAMPLES / "parties.csv") == LoadReport(32, 0, 0, (), ())
+    before = read_overview(database)
+    assert load_parties(database, EXAMPLES / "parties.csv") == LoadReport(0, 0, 32, (), ())
+    assert read_overview(database) == before
+    assert [before.counts[sort] for sort in (RowSort.PERSON, RowSort.COMPANY, RowSort.FUND)] == [15, 11, 6]
+
+
+def test_refused_rows_are_told_by_line(database: EntityDatabase) -> None:
+    report = load_parties(database, EXAMPLES / "refused_rows.csv")
+    assert (report.added, report.ignored_columns) == (1, ("desk",))
+    assert [(row.line, row.reason.partition(";")[0][:52]) for row in report.refused] == [
+        (3, "the name is empty"),
+        (4, "jurisdiction 'ZZZ' is no ISO 3166 code"),
+        (5, "Unknown entity type 'vehicle'. Known types: entity, "),
+        (6, "LEI '635400BLACKROCKMAN99' has wrong check digits"),
+        (7, "born: expected a date such as 1970-12-31, got '31.12"),
+        (8, "the row has 7 fields, the header has 6"),
+    ]
+
+
+def test_mark_quotes_and_line_breaks_inside_fields_are_read(database: EntityDatabase, tmp_path: Path) -> None:
+    text = (
+        "\ufeffName,Kind,Aliases\r\n"
+        '"Smith, ""Jo"" & Sons",company,"Smith Sons|The\r\nSmiths"\r\n'
+        "\r\n"
+        "Bad,kind,\r\n"
+    )
+    report = load_parties(database, written(tmp_path, text))
+    assert (report.added, [row.line for row in report.refused]) == (1, [5])
+    for search_text in ('Smith, "Jo" & Sons', "the smiths"):
+        assert names_found(database, search_text) == ['Smith, "Jo" & Sons']
+
+
+def test_later_file_adds_names_identifier_and_status(database: EntityDatabase, tmp_path: Path) -> None:
+    load_parties(database, written(tmp_path, "name,kind,jurisdiction\nKite AG,company,CH\n"))
+    later = (
+        "name,kind,jurisdiction,aliases,former_names,lei,status\n"
+        "KITE ag,company,ch,Kite|kite,Old Kite AG,635400BLACKROCKMAN14,\n"
+        "Old Mill Ltd,company,GB,,,,inactive\n"
+    )
+    assert load_parties(database, written(tmp_path, later)) == LoadReport(1, 1, 0, (), ())
+    assert load_parties(database, written(tmp_path, later)) == LoadReport(0, 0, 2, (), ())
+    for search_text in ("Kite", "Old Kite AG", "635400blackrockman14"):
+        assert names_found(database, search_text) == ["Kite AG"]
+
+
+def test_rows_that_contradict_the_store_are_refused(database: EntityDatabase, tmp_path: Path) -> None:
+    text = (
+        "id,name,kind,jurisdiction,client_type,lei\n"
+        "kite,Kite AG,company,CH,,635400BLACKROCKMAN14\n"
+        "kite,Other AG,company,CH,,\n"
+        "other,Kite AG,company,CH,,\n"
+        ",Rook AG,company,CH,,635400BLACKROCKMAN14\n"
+        ",Kite AG,company,CH,,771200BLACKROCKMAN14\n"
+        ",Rook Fund,fund,CH,,\n"
+        ",Rook Fund,fund,CH,trust,\n"
+        ",Pat Lee,person,,fund,\n"
+        ",Pat Lee,person,,,635400BLACKROCKMAN14\n"
+    )
+    report = load_parties(database, written(tmp_path, text))
+    assert report.added == 2
+    assert report.refused == (
+        RefusedRow(3, "id: 'kite' belongs to company 'Kite AG' (CH)"),
+        RefusedRow(4, "id: company 'Kite AG' (CH) is there already with the id 'kite', not 'other'"),
+        RefusedRow(5, "lei: 635400BLACKROCKMAN14 belongs to company 'Kite AG' (CH)"),
+        RefusedRow(
+            6, "lei: company 'Kite AG' (CH) has the LEI 635400BLACKROCKMAN14, not 771200BLACKROCKMAN14"
+        ),
+        RefusedRow(8, "client_type: fund 'Rook Fund' (CH) is a 'fund', not 'trust'"),
+        RefusedRow(9, "client_type: only a fund has one, not a person"),
+        RefusedRow(10, "lei: a person has none"),
+    )
+    assert read_overview(database).counts[RowSort.COMPANY] == 1
+
+
+def test_persons_of_one_name_are_told_apart_by_birth(database: EntityDatabase, tmp_path: Path) -> None:
+    text = "name,kind,jurisdiction,born\nAnn Lee,person,GB,1970-01-01\nAnn Lee,person,GB,1980-01-01\n"
+    assert load_parties(database, written(tmp_path, text)).added == 2
+
+
+def test_broken_quote_costs_only_its_row(database: EntityDatabase, tmp_path: Path) -> None:
+    text = 'name,kind\n"A" b,person\nGood One,person\n"never closed,person\n'
+    report = load_parties(database, written(tmp_path, text))
+    assert (report.added, [row.line for row in report.refused]) == (1, [2, 4])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"name,kind\nJos\xe9,person\n", r"line 2 is not UTF-8 \(byte 0xe9\); save the file as UTF-8"),
+        (b"", "the first line must name the columns; it is empty"),
+        (b"name,type\n", "the column kind is missing; it has name, type"),
+        (b"name,kind,Name\n", "the column name is there more than once"),
+        (b'"name,kind\n', "the header cannot be read"),
+    ],
+)
+def test_file_that_cannot_be_used_is_told_in_one_sentence(
+    database: EntityDatabase, tmp_path: Path, content: bytes, message: str
+) -> None:
+    with pytest.raises(PartiesUnreadable, match=message):
+        load_parties(database, written(tmp_path, content))
+
+
+def test_file_that_is_not_there_is_told(database: EntityDatabase, tmp_path: Path) -> None:
+    with pytest.raises(PartiesUnreadable, match=r"none\.csv: No such file or directory"):
+        load_parties(database, tmp_path / "none.csv")
