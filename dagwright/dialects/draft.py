@@ -4,9 +4,10 @@ An entry that is wrong still becomes a node, so that the check of the whole find
 that is told here may give the check a reason to tell it again.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from pydantic import JsonValue
@@ -18,6 +19,32 @@ from dagwright.plan.references import Reference, suggestion
 
 STAND_IN: Mapping[str, Any] = {"human": {}}
 """What a node does whose own kind could not be read: something with which nothing can be wrong."""
+
+
+class WrittenPointers(Mapping[str, str]):
+    """The pointers of a document, made when somebody looks: nobody does unless something is wrong."""
+
+    def __init__(self, make: Callable[[], Mapping[str, str]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _made(self) -> Mapping[str, str]:
+        return self._make()
+
+    def __getitem__(self, native: str) -> str:
+        return self._made[native]
+
+    def __contains__(self, native: object) -> bool:
+        return native in self._made
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def __bool__(self) -> bool:
+        return True
 
 
 @dataclass(slots=True)
@@ -34,13 +61,22 @@ class Draft:
     at: str
     nodes: list[dict[str, Any]] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
-    pointers: dict[str, str] = field(default_factory=dict)
     holes: dict[tuple[int, str], Reference] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
 
-    def document(self, *, unknown_node_hint: str | None = None) -> Document:
-        """Returns the document; its plan is not checked."""
+    def document(
+        self,
+        *,
+        pointers: Callable[[], Iterable[tuple[str, str]]] = tuple,
+        unknown_node_hint: str | None = None,
+    ) -> Document:
+        """Returns the document; its plan is not checked.
+
+        Args:
+            pointers: makes pairs of a pointer into the plan and one into the document as written, beside that
+                of the list of entries.
+        """
         plan: dict[str, Any] = {"plan": 1}
         if self.metadata:
             plan["metadata"] = self.metadata
@@ -48,7 +84,7 @@ class Draft:
         return Document(
             plan=plan,
             dialect=self.dialect,
-            pointers={"/nodes": self.at, **self.pointers},
+            pointers=WrittenPointers(lambda: {"/nodes": self.at, **dict(pointers())}),
             holes=self.holes,
             problems=self.problems,
             notes=self.notes,

@@ -5,7 +5,7 @@ lookup names a party that exists already. Both end up beside the params, as argu
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
@@ -17,6 +17,7 @@ from dagwright.plan.errors import Note, Problem, pointer
 from dagwright.plan.references import Lookup, ResultOf
 
 _KEYS = frozenset({"verb", "params", "refs", "lookups"})
+_GROUPS = ("params", "refs", "lookups")
 _LOOKUP_KEYS = frozenset({"search_text", "entity_type"})
 _RESULT = re.compile(r"@result_([1-9][0-9]*)")
 _SESSION_NAME = re.compile(r"@([A-Za-z_][A-Za-z0-9_.-]*)")
@@ -44,9 +45,23 @@ def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue]) -> Documen
             reader = _IntentReader(entry, draft, index=index, count=len(intents), context=context)
             node = {"id": node_id, **reader.read()}
         draft.nodes.append(node)
-        draft.pointers[f"/nodes/{index}/id"] = f"/intents/{index}"
-        draft.pointers[f"/nodes/{index}/tool"] = f"/intents/{index}/verb"
-    return draft.document(unknown_node_hint=_HINT)
+    return draft.document(pointers=lambda: _pointers(intents), unknown_node_hint=_HINT)
+
+
+def _pointers(intents: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    for index, intent in enumerate(intents):
+        yield f"/nodes/{index}/id", f"/intents/{index}"
+        yield f"/nodes/{index}/tool", f"/intents/{index}/verb"
+        groups = {
+            name: group
+            for name in _GROUPS
+            if isinstance(intent, dict) and isinstance(group := intent.get(name), dict)
+        }
+        place = "/params" if groups.get("params") else ""
+        yield f"/nodes/{index}/arguments", f"/intents/{index}{place}"
+        for name in ("lookups", "refs"):
+            for key in groups.get(name, ()):
+                yield pointer("nodes", index, "arguments", key), pointer("intents", index, name, key)
 
 
 def _read_metadata(raw: Mapping[str, Any], draft: Draft) -> None:
@@ -79,7 +94,7 @@ class _IntentReader:
     def read(self) -> dict[str, Any]:
         self.entry.expect_keys(_KEYS)
         verb = self.entry.name_text("verb")
-        self._read_params()
+        self.arguments.update(self.entry.optional_object("params"))
         for key, ref in self.entry.optional_object("refs").items():
             if self._take_key(key, "refs"):
                 self._read_ref(key, ref)
@@ -88,20 +103,12 @@ class _IntentReader:
                 self._read_lookup(key, lookup)
         return {**tool_or_stand_in(verb), "arguments": self.arguments}
 
-    def _read_params(self) -> None:
-        params = self.entry.optional_object("params")
-        self.arguments.update(params)
-        place = "/params" if params else ""
-        self.draft.pointers[f"/nodes/{self.index}/arguments"] = f"/intents/{self.index}{place}"
-
     def _take_key(self, key: str, group: str) -> bool:
         if key in self.arguments:
             message = f"{key!r} is given twice among params, refs and lookups"
             self.entry.tell("invalid_field", message, group, key)
             return False
         self.arguments[key] = None
-        at = pointer("nodes", self.index, "arguments", key)
-        self.draft.pointers[at] = pointer("intents", self.index, group, key)
         return True
 
     def _read_ref(self, key: str, ref: Any) -> None:

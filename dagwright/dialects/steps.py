@@ -31,8 +31,11 @@ def read_steps(raw: JsonValue) -> Document:
         entry = draft.entry(step, index, name=entry_name("step", step, index + 1), node=node_id)
         node: dict[str, Any] = {"id": node_id, **tool_or_stand_in(None)}
         draft.nodes.append(_node(entry, node_id) if entry is not None else node)
-        draft.pointers[f"/nodes/{index}/title"] = f"{draft.at}/{index}/intent"
-    return draft.document()
+    return draft.document(
+        pointers=lambda: [
+            (f"/nodes/{index}/title", f"{draft.at}/{index}/intent") for index in range(len(steps))
+        ]
+    )
 
 
 def _node(entry: Entry, node_id: str) -> dict[str, Any]:

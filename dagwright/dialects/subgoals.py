@@ -1,10 +1,10 @@
 """The dialect `subgoals`: `{"sub_goals": [{"id", "worker", "inputs", "params", "outputs", …}]}`.
 
 An input names a slot of another sub-goal: `{"from_sub_goal": 1, "slot": "es_query"}`, or is a list of such. A
-slot has to be among the `outputs` of that sub-goal. A planner's whole answer (`action`, `reasoning`) is fine too.
+slot has to be among the `outputs` of that sub-goal. A planner's whole answer (`action`, `reasoning`) is fine.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
@@ -44,11 +44,18 @@ def read_subgoals(raw: JsonValue) -> Document:
         entry = draft.entry(sub_goal, index, name=name, node=node_id)
         node: dict[str, Any] = {"id": node_id, **tool_or_stand_in(None)}
         if entry is not None:
-            node = {"id": node_id, **_fields(entry, draft, index=index, slots=slots)}
+            node = {"id": node_id, **_fields(entry, slots)}
         draft.nodes.append(node)
+    return draft.document(pointers=lambda: _pointers(sub_goals))
+
+
+def _pointers(sub_goals: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    for index, sub_goal in enumerate(sub_goals):
         for native, written in (("tool", "worker"), ("title", "description"), ("arguments", "params")):
-            draft.pointers[f"/nodes/{index}/{native}"] = f"/sub_goals/{index}/{written}"
-    return draft.document()
+            yield f"/nodes/{index}/{native}", f"/sub_goals/{index}/{written}"
+        inputs = sub_goal.get("inputs") if isinstance(sub_goal, dict) else None
+        for key in inputs if isinstance(inputs, dict) else ():
+            yield pointer("nodes", index, "arguments", key), pointer("sub_goals", index, "inputs", key)
 
 
 def _read_answer(raw: Mapping[str, Any], draft: Draft) -> None:
@@ -81,7 +88,7 @@ def _declared_slots(sub_goals: list[Any]) -> Slots:
     return slots
 
 
-def _fields(entry: Entry, draft: Draft, *, index: int, slots: Slots) -> dict[str, Any]:
+def _fields(entry: Entry, slots: Slots) -> dict[str, Any]:
     entry.expect_keys(_KEYS | _STATE_KEYS)
     for key in sorted(_STATE_KEYS & entry.raw.keys()):
         if entry.raw[key] not in _PENDING:
@@ -98,7 +105,6 @@ def _fields(entry: Entry, draft: Draft, *, index: int, slots: Slots) -> dict[str
             entry.tell("invalid_field", f"{key!r} is given twice, in params and in inputs", "inputs", key)
             continue
         arguments[key] = _read_input(entry, key, given, slots=slots)
-        draft.pointers[pointer("nodes", index, "arguments", key)] = f"{entry.at}{pointer('inputs', key)}"
     fields["arguments"] = arguments
     fields["metadata"] = _metadata(entry)
     return fields

@@ -5,7 +5,7 @@ the same, with a note, because the author may have meant to wait for it only by 
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from pydantic import JsonValue
@@ -36,9 +36,13 @@ def read_tasks(raw: JsonValue) -> Document:
             node = _node(entry, node_id)
             draft.notes += _notes(node, known_ids)
         draft.nodes.append(node)
-        draft.pointers[f"/nodes/{index}/arguments"] = f"/dag/{index}"
-        draft.pointers[f"/nodes/{index}/depends_on"] = f"/dag/{index}/dependencies"
-    return draft.document()
+    return draft.document(pointers=lambda: _pointers(len(tasks)))
+
+
+def _pointers(count: int) -> Iterator[tuple[str, str]]:
+    for index in range(count):
+        yield f"/nodes/{index}/arguments", f"/dag/{index}"
+        yield f"/nodes/{index}/depends_on", f"/dag/{index}/dependencies"
 
 
 def _node(entry: Entry, node_id: str) -> dict[str, Any]:
