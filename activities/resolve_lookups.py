@@ -11,15 +11,16 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
 from dagwright.contracts.wire import ACTIVITY_RESOLVE_LOOKUPS
 from dagwright.entities.database import EntityDatabase, as_database
-from dagwright.entities.resolution import LookupsFailed, resolve_lookups
+from dagwright.entities.resolution import LookupsFailed, problems_as_json, resolve_lookups
 
 ERROR_LOOKUP_FAILED = "lookup_failed"
 """`ApplicationError.type`; the first detail is the list of problems, all of them."""
 
-MESSAGE_LIMIT = 4000
-"""Characters of the error's message; the details hold everything."""
+DETAILS_LIMIT_BYTES = 1_000_000
+"""Half of what the server takes as a failure; above 4 MB one never arrives."""
 
 LookupActivity = Callable[[list[Any]], Awaitable[list[dict[str, Any]]]]
 
@@ -34,10 +35,9 @@ def lookup_activity(database: EntityDatabase | str) -> LookupActivity:
         try:
             bound = await asyncio.to_thread(resolve_lookups, store, lookups)
         except LookupsFailed as failure:
-            problems = [problem.as_json() for problem in failure.problems]
-            raise ApplicationError(
-                str(failure)[:MESSAGE_LIMIT], problems, type=ERROR_LOOKUP_FAILED, non_retryable=True
-            ) from None
+            message = cut_text(str(failure), max_bytes=MESSAGE_LIMIT_BYTES)
+            problems = problems_as_json(failure.problems, limit_bytes=DETAILS_LIMIT_BYTES)
+            raise ApplicationError(message, problems, type=ERROR_LOOKUP_FAILED, non_retryable=True) from None
         return [{"id": party.id, "name": party.name, "kind": party.kind} for party in bound]
 
     return resolve

@@ -103,10 +103,10 @@ OpenRole = Literal[
 ]
 """Roles that a person or an organisation can have."""
 
-Role = PersonRole | OpenRole
+Role = Literal[OpenRole, PersonRole]
 
 PERSON_ROLES: tuple[str, ...] = get_args(PersonRole)
-ROLES: tuple[str, ...] = (*get_args(OpenRole), *PERSON_ROLES)
+ROLES: tuple[str, ...] = get_args(Role)
 
 _JURISDICTION = re.compile(r"[A-Z]{2}(-[A-Z0-9]{1,3})?")
 _CLIENT_TYPE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")

@@ -4,12 +4,13 @@ The plain JSON in and out of the activity `resolve_lookups` is made here, so the
 This module must not change the store and must not import Temporal.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from dagwright.entities.database import EntityDatabase
-from dagwright.entities.lookup import Candidate, Findings, PartyFinder
+from dagwright.entities.lookup import CANDIDATE_LIMIT, Candidate, Findings, PartyFinder
 
 LOOKUP_AMBIGUOUS = "lookup_ambiguous"
 LOOKUP_NOT_FOUND = "lookup_not_found"
@@ -36,9 +37,10 @@ class LookupProblem:
     hint: str
     candidates: tuple[Candidate, ...] = ()
 
-    def as_json(self) -> dict[str, Any]:
-        """Returns the problem as the plain JSON of the activity's error detail."""
-        return {**asdict(self), "candidates": [asdict(candidate) for candidate in self.candidates]}
+    def as_json(self, candidates: int = CANDIDATE_LIMIT) -> dict[str, Any]:
+        """Returns the problem as plain JSON with at most that many candidates, the best."""
+        shown = [asdict(candidate) for candidate in self.candidates[:candidates]]
+        return {**asdict(self), "candidates": shown}
 
 
 class LookupsFailed(ValueError):
@@ -47,6 +49,21 @@ class LookupsFailed(ValueError):
     def __init__(self, problems: Sequence[LookupProblem]) -> None:
         super().__init__(" ".join(problem.message for problem in problems))
         self.problems = tuple(problems)
+
+
+def problems_as_json(problems: Sequence[LookupProblem], *, limit_bytes: int) -> list[dict[str, Any]]:
+    """Returns the problems as JSON of at most `limit_bytes`: fewer candidates each, then fewer problems."""
+    for candidates in (CANDIDATE_LIMIT, 3, 1, 0):
+        told = [problem.as_json(candidates) for problem in problems]
+        sizes = [len(json.dumps(problem)) + len(", ") for problem in told]
+        if sum(sizes) <= limit_bytes:
+            return told
+    total = 0
+    for count, size in enumerate(sizes):
+        total += size
+        if total > limit_bytes:
+            return told[:count]
+    return told
 
 
 def resolve_lookups(database: EntityDatabase, lookups: Sequence[Any]) -> list[Candidate]:

@@ -1,5 +1,6 @@
 """Lookups: sure hits before likely ones, one bound, several ambiguous, none with what comes near."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
 from dagwright.entities.lookup import CANDIDATE_LIMIT, Candidate, find_parties
 from dagwright.entities.names import core_words, name_key, words_of
-from dagwright.entities.resolution import LookupsFailed, resolve_lookups
+from dagwright.entities.resolution import LookupsFailed, problems_as_json, resolve_lookups
 
 PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
 
@@ -151,6 +152,19 @@ def test_all_problems_are_told_at_once(loaded: EntityDatabase) -> None:
         "score": 100,
         "reason": "exact name",
     }
+
+
+def test_problems_are_cut_to_a_size(loaded: EntityDatabase) -> None:
+    with pytest.raises(LookupsFailed) as failed:
+        resolve_lookups(loaded, [{"search_text": "Maria Garcia", "entity_type": "person"}] * 50)
+    problems = failed.value.problems
+    whole = problems_as_json(problems, limit_bytes=1_000_000)
+    assert whole == [problem.as_json() for problem in problems]
+    size = len(json.dumps(whole))
+    smaller = problems_as_json(problems, limit_bytes=size - 1)
+    assert [len(problem["candidates"]) for problem in smaller] == [1] * 50
+    bare = [problem.as_json(candidates=0) for problem in problems]
+    assert problems_as_json(problems, limit_bytes=len(json.dumps(bare[:3]))) == bare[:3]
 
 
 def test_candidates_are_limited(database: EntityDatabase, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from dagwright.entities.catalogue import PartyKind
+from dagwright.entities.catalogue import ROLES, PartyKind
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.overview import Change, RowSort, changed_rows, read_overview
 from dagwright.entities.parties import NaturalKey, ensure_party
@@ -255,7 +255,7 @@ def test_schemas_of_the_tools_name_what_is_allowed() -> None:
     role = specs["cbu.assign-role"].declaration.input_schema
     assert role is not None
     assert sorted(role["required"]) == ["cbu_id", "entity_id", "role"]
-    assert "DIRECTOR" in str(role["properties"]["role"])
+    assert role["properties"]["role"]["enum"] == list(ROLES)
     cbu = specs["cbu.ensure"].declaration.input_schema
     assert cbu is not None
     assert cbu["required"] == ["name"]
