@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 
 from dagwright.entities.models import Base
@@ -115,7 +115,7 @@ def as_database(database: EntityDatabase | str) -> EntityDatabase:
 def _checked_url(text_url: str) -> URL:
     try:
         url = make_url(text_url)
-    except Exception as error:  # SQLAlchemy raises ArgumentError or ValueError, depending on what is wrong
+    except (ArgumentError, ValueError) as error:
         raise ValueError(
             "the database URL cannot be read; expected for example sqlite:///parties.db"
         ) from error
