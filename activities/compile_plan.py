@@ -1,0 +1,43 @@
+"""The activity that compiles a plan as it was written, for whoever starts a run without the command line.
+
+It reads nothing but its input and the tools of its worker, so Temporal may repeat it. This module must not import
+workflows.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.contracts.wire import ACTIVITY_COMPILE_PLAN
+from dagwright.plan.compiled import plan_to_json
+from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.preparation import check_plan, prepare_plan
+
+ERROR_PLAN_INVALID = "invalid"
+"""`ApplicationError.type`; the first detail is the list of problems."""
+
+_PROBLEMS_SHOWN = 200
+"""Problems in the details of the failure: more are of no use there, and a failure has a limit of size."""
+
+CompileActivity = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+def compile_activity(tools: Mapping[str, ToolDeclaration]) -> CompileActivity:
+    """Returns the activity `compile_plan` for the tools that its worker knows."""
+
+    @activity.defn(name=ACTIVITY_COMPILE_PLAN)
+    async def compile_plan(message: dict[str, Any]) -> dict[str, Any]:
+        """Returns the compiled plan of `{"plan", "inputs", "context"}` in its JSON form."""
+        try:
+            checked = check_plan(message["plan"], tools, context=message.get("context") or {})
+            return plan_to_json(prepare_plan(checked, message.get("inputs") or {}))
+        except PlanInvalid as error:
+            problems = [problem.to_json() for problem in error.problems[:_PROBLEMS_SHOWN]]
+            text = cut_text(str(error), max_bytes=MESSAGE_LIMIT_BYTES)
+            raise ApplicationError(text, problems, type=ERROR_PLAN_INVALID, non_retryable=True) from None
+
+    return compile_plan

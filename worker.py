@@ -1,0 +1,143 @@
+"""A worker: settings, client, tools, Worker. The composition root of everything that runs plans.
+
+`python worker.py [--tools MODULE_OR_FILE]… [--task-queue QUEUE]` serves until it is told to stop.
+"""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from typing import Annotated, Any
+
+import structlog
+import typer
+from temporalio.client import Client
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from activities.call_headers import ToolInterceptor
+from activities.call_tool import tool_activities
+from activities.compile_plan import compile_activity
+from activities.resolve_lookups import lookup_activity
+from dagwright.logs import configure_logging
+from dagwright.server import NoServer, open_connection
+from dagwright.settings import Settings, SettingsError, load_settings
+from dagwright.tools import ToolsUnreadable
+from dagwright.toolset import Toolset, load_toolset
+from workflows.calls import CallInterceptor
+from workflows.run_plan import RunPlanWorkflow
+
+STICKY_TIMEOUT = timedelta(seconds=1)
+"""After a worker's death the run goes on elsewhere this much later (temporal-facts.md section 19)."""
+GRACEFUL_SHUTDOWN = timedelta(seconds=10)
+ACTIVITY_POLLERS = 10
+"""More than the SDK's 5: a wide fan-out is handed out faster (temporal-facts.md section 7)."""
+
+_PASSED_THROUGH = (
+    "dagwright",
+    "workflows",
+    "pydantic",
+    "pydantic_core",
+    "annotated_types",
+    "jsonpath",
+    "jsonschema_rs",
+    "cel",
+    "structlog",
+)
+"""Modules that workflows share with the process: they are pure, and importing them for each run costs 7 ms."""
+
+
+def create_workers(client: Client, toolset: Toolset, *, task_queue: str) -> list[Worker]:
+    """Returns the workers of a process: one for workflows and built-in tools, one for the tools of `--tools`."""
+    workers = [
+        _create_worker(
+            client,
+            task_queue,
+            activities=[
+                *tool_activities(toolset.built_in, toolset.environment),
+                lookup_activity(toolset.database),
+                compile_activity(toolset.declarations()),
+            ],
+            workflows=[RunPlanWorkflow],
+        )
+    ]
+    if toolset.own_queue is not None:
+        own = tool_activities(toolset.own, toolset.environment)
+        workers.append(_create_worker(client, toolset.own_queue, activities=own, workflows=[]))
+    return workers
+
+
+def _create_worker(
+    client: Client, task_queue: str, *, activities: Sequence[Any], workflows: Sequence[type]
+) -> Worker:
+    restrictions = SandboxRestrictions.default.with_passthrough_modules(*_PASSED_THROUGH)
+    return Worker(
+        client,
+        task_queue=task_queue,
+        activities=activities,
+        workflows=workflows,
+        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
+        interceptors=[CallInterceptor(), ToolInterceptor()],
+        sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
+        graceful_shutdown_timeout=GRACEFUL_SHUTDOWN,
+        max_concurrent_activity_task_polls=ACTIVITY_POLLERS,
+    )
+
+
+@asynccontextmanager
+async def serving(client: Client, toolset: Toolset, *, task_queue: str) -> AsyncIterator[None]:
+    """Serves runs and tools for as long as the block lasts."""
+    async with AsyncExitStack() as stack:
+        for worker in create_workers(client, toolset, task_queue=task_queue):
+            await stack.enter_async_context(worker)
+        yield
+
+
+async def serve(settings: Settings, tools: Sequence[str]) -> None:
+    """Serves until SIGINT or SIGTERM.
+
+    Raises:
+        NoServer: no Temporal server could be had.
+        ToolsUnreadable: the tools cannot be loaded.
+    """
+    toolset = load_toolset(settings, tools)
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    log = structlog.stdlib.get_logger("worker")
+    async with (
+        open_connection(settings) as connection,
+        serving(connection.client, toolset, task_queue=settings.task_queue),
+    ):
+        queues = [settings.task_queue, *([toolset.own_queue] if toolset.own_queue else [])]
+        log.info("worker started", address=connection.server.address, task_queues=queues)
+        await stopped.wait()
+        log.info("worker stops")
+
+
+def main(
+    tools: Annotated[
+        list[str] | None, typer.Option(help="Module or .py file with tools; may be given often.")
+    ] = None,
+    task_queue: Annotated[str | None, typer.Option(help="Queue of workflows and built-in tools.")] = None,
+) -> None:
+    """Serve runs and tools until told to stop."""
+    try:
+        settings = load_settings()
+        if task_queue is not None:
+            settings = settings.model_copy(update={"task_queue": task_queue})
+        configure_logging(settings)
+        asyncio.run(serve(settings, tools or []))
+    except (SettingsError, ToolsUnreadable) as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(2) from None
+    except NoServer as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(4) from None
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,1 @@
+"""Deterministic Temporal workflows: a thin shell around `dagwright.plan`. They see plan and contracts only."""

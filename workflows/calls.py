@@ -1,0 +1,131 @@
+"""How a task becomes a command: activity options from the plan, arguments as one payload, headers beside it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pydantic_core
+from temporalio import workflow
+from temporalio.api.common.v1 import Payload
+from temporalio.common import Priority, RawValue, RetryPolicy
+from temporalio.worker import (
+    Interceptor,
+    StartActivityInput,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+)
+from temporalio.worker import WorkflowOutboundInterceptor
+
+from dagwright.contracts import limits, wire
+from dagwright.contracts.idempotency import idempotency_key
+from dagwright.plan.scheduler import Task
+from dagwright.plan.tools import Effects, ToolDeclaration
+
+_HEARTBEAT_S = {Effects.PURE: 3.0, Effects.READ: 3.0, Effects.IDEMPOTENT: 30.0, Effects.WRITE: 30.0}
+"""Shorter than an outage of the server doubles effects; longer delays the next attempt (engine-findings.md 15)."""
+
+_LOST_ATTEMPT = ["TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"]
+"""What the server calls the loss of an attempt: nobody knows whether the change was made."""
+
+
+class CallTooLarge(Exception):
+    """The arguments of a call are larger than Temporal should carry."""
+
+
+class Call(RawValue):
+    """The arguments of a call, encoded, with the headers that go beside them."""
+
+    def __init__(self, payload: Payload, headers: Mapping[str, Payload]) -> None:
+        super().__init__(payload)
+        self.headers = headers
+
+
+@dataclass(frozen=True, slots=True)
+class RunScope:
+    """What every key and id of a run is made of: the root's scope, and the path from the root to this run."""
+
+    scope: str
+    path: tuple[tuple[str, str], ...]
+    task_queue: str
+
+
+def encode_call(task: Task, run: RunScope) -> Call:
+    """Returns the payload and headers of a task.
+
+    Raises:
+        CallTooLarge: the arguments are over 256 KiB.
+        ValueError: the arguments are no JSON.
+    """
+    try:
+        encoded = pydantic_core.to_json(task.arguments)
+    except pydantic_core.PydanticSerializationError as error:
+        raise ValueError(str(error)) from None
+    if len(encoded) > limits.ARGUMENTS_LIMIT_BYTES:
+        message = (
+            f"the arguments have {len(encoded):,} bytes; at most {limits.ARGUMENTS_LIMIT_BYTES:,} are allowed"
+        )
+        raise CallTooLarge(message)
+    path = [*map(list, run.path), *task.path]
+    headers = {
+        wire.HEADER_IDEMPOTENCY_KEY: _json_payload(pydantic_core.to_json(idempotency_key(run.scope, path)))
+    }
+    if task.worker_holes:
+        headers[wire.HEADER_HOLES] = _json_payload(pydantic_core.to_json(task.worker_holes))
+    return Call(_json_payload(encoded), headers)
+
+
+def _json_payload(encoded: bytes) -> Payload:
+    return Payload(metadata={"encoding": b"json/plain"}, data=encoded)
+
+
+def start_call(
+    task: Task, call: Call, *, tool: ToolDeclaration, run: RunScope
+) -> workflow.ActivityHandle[RawValue]:
+    """Starts the activity of a task; its id is the node's id."""
+    node = task.node
+    heartbeat_s = node.heartbeat_s or (None if tool.is_foreign else _HEARTBEAT_S[tool.effects])
+    return workflow.start_activity(
+        node.tool,
+        call,
+        activity_id=limits.short_id(task.id, max_bytes=limits.ACTIVITY_ID_BYTES),
+        task_queue=tool.task_queue or run.task_queue,
+        result_type=RawValue,
+        start_to_close_timeout=timedelta(seconds=node.timeout_s),
+        heartbeat_timeout=timedelta(seconds=heartbeat_s) if heartbeat_s else None,
+        retry_policy=_retry_policy(task, tool),
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        summary=limits.summary_of(node.title or task.id),
+        priority=Priority(priority_key=node.priority),
+    )
+
+
+def _retry_policy(task: Task, tool: ToolDeclaration) -> RetryPolicy:
+    rule = task.node.retry
+    return RetryPolicy(
+        initial_interval=timedelta(seconds=rule.first_delay_s),
+        backoff_coefficient=rule.factor,
+        maximum_interval=timedelta(seconds=rule.max_delay_s) if rule.max_delay_s is not None else None,
+        maximum_attempts=rule.max_attempts,
+        non_retryable_error_types=_LOST_ATTEMPT if tool.effects is Effects.WRITE else None,
+    )
+
+
+class CallInterceptor(Interceptor):
+    """Puts the headers of a `Call` into the command, which `workflow.start_activity` alone cannot."""
+
+    def workflow_interceptor_class(
+        self, input: WorkflowInterceptorClassInput
+    ) -> type[WorkflowInboundInterceptor] | None:
+        return _Inbound
+
+
+class _Inbound(WorkflowInboundInterceptor):
+    def init(self, outbound: WorkflowOutboundInterceptor) -> None:
+        super().init(_Outbound(outbound))
+
+
+class _Outbound(WorkflowOutboundInterceptor):
+    def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[object]:
+        if input.args and isinstance(input.args[0], Call):
+            input.headers = {**input.headers, **input.args[0].headers}
+        return super().start_activity(input)

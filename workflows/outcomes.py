@@ -1,0 +1,107 @@
+"""What the end of an activity or a sub-plan means for its node."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import pydantic_core
+from temporalio.api.common.v1 import Payload
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    CancelledError,
+    ChildWorkflowError,
+    FailureError,
+    TerminatedError,
+    TimeoutError,
+    TimeoutType,
+)
+
+from dagwright.contracts import wire
+from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.errors import NodeError
+from dagwright.plan.states import Attempt
+from dagwright.plan.tools import Effects
+
+
+class ResultInvalid(Exception):
+    """A result is no JSON that a plan could go on with."""
+
+
+def read_result(payload: Payload) -> tuple[Any, Attempt]:
+    """Returns the value of a result and what is known of the attempt that made it.
+
+    Raises:
+        ResultInvalid: it is no JSON.
+    """
+    encoding = payload.metadata.get("encoding", b"")
+    if encoding == b"binary/null":
+        return None, read_attempt(payload.metadata)
+    if encoding not in (b"json/plain", b"json/protobuf"):
+        raise ResultInvalid(f"the result is encoded as {encoding.decode(errors='replace')!r}, not as JSON")
+    try:
+        return pydantic_core.from_json(payload.data, allow_inf_nan=False), read_attempt(payload.metadata)
+    except ValueError as error:
+        raise ResultInvalid(f"the result is no JSON: {error}") from None
+
+
+def read_attempt(metadata: Mapping[str, bytes]) -> Attempt:
+    """Returns the attempt that the metadata of a result tells of; a foreign worker tells nothing, so it is one."""
+    try:
+        count = int(metadata.get(wire.METADATA_ATTEMPT, b"1"))
+        started = metadata.get(wire.METADATA_STARTED_AT)
+        started_at = datetime.fromisoformat(started.decode()).timestamp() if started else None
+        return Attempt(count, started_at, metadata.get(wire.METADATA_TOOL_VERSION, b"").decode())
+    except ValueError:
+        return Attempt()
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Tells whether a task ended because it was told to stop."""
+    cause = error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else error
+    return isinstance(cause, CancelledError | asyncio.CancelledError)
+
+
+def read_failure(error: BaseException, node: CompiledNode, effects: Effects) -> tuple[NodeError, Attempt]:
+    """Returns why a task failed for good, and what is known of its last attempt."""
+    cause = error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else error
+    if isinstance(cause, ApplicationError):
+        message = cut_text(cause.message or "no message", max_bytes=MESSAGE_LIMIT_BYTES)
+        return NodeError(cause.type or "tool_failed", message, not cause.non_retryable), _attempt_of(
+            cause, node
+        )
+    if isinstance(cause, TimeoutError):
+        return _read_timeout(cause, node, effects), Attempt(node.retry.max_attempts)
+    if isinstance(cause, TerminatedError):
+        return NodeError("terminated", "the sub-plan was terminated"), Attempt()
+    message = cause.message if isinstance(cause, FailureError) else str(cause)
+    return NodeError("tool_failed", cut_text(message, max_bytes=MESSAGE_LIMIT_BYTES)), Attempt()
+
+
+def _attempt_of(error: ApplicationError, node: CompiledNode) -> Attempt:
+    details = error.details[0] if error.details else None
+    if not isinstance(details, Mapping):
+        return Attempt(1 if error.non_retryable else node.retry.max_attempts)
+    metadata = {
+        wire.METADATA_ATTEMPT: str(details.get("attempt", 1)).encode(),
+        wire.METADATA_STARTED_AT: str(details.get("started_at") or "").encode(),
+        wire.METADATA_TOOL_VERSION: str(details.get("tool_version", "")).encode(),
+    }
+    return read_attempt(metadata)
+
+
+def _read_timeout(error: TimeoutError, node: CompiledNode, effects: Effects) -> NodeError:
+    lost = error.type in (TimeoutType.START_TO_CLOSE, TimeoutType.HEARTBEAT)
+    if effects is Effects.WRITE and lost:
+        what = (
+            "its worker died" if error.type == TimeoutType.HEARTBEAT else f"it took over {node.timeout_s:g} s"
+        )
+        message = f"outcome unknown: {what}, so nobody knows whether {node.tool} made its change"
+        return NodeError("outcome_unknown", message)
+    if error.type == TimeoutType.HEARTBEAT:
+        return NodeError(
+            "timeout", f"{node.tool} stopped heartbeating: its worker died or hangs", retryable=True
+        )
+    return NodeError("timeout", f"{node.tool} took over {node.timeout_s:g} s", retryable=True)

@@ -1,0 +1,261 @@
+"""`RunPlan`: runs one plan. The workflow is a shell: it decodes, lets the engine run, and writes the document.
+
+Everything that comes from outside is decoded here, inside of one process-edge `try`: an exception in workflow code
+would otherwise be tried again for ever, and the run would stay RUNNING (engine-findings.md 7).
+
+Replay: commands come from the scheduler's order alone. A change of that order needs a patch marker, and the saved
+histories of the versions before in `tests/replay`.
+"""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pydantic_core
+from temporalio import workflow
+from temporalio.common import RawValue, RetryPolicy, SearchAttributeKey
+from temporalio.exceptions import ActivityError, ApplicationError
+
+from dagwright.contracts import limits, wire
+from dagwright.contracts.documents import (
+    RunFacts,
+    compact_document,
+    encoded_size,
+    error_json,
+    graph_document,
+    node_document,
+    result_document,
+)
+from dagwright.contracts.messages import (
+    MessageInvalid,
+    RunInput,
+    cancel_request_from_json,
+    run_input_from_json,
+    sub_plan_end_from_json,
+)
+from dagwright.plan.compiled import CompiledPlan, plan_from_json
+from dagwright.plan.references import Lookup
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import RunStatus
+from workflows.calls import RunScope
+from workflows.engine import Engine, now_s
+from workflows.outcomes import is_cancellation
+from workflows.sub_plans import report_end
+
+_STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
+
+
+class PlanRefused(Exception):
+    """A run cannot begin; carries the run-level error of the document."""
+
+    def __init__(self, error: dict[str, Any]) -> None:
+        super().__init__(error["message"])
+        self.error = error
+
+
+@workflow.defn(name=wire.WORKFLOW_RUN_PLAN)
+class RunPlanWorkflow:
+    """Runs one plan to its end and returns the result document (contract.md sections 4 to 6)."""
+
+    @workflow.init
+    def __init__(self, message: RawValue) -> None:
+        self._engine: Engine | None = None
+        self._title: str | None = None
+        self._error: dict[str, Any] | None = None
+        self._notes: list[dict[str, Any]] = []
+        self._cancel_before_start: str | None = None
+        self._is_cancelled = False
+
+    @workflow.run
+    async def run(self, message: RawValue) -> Any:
+        """Runs the plan of the message.
+
+        Raises:
+            ApplicationError: `PlanFailed` with the document as its detail if the plan failed; `Bug` if Dagwright did.
+            CancelledError: Temporal's own cancel was asked for; everything that ran has been stopped.
+        """
+        try:
+            return await self._run(message)
+        except ApplicationError:
+            raise
+        # The process edge: what nobody expected ends the run with its reason, instead of wedging it.
+        except Exception as error:
+            workflow.logger.exception("the run ended by a defect")
+            raise ApplicationError(
+                f"{type(error).__name__}: {error}", type=wire.ERROR_BUG, non_retryable=True
+            ) from error
+
+    async def _run(self, message: RawValue) -> Any:
+        run_input: RunInput | None = None
+        cancelled: asyncio.CancelledError | None = None
+        try:
+            run_input = run_input_from_json(_decode(message))
+            await self._run_plan(run_input)
+        except (MessageInvalid, PlanRefused) as error:
+            self._error = error.error if isinstance(error, PlanRefused) else error_json("invalid", str(error))
+        except asyncio.CancelledError as error:
+            cancelled = error
+            if self._engine is not None:
+                self._engine.request_cancel("cancelled through Temporal")
+                await self._engine.run_to_stop()
+        return await self._finish(run_input, cancelled)
+
+    async def _run_plan(self, run_input: RunInput) -> None:
+        plan = run_input.compiled or await self._compile(run_input)
+        self._title = plan.title
+        info = workflow.info()
+        scope = RunScope(run_input.scope or info.first_execution_run_id, run_input.path, info.task_queue)
+        lookups = await self._resolve_lookups(plan)
+        scheduler = Scheduler(plan, run_input.inputs, lookups=lookups, max_in_flight=run_input.max_in_flight)
+        self._engine = Engine(scheduler, scope, deadline_s=_smallest(plan.deadline_s, run_input.deadline_s))
+        if self._is_cancelled:
+            self._engine.request_cancel(self._cancel_before_start)
+        await self._engine.run()
+
+    async def _compile(self, run_input: RunInput) -> CompiledPlan:
+        """Compiles a plan that came as it was written, outside of the workflow."""
+        message = {"plan": run_input.plan, "inputs": run_input.inputs, "context": run_input.context}
+        try:
+            compiled = await workflow.execute_activity(
+                wire.ACTIVITY_COMPILE_PLAN,
+                message,
+                start_to_close_timeout=timedelta(minutes=2),
+                retry_policy=RetryPolicy(maximum_attempts=5),
+                summary="reading the plan",
+                result_type=dict[str, Any],
+            )
+        except ActivityError as error:
+            raise PlanRefused(_refusal(error, "the plan cannot be read")) from None
+        return plan_from_json(compiled)
+
+    async def _resolve_lookups(self, plan: CompiledPlan) -> dict[Lookup, Any]:
+        """Finds every party that the plan looks up, before anything else happens."""
+        if not plan.lookups:
+            return {}
+        wanted = [
+            {"search_text": lookup.search_text, "entity_type": lookup.entity_type} for lookup in plan.lookups
+        ]
+        try:
+            found = await workflow.execute_activity(
+                wire.ACTIVITY_RESOLVE_LOOKUPS,
+                wanted,
+                start_to_close_timeout=timedelta(minutes=1),
+                retry_policy=RetryPolicy(maximum_attempts=5),
+                summary=limits.summary_of(f"looking up {', '.join(item['search_text'] for item in wanted)}"),
+                result_type=list[dict[str, Any]],
+            )
+        except ActivityError as error:
+            raise PlanRefused(_refusal(error, "the lookups failed")) from None
+        return {lookup: party["id"] for lookup, party in zip(plan.lookups, found, strict=True)}
+
+    async def _finish(self, run_input: RunInput | None, cancelled: asyncio.CancelledError | None) -> Any:
+        document = self._document()
+        if cancelled is not None:
+            document["status"] = RunStatus.CANCELLED.value
+        if encoded_size(document["output"]) > limits.RESULT_LIMIT_BYTES:
+            message = (
+                f"the output has over {limits.RESULT_LIMIT_BYTES:,} bytes; the nodes' own results are kept"
+            )
+            document["error"] = document["error"] or error_json("too_large", message)
+        if run_input is not None and run_input.parent is not None:
+            await report_end(run_input.parent, document)
+        if workflow.info().typed_search_attributes.get(_STATE) is not None:
+            workflow.upsert_search_attributes([_STATE.value_set(document["status"])])
+        compact = compact_document(document)
+        if cancelled is not None:
+            raise cancelled
+        if document["status"] == RunStatus.FAILED.value:
+            message = (document["error"] or {}).get("message") or "no node that the plan is for was completed"
+            raise ApplicationError(message, compact, type=wire.ERROR_PLAN_FAILED, non_retryable=True)
+        return compact
+
+    def _document(self) -> dict[str, Any]:
+        info = workflow.info()
+        facts = RunFacts(
+            info.workflow_id, info.run_id, title=self._title, error=self._error, notes=self._notes
+        )
+        if self._engine is None:
+            return result_document(None, facts, status=None if self._error else RunStatus.RUNNING.value)
+        return result_document(self._engine.scheduler, facts)
+
+    @workflow.signal(name=wire.SIGNAL_CANCEL)
+    def cancel(self, message: RawValue) -> None:
+        """Stops the run; an empty payload works too."""
+        request = cancel_request_from_json(_decode_or_none(message))
+        reason = request.reason
+        self._notes.append(
+            {"code": "cancel", "node": None, "message": _cancel_note(request.reason, request.by)}
+        )
+        self._is_cancelled, self._cancel_before_start = True, reason
+        if self._engine is not None:
+            self._engine.request_cancel(reason)
+
+    @workflow.signal(name=wire.SIGNAL_SUB_PLAN_ENDED)
+    def sub_plan_ended(self, message: RawValue) -> None:
+        """Takes the report of a sub-plan."""
+        try:
+            end = sub_plan_end_from_json(_decode(message))
+        except MessageInvalid as error:
+            self._notes.append({"code": "refused", "node": None, "message": f"sub_plan_ended: {error}"})
+            return
+        if self._engine is not None:
+            self._engine.sub_plan_ended(end)
+
+    @workflow.query(name=wire.QUERY_STATUS)
+    def status(self) -> dict[str, Any]:
+        """Returns the result document as far as it is."""
+        return compact_document(self._document())
+
+    @workflow.query(name=wire.QUERY_NODE)
+    def node(self, node_id: str) -> dict[str, Any] | None:
+        """Returns the document of one node or item, in full; null if there is none of that id."""
+        if self._engine is None:
+            return None
+        scheduler = self._engine.scheduler
+        record = scheduler.record_of(node_id)
+        if record is None:
+            return None
+        return node_document(scheduler, scheduler.node_of(node_id), record)
+
+    @workflow.query(name=wire.QUERY_GRAPH)
+    def graph(self) -> dict[str, Any]:
+        """Returns nodes and edges with their states."""
+        return graph_document(self._engine.scheduler) if self._engine else {"nodes": [], "edges": []}
+
+
+def _decode(message: RawValue) -> Any:
+    payload = message.payload
+    if payload.metadata.get("encoding") == b"binary/null":
+        return None
+    try:
+        return pydantic_core.from_json(payload.data, allow_inf_nan=False)
+    except ValueError as error:
+        raise MessageInvalid(f"the payload is no JSON: {error}") from None
+
+
+def _decode_or_none(message: RawValue) -> Any:
+    try:
+        return _decode(message)
+    except MessageInvalid:
+        return None
+
+
+def _refusal(error: ActivityError, otherwise: str) -> dict[str, Any]:
+    """Returns the run-level error that the failure of a preparing activity stands for."""
+    cause = error.__cause__
+    if is_cancellation(error):
+        raise asyncio.CancelledError from error
+    if not isinstance(cause, ApplicationError):
+        return error_json("failed", f"{otherwise}: {cause}")
+    found = cause.details[0] if cause.details else None
+    problems = found if isinstance(found, list) else []
+    code = problems[0].get("code") if problems else None
+    return {**error_json(code or cause.type or "failed", cause.message), "errors": problems}
+
+
+def _cancel_note(reason: str | None, by: str | None) -> str:
+    return f"cancelled{f' by {by}' if by else ''}{f': {reason}' if reason else ''}"
+
+
+def _smallest(*values: float | None) -> float | None:
+    return min((value for value in values if value is not None), default=None)

@@ -1,0 +1,130 @@
+"""Sub-plans: child workflows that outlive their parent and report their end by signal.
+
+A child of the default kind would end with its parent, also at a continue-as-new; an abandoned one does not, so
+its end comes as the signal `sub_plan_ended` (engine-findings.md 5). The child's own end is listened to as well,
+because a child that was terminated sends nothing.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RawValue
+from temporalio.exceptions import FailureError
+
+from dagwright.contracts import limits, wire
+from dagwright.contracts.messages import (
+    Parent,
+    RunInput,
+    SubPlanEnd,
+    run_input_to_json,
+    sub_plan_end_from_json,
+)
+from dagwright.plan.errors import NodeError
+from dagwright.plan.scheduler import Task
+from dagwright.plan.tools import Effects
+from workflows.calls import RunScope
+from workflows.outcomes import ResultInvalid, is_cancellation, read_failure, read_result
+
+_COMMAND_BYTES = 50_000
+"""What a start of a sub-plan is counted as, beside its arguments."""
+
+EndTaken = Callable[[SubPlanEnd], None]
+
+
+class SubPlans:
+    """The sub-plans of one run.
+
+    Args:
+        run: what the ids and keys of the run are made of.
+        take_end: takes the end of a sub-plan; the second one for the same task has no effect.
+    """
+
+    def __init__(self, run: RunScope, take_end: EndTaken) -> None:
+        self._run = run
+        self._take_end = take_end
+        self._open: dict[str, asyncio.Task[None]] = {}
+        self._handles: dict[str, workflow.ChildWorkflowHandle[Any, Any]] = {}
+
+    @property
+    def open_tasks(self) -> list[str]:
+        """Ids of the tasks whose sub-plans have not ended, in order of their start."""
+        return list(self._open)
+
+    def start(self, task: Task) -> int:
+        """Starts the child workflow of a task; returns about how many bytes its command has."""
+        self._open[task.id] = asyncio.create_task(self._follow(task))
+        return _COMMAND_BYTES
+
+    def forget(self, task_id: str) -> None:
+        """Drops a sub-plan that has ended."""
+        self._open.pop(task_id, None)
+        self._handles.pop(task_id, None)
+
+    def cancel_all(self, reason: str) -> None:
+        """Tells every open sub-plan to stop; each reports its end as ever."""
+        for task_id, follower in list(self._open.items()):
+            handle = self._handles.get(task_id)
+            if handle is None:
+                follower.cancel()
+            else:
+                asyncio.create_task(self._tell_to_stop(handle, reason))
+
+    @staticmethod
+    async def _tell_to_stop(handle: workflow.ChildWorkflowHandle[Any, Any], reason: str) -> None:
+        try:
+            await handle.signal(wire.SIGNAL_CANCEL, {"reason": reason})
+        except FailureError:
+            # It has ended meanwhile, and its end is on its way.
+            return
+
+    async def _follow(self, task: Task) -> None:
+        """Starts a sub-plan and takes its end, should it come without a report."""
+        try:
+            handle = await self._start_child(task)
+            self._handles[task.id] = handle
+            payload: RawValue = await handle
+            document, _ = read_result(payload.payload)
+            self._take_end(sub_plan_end_from_json({**document, "task": task.id}))
+        except (FailureError, ResultInvalid, asyncio.CancelledError) as error:
+            if is_cancellation(error):
+                failure = NodeError("cancelled", "the sub-plan was cancelled")
+            else:
+                failure, _ = read_failure(error, task.node, Effects.READ)
+            status = "cancelled" if is_cancellation(error) else "failed"
+            self._take_end(SubPlanEnd(task.id, status, None, failure.to_json()))
+
+    async def _start_child(self, task: Task) -> workflow.ChildWorkflowHandle[Any, Any]:
+        info = workflow.info()
+        child_input = RunInput(
+            compiled=task.node.sub_plan,
+            inputs=task.arguments,
+            scope=self._run.scope,
+            path=(*self._run.path, *((kind, name) for kind, name in task.path)),
+            parent=Parent(info.workflow_id, task.id),
+        )
+        return await workflow.start_child_workflow(
+            wire.WORKFLOW_RUN_PLAN,
+            run_input_to_json(child_input),
+            id=limits.short_id(f"{info.workflow_id}/{task.id}", max_bytes=limits.CHILD_ID_BYTES),
+            result_type=RawValue,
+            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+            cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
+            static_summary=limits.summary_of(task.node.title or task.id),
+            search_attributes=info.typed_search_attributes
+            if info.typed_search_attributes.search_attributes
+            else None,
+        )
+
+
+async def report_end(parent: Parent, document: dict[str, Any]) -> None:
+    """Tells the run above how this one ended; if it is gone, there is nobody to tell."""
+    report = {key: document[key] for key in ("status", "output", "error")} | {"task": parent.task}
+    try:
+        above = workflow.get_external_workflow_handle(parent.workflow_id)
+        await above.signal(wire.SIGNAL_SUB_PLAN_ENDED, report)
+    except FailureError as error:
+        workflow.logger.info(
+            "the run above is gone", extra={"parent": parent.workflow_id, "reason": error.message}
+        )
