@@ -1,0 +1,105 @@
+"""Every example of the five formats, with what each format says of it.
+
+Each file in `seeds/` holds a `document` and either `valid` (what the check finds), or `errors` (what it
+refuses); `resolves` adds the arguments that one node gets for given results.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.dialects import to_document
+from dagwright.plan.compilation import compile_plan
+from dagwright.plan.resolution import Scope, resolve_holes
+from tests.conformance.kit import check, problems_of
+
+SEEDS = {
+    path.stem: json.loads(path.read_text())
+    for path in sorted((Path(__file__).parent / "seeds").glob("*.json"))
+}
+VALID = {name: example for name, example in SEEDS.items() if "valid" in example}
+WRONG = {name: example for name, example in SEEDS.items() if "errors" in example}
+RESOLVED = {name: example for name, example in SEEDS.items() if "resolves" in example}
+
+
+def test_every_example_says_what_is_expected() -> None:
+    assert VALID.keys() | WRONG.keys() == SEEDS.keys()
+    assert {example["valid"]["dialect"] for example in VALID.values()} == {
+        "tasks",
+        "steps",
+        "agents",
+        "intents",
+        "subgoals",
+    }
+
+
+@pytest.mark.parametrize("name", VALID)
+def test_valid_example_has_the_graph_that_its_format_says(name: str) -> None:
+    example, expected = VALID[name], VALID[name]["valid"]
+    checked = check(example["document"], context=example.get("context"))
+    found: dict[str, Any] = {
+        "dialect": checked.dialect,
+        "levels": checked.levels,
+        "edges": checked.edges,
+        "critical_path": checked.critical_path,
+        "notes": [[note.code, note.node] for note in checked.notes],
+        "inputs": list(checked.inputs),
+        "lookups": [[lookup.search_text, lookup.entity_type] for lookup in checked.lookups],
+        "titles": [node.title for node in checked.nodes],
+        "metadata": checked.plan.metadata,
+        "arguments": [node.arguments for node in checked.nodes],
+    }
+    assert {key: found[key] for key in {"notes", *expected}} == {"notes": [], **expected}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_example_is_refused_with_the_error_that_its_format_asks_for(name: str) -> None:
+    example = WRONG[name]
+    problems = problems_of(example["document"], context=example.get("context"))
+    expected = example["errors"]
+    assert [problem.code for problem in problems] == [error["code"] for error in expected]
+    for problem, error in zip(problems, expected, strict=True):
+        told = problem.to_json()
+        exact = {key: value for key, value in error.items() if key != "hint"}
+        assert {key: told[key] for key in exact} == exact
+        assert error.get("hint", "") in (problem.hint or "")
+
+
+@pytest.mark.parametrize("name", RESOLVED)
+def test_arguments_get_the_values_that_the_format_says(name: str) -> None:
+    example, expected = RESOLVED[name], RESOLVED[name]["resolves"]
+    plan = compile_plan(check(example["document"]))
+    (node,) = (node for node in plan.nodes if node.id == expected["node"])
+    scope = Scope(
+        node_value=lambda node_id, part: expected["results"][node_id] if part == "result" else "completed",
+        inputs=expected["inputs"],
+        lookups={},
+    )
+    assert resolve_holes(dict(node.arguments), node.holes, scope=scope) == (expected["arguments"], [])
+
+
+def test_missing_data_names_what_was_there_instead() -> None:
+    document = SEEDS["steps-find-and-send"]["document"]
+    document[1]["arguments"]["input"] = {"to": "{{find_john.result.data[0].emial}}"}
+    (_, node) = compile_plan(check(document)).nodes
+    person = {"name": "John Smith", "email": "john.smith@example.com"}
+    scope = Scope(node_value=lambda _, __: {"data": [person]}, inputs={}, lookups={})
+    with pytest.raises(
+        Exception, match=r"Missing data: .*'emial' not found in .*data\[0\]; it has email, name"
+    ):
+        resolve_holes(dict(node.arguments), node.holes, scope=scope)
+
+
+def test_reference_to_no_step_is_told_with_the_plan() -> None:
+    (problem,) = problems_of([{"id": "a", "tool": "t", "arguments": {"x": "{{find_jon.result}}"}}])
+    assert problem.code == "invalid_reference"
+    assert problem.message.startswith("Invalid reference: {{find_jon.result}}")
+
+
+def test_holes_of_an_intent_stand_where_the_arguments_are_null() -> None:
+    document = to_document(SEEDS["intents-onboarding"]["document"])
+    for (number, key), _ in document.holes.items():
+        assert document.plan["nodes"][number]["arguments"][key] is None
+    assert len(document.holes) == 7
