@@ -1,0 +1,25 @@
+"""The tools that come with Dagwright, served on the workflows' own task queue."""
+
+from dagwright.tools.builtin.calculator import calculator
+from dagwright.tools.builtin.files import file_tools
+from dagwright.tools.builtin.http import http_tools
+from dagwright.tools.builtin.texts import json_query, render_template
+from dagwright.tools.builtin.waiting import wait
+from dagwright.tools.builtin.web_search import web_search_tools
+from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.registry import ToolRegistry
+
+__all__ = ["builtin_tools"]
+
+
+def builtin_tools(environment: ToolEnvironment) -> ToolRegistry:
+    """Returns every built-in tool, working inside `environment`."""
+    return ToolRegistry.of(
+        calculator,
+        *http_tools(environment),
+        *web_search_tools(environment),
+        *file_tools(environment),
+        json_query,
+        render_template,
+        wait,
+    )

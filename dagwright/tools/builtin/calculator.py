@@ -1,0 +1,232 @@
+"""Arithmetic without surprises: exact decimals and fractions, and a clear no to everything else.
+
+Python's own parser and simpleeval do the work; this module hands them nothing but numbers, operators and a
+few names, and bounds the size of every value on the way.
+"""
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable
+from decimal import Context, Decimal, DecimalException
+from fractions import Fraction
+from typing import Any
+
+from simpleeval import InvalidExpression, SimpleEval  # type: ignore[import-untyped] # has no types
+
+from dagwright.tools.spec import tool
+
+TEXT_LIMIT = 4_000
+"""Characters of an expression."""
+SIZE_LIMIT_BITS = 12_000
+"""Of a numerator or denominator, about 3,600 digits; nothing a person asks for is longer."""
+SHOWN_DIGITS = 15
+"""Contract: a number without a short decimal form is rounded to the significant digits that a float keeps."""
+
+_DIGITS = Context(prec=60)
+_ROUNDING = Context(prec=SHOWN_DIGITS)
+_SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "\u00a0": " ", "\u202f": " "})
+_TOKEN = re.compile(
+    r"\s+|(?P<number>(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>\w+)|[-+*/%^(),]"
+)
+
+
+@tool(effects="pure")
+def calculator(expression: str | float | None = None, query: str | float | None = None) -> int | float:
+    """Calculates an arithmetic expression exactly and returns a number.
+
+    Knows + - * / // % ** (or ^), parentheses, abs, ceil, floor, max, min, round, sqrt, pi and e. Give either
+    `expression` or `query`.
+
+    Args:
+        expression: such as `12 * (3 + 4) / 5`
+        query: the same, under the name that task lists use
+    """
+    given = [text for text in (expression, query) if text is not None]
+    if len(given) != 1:
+        raise ValueError("Give the calculator either an expression or a query")
+    text = given[0] if isinstance(given[0], str) else repr(given[0])
+    return number_of(evaluated(text))
+
+
+def evaluated(text: str) -> Fraction:
+    """Returns the exact value of an expression.
+
+    Raises:
+        ValueError: the text is not arithmetic, or a value is not defined or too large.
+    """
+    cleaned = _checked_tokens(text)
+    try:
+        parsed = ast.parse(cleaned, mode="eval").body
+        value = _Evaluator(cleaned).eval(cleaned, previously_parsed=parsed)
+    except ZeroDivisionError:
+        raise ValueError(f"{_shown(text)} divides by zero") from None
+    except (SyntaxError, InvalidExpression, TypeError, AttributeError):
+        raise _not_arithmetic(text, "it cannot be read") from None
+    except (RecursionError, MemoryError):
+        raise ValueError(f"{_shown(text)} is nested too deep to calculate") from None
+    if not isinstance(value, Fraction):
+        raise _not_arithmetic(text, "it is not one number")
+    return value
+
+
+def number_of(value: Fraction) -> int | float:
+    """Returns `value` as a JSON number: exact where a number of JSON can be, else rounded to 15 digits.
+
+    Raises:
+        ValueError: the value is too large or too small for a number with a decimal point.
+    """
+    if value.denominator == 1:
+        return value.numerator
+    try:
+        nearest = float(value)
+        if Fraction(repr(nearest)) == value:
+            return nearest
+        rounded = float(_ROUNDING.divide(Decimal(value.numerator), Decimal(value.denominator)))
+    except OverflowError:
+        rounded = math.inf
+    if rounded == 0 or math.isinf(rounded):
+        raise ValueError("The result is too large or too small for a number with a decimal point")
+    return rounded
+
+
+def _checked_tokens(text: str) -> str:
+    """Returns `text` in Python's spelling; every piece is a number, an operator or a known name."""
+    if len(text) > TEXT_LIMIT:
+        raise ValueError(f"The expression has {len(text):,} characters, over the limit of {TEXT_LIMIT:,}")
+    cleaned = text.translate(_SIGNS).strip()
+    position, before = 0, ""
+    while position < len(cleaned):
+        match = _TOKEN.match(cleaned, position)
+        if match is None:
+            raise _not_arithmetic(text, f"it has {cleaned[position]!r}")
+        if match["name"] and match["name"] not in _NAMES.keys() | _FUNCTIONS.keys():
+            raise _not_arithmetic(text, f"it has {match['name'][:30]!r}")
+        if before and (match["name"] or match["number"]):
+            raise _not_arithmetic(text, f"{before!r} and {match[0]!r} have no operator between them")
+        before = (match["name"] or match["number"] or "") if match[0].strip() else before
+        position = match.end()
+    if not cleaned:
+        raise _not_arithmetic(text, "it is empty")
+    # Python's ^ is another operation with another precedence, so the sign changes before parsing.
+    return cleaned.replace("^", "**")
+
+
+class _Evaluator(SimpleEval):  # type: ignore[misc] # simpleeval has no types
+    """simpleeval with fractions for numbers; literals are read from the text, for a float would round."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(operators=_OPERATORS, functions=_FUNCTIONS, names=_NAMES)
+        self._text = text
+        known: dict[Any, Any] = self.nodes
+        self.nodes: dict[Any, Any] = {
+            kind: known[kind] for kind in (ast.UnaryOp, ast.BinOp, ast.Call, ast.Name)
+        }
+        self.nodes[ast.Constant] = self._literal
+
+    def _literal(self, node: ast.Constant) -> Fraction:
+        number = Decimal(ast.get_source_segment(self._text, node) or "")
+        if abs(number.adjusted()) > SIZE_LIMIT_BITS // 4:
+            raise _too_large()
+        return Fraction(number)
+
+
+def _bounded(operation: Callable[..., Any]) -> Callable[..., Fraction]:
+    """Returns `operation` on fractions, refusing results that only grow."""
+
+    def calculate(*operands: Fraction) -> Fraction:
+        result = Fraction(operation(*operands))
+        if max(result.numerator.bit_length(), result.denominator.bit_length()) > SIZE_LIMIT_BITS:
+            raise _too_large()
+        return result
+
+    return calculate
+
+
+def _power(base: Fraction, exponent: Fraction) -> Fraction:
+    if exponent.denominator == 1:
+        bits = max(base.numerator.bit_length(), base.denominator.bit_length())
+        if base not in (-1, 0, 1) and (bits - 1) * abs(exponent) > SIZE_LIMIT_BITS:
+            raise _too_large()
+        return Fraction(base**exponent.numerator)
+    if base < 0:
+        raise ValueError("A negative number has no power with a broken exponent")
+    if exponent == Fraction(1, 2):
+        return _square_root(base)
+    if base == 0:
+        return _zero_power(exponent)
+    if abs(exponent) * max(base.numerator.bit_length(), base.denominator.bit_length()) > SIZE_LIMIT_BITS:
+        raise _too_large()
+    try:
+        return Fraction(_DIGITS.power(_decimal(base), _decimal(exponent)))
+    except DecimalException:
+        raise _too_large() from None
+
+
+def _zero_power(exponent: Fraction) -> Fraction:
+    if exponent < 0:
+        raise ZeroDivisionError
+    return Fraction(0)
+
+
+def _square_root(value: Fraction) -> Fraction:
+    if value < 0:
+        raise ValueError("A negative number has no square root")
+    top, bottom = math.isqrt(value.numerator), math.isqrt(value.denominator)
+    if top * top == value.numerator and bottom * bottom == value.denominator:
+        return Fraction(top, bottom)
+    return Fraction(_DIGITS.sqrt(_decimal(value)))
+
+
+def _round(value: Fraction, digits: Fraction = Fraction(0)) -> Fraction:
+    """Rounds half away from zero, as people do."""
+    if digits.denominator != 1 or abs(digits) > SIZE_LIMIT_BITS // 4:
+        raise ValueError("round takes a number of digits")
+    unit = Fraction(10) ** int(digits)
+    steps = math.floor(abs(value) * unit + Fraction(1, 2))
+    return Fraction(steps if value >= 0 else -steps) / unit
+
+
+def _decimal(value: Fraction) -> Decimal:
+    return _DIGITS.divide(Decimal(value.numerator), Decimal(value.denominator))
+
+
+def _not_arithmetic(text: str, reason: str) -> ValueError:
+    return ValueError(
+        f"{_shown(text)} is not arithmetic: {reason}; write an expression such as 12 * (3 + 4) / 5"
+    )
+
+
+def _too_large() -> ValueError:
+    return ValueError("A number in the expression is too large or too small to calculate exactly")
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 100 else text[:100] + "…")
+
+
+_NAMES = {
+    "pi": Fraction("3.14159265358979323846264338327950288419716939937510"),
+    "e": Fraction("2.71828182845904523536028747135266249775724709369996"),
+}
+_OPERATORS = {
+    ast.Add: _bounded(operator.add),
+    ast.Sub: _bounded(operator.sub),
+    ast.Mult: _bounded(operator.mul),
+    ast.Div: _bounded(operator.truediv),
+    ast.FloorDiv: _bounded(operator.floordiv),
+    ast.Mod: _bounded(operator.mod),
+    ast.Pow: _bounded(_power),
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+}
+_FUNCTIONS = {
+    "abs": _bounded(abs),
+    "ceil": _bounded(math.ceil),
+    "floor": _bounded(math.floor),
+    "max": _bounded(max),
+    "min": _bounded(min),
+    "round": _bounded(_round),
+    "sqrt": _bounded(_square_root),
+}

@@ -1,0 +1,251 @@
+"""`http_request`: calls a service over HTTP, one inside the own network only if the settings allow it."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import httpx
+
+from dagwright.contracts.limits import RESULT_LIMIT_BYTES
+from dagwright.tools.builtin.addresses import PinnedTransport, Resolve, resolved
+from dagwright.tools.context import context
+from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.errors import GiveUp, NotStarted, RetryLater
+from dagwright.tools.retry_after import retry_after
+from dagwright.tools.spec import tool
+
+Method = Literal["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
+
+LONGEST_S = 300.0
+REDIRECTS_LIMIT = 5
+
+_UNREPEATABLE = frozenset({"POST", "PATCH"})
+"""Not idempotent (RFC 9110, section 9.2.2): sent at most once unless known not to have begun."""
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_CONNECTION_HEADERS = frozenset(
+    {"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+_WITHHELD_HEADERS = frozenset({"set-cookie"})
+_PASSING = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_EARLY)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request as the plan wants it.
+
+    Args:
+        method: in capitals.
+        expected: statuses that are a result and no failure, beside 200 to 299.
+    """
+
+    method: str
+    url: httpx.URL
+    headers: Mapping[str, str]
+    body: bytes | None
+    expected: frozenset[int]
+
+    @property
+    def shown(self) -> str:
+        """Method and address without what may be secret: user, query and fragment."""
+        return f"{self.method} {self.url.copy_with(username=None, password=None, query=None, fragment=None)}"
+
+
+def http_tools(environment: ToolEnvironment, resolve: Resolve = resolved) -> list[Callable[..., Any]]:
+    """Returns `http_request`, which keeps to public addresses unless the environment allows others."""
+
+    @tool(effects="idempotent", timeout=LONGEST_S + 30)
+    async def http_request(  # noqa: PLR0913 - each is one word of the request, by keyword
+        url: str,
+        method: Method = "GET",
+        *,
+        query: dict[str, str | int | float | bool | None] | None = None,
+        headers: dict[str, str] | None = None,
+        body: Any = None,
+        expected_statuses: list[int] | None = None,
+        timeout_s: float = 30.0,
+    ) -> dict[str, Any]:
+        """Sends an HTTP request and returns status, url, headers and body; JSON bodies are parsed.
+
+        A status outside 200 to 299 is a failure: tried again if it may pass, after the delay that the service
+        asks for. POST and PATCH are sent again only if the service refused to begin. Redirects are followed.
+
+        Args:
+            url: `http` or `https`, at a public address
+            method: GET, HEAD, OPTIONS, POST, PUT, PATCH or DELETE
+            query: parameters to add to the url
+            headers: name -> value; `{{secret.NAME}}` puts a secret in
+            body: text is sent as it is, anything else as JSON
+            expected_statuses: statuses that are a result and no failure, such as 404
+            timeout_s: seconds for the whole request, at most 300
+        """
+        if not 0 < timeout_s <= LONGEST_S:
+            raise ValueError(f"timeout_s is {timeout_s:g}, expected over 0 and at most {LONGEST_S:g}")
+        call = Call(
+            method,
+            _address(url, query),
+            _headers(headers, body, method=method),
+            _body(body),
+            frozenset(expected_statuses or ()),
+        )
+        _mark_as_sent(call)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await _answered(call, PinnedTransport(environment.allow_private_addresses, resolve))
+        except TimeoutError:
+            raise _failure(call, TimeoutError(f"after {timeout_s:g} s")) from None
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            raise _failure(call, error) from None
+
+    return [http_request]
+
+
+async def _answered(call: Call, transport: PinnedTransport) -> dict[str, Any]:
+    timeout = httpx.Timeout(LONGEST_S)
+    async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=timeout) as client:
+        request = client.build_request(call.method, call.url, headers=dict(call.headers), content=call.body)
+        for _ in range(REDIRECTS_LIMIT + 1):
+            response = await client.send(request, stream=True)
+            try:
+                if response.next_request is None or response.status_code in call.expected:
+                    return await _result(call, response)
+                request = _redirected(client, request, response.next_request)
+            finally:
+                await response.aclose()
+    raise GiveUp(f"{call.shown} was redirected more than {REDIRECTS_LIMIT} times")
+
+
+def _redirected(client: httpx.AsyncClient, before: httpx.Request, after: httpx.Request) -> httpx.Request:
+    """Returns the next request; another origin gets no body and no header of the plan's, a secret or not."""
+    if after.url.scheme not in ("http", "https"):
+        raise GiveUp(f"The service redirects to {after.url.scheme!r}, which is not HTTP")
+    if (before.url.scheme, before.url.host, before.url.port) == (
+        after.url.scheme,
+        after.url.host,
+        after.url.port,
+    ):
+        return after
+    if after.method not in _READING:
+        raise GiveUp(f"The service redirects the {after.method} to another host, {after.url.host!r}")
+    return client.build_request(after.method, after.url)
+
+
+async def _result(call: Call, response: httpx.Response) -> dict[str, Any]:
+    content = bytearray()
+    async for chunk in response.aiter_bytes():
+        content += chunk
+        if len(content) > RESULT_LIMIT_BYTES:
+            raise GiveUp(
+                f"{call.shown} answered more than {RESULT_LIMIT_BYTES:,} bytes, the limit for a result"
+            )
+    if not response.is_success and response.status_code not in call.expected:
+        raise _refusal(call, response, bytes(content))
+    headers = {name: value for name, value in response.headers.items() if name not in _WITHHELD_HEADERS}
+    return {
+        "status": response.status_code,
+        "url": str(response.request.url.copy_with(username=None, password=None)),
+        "headers": headers,
+        "body": decoded(bytes(content), response.headers.get("Content-Type", "")),
+    }
+
+
+def decoded(content: bytes, content_type: str) -> Any:
+    """Returns a body as its JSON value, else as text, else as `{"base64": …}`; null if it is empty."""
+    if not content:
+        return None
+    kind, _, rest = content_type.lower().partition(";")
+    kind = kind.strip()
+    if kind == "application/json" or kind.endswith("+json"):
+        try:
+            return json.loads(content, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
+            pass
+    charset = rest.partition("charset=")[2].partition(";")[0].strip(" \"'") or "utf-8"
+    try:
+        text = content.decode(charset)
+    except (LookupError, UnicodeError):
+        return {"base64": base64.b64encode(content).decode()}
+    return text if "\0" not in text else {"base64": base64.b64encode(content).decode()}
+
+
+def _refuse_constant(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _address(url: str, query: Mapping[str, Any] | None) -> httpx.URL:
+    try:
+        address = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ValueError(f"The url cannot be read: {error}") from None
+    if address.scheme not in ("http", "https") or not address.host:
+        raise ValueError(
+            f"The url must start with http:// or https:// and a host, not {address.scheme[:20]!r}"
+        )
+    return address.copy_merge_params(dict(query)) if query else address
+
+
+def _headers(headers: Mapping[str, str] | None, body: Any, *, method: str) -> dict[str, str]:
+    sent = {name.lower(): value for name, value in (headers or {}).items()}
+    refused = sorted(sent.keys() & _CONNECTION_HEADERS)
+    if refused:
+        raise ValueError(f"The header {refused[0]} belongs to the connection and cannot be set")
+    if body is not None and not isinstance(body, str):
+        sent.setdefault("content-type", "application/json")
+    if method not in _READING:
+        sent.setdefault("idempotency-key", context().idempotency_key)
+    return sent
+
+
+def _body(body: Any) -> bytes | None:
+    if body is None:
+        return None
+    return (body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)).encode()
+
+
+def _mark_as_sent(call: Call) -> None:
+    """Keeps in the heartbeat that a request which must not repeat is on its way.
+
+    An attempt that finds the mark follows one that died without an answer. Nobody knows what became of it.
+    """
+    if call.method not in _UNREPEATABLE:
+        return
+    if context().last_heartbeat == {"sent": True}:
+        raise GiveUp(
+            f"{call.shown} was sent by an attempt that died before the answer came; its outcome is unknown"
+        )
+    context().heartbeat({"sent": True})
+
+
+def _refusal(call: Call, response: httpx.Response, content: bytes) -> Exception:
+    """Returns what a status outside the expected ones means for the next attempt."""
+    excerpt = " ".join(content[:400].decode(errors="replace").split())
+    said = f"{call.shown} answered {response.status_code}" + (f": {excerpt}" if excerpt else "")
+    delay = retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
+    if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
+        return _may_come_again(call, said, delay=delay)
+    if call.method not in _UNREPEATABLE and (response.is_server_error or response.status_code in _PASSING):
+        return RetryLater(said, after=delay)
+    return GiveUp(said)
+
+
+def _may_come_again(call: Call, said: str, *, delay: Any) -> Exception:
+    if call.method in _UNREPEATABLE:
+        context().heartbeat({"sent": False})
+    return RetryLater(said, after=delay)
+
+
+def _failure(call: Call, error: Exception) -> Exception:
+    """Returns what a broken or missing connection means for the next attempt."""
+    said = f"{call.shown} failed: {type(error).__name__} {error}".rstrip()
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
+        if call.method in _UNREPEATABLE:
+            context().heartbeat({"sent": False})
+        return NotStarted(said)
+    if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError):
+        return GiveUp(said)
+    if call.method in _UNREPEATABLE:
+        return GiveUp(f"{said}; its outcome is unknown")
+    return RetryLater(said)

@@ -1,0 +1,149 @@
+"""`json_query` and `render_template`: parts out of JSON, and values into text."""
+
+import re
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jsonpath
+from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from dagwright.contracts.limits import RESULT_LIMIT_BYTES
+from dagwright.tools.spec import tool
+
+TEMPLATE_LIMIT = 100_000
+"""Characters of a template."""
+LOOPS_LIMIT = 3
+"""Loops inside each other."""
+RANGE_LIMIT = 1_000
+"""Numbers of one `range`."""
+SECONDS_LIMIT = 5.0
+
+_SHORT = re.compile(r"\$\{([^{}\n]*)\}")
+_DICT_METHODS = frozenset({"get", "items", "keys", "values"})
+_TEXT_METHODS = frozenset(
+    {
+        "capitalize",
+        "endswith",
+        "join",
+        "lower",
+        "lstrip",
+        "rstrip",
+        "split",
+        "splitlines",
+        "startswith",
+        "strip",
+    }
+    | {"title", "upper"}
+)
+_GROWING_FILTERS = ("batch", "center", "format", "indent", "slice", "wordwrap", "xmlattr", "pprint", "urlize")
+_REFUSED_NODES: Mapping[type[nodes.Node], str] = {
+    nodes.Macro: "macro",
+    nodes.CallBlock: "call",
+    nodes.Import: "import",
+    nodes.FromImport: "from",
+    nodes.Include: "include",
+    nodes.Extends: "extends",
+}
+
+
+@tool(effects="pure")
+def json_query(value: Any, path: str) -> list[Any]:
+    """Returns every part of a JSON value that an RFC 9535 JSONPath query selects, in document order.
+
+    Args:
+        value: the JSON value to look into
+        path: such as `$.items[?@.price < 10].name`
+    """
+    try:
+        query = jsonpath.JSONPathEnvironment(strict=True).compile(path)
+        return list(query.findall(value))
+    except (jsonpath.JSONPathError, RecursionError) as error:
+        raise ValueError(f"{path[:200]!r} is no JSONPath query: {str(error).partition(chr(10))[0]}") from None
+
+
+@tool(effects="pure")
+def render_template(template: str, values: dict[str, Any] | None = None) -> str:
+    """Fills values into a text and returns it; a value that is missing is an error.
+
+    The language is Jinja: `${name}` or double braces for a value, `{% for %}` and `{% if %}`, filters. In a
+    plan, double braces of a template have a backslash before them, or they would be a reference.
+
+    Args:
+        template: the text, such as `Dear ${name}`
+        values: name -> value
+    """
+    if len(template) > TEMPLATE_LIMIT:
+        raise ValueError(
+            f"The template has {len(template):,} characters, over the limit of {TEMPLATE_LIMIT:,}"
+        )
+    environment = _Sandbox()
+    source = _SHORT.sub(r"{{\1}}", template)
+    try:
+        _check(environment.parse(source), depth=0)
+        return _joined(environment.from_string(source).generate(values or {}))
+    except TemplateSyntaxError as error:
+        raise ValueError(f"The template cannot be read: {error.message} (line {error.lineno})") from None
+    except (TemplateError, TypeError, ArithmeticError, LookupError, RecursionError) as error:
+        raise ValueError(f"The template cannot be filled: {error}") from None
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja without what could run long, grow or reach into Python."""
+
+    intercepted_binops = frozenset(["*", "**", "%"])
+
+    def __init__(self) -> None:
+        super().__init__(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)
+        self.globals = {"range": _short_range}
+        for name in _GROWING_FILTERS:
+            del self.filters[name]
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        are_numbers = isinstance(left, int | float) and isinstance(right, int | float)
+        if not are_numbers or (operator == "**" and (abs(left) > 10**9 or abs(right) > 64)):
+            raise SecurityError(f"{operator} of these values is not allowed")
+        return super().call_binop(context, operator, left, right)
+
+    def is_safe_callable(self, obj: Any) -> bool:
+        return obj is _short_range or getattr(obj, "__name__", "") in _DICT_METHODS | _TEXT_METHODS
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        # A value called `items` or `keys` counts for more than the method of that name.
+        if isinstance(obj, dict) and attribute in obj:
+            return obj[attribute]
+        return super().getattr(obj, attribute)
+
+
+def _short_range(*bounds: int) -> range:
+    numbers = range(*bounds)
+    if len(numbers) > RANGE_LIMIT:
+        raise SecurityError(f"range has {len(numbers):,} numbers, over the limit of {RANGE_LIMIT:,}")
+    return numbers
+
+
+def _check(node: nodes.Node, *, depth: int) -> None:
+    for kind, word in _REFUSED_NODES.items():
+        if isinstance(node, kind):
+            raise ValueError(f"The template uses {{% {word} %}}, which is not allowed")
+    if isinstance(node, nodes.For):
+        depth += 1
+        if depth > LOOPS_LIMIT or node.recursive:
+            raise ValueError(f"The template has more than {LOOPS_LIMIT} loops inside each other")
+    for child in node.iter_child_nodes():
+        _check(child, depth=depth)
+
+
+def _joined(pieces: Iterable[str]) -> str:
+    end = time.monotonic() + SECONDS_LIMIT
+    size, kept = 0, []
+    for piece in pieces:
+        size += len(piece)
+        if size > RESULT_LIMIT_BYTES:
+            raise ValueError(f"The text is over the limit of {RESULT_LIMIT_BYTES:,} bytes for a result")
+        if time.monotonic() > end:
+            raise ValueError(f"Filling the template takes longer than {SECONDS_LIMIT:g} s")
+        kept.append(piece)
+    return "".join(kept)

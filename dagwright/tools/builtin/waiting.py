@@ -1,0 +1,42 @@
+"""A wait that survives crashes: the end of it is kept in the heartbeat."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from dagwright.plan.durations import parse_duration
+from dagwright.tools.context import context
+from dagwright.tools.spec import tool
+
+LONGEST = timedelta(days=30)
+
+
+@tool(effects="read", timeout=LONGEST + timedelta(hours=1), max_attempts=1_000)
+async def wait(duration: str | float) -> dict[str, str]:
+    """Waits for a while and returns when it began and ended.
+
+    Args:
+        duration: such as `500ms`, `30s`, `5m`, `2h`, `7d`, or a number of seconds; at most 30 days
+    """
+    length = parse_duration(duration) if isinstance(duration, str) else _of_seconds(duration)
+    if length > LONGEST:
+        raise ValueError(f"{duration!r} is longer than {LONGEST.days}d, the longest wait")
+    call = context()
+    start = datetime.now(UTC)
+    if isinstance(call.last_heartbeat, str):
+        start = datetime.fromisoformat(call.last_heartbeat)
+    # A worker that takes the wait over goes on from the first start.
+    call.heartbeat(start.isoformat())
+    while (left := start + length - datetime.now(UTC)) > timedelta(0):
+        # Short sleeps: the wall clock may be set, and a machine may be suspended.
+        await asyncio.sleep(min(left.total_seconds(), 60.0))
+    return {"started_at": _written(start), "ended_at": _written(datetime.now(UTC))}
+
+
+def _of_seconds(seconds: float) -> timedelta:
+    if not 0 <= seconds <= LONGEST.total_seconds():
+        raise ValueError(f"{seconds!r} is no number of seconds from 0 to {LONGEST.days}d")
+    return timedelta(seconds=seconds)
+
+
+def _written(at: datetime) -> str:
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
