@@ -22,6 +22,7 @@ class Dialect:
         id_of: the node id that stands for a number.
         tool_key: the key that names what an entry runs.
         required: keys that an entry must have.
+        optional: the other keys it may have, and keys inside of them.
         unknown_code: what a dependency on a node that is not there is told as.
     """
 
@@ -31,7 +32,13 @@ class Dialect:
     id_of: Callable[[int], str]
     tool_key: str
     required: tuple[str, ...]
+    optional: tuple[str, ...]
     unknown_code: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All keys that an entry may have."""
+        return (*self.required, *self.optional)
 
     def entries_of(self, document: Any) -> list[Any]:
         """Returns the list of entries of a document."""
@@ -121,39 +128,65 @@ def _write_subgoals(graph: Graph) -> Any:
 
 
 DIALECTS = (
-    Dialect("plan", ("nodes",), _write_plan, "n {}".format, "tool", ("id", "tool"), "invalid_reference"),
     Dialect(
-        "tasks",
-        ("dag",),
-        _write_tasks,
-        "t{}".format,
-        "tool",
-        ("id", "tool", "query", "dependencies"),
-        "unknown_dependency",
+        name="plan",
+        entries=("nodes",),
+        write=_write_plan,
+        id_of="n {}".format,
+        tool_key="tool",
+        required=("id", "tool"),
+        optional=("arguments", "depends_on", "plan", "for_each", "when"),
+        unknown_code="invalid_reference",
     ),
     Dialect(
-        "steps", (), _write_steps, "s.{}".format, "tool", ("id", "tool", "arguments"), "invalid_reference"
+        name="tasks",
+        entries=("dag",),
+        write=_write_tasks,
+        id_of="t{}".format,
+        tool_key="tool",
+        required=("id", "tool", "query", "dependencies"),
+        optional=(),
+        unknown_code="unknown_dependency",
     ),
     Dialect(
-        "agents",
-        ("nodes",),
-        _write_agents,
-        "a{}".format,
-        "agent",
-        ("id", "agent", "objective"),
-        "unknown_dependency",
+        name="steps",
+        entries=(),
+        write=_write_steps,
+        id_of="s.{}".format,
+        tool_key="tool",
+        required=("id", "tool", "arguments"),
+        optional=("intent", "depends_on"),
+        unknown_code="invalid_reference",
     ),
     Dialect(
-        "intents", ("intents",), _write_intents, "@result_{}".format, "verb", ("verb",), "invalid_reference"
+        name="agents",
+        entries=("nodes",),
+        write=_write_agents,
+        id_of="a{}".format,
+        tool_key="agent",
+        required=("id", "agent", "objective"),
+        optional=("depends_on",),
+        unknown_code="unknown_dependency",
     ),
     Dialect(
-        "subgoals",
-        ("sub_goals",),
-        _write_subgoals,
-        "sg{}".format,
-        "worker",
-        ("id", "worker"),
-        "invalid_reference",
+        name="intents",
+        entries=("intents",),
+        write=_write_intents,
+        id_of="@result_{}".format,
+        tool_key="verb",
+        required=("verb",),
+        optional=("params", "refs", "lookups", "search_text", "entity_type"),
+        unknown_code="invalid_reference",
+    ),
+    Dialect(
+        name="subgoals",
+        entries=("sub_goals",),
+        write=_write_subgoals,
+        id_of="sg{}".format,
+        tool_key="worker",
+        required=("id", "worker"),
+        optional=("description", "inputs", "from_sub_goal", "slot", "params", "outputs", "goal_type"),
+        unknown_code="invalid_reference",
     ),
 )
 

@@ -1,0 +1,70 @@
+"""Any document is checked or refused; nothing else is raised, and every place that is told exists."""
+
+import copy
+from contextlib import suppress
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagwright.dialects import DIALECTS as NAMES
+from dagwright.dialects import to_document
+from dagwright.plan.document import Document
+from dagwright.plan.errors import PlanInvalid
+from tests.conformance.kit import DIALECTS, problems_of, value_at
+
+ROOT_KEYS = ("plan", "nodes", "dag", "intents", "sub_goals", "steps", "action", "metadata")
+KEYS = sorted({*ROOT_KEYS, *(key for known in DIALECTS for key in known.keys)})
+TEXTS = ("@result_1", "@result_0", "@cbu", "{{a.result}}", "{{", "a", "sg1", "continue", "~/", "")
+scalars = st.none() | st.booleans() | st.integers(-2, 3) | st.floats(allow_nan=False, allow_infinity=False)
+leaves = scalars | st.sampled_from(TEXTS) | st.text(max_size=6)
+values = st.recursive(
+    leaves,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=3), inner, max_size=5)
+    ),
+    max_leaves=25,
+)
+
+
+def places_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, child in pairs for place in places_of(child, (*path, key)))]
+
+
+def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    if not path:
+        return new
+    changed = copy.copy(value)
+    changed[path[0]] = replaced(value[path[0]], path[1:], new)
+    return changed
+
+
+@settings(max_examples=300, deadline=None)
+@given(raw=values, dialect=st.sampled_from((None, *NAMES)))
+def test_any_json_value_becomes_a_document_or_is_refused(raw: Any, dialect: str | None) -> None:
+    with suppress(PlanInvalid):
+        assert isinstance(to_document(raw, dialect=dialect), Document)
+    for problem in problems_of(raw, dialect=dialect):
+        value_at(raw, problem.pointer)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_any_change_of_a_good_document_is_told_with_its_place(data: st.DataObject) -> None:
+    dialect = data.draw(st.sampled_from(DIALECTS))
+    raw = dialect.write({1: [], 2: [1], 3: [1, 2]})
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw = replaced(raw, data.draw(st.sampled_from(places_of(raw))), data.draw(values))
+    for problem in problems_of(raw, dialect=data.draw(st.sampled_from((None, dialect.name)))):
+        value_at(raw, problem.pointer)
+        assert problem.message
+
+
+@settings(max_examples=100, deadline=None)
+@given(raw=values)
+def test_any_json_value_as_a_sub_plan_is_told_with_its_place(raw: Any) -> None:
+    plan = {"plan": 1, "nodes": [{"id": "sub", "plan": raw}]}
+    for problem in problems_of(plan):
+        value_at(plan, problem.pointer)

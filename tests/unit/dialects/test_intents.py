@@ -1,0 +1,165 @@
+"""The dialect `intents`."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.dialects import to_document
+from dagwright.plan.compilation import compile_plan
+from dagwright.plan.references import Lookup, ResultOf
+from dagwright.plan.resolution import Scope, resolve_holes
+from tests.conformance.kit import check, codes_of, problems_of
+
+ENSURE: dict[str, Any] = {"verb": "cbu.ensure", "params": {"name": "Apex"}}
+JOHN = {"search_text": "John Smith", "entity_type": "person"}
+
+
+def intents(*entries: Any, **keys: Any) -> dict[str, Any]:
+    return {"intents": list(entries), **keys}
+
+
+def test_arguments_are_params_then_refs_then_lookups() -> None:
+    entry = {
+        "verb": "v",
+        "params": {"z": [{"deep": None}]},
+        "refs": {"y": "@result_1", "x": "@cbu"},
+        "lookups": {"w": JOHN},
+    }
+    document = to_document(intents(ENSURE, entry), context={"cbu": 7})
+    arguments = document.plan["nodes"][1]["arguments"]
+    assert list(arguments.items()) == [("z", [{"deep": None}]), ("y", None), ("x", 7), ("w", None)]
+    assert document.holes == {
+        (1, "y"): ResultOf("@result_1", "identity"),
+        (1, "w"): Lookup("John Smith", "person"),
+    }
+
+
+def test_lookups_are_neither_nodes_nor_edges() -> None:
+    checked = check(
+        intents({**ENSURE, "lookups": {"a": JOHN, "b": dict(JOHN)}}, {**ENSURE, "lookups": {"a": JOHN}})
+    )
+    assert checked.levels == [["@result_1", "@result_2"]]
+    assert checked.edges == 0
+    assert checked.lookups == [Lookup("John Smith", "person")]
+
+
+@pytest.mark.parametrize(
+    "empty", [{}, {"refs": None, "lookups": None, "params": None}, {"refs": {}, "lookups": {}}]
+)
+def test_groups_may_be_null_or_missing(empty: dict[str, Any]) -> None:
+    assert check(intents({"verb": "v", **empty})).nodes[0].arguments == {}
+
+
+def test_explanation_and_confidence_are_metadata() -> None:
+    assert check(intents(ENSURE, explanation="Why", confidence=1)).plan.metadata == {
+        "explanation": "Why",
+        "confidence": 1,
+    }
+    assert check(intents(ENSURE, explanation=None, confidence=None)).plan.metadata == {}
+    assert codes_of(intents(ENSURE, explanation=7, confidence=True, extra=1)) == [
+        ("invalid_field", "/extra"),
+        ("invalid_field", "/explanation"),
+        ("invalid_field", "/confidence"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "ref",
+    [
+        "@result_0",
+        "@result_01",
+        "@result_x",
+        "@result_",
+        "@result",
+        "@Result_1",
+        "result_1",
+        "@",
+        "",
+        1,
+        None,
+        {},
+    ],
+)
+def test_malformed_reference_is_refused_at_its_key(ref: Any) -> None:
+    (problem,) = problems_of(intents(ENSURE, {"verb": "v", "refs": {"cbu/id": ref}}))
+    assert (problem.code, problem.pointer) == ("invalid_reference", "/intents/1/refs/cbu~1id")
+    assert problem.message.startswith("intent 2: ")
+
+
+@pytest.mark.parametrize("number", ["3", "99999999999999999999", "9" * 5000])
+def test_result_that_nothing_makes_hints_at_lookups(number: str) -> None:
+    (problem,) = problems_of(intents(ENSURE, {"verb": "v", "refs": {"a": f"@result_{number}"}}))
+    assert (problem.code, problem.pointer) == ("invalid_reference", "/intents/1/refs/a")
+    assert "lookups" in (problem.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("lookup", "places"),
+    [
+        (None, [""]),
+        ("John", [""]),
+        ([JOHN], [""]),
+        ({}, ["", ""]),
+        ({"search_text": "", "entity_type": 7}, ["/search_text", "/entity_type"]),
+        ({**JOHN, "type": "x"}, ["/type"]),
+    ],
+)
+def test_malformed_lookup_is_refused_at_its_key(lookup: Any, places: list[str]) -> None:
+    found = codes_of(intents({"verb": "v", "lookups": {"a": lookup}}))
+    assert found == [("invalid_field", f"/intents/0/lookups/a{place}") for place in places]
+
+
+def test_key_given_twice_is_refused_where_it_stands_again() -> None:
+    entry = {
+        "verb": "v",
+        "params": {"a": 1},
+        "refs": {"a": "@result_1", "b": "@result_1"},
+        "lookups": {"b": JOHN},
+    }
+    assert codes_of(intents(ENSURE, entry)) == [
+        ("invalid_field", "/intents/1/refs/a"),
+        ("invalid_field", "/intents/1/lookups/b"),
+    ]
+
+
+def test_name_that_the_session_does_not_have_is_missing_context() -> None:
+    (problem,) = problems_of(intents({"verb": "v", "refs": {"a": "@manco"}}), context={"cbu": 1})
+    assert (problem.code, problem.pointer) == ("missing_context", "/intents/0/refs/a")
+    assert problem.hint == "give it with --context manco=ID"
+
+
+@pytest.mark.parametrize(
+    "value", ["{{@result_1.result}} \\{{x}} {{{{", {"a": ["{{item}}"]}, "plain", None, 7]
+)
+def test_value_of_the_session_is_never_taken_for_a_reference(value: Any) -> None:
+    checked = check(intents(ENSURE, {"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": value})
+    node = compile_plan(checked).nodes[1]
+    scope = Scope(node_value=lambda _, __: "wrong", inputs={}, lookups={})
+    assert node.dependencies == ()
+    assert resolve_holes(dict(node.arguments), node.holes, scope=scope) == ({"a": value}, [])
+
+
+def test_result_stands_for_its_id_if_it_is_an_object_that_has_one() -> None:
+    node = compile_plan(check(intents(ENSURE, {"verb": "v", "refs": {"a": "@result_1"}}))).nodes[1]
+    for result, value in (
+        ({"id": 5, "name": "x"}, 5),
+        ({"name": "x"}, {"name": "x"}),
+        ("CBU-1", "CBU-1"),
+        ([1], [1]),
+    ):
+        scope = Scope(node_value=lambda _, __, result=result: result, inputs={}, lookups={})  # type: ignore[misc]
+        assert resolve_holes(dict(node.arguments), node.holes, scope=scope)[0] == {"a": value}
+
+
+def test_forward_reference_is_noted_in_the_words_of_intents() -> None:
+    (note,) = check(intents({"verb": "v", "refs": {"a": "@result_2"}}, ENSURE)).notes
+    assert (note.code, note.node) == ("forward_reference", "@result_1")
+    assert note.message == "intent 1 uses @result_2, which stands after it; intent 2 runs first"
+
+
+def test_placeholders_in_params_are_asked_for() -> None:
+    checked = check(
+        intents({"verb": "v", "params": {"a": {"b": "{{PLACEHOLDER_fund}}"}, "c": "@result_1 costs $100"}})
+    )
+    assert list(checked.inputs) == ["fund"]
+    assert checked.edges == 0

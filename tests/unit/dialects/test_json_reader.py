@@ -1,0 +1,97 @@
+"""Strict JSON."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagwright.dialects.json_reader import MAX_DEPTH, json_problems, read_json
+from dagwright.plan.errors import PlanInvalid
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def refusals(text: str) -> list[tuple[str, str, str]]:
+    with pytest.raises(PlanInvalid) as caught:
+        read_json(text, name="plan.json")
+    return [(problem.code, problem.pointer, problem.message) for problem in caught.value.problems]
+
+
+@given(json_values, st.booleans())
+def test_what_python_writes_is_read_back(value: Any, is_ascii: bool) -> None:
+    assert read_json(json.dumps(value, ensure_ascii=is_ascii), name="x") == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": 1,}', "expecting property name enclosed in double quotes at line 1, column 9"),
+        ('{\n "a" 1}', "expecting ':' delimiter at line 2, column 6"),
+        ("[1] x", "extra data at line 1, column 5"),
+        ('["\t"]', "invalid control character at line 1, column 3"),
+        ("['a']", "expecting value at line 1, column 2"),
+        ('["NaN",\n NaN]', "NaN is no number that JSON has or a double can hold at line 2, column 2"),
+        ("[-Infinity]", "-Infinity is no number that JSON has or a double can hold at line 1, column 2"),
+        ("[0, 1e999]", "1e999 is no number that JSON has or a double can hold at line 1, column 5"),
+        (
+            f"[{'9' * 5000}]",
+            "999999999999… (5000 characters) is no number that JSON has or a double can hold"
+            " at line 1, column 2",
+        ),
+    ],
+)
+def test_syntax_error_has_its_line_and_column(text: str, message: str) -> None:
+    assert refusals(text) == [("invalid_syntax", "", f"plan.json is no valid JSON: {message}")]
+
+
+def test_every_key_that_stands_twice_is_told_with_its_pointer() -> None:
+    assert refusals('{"a": 1, "a": [{"b/c": 1, "b/c": 1, "b/c": 2}], "d": 0}') == [
+        ("invalid_field", "/a", "the key 'a' stands twice in one object"),
+        ("invalid_field", "/a/0/b~1c", "the key 'b/c' stands twice in one object"),
+    ]
+
+
+def test_lone_surrogates_are_refused_and_pairs_are_characters() -> None:
+    message = "the text '\\\\ud800' holds a lone surrogate, which is no character"
+    assert refusals('{"a": ["\\ud83d\\ude00", "\\ud800"]}') == [("invalid_syntax", "/a/1", message)]
+    assert [code for code, _, _ in refusals('{"\\udfff": 1}')] == ["invalid_syntax"]
+    assert read_json('"\\ud83d\\ude00"', name="x") == "😀"
+
+
+def test_nesting_is_bounded() -> None:
+    assert read_json("[" * MAX_DEPTH + "]" * MAX_DEPTH, name="x") is not None
+    for text in ("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), "[" * 100_000, '{"a":' * 5_000):
+        assert [code for code, _, _ in refusals(text)] == ["too_large"]
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ({"a": [float("nan")]}, "/a/0"),
+        ({"a": float("inf")}, "/a"),
+        ({"a": 10**400}, "/a"),
+        ({"a": {1: 2}}, "/a"),
+        ({"a": "\ud800"}, "/a"),
+        ({"a": (1, 2)}, "/a"),
+        ({"a": b"x"}, "/a"),
+    ],
+)
+def test_values_that_are_no_json_are_told_with_their_place(value: Any, place: str) -> None:
+    assert [(problem.code, problem.pointer) for problem in json_problems(value)] == [
+        ("invalid_syntax", place)
+    ]
+
+
+@given(json_values)
+def test_json_values_have_no_problems(value: Any) -> None:
+    assert json_problems(value) == []

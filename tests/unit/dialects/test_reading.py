@@ -1,0 +1,148 @@
+"""Files, standard input, lines, and sub-plans in files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.dialects import reading
+from dagwright.dialects.reading import inline_files, read_plan_file, read_plan_lines, read_text
+from dagwright.plan.errors import PlanInvalid
+
+
+def refusals(read: Any, *arguments: Any, **named: Any) -> list[tuple[str, str, str]]:
+    with pytest.raises(PlanInvalid) as caught:
+        read(*arguments, **named)
+    return [(problem.code, problem.pointer, problem.message) for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ('{"a": "\\ud83d\\ude00"}', "-", {"a": "😀"}),
+        ('{"a": "\\ud83d\\ude00"}', "x.yaml", {"a": "😀"}),
+        ('{"a": [1,],}', "x.yml", {"a": [1]}),
+        ("{a: no}", "-", {"a": "no"}),
+        ("- id: a", "-", [{"id": "a"}]),
+        ("a: 1", "plan", {"a": 1}),
+        ("[]", "x.JSON", []),
+        (b"\xef\xbb\xbf[]", "x.json", []),
+        ("\ufeff[]", "-", []),
+        (b"\xef\xbb\xbfa: 1", "x.yaml", {"a": 1}),
+        ("7", "-", 7),
+    ],
+)
+def test_format_comes_from_the_name_or_from_the_look(text: str | bytes, name: str, value: Any) -> None:
+    assert read_text(text, name=name) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "code", "message"),
+    [
+        ("a: 1", "x.json", "invalid_syntax", "x.json is no valid JSON: expecting value at line 1, column 1"),
+        ('{"a": NaN}', "-", "invalid_syntax", "standard input is no valid JSON: NaN is no number"),
+        ('{"a": 1,}', "-", "invalid_syntax", "standard input is no valid JSON: expecting property name"),
+        (b'{"a":\n "\xff"}', "x.json", "unreadable", "x.json is no UTF-8 text: byte 0xff in line 2"),
+        (
+            "a: \ud800",
+            "-",
+            "unreadable",
+            "standard input holds a lone surrogate, which is no character, in line 1",
+        ),
+        ("", "-", "empty_plan", "standard input is empty"),
+        (b" \n\t", "x.json", "empty_plan", "x.json is empty"),
+        ("# only this", "x.yaml", "empty_plan", "x.yaml holds no plan, only comments or null"),
+        ("---\n", "-", "empty_plan", "standard input holds no plan, only comments or null"),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_one_sentence(
+    text: str | bytes, name: str, code: str, message: str
+) -> None:
+    ((found_code, place, found),) = refusals(read_text, text, name=name)
+    assert (found_code, place) == (code, "")
+    assert found.startswith(message)
+
+
+def test_file_is_read_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text("plan: 1\nnodes: []\n")
+    assert read_plan_file(path) == {"plan": 1, "nodes": []}
+
+
+def test_files_that_cannot_be_read_are_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing, large = tmp_path / "none.json", tmp_path / "large.json"
+    large.write_text("[      ]")
+    assert refusals(read_plan_file, missing) == [("unreadable", "", f"there is no file {missing}")]
+    assert refusals(read_plan_file, tmp_path) == [("unreadable", "", f"{tmp_path} is a folder, not a file")]
+    assert refusals(read_plan_file, tmp_path / "\0")[0][0] == "unreadable"
+    assert refusals(read_plan_file, tmp_path / ("x" * 300))[0][0] == "unreadable"
+    assert refusals(read_plan_file, large / "x")[0][0] == "unreadable"
+    monkeypatch.setattr(reading, "MAX_FILE_BYTES", 5)
+    assert refusals(read_plan_file, large)[0][2].startswith(f"{large} is larger than")
+    assert refusals(lambda: list(read_plan_lines(large)))[0][0] == "unreadable"
+
+
+def test_lines_are_read_one_by_one_with_their_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "plans.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf[1]\n\n{"a": 2}\r\n{"a" 3}\n"\xff"\n{"a": 1, "a": 2}\n[4]')
+    lines = list(read_plan_lines(path))
+    assert [number for number, _ in lines] == [1, 3, 4, 5, 6, 7]
+    assert [value for _, value in lines if not isinstance(value, PlanInvalid)] == [[1], {"a": 2}, [4]]
+    wrong = [value.problems[0] for _, value in lines if isinstance(value, PlanInvalid)]
+    assert [problem.code for problem in wrong] == ["invalid_syntax", "unreadable", "invalid_field"]
+    assert wrong[0].message.endswith("expecting ':' delimiter at line 4, column 6")
+
+
+def test_missing_file_of_lines_is_unreadable(tmp_path: Path) -> None:
+    assert refusals(lambda: list(read_plan_lines(tmp_path / "x.jsonl")))[0][0] == "unreadable"
+
+
+def plan_of(*sub_plans: Any) -> dict[str, Any]:
+    return {"plan": 1, "nodes": [{"id": f"n{index}", "plan": plan} for index, plan in enumerate(sub_plans)]}
+
+
+def test_files_of_sub_plans_are_put_in_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "leaf.json").write_text(json.dumps({"dag": []}))
+    (tmp_path / "deep" / "middle.yaml").write_text("plan: 1\nnodes:\n - {id: x, plan: leaf.json}\n")
+    document = plan_of("deep/middle.yaml", plan_of("deep/leaf.json"), {"dag": []})
+    before = json.dumps(document)
+    leaf: Any = {"dag": []}
+    middle = {"plan": 1, "nodes": [{"id": "x", "plan": leaf}]}
+    assert inline_files(document, base=tmp_path) == plan_of(middle, plan_of(leaf), leaf)
+    assert json.dumps(document) == before
+
+
+@pytest.mark.parametrize(
+    "document", [None, 7, [{"plan": "x"}], {"dag": [{"plan": "x"}]}, {"nodes": "x"}, {"nodes": [7]}]
+)
+def test_documents_without_sub_plans_come_back_as_they_are(document: Any, tmp_path: Path) -> None:
+    assert inline_files(document, base=tmp_path) == document
+
+
+def test_all_files_that_are_wrong_are_told_at_their_nodes(tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text('{"a": 1, "a": 2}')
+    found = refusals(inline_files, plan_of("none.json", "bad.json", plan_of("\0"), "."), base=tmp_path)
+    assert [(code, place) for code, place, _ in found] == [
+        ("unreadable", "/nodes/0/plan"),
+        ("invalid_field", "/nodes/1/plan/a"),
+        ("unreadable", "/nodes/2/plan/nodes/0/plan"),
+        ("unreadable", "/nodes/3/plan"),
+    ]
+
+
+def test_files_that_hold_each_other_are_a_cycle(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(plan_of("b.json")))
+    (tmp_path / "b.json").write_text(json.dumps(plan_of("./a.json")))
+    place = "/nodes/0/plan/nodes/0/plan/nodes/0/plan"
+    message = "these files hold each other: a.json → b.json → a.json"
+    assert refusals(inline_files, plan_of("a.json"), base=tmp_path) == [("cycle", place, message)]
+
+
+def test_count_and_depth_of_files_are_bounded(tmp_path: Path) -> None:
+    for number in range(30):
+        names = [f"{number + 1}.json"] * 2 if number < 29 else []
+        (tmp_path / f"{number}.json").write_text(json.dumps(plan_of(*names)))
+    assert {code for code, _, _ in refusals(inline_files, plan_of("0.json"), base=tmp_path)} == {"too_large"}
+    assert {code for code, _, _ in refusals(inline_files, plan_of("5.json"), base=tmp_path)} == {"too_large"}

@@ -1,0 +1,74 @@
+"""The dialects `steps` and `agents`."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.dialects import to_document
+from tests.conformance.kit import check, codes_of
+
+STEP = {"id": "a", "intent": "Find it", "tool": "t", "arguments": {"input": {}}}
+
+
+@pytest.mark.parametrize(
+    ("raw", "at"), [([STEP], ""), ({"steps": [STEP]}, "/steps"), ({"plan": [STEP]}, "/plan")]
+)
+def test_list_of_steps_may_stand_alone_or_under_a_key(raw: Any, at: str) -> None:
+    document = to_document(raw)
+    assert document.dialect == "steps"
+    assert document.plan["nodes"] == [
+        {"id": "a", "title": "Find it", "tool": "t", "arguments": {"input": {}}},
+    ]
+    assert document.written_pointer("/nodes/0/title") == f"{at}/0/intent"
+    assert document.written_pointer("/nodes/0/arguments/input") == f"{at}/0/arguments/input"
+
+
+def test_edges_of_a_step_are_references_and_depends_on() -> None:
+    first, second = {**STEP, "id": "b.1 (x)"}, {**STEP, "id": "c"}
+    last = {**STEP, "arguments": {"x": "{{b.1 (x).result}}"}, "depends_on": ["c"]}
+    assert check([last, first, second]).levels == [["b.1 (x)", "c"], ["a"]]
+
+
+def test_wrong_fields_of_a_step_are_told_under_their_own_names() -> None:
+    raw = [{"id": "", "intent": 7, "tool": " ", "arguments": [], "depends_on": "b", "title": "x"}]
+    assert sorted(codes_of(raw)) == [
+        ("invalid_field", "/0/arguments"),
+        ("invalid_field", "/0/depends_on"),
+        ("invalid_field", "/0/id"),
+        ("invalid_field", "/0/intent"),
+        ("invalid_field", "/0/title"),
+        ("invalid_field", "/0/tool"),
+    ]
+
+
+def test_agents_keep_objective_dependencies_and_metadata() -> None:
+    node: Any = {"id": "b", "agent": "writer", "objective": "Write", "depends_on": ["c", "a"]}
+    others: Any = [{"id": name, "agent": "reader", "objective": ""} for name in ("a", "c")]
+    document = to_document({"nodes": [node, *others], "metadata": {"k": [1]}})
+    assert document.dialect == "agents"
+    assert document.plan["metadata"] == {"k": [1]}
+    assert document.plan["nodes"][0] == node
+    assert document.plan["nodes"][1]["depends_on"] == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "dialect"),
+    [
+        ({"nodes": [{"id": "a", "agent": "w", "objective": ""}]}, "agents"),
+        ({"nodes": [{"id": "a", "agent": "w", "objectve": ""}], "metadata": None}, "agents"),
+        ({"plan": 1, "nodes": [{"id": "a", "agent": "w", "objective": ""}]}, "plan"),
+        ({"nodes": [{"id": "a", "agent": "w", "objective": "", "when": "true"}]}, "plan"),
+        ({"nodes": [{"id": "a", "agent": "w", "objective": ""}], "output": "x"}, "plan"),
+        ({"nodes": [{"id": "a", "agent": "w", "objective": ""}, {"id": "b", "tool": "t"}]}, "plan"),
+        ({"nodes": [{"id": "a"}]}, "plan"),
+        ({"nodes": 7}, "plan"),
+    ],
+)
+def test_nodes_are_of_agents_only_if_nothing_else_is_in_them(raw: Any, dialect: str) -> None:
+    assert to_document(raw, dialect=None if dialect == "plan" else dialect).dialect == dialect
+    assert to_document(raw).dialect == dialect
+
+
+def test_wrong_metadata_of_agents_is_told() -> None:
+    raw = {"nodes": [{"id": "a", "agent": "w", "objective": ""}], "metadata": []}
+    assert codes_of(raw) == [("invalid_field", "/metadata")]

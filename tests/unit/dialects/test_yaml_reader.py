@@ -1,0 +1,138 @@
+"""YAML that says what JSON can say."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagwright.dialects.yaml_reader import MAX_ALIASED_VALUES, read_yaml
+from dagwright.plan.errors import PlanInvalid
+
+texts = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")))
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def refusals(text: str) -> list[tuple[str, str, str]]:
+    with pytest.raises(PlanInvalid) as caught:
+        read_yaml(text, name="p.yaml")
+    return [(problem.code, problem.pointer, problem.message) for problem in caught.value.problems]
+
+
+@given(json_values)
+def test_json_is_read_as_json(value: Any) -> None:
+    assert read_yaml(json.dumps(value, ensure_ascii=False), name="x") == value
+
+
+@given(json_values)
+def test_what_a_yaml_writer_writes_is_read_back(value: Any) -> None:
+    written = yaml.dump(value, Dumper=yaml.CSafeDumper, allow_unicode=True)
+    assert read_yaml(written, name="x") == value
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        *(
+            (text, text)
+            for text in ("no", "on", "Yes", "off", "2024-01-15", "12:30", "1_000", "0b1", "1.2.3", "=", "<<")
+        ),
+        *((text, True) for text in ("true", "True", "TRUE")),
+        *((text, False) for text in ("false", "False", "FALSE")),
+        *((text, None) for text in ("", "~", "null", "Null", "NULL")),
+        ("007", 7),
+        ("-12", -12),
+        ("+1", 1),
+        ("0x1F", 31),
+        ("0o17", 15),
+        ("1e3", 1000.0),
+        (".5", 0.5),
+        ("-.5e-1", -0.05),
+        ("1.", 1.0),
+        ("'1'", "1"),
+        ('"null"', "null"),
+        ("|\n  a\n  b\n", "a\nb\n"),
+    ],
+)
+def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(written: str, value: Any) -> None:
+    (read,) = dict(read_yaml(f"key: {written}", name="x")).values()  # type: ignore[arg-type]  # it is an object
+    assert read == value
+    assert type(read) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        (
+            "a: .inf",
+            "/a",
+            "p.yaml: '.inf' is no number that JSON has or a double can hold (line 1, column 4)",
+        ),
+        (
+            "a: [.NaN]",
+            "/a/0",
+            "p.yaml: '.NaN' is no number that JSON has or a double can hold (line 1, column 5)",
+        ),
+        ("a:\n  1: x", "/a/1", "p.yaml: a key must be text: write '1' in quotes (line 2, column 3)"),
+        ("? [a]\n: b", "", "p.yaml: a key must be text, not a list or an object (line 1, column 3)"),
+        (
+            "a: !!set x",
+            "/a",
+            "p.yaml: the tag 'tag:yaml.org,2002:set' is not allowed in a plan (line 1, column 4)",
+        ),
+        ("a: !x {b: c}", "/a", "p.yaml: the tag '!x' is not allowed in a plan (line 1, column 4)"),
+        (
+            "a: 1\n---\nb: 2",
+            "",
+            "p.yaml: a second document starts; write one plan in a file (line 2, column 1)",
+        ),
+        ("a: *b", "/a", "p.yaml: the alias *b has no anchor before it, or stands in it (line 1, column 4)"),
+        (
+            "a: &b [*b]",
+            "/a/0",
+            "p.yaml: the alias *b has no anchor before it, or stands in it (line 1, column 8)",
+        ),
+        (
+            "a: b: c",
+            "",
+            "p.yaml is no valid YAML: mapping values are not allowed in this context at line 1, column 5",
+        ),
+        ("a: \x07", "", "p.yaml is no valid YAML: control characters are not allowed"),
+    ],
+)
+def test_what_json_cannot_say_is_told_with_its_line_and_column(text: str, place: str, message: str) -> None:
+    assert refusals(text) == [("invalid_syntax", place, message)]
+
+
+def test_keys_that_stand_twice_are_told_with_their_pointers() -> None:
+    assert refusals("a: 1\nb:\n - c: 1\n   c: 2\na: 3\n") == [
+        ("invalid_field", "/b/0/c", "the key 'c' stands twice in one object"),
+        ("invalid_field", "/a", "the key 'a' stands twice in one object"),
+    ]
+
+
+def test_aliases_stand_for_their_values() -> None:
+    assert read_yaml("a: &x {b: [1]}\nc: [*x, *x]", name="x") == {
+        "a": {"b": [1]},
+        "c": [{"b": [1]}, {"b": [1]}],
+    }
+
+
+def test_aliases_are_bounded() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
+    message = f"the aliases in p.yaml stand for more than {MAX_ALIASED_VALUES} values"
+    assert refusals("\n".join(lines)) == [("too_large", "", message)]
+    chain = ["b0: &b0 [x]", *(f"b{n}: &b{n} [*b{n - 1}]" for n in range(1, 400))]
+    assert [code for code, _, _ in refusals("\n".join(chain))] == ["too_large"]
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "- " * 5_000 + "x", "{a: " * 5_000])
+def test_nesting_is_bounded(text: str) -> None:
+    assert [code for code, _, _ in refusals(text)] == ["too_large"]
