@@ -61,7 +61,7 @@ def json_query(value: Any, path: str) -> list[Any]:
         query = jsonpath.JSONPathEnvironment(strict=True).compile(path)
         return list(query.findall(value))
     except (jsonpath.JSONPathError, RecursionError) as error:
-        raise ValueError(f"{path[:200]!r} is no JSONPath query: {str(error).partition(chr(10))[0]}") from None
+        raise ValueError(f"{path[:200]!r} is no JSONPath query: {_first_line(error)}") from None
 
 
 @tool(effects="pure")
@@ -90,6 +90,11 @@ def render_template(template: str, values: dict[str, Any] | None = None) -> str:
         raise ValueError(f"The template cannot be filled: {error}") from None
 
 
+def _first_line(error: Exception) -> str:
+    # The text of a JSONPath error at the end of its query cannot always be made; its first argument is there.
+    return str(error.args[0] if error.args else type(error).__name__).partition("\n")[0]
+
+
 class _Sandbox(ImmutableSandboxedEnvironment):
     """Jinja without what could run long, grow or reach into Python."""
 
@@ -108,6 +113,8 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def is_safe_callable(self, obj: Any) -> bool:
+        if isinstance(obj, StrictUndefined):
+            return True  # Calling it tells which name is not there.
         return obj is _short_range or getattr(obj, "__name__", "") in _DICT_METHODS | _TEXT_METHODS
 
     def getattr(self, obj: Any, attribute: str) -> Any:

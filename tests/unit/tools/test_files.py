@@ -1,0 +1,121 @@
+"""File tools: they read, write and list below one folder, and nothing else."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.tools import GiveUp
+from dagwright.tools.builtin.files import file_tools
+from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.testing import tool_context
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "files"
+    root.mkdir()
+    (tmp_path / "outside.txt").write_text("secret")
+    return root
+
+
+@pytest.fixture
+def tools(root: Path) -> dict[str, Callable[..., Any]]:
+    return {function.__name__: function for function in file_tools(ToolEnvironment(root))}
+
+
+Tools = dict[str, Callable[..., Any]]
+
+
+def test_what_was_written_is_read(tools: Tools, root: Path) -> None:
+    with tool_context():
+        assert tools["write_file"](path="a/b.txt", content="é\n") == {"path": "a/b.txt", "bytes": 3}
+        assert tools["write_file"](path="a/c.json", content={"x": [1]})["bytes"] == 23
+        assert tools["write_file"](path="d.bin", content="AAH/", encoding="base64")["bytes"] == 3
+    assert tools["read_file"](path="a/b.txt") == "é\n"
+    assert tools["read_file"](path="a/c.json") == '{\n  "x": [\n    1\n  ]\n}\n'
+    assert tools["read_file"](path="d.bin", encoding="base64") == "AAH/"
+    assert sorted(path.name for path in root.rglob("*")) == ["a", "b.txt", "c.json", "d.bin"]
+
+
+def test_writing_replaces_the_whole_file(tools: Tools, root: Path) -> None:
+    (root / "a.txt").write_text("long text before")
+    with tool_context():
+        tools["write_file"](path="a.txt", content="new")
+    assert (root / "a.txt").read_text() == "new"
+
+
+@pytest.mark.parametrize(
+    "path", ["../outside.txt", "a/../../outside.txt", "link", "folder/outside.txt", "\0", " "]
+)
+def test_no_path_leads_out(tools: Tools, root: Path, path: str) -> None:
+    (root / "link").symlink_to(root.parent / "outside.txt")
+    (root / "folder").symlink_to(root.parent)
+    calls: list[tuple[str, dict[str, str]]] = [
+        ("read_file", {"path": path}),
+        ("write_file", {"path": path, "content": "x"}),
+        ("list_files", {"folder": path}),
+    ]
+    for name, arguments in calls:
+        with tool_context(), pytest.raises(GiveUp):
+            tools[name](**arguments)
+    assert (root.parent / "outside.txt").read_text() == "secret"
+
+
+def test_absolute_paths_are_refused_even_inside(tools: Tools, root: Path) -> None:
+    (root / "a.txt").write_text("x")
+    with pytest.raises(GiveUp, match="outside the files folder"):
+        tools["read_file"](path=str(root / "a.txt"))
+
+
+def test_links_inside_the_folder_work(tools: Tools, root: Path) -> None:
+    (root / "a.txt").write_text("x")
+    (root / "link").symlink_to("a.txt")
+    assert tools["read_file"](path="link") == "x"
+
+
+def test_what_cannot_be_read_is_told(tools: Tools, root: Path) -> None:
+    (root / "folder").mkdir()
+    (root / "bytes").write_bytes(b"ok\xff")
+    (root / "large").write_bytes(b"x" * 300_000)
+    (root / "loop").symlink_to("loop")
+    for path, message in (
+        ("none", "There is no file 'none'"),
+        ("folder", "'folder' is not a file"),
+        ("bytes", r"not UTF-8 text \(byte 2\); read it as base64"),
+        ("large", "has 300,000 bytes, over the limit of 262,144"),
+        ("loop", "'loop' cannot be followed"),
+    ):
+        with pytest.raises(GiveUp, match=message):
+            tools["read_file"](path=path)
+
+
+def test_what_cannot_be_written_is_told(tools: Tools, root: Path) -> None:
+    (root / "folder").mkdir()
+    (root / "file").write_text("x")
+    for arguments, message in (
+        ({"path": "folder", "content": "x"}, "'folder' is a folder"),
+        ({"path": "file/x", "content": "x"}, "is a file, not a folder"),
+        ({"path": "b", "content": "%%", "encoding": "base64"}, "content is not base64"),
+        ({"path": "b", "content": 3, "encoding": "base64"}, "must be a text"),
+    ):
+        with tool_context(), pytest.raises((GiveUp, ValueError), match=message):
+            tools["write_file"](**arguments)
+
+
+def test_files_are_listed_by_name_with_a_pattern(tools: Tools, root: Path) -> None:
+    (root / "data").mkdir()
+    for name in ("south.csv", "north.csv", "notes.txt"):
+        (root / "data" / name).write_text("12")
+    (root / "data" / "deeper").mkdir()
+    (root / "data" / "leak.csv").symlink_to(root.parent / "outside.txt")
+    assert tools["list_files"](folder="data", pattern="*.csv") == {
+        "files": [
+            {"name": "north.csv", "path": "data/north.csv", "bytes": 2},
+            {"name": "south.csv", "path": "data/south.csv", "bytes": 2},
+        ]
+    }
+    assert tools["list_files"]() == {"files": []}
+    with pytest.raises(GiveUp, match="There is no folder 'none'"):
+        tools["list_files"](folder="none")

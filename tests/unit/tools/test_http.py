@@ -1,0 +1,453 @@
+"""`http_request` and `serper_web_search` against a real server on this machine."""
+
+import ipaddress
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.tools import GiveUp, NotStarted, RetryLater
+from dagwright.tools.builtin.addresses import AddressRefused, is_public
+from dagwright.tools.builtin.http import decoded, http_tools
+from dagwright.tools.builtin.web_search import web_search_tools
+from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.testing import RecordedCall, tool_context
+
+
+@dataclass
+class Answer:
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Received:
+    method: str
+    path: str
+    headers: Message
+    body: bytes
+
+
+class Service:
+    """A server that gives its answers in order and fails the test if one is left over or missing."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.received: list[Received] = []
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                service.received.append(Received(self.command, self.path, self.headers, body))
+                answer = service.answers.pop(0) if service.answers else Answer(599, b"not expected")
+                if answer.status == 0:
+                    self.close_connection = True
+                    return
+                self.send_response(answer.status)
+                for name, value in answer.headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(answer.body)))
+                self.end_headers()
+                self.wfile.write(answer.body)
+
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+        assert self.answers == []
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    service = Service()
+    yield service
+    service.close()
+
+
+@pytest.fixture
+def call() -> Iterator[RecordedCall]:
+    with tool_context(idempotency_key="key-1") as recorded:
+        yield recorded
+
+
+Request = Callable[..., Any]
+Resolved = dict[str, list[str]]
+
+
+def requests(allow_private: bool = True, names: Resolved | None = None) -> Request:
+    environment = ToolEnvironment(Path(), allow_private_addresses=allow_private)
+    if names is None:
+        [function] = http_tools(environment)
+        return function
+
+    async def resolve(host: str, port: int) -> list[str]:
+        return names[host]
+
+    [function] = http_tools(environment, resolve)
+    return function
+
+
+def as_json(value: Any, **headers: str) -> Answer:
+    return Answer(200, json.dumps(value).encode(), {"Content-Type": "application/json", **headers})
+
+
+async def test_a_request_is_sent_and_json_is_parsed(service: Service, call: RecordedCall) -> None:
+    service.answers = [as_json({"a": [1]}, ETag="x", **{"Set-Cookie": "s=1"})]
+    result = await requests()(
+        service.url + "/p?a=1", "POST", query={"b": "é"}, headers={"X-Token": "t"}, body={"k": "é"}
+    )
+    assert (result["status"], result["url"], result["body"]) == (
+        200,
+        f"{service.url}/p?a=1&b=%C3%A9",
+        {"a": [1]},
+    )
+    assert result["headers"]["etag"] == "x"
+    assert "set-cookie" not in result["headers"]
+    [received] = service.received
+    assert (received.method, received.path, received.body) == (
+        "POST",
+        "/p?a=1&b=%C3%A9",
+        '{"k": "é"}'.encode(),
+    )
+    assert {
+        name: received.headers[name] for name in ("X-Token", "Idempotency-Key", "Content-Type", "Host")
+    } == {
+        "X-Token": "t",
+        "Idempotency-Key": "key-1",
+        "Content-Type": "application/json",
+        "Host": f"127.0.0.1:{service.port}",
+    }
+
+
+async def test_the_address_of_a_name_is_judged_and_used(service: Service, call: RecordedCall) -> None:
+    service.answers = [Answer(200, b"ok")]
+    asked = {"svc.example": ["127.0.0.1"]}
+    result = await requests(names=asked)(f"http://svc.example:{service.port}/")
+    assert (result["body"], result["url"]) == ("ok", f"http://svc.example:{service.port}/")
+    assert service.received[0].headers["Host"] == f"svc.example:{service.port}"
+
+
+async def test_a_name_is_resolved_once_for_judging_and_connecting(
+    service: Service, call: RecordedCall
+) -> None:
+    answers = [["93.184.216.34"], ["127.0.0.1"]]
+
+    async def rebinding(host: str, port: int) -> list[str]:
+        return answers.pop(0)
+
+    [request] = http_tools(ToolEnvironment(Path()), rebinding)
+    with pytest.raises((NotStarted, RetryLater)):
+        # The first answer is public, so it is what is connected to; the loopback answer is never asked for.
+        await request(f"http://svc.example:{service.port}/", timeout_s=0.2)
+    assert service.received == []
+    assert answers == [["127.0.0.1"]]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:{port}/",
+        "http://localhost:{port}/",
+        "http://2130706433:{port}/",
+        "http://0x7f.1:{port}/",
+        "http://0.0.0.0:{port}/",
+        "http://[::1]:{port}/",
+        "http://[::ffff:127.0.0.1]:{port}/",
+        "http://[::]:{port}/",
+        "http://10.0.0.1/",
+        "http://169.254.169.254/latest/meta-data/",
+    ],
+)
+async def test_private_addresses_are_refused_however_written(
+    service: Service, call: RecordedCall, url: str
+) -> None:
+    with pytest.raises(AddressRefused, match="not a public address"):
+        await requests(allow_private=False)(url.format(port=service.port))
+    assert service.received == []
+
+
+async def test_one_private_address_among_public_ones_is_refused(call: RecordedCall) -> None:
+    with pytest.raises(AddressRefused):
+        await requests(False, {"svc.example": ["93.184.216.34", "10.0.0.1"]})("http://svc.example/")
+
+
+async def test_a_redirect_to_a_refused_address_is_refused(call: RecordedCall, service: Service) -> None:
+    service.answers = [Answer(302, headers={"Location": "http://inside.example/"})]
+    answers = {"out.example": ["127.0.0.1"], "inside.example": ["10.0.0.1"]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "dagwright.tools.builtin.addresses.is_public", lambda address: str(address) == "127.0.0.1"
+        )
+        with pytest.raises(AddressRefused, match=r"'inside\.example' is at 10\.0\.0\.1"):
+            await requests(False, answers)(f"http://out.example:{service.port}/")
+
+
+async def test_another_host_gets_no_header_of_the_plan(service: Service, call: RecordedCall) -> None:
+    names = {"a.example": ["127.0.0.1"], "b.example": ["127.0.0.1"]}
+    service.answers = [
+        Answer(301, headers={"Location": "/next"}),
+        Answer(302, headers={"Location": f"http://b.example:{service.port}/end"}),
+        Answer(200, b"done"),
+    ]
+    url = f"http://a.example:{service.port}/"
+    result = await requests(names=names)(url, headers={"X-Token": "t", "Authorization": "Bearer t"})
+    assert result["body"] == "done"
+    seen = [(one.path, one.headers["X-Token"], one.headers["Authorization"]) for one in service.received]
+    assert seen == [("/", "t", "Bearer t"), ("/next", "t", "Bearer t"), ("/end", None, None)]
+
+
+async def test_a_body_is_not_sent_on_to_another_host(service: Service, call: RecordedCall) -> None:
+    names = {"a.example": ["127.0.0.1"]}
+    service.answers = [Answer(307, headers={"Location": "http://b.example/"})]
+    with pytest.raises(GiveUp, match=r"redirects the POST to another host, 'b\.example'"):
+        await requests(names=names)(f"http://a.example:{service.port}/", "POST", body="x")
+
+
+async def test_endless_redirects_end(service: Service, call: RecordedCall) -> None:
+    service.answers = [Answer(302, headers={"Location": "/again"}) for _ in range(6)]
+    with pytest.raises(GiveUp, match="redirected more than 5 times"):
+        await requests()(service.url)
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "kind", "after"),
+    [
+        ("GET", Answer(429, b"slow", {"Retry-After": "7"}), RetryLater, timedelta(seconds=7)),
+        ("POST", Answer(429, b"slow", {"Retry-After": "7"}), RetryLater, timedelta(seconds=7)),
+        (
+            "GET",
+            Answer(503, b"", {"Retry-After": "Sun, 01 Jan 2100 00:00:00 GMT"}),
+            RetryLater,
+            timedelta(days=1),
+        ),
+        ("GET", Answer(500, b"no"), RetryLater, None),
+        ("PUT", Answer(502, b"no"), RetryLater, None),
+        ("POST", Answer(500, b"no"), GiveUp, None),
+        ("PATCH", Answer(503, b"no"), GiveUp, None),
+        ("GET", Answer(404, b"nobody here"), GiveUp, None),
+        ("GET", Answer(304), GiveUp, None),
+        ("GET", Answer(0), RetryLater, None),
+        ("POST", Answer(0), GiveUp, None),
+    ],
+)
+async def test_a_failure_is_tried_again_only_where_that_is_safe(
+    service: Service,
+    call: RecordedCall,
+    *,
+    method: str,
+    answer: Answer,
+    kind: type[Exception],
+    after: timedelta | None,
+) -> None:
+    service.answers = [answer]
+    with pytest.raises(kind) as caught:
+        await requests()(f"http://user:pass@127.0.0.1:{service.port}/p?token=t", method)
+    assert type(caught.value) is kind
+    assert getattr(caught.value, "after", None) == after
+    assert str(caught.value).startswith(f"{method} {service.url}/p ")
+    if method in ("POST", "PATCH"):
+        assert call.heartbeats[0] == {"sent": True}
+        assert call.heartbeats[-1] == {"sent": kind is not RetryLater}
+
+
+async def test_a_post_whose_attempt_died_is_not_sent_again(service: Service) -> None:
+    with (
+        tool_context(attempt=2, last_heartbeat={"sent": True}),
+        pytest.raises(GiveUp, match="outcome is unknown"),
+    ):
+        await requests()(service.url, "POST")
+    assert service.received == []
+
+
+async def test_expected_statuses_are_results(service: Service, call: RecordedCall) -> None:
+    service.answers = [Answer(404, b"none"), Answer(302, headers={"Location": "/x"})]
+    assert (await requests()(service.url, expected_statuses=[404]))["status"] == 404
+    assert (await requests()(service.url, expected_statuses=[302]))["headers"]["location"] == "/x"
+
+
+async def test_size_and_time_are_limited(service: Service, call: RecordedCall) -> None:
+    service.answers = [Answer(200, b"x" * 300_000)]
+    with pytest.raises(GiveUp, match="more than 262,144 bytes"):
+        await requests()(service.url)
+    with ExitStack() as stack:
+        silent = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler))
+        with pytest.raises(RetryLater, match=r"after 0\.05 s"):
+            await requests()(f"http://127.0.0.1:{silent.server_address[1]}", timeout_s=0.05)
+
+
+async def test_a_service_that_is_down_or_unknown_was_not_started(
+    service: Service, call: RecordedCall
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as closed:
+        port = closed.server_address[1]
+    with pytest.raises(NotStarted, match="failed: ConnectError"):
+        await requests()(f"http://127.0.0.1:{port}/", "POST")
+    assert call.heartbeats == [{"sent": True}, {"sent": False}]
+    with pytest.raises(NotStarted, match="has no address"):
+        await requests(names={"no.example": []})("http://no.example/")
+
+
+async def test_the_next_address_is_tried_if_one_does_not_answer(service: Service, call: RecordedCall) -> None:
+    service.answers = [Answer(200, b"ok")]
+    names = {"two.example": ["127.0.0.2", "127.0.0.1"]}
+    assert (await requests(names=names)(f"http://two.example:{service.port}/", "PUT", body="x"))[
+        "body"
+    ] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"url": "ftp://example.org"}, "must start with http"),
+        ({"url": "file:///etc/passwd"}, "must start with http"),
+        ({"url": "nothing"}, "must start with http"),
+        ({"url": "http://"}, "must start with http"),
+        ({"url": "http://a:b:c/"}, "cannot be read"),
+        ({"url": "http://example.org", "timeout_s": 301}, "timeout_s is 301"),
+        ({"url": "http://example.org", "headers": {"Transfer-Encoding": "x"}}, "belongs to the connection"),
+    ],
+)
+async def test_wrong_requests_are_refused(
+    call: RecordedCall, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        await requests()(**arguments)
+
+
+async def test_a_header_with_a_line_break_is_refused(service: Service, call: RecordedCall) -> None:
+    with pytest.raises((GiveUp, ValueError)):
+        await requests()(service.url, headers={"X-A": "b\r\nX-C: d"})
+    assert service.received == []
+
+
+@pytest.mark.parametrize(
+    ("content", "content_type", "value"),
+    [
+        (b'{"a": 1}', "application/problem+json; charset=utf-8", {"a": 1}),
+        (b"{broken", "application/json", "{broken"),
+        (b"[NaN]", "application/json", "[NaN]"),
+        ("é".encode("latin-1"), "text/plain; charset=latin-1", "é"),
+        ("é".encode("latin-1"), "text/plain", {"base64": "6Q=="}),
+        (b"a\0b", "", {"base64": "YQBi"}),
+        (b"plain", "text/plain; charset=nonsense", {"base64": "cGxhaW4="}),
+        (b"", "application/json", None),
+    ],
+)
+def test_bodies_become_json_text_or_base64(content: bytes, content_type: str, value: Any) -> None:
+    assert decoded(content, content_type) == value
+
+
+@pytest.mark.parametrize(
+    ("address", "is_ordinary"),
+    [
+        ("93.184.216.34", True),
+        ("2606:2800:220:1::1", True),
+        ("10.1.2.3", False),
+        ("100.64.0.1", False),
+        ("127.9.9.9", False),
+        ("169.254.169.254", False),
+        ("192.0.2.1", False),
+        ("224.0.0.1", False),
+        ("239.255.255.250", False),
+        ("255.255.255.255", False),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("::1", False),
+        ("fe80::1%eth0", False),
+        ("fc00::1", False),
+        ("fec0::1", False),
+        ("ff02::1", False),
+        ("::ffff:10.0.0.1", False),
+        ("::ffff:93.184.216.34", True),
+        ("64:ff9b::10.0.0.1", False),
+        ("64:ff9b::93.184.216.34", True),
+        ("2002:0a00:0001::", False),
+        ("2001:db8::1", False),
+    ],
+)
+def test_only_ordinary_addresses_are_public(address: str, is_ordinary: bool) -> None:
+    assert is_public(ipaddress.ip_address(address)) is is_ordinary
+
+
+def search(url: str, key: str | None = "k") -> Request:
+    [function] = web_search_tools(ToolEnvironment(Path(), serper_api_key=key, serper_base_url=url))
+    return function
+
+
+SERPER = {
+    "searchParameters": {"q": "age of Julius Caesar", "type": "search", "engine": "google"},
+    "answerBox": {"title": "Julius Caesar / Age at death", "answer": "55 years", "link": "https://a.example"},
+    "organic": [
+        {"title": "Julius Caesar", "link": "https://b.example", "snippet": "Born 100 BC", "position": 1},
+        {"title": "No snippet", "link": "https://c.example", "position": 2},
+    ],
+    "credits": 1,
+}
+
+
+async def test_a_search_gives_the_answer_box_and_the_organic_results(service: Service) -> None:
+    service.answers = [as_json(SERPER), as_json({"organic": []})]
+    assert await search(service.url + "/")("age of Julius Caesar") == [
+        {"title": "Julius Caesar / Age at death", "link": "https://a.example", "snippet": "55 years"},
+        {"title": "Julius Caesar", "link": "https://b.example", "snippet": "Born 100 BC"},
+        {"title": "No snippet", "link": "https://c.example", "snippet": ""},
+    ]
+    assert await search(service.url)("nothing") == []
+    received = service.received[0]
+    assert (received.method, received.path, json.loads(received.body)) == (
+        "POST",
+        "/search",
+        {"q": "age of Julius Caesar"},
+    )
+    assert received.headers["X-API-KEY"] == "k"
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "message"),
+    [
+        (Answer(403, b'{"message":"Unauthorized."}'), GiveUp, "check SERPER_API_KEY"),
+        (Answer(400, b'{"message":"Not enough credits"}'), GiveUp, "Not enough credits"),
+        (Answer(429, b"", {"Retry-After": "3"}), RetryLater, "429"),
+        (Answer(502, b"bad gateway"), RetryLater, "502: bad gateway"),
+        (Answer(200, b"<html>"), RetryLater, "another format"),
+        (as_json([1]), RetryLater, "another format"),
+        (as_json({"organic": ["x"]}), RetryLater, "another format"),
+    ],
+)
+async def test_a_search_that_fails_says_what_to_do(
+    service: Service, answer: Answer, kind: type[Exception], message: str
+) -> None:
+    service.answers = [answer]
+    with pytest.raises(kind, match=message):
+        await search(service.url)("x")
+
+
+async def test_a_search_without_a_key_names_the_variable() -> None:
+    with pytest.raises(GiveUp, match="set SERPER_API_KEY"):
+        await search("http://127.0.0.1:1", key=None)("x")
