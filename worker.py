@@ -5,7 +5,6 @@
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
@@ -69,9 +68,7 @@ def create_workers(client: Client, toolset: Toolset, *, task_queue: str) -> list
     return workers
 
 
-def _create_worker(
-    client: Client, task_queue: str, *, activities: Sequence[Any], workflows: Sequence[type]
-) -> Worker:
+def _create_worker(client: Client, task_queue: str, *, activities: Sequence[Any], workflows: Sequence[type]) -> Worker:
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*_PASSED_THROUGH)
     return Worker(
         client,
@@ -119,9 +116,7 @@ async def serve(settings: Settings, tools: Sequence[str]) -> None:
 
 
 def main(
-    tools: Annotated[
-        list[str] | None, typer.Option(help="Module or .py file with tools; may be given often.")
-    ] = None,
+    tools: Annotated[list[str] | None, typer.Option(help="Module or .py file with tools; may be given often.")] = None,
     task_queue: Annotated[str | None, typer.Option(help="Queue of workflows and built-in tools.")] = None,
 ) -> None:
     """Serve runs and tools until told to stop."""
@@ -132,10 +127,10 @@ def main(
         configure_logging(settings)
         asyncio.run(serve(settings, tools or []))
     except (SettingsError, ToolsUnreadable) as error:
-        print(error, file=sys.stderr)
+        typer.echo(error, err=True)
         raise typer.Exit(2) from None
     except NoServer as error:
-        print(error, file=sys.stderr)
+        typer.echo(error, err=True)
         raise typer.Exit(4) from None
 
 

@@ -13,8 +13,8 @@ from temporalio.worker import (
     StartActivityInput,
     WorkflowInboundInterceptor,
     WorkflowInterceptorClassInput,
+    WorkflowOutboundInterceptor,
 )
-from temporalio.worker import WorkflowOutboundInterceptor
 
 from dagwright.contracts import limits, wire
 from dagwright.contracts.idempotency import idempotency_key
@@ -26,10 +26,6 @@ _HEARTBEAT_S = {Effects.PURE: 3.0, Effects.READ: 3.0, Effects.IDEMPOTENT: 30.0, 
 
 _LOST_ATTEMPT = ["TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"]
 """What the server calls the loss of an attempt: nobody knows whether the change was made."""
-
-
-class CallTooLarge(Exception):
-    """The arguments of a call are larger than Temporal should carry."""
 
 
 class Call(RawValue):
@@ -49,26 +45,10 @@ class RunScope:
     task_queue: str
 
 
-def encode_call(task: Task, run: RunScope) -> Call:
-    """Returns the payload and headers of a task.
-
-    Raises:
-        CallTooLarge: the arguments are over 256 KiB.
-        ValueError: the arguments are no JSON.
-    """
-    try:
-        encoded = pydantic_core.to_json(task.arguments)
-    except pydantic_core.PydanticSerializationError as error:
-        raise ValueError(str(error)) from None
-    if len(encoded) > limits.ARGUMENTS_LIMIT_BYTES:
-        message = (
-            f"the arguments have {len(encoded):,} bytes; at most {limits.ARGUMENTS_LIMIT_BYTES:,} are allowed"
-        )
-        raise CallTooLarge(message)
+def make_call(task: Task, encoded: bytes, run: RunScope) -> Call:
+    """Returns the payload and headers of a task whose arguments are encoded."""
     path = [*map(list, run.path), *task.path]
-    headers = {
-        wire.HEADER_IDEMPOTENCY_KEY: _json_payload(pydantic_core.to_json(idempotency_key(run.scope, path)))
-    }
+    headers = {wire.HEADER_IDEMPOTENCY_KEY: _json_payload(pydantic_core.to_json(idempotency_key(run.scope, path)))}
     if task.worker_holes:
         headers[wire.HEADER_HOLES] = _json_payload(pydantic_core.to_json(task.worker_holes))
     return Call(_json_payload(encoded), headers)
@@ -78,16 +58,14 @@ def _json_payload(encoded: bytes) -> Payload:
     return Payload(metadata={"encoding": b"json/plain"}, data=encoded)
 
 
-def start_call(
-    task: Task, call: Call, *, tool: ToolDeclaration, run: RunScope
-) -> workflow.ActivityHandle[RawValue]:
+def start_call(task: Task, call: Call, *, tool: ToolDeclaration, run: RunScope) -> workflow.ActivityHandle[RawValue]:
     """Starts the activity of a task; its id is the node's id."""
     node = task.node
     heartbeat_s = node.heartbeat_s or (None if tool.is_foreign else _HEARTBEAT_S[tool.effects])
     return workflow.start_activity(
         node.tool,
         call,
-        activity_id=limits.short_id(task.id, max_bytes=limits.ACTIVITY_ID_BYTES),
+        activity_id=limits.activity_id(task.id),
         task_queue=tool.task_queue or run.task_queue,
         result_type=RawValue,
         start_to_close_timeout=timedelta(seconds=node.timeout_s),
@@ -114,7 +92,8 @@ class CallInterceptor(Interceptor):
     """Puts the headers of a `Call` into the command, which `workflow.start_activity` alone cannot."""
 
     def workflow_interceptor_class(
-        self, input: WorkflowInterceptorClassInput
+        self,
+        input: WorkflowInterceptorClassInput,  # noqa: ARG002 - the SDK's signature
     ) -> type[WorkflowInboundInterceptor] | None:
         return _Inbound
 

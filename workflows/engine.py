@@ -11,16 +11,18 @@ from functools import partial
 from temporalio import workflow
 from temporalio.common import RawValue
 
-from dagwright.contracts import limits
+from dagwright.contracts import limits, wire
 from dagwright.contracts.messages import SubPlanEnd
+from dagwright.contracts.outcomes import next_call, take_failure, take_result, take_sub_plan_end
 from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import Scheduler, Task
-from dagwright.plan.states import RunStatus
-from dagwright.plan.tools import Effects, ToolDeclaration
-from workflows.calls import CallTooLarge, RunScope, encode_call, start_call
+from dagwright.plan.tools import ToolDeclaration
+from workflows.calls import RunScope, make_call, start_call
 from workflows.details import render_details
-from workflows.outcomes import ResultInvalid, is_cancellation, read_failure, read_result
 from workflows.sub_plans import SubPlans
+
+_COMMAND_BYTES = 1_000
+"""About what a command has beside the arguments."""
 
 _UNDECLARED = ToolDeclaration(name="")
 
@@ -67,6 +69,7 @@ class Engine:
         deadline = self._start_deadline()
         try:
             self.scheduler.begin(now_s())
+            self._take_events()
             while not self.scheduler.is_finished:
                 if self.scheduler.is_stopped:
                     await self._stop()
@@ -96,7 +99,7 @@ class Engine:
         if self._deadline_s is None:
             return None
         message = f"the run took over its deadline of {self._deadline_s:g} s"
-        timer = asyncio.create_task(workflow.sleep(self._deadline_s, summary="deadline of the run"))
+        timer = asyncio.create_task(workflow.sleep(self._deadline_s, summary=wire.TIMER_DEADLINE))
         error = NodeError("deadline_exceeded", message)
 
         def passed(task: "asyncio.Task[None]") -> None:
@@ -112,10 +115,10 @@ class Engine:
         """Starts what may start, within what one workflow task and one history can hold."""
         sent_bytes = 0
         while self._history_has_room():
-            task = self.scheduler.next_task(now_s())
-            if task is None:
+            ready = next_call(self.scheduler, now_s())
+            if ready is None:
                 return
-            sent_bytes += self._start(task)
+            sent_bytes += self._start(*ready)
             if sent_bytes > limits.TASK_COMMANDS_LIMIT_BYTES:
                 # Only a new workflow task empties the batch of commands, and only a timer brings one by itself.
                 await workflow.sleep(0.001, summary="sending the rest of a large batch")
@@ -135,59 +138,31 @@ class Engine:
         events = info.get_current_history_length() + in_flight * limits.EVENTS_PER_TASK
         return size < limits.HISTORY_LIMIT_BYTES and events < limits.HISTORY_LIMIT_EVENTS
 
-    def _start(self, task: Task) -> int:
-        """Starts a task; returns the bytes of its command. What cannot be sent fails."""
+    def _start(self, task: Task, encoded: bytes) -> int:
+        """Starts a task; returns about how many bytes its command has."""
         if task.node.kind == "plan":
             return self._sub_plans.start(task)
         tool = self.scheduler.plan.tools.get(task.node.tool, _UNDECLARED)
-        try:
-            call = encode_call(task, self._run)
-        except CallTooLarge as error:
-            self.scheduler.fail(task.id, NodeError("too_large", str(error)), at=now_s())
-            return 0
-        except ValueError as error:
-            self.scheduler.fail(task.id, NodeError("invalid_arguments", str(error)), at=now_s())
-            return 0
-        handle = start_call(task, call, tool=tool, run=self._run)
+        handle = start_call(task, make_call(task, encoded, self._run), tool=tool, run=self._run)
         self._handles[task.id] = handle
-        handle.add_done_callback(lambda done: self.push(partial(self._end_call, task, tool.effects, done)))
-        return len(call.payload.data) + 1_000
+        handle.add_done_callback(lambda done: self.push(partial(self._end_call, task, done)))
+        return len(encoded) + _COMMAND_BYTES
 
     # Ending.
 
-    def _end_call(self, task: Task, effects: Effects, handle: "asyncio.Task[RawValue]", at: float) -> None:
+    def _end_call(self, task: Task, handle: "asyncio.Task[RawValue]", at: float) -> None:
         self._handles.pop(task.id, None)
         error = asyncio.CancelledError() if handle.cancelled() else handle.exception()
         if error is None:
-            try:
-                value, attempt = read_result(handle.result().payload)
-            except ResultInvalid as invalid:
-                self.scheduler.fail(
-                    task.id, NodeError("invalid_result", f"{task.node.tool}: {invalid}"), at=at
-                )
-                return
-            self.scheduler.complete(task.id, value, at=at, attempt=attempt)
-        elif is_cancellation(error):
-            self.scheduler.task_cancelled(task.id, at=at)
-        else:
-            failure, attempt = read_failure(error, task.node, effects)
+            take_result(self.scheduler, task.id, handle.result().payload, at=at)
+            return
+        failure = take_failure(self.scheduler, task.id, error, at=at)
+        if failure is not None:
             workflow.logger.warning("node failed", extra={"node_id": task.id, "code": failure.code})
-            self.scheduler.fail(task.id, failure, at=at, attempt=attempt)
 
     def _end_sub_plan(self, end: SubPlanEnd, at: float) -> None:
         self._sub_plans.forget(end.task)
-        if self.scheduler.record_of(end.task) is None:
-            workflow.logger.warning("report of an unknown sub-plan", extra={"node_id": end.task})
-        elif end.status in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES):
-            is_partial = end.status == RunStatus.COMPLETED_WITH_FAILURES
-            self.scheduler.complete(end.task, end.output, at=at, is_partial=is_partial)
-        elif end.status == RunStatus.CANCELLED:
-            self.scheduler.task_cancelled(end.task, at=at, reason="the sub-plan was cancelled")
-        else:
-            message = (end.error or {}).get("message") or "it did not say why"
-            self.scheduler.fail(
-                end.task, NodeError("sub_plan_failed", f"the sub-plan failed: {message}"), at=at
-            )
+        take_sub_plan_end(self.scheduler, end, at=at)
 
     # Stopping.
 
@@ -198,17 +173,18 @@ class Engine:
         for handle in list(self._handles.values()):
             handle.cancel()
         self._sub_plans.cancel_all("the run above was cancelled")
-        grace = asyncio.create_task(
-            workflow.sleep(limits.CANCEL_GRACE_S, summary="waiting for running steps to stop")
-        )
+        grace = asyncio.create_task(workflow.sleep(limits.CANCEL_GRACE_S, summary=wire.TIMER_GRACE))
+        grace.add_done_callback(lambda done: None if done.cancelled() else self.push(self._leave_outside))
         while not self.scheduler.is_finished:
             self._show()
-            await workflow.wait_condition(lambda: bool(self._events) or grace.done())
+            await workflow.wait_condition(lambda: bool(self._events))
             self._take_events()
-            if grace.done():
-                for task_id in [*self._handles, *self._sub_plans.open_tasks]:
-                    self.scheduler.task_cancelled(task_id, at=now_s(), reason="still running outside")
         grace.cancel()
+
+    def _leave_outside(self, at: float) -> None:
+        """Waits no longer for what was told to stop."""
+        for task_id in [*self._handles, *self._sub_plans.open_tasks]:
+            self.scheduler.task_cancelled(task_id, at=at, reason=wire.REASON_STILL_OUTSIDE)
 
     def _show(self) -> None:
         workflow.set_current_details(render_details(self.scheduler))

@@ -33,13 +33,13 @@ from dagwright.contracts.messages import (
     run_input_from_json,
     sub_plan_end_from_json,
 )
+from dagwright.contracts.outcomes import is_cancellation
 from dagwright.plan.compiled import CompiledPlan, plan_from_json
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import RunStatus
 from workflows.calls import RunScope
-from workflows.engine import Engine, now_s
-from workflows.outcomes import is_cancellation
+from workflows.engine import Engine
 from workflows.sub_plans import report_end
 
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
@@ -58,7 +58,7 @@ class RunPlanWorkflow:
     """Runs one plan to its end and returns the result document (contract.md sections 4 to 6)."""
 
     @workflow.init
-    def __init__(self, message: RawValue) -> None:
+    def __init__(self, message: RawValue) -> None:  # noqa: ARG002 - Temporal gives it to both
         self._engine: Engine | None = None
         self._title: str | None = None
         self._error: dict[str, Any] | None = None
@@ -96,7 +96,7 @@ class RunPlanWorkflow:
         except asyncio.CancelledError as error:
             cancelled = error
             if self._engine is not None:
-                self._engine.request_cancel("cancelled through Temporal")
+                self._engine.request_cancel(wire.REASON_TEMPORAL_CANCEL)
                 await self._engine.run_to_stop()
         return await self._finish(run_input, cancelled)
 
@@ -132,9 +132,7 @@ class RunPlanWorkflow:
         """Finds every party that the plan looks up, before anything else happens."""
         if not plan.lookups:
             return {}
-        wanted = [
-            {"search_text": lookup.search_text, "entity_type": lookup.entity_type} for lookup in plan.lookups
-        ]
+        wanted = [{"search_text": lookup.search_text, "entity_type": lookup.entity_type} for lookup in plan.lookups]
         try:
             found = await workflow.execute_activity(
                 wire.ACTIVITY_RESOLVE_LOOKUPS,
@@ -153,9 +151,7 @@ class RunPlanWorkflow:
         if cancelled is not None:
             document["status"] = RunStatus.CANCELLED.value
         if encoded_size(document["output"]) > limits.RESULT_LIMIT_BYTES:
-            message = (
-                f"the output has over {limits.RESULT_LIMIT_BYTES:,} bytes; the nodes' own results are kept"
-            )
+            message = f"the output has over {limits.RESULT_LIMIT_BYTES:,} bytes; the nodes' own results are kept"
             document["error"] = document["error"] or error_json("too_large", message)
         if run_input is not None and run_input.parent is not None:
             await report_end(run_input.parent, document)
@@ -171,9 +167,7 @@ class RunPlanWorkflow:
 
     def _document(self) -> dict[str, Any]:
         info = workflow.info()
-        facts = RunFacts(
-            info.workflow_id, info.run_id, title=self._title, error=self._error, notes=self._notes
-        )
+        facts = RunFacts(info.workflow_id, info.run_id, title=self._title, error=self._error, notes=self._notes)
         if self._engine is None:
             return result_document(None, facts, status=None if self._error else RunStatus.RUNNING.value)
         return result_document(self._engine.scheduler, facts)
@@ -183,9 +177,7 @@ class RunPlanWorkflow:
         """Stops the run; an empty payload works too."""
         request = cancel_request_from_json(_decode_or_none(message))
         reason = request.reason
-        self._notes.append(
-            {"code": "cancel", "node": None, "message": _cancel_note(request.reason, request.by)}
-        )
+        self._notes.append({"code": "cancel", "node": None, "message": _cancel_note(request.reason, request.by)})
         self._is_cancelled, self._cancel_before_start = True, reason
         if self._engine is not None:
             self._engine.request_cancel(reason)

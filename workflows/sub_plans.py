@@ -1,8 +1,8 @@
 """Sub-plans: child workflows that outlive their parent and report their end by signal.
 
-A child of the default kind would end with its parent, also at a continue-as-new; an abandoned one does not, so
-its end comes as the signal `sub_plan_ended` (engine-findings.md 5). The child's own end is listened to as well,
-because a child that was terminated sends nothing.
+A child of the default kind would end with its parent, also at a continue-as-new; an abandoned one does
+not, so its end comes as the signal `sub_plan_ended` (engine-findings.md 5). The child's own end is listened
+to as well, because a child that was terminated sends nothing.
 """
 
 import asyncio
@@ -21,11 +21,9 @@ from dagwright.contracts.messages import (
     run_input_to_json,
     sub_plan_end_from_json,
 )
-from dagwright.plan.errors import NodeError
+from dagwright.contracts.outcomes import ResultInvalid, read_result, sub_plan_failure
 from dagwright.plan.scheduler import Task
-from dagwright.plan.tools import Effects
 from workflows.calls import RunScope
-from workflows.outcomes import ResultInvalid, is_cancellation, read_failure, read_result
 
 _COMMAND_BYTES = 50_000
 """What a start of a sub-plan is counted as, beside its arguments."""
@@ -45,6 +43,7 @@ class SubPlans:
         self._run = run
         self._take_end = take_end
         self._open: dict[str, asyncio.Task[None]] = {}
+        self._messages: list[asyncio.Task[None]] = []
         self._handles: dict[str, workflow.ChildWorkflowHandle[Any, Any]] = {}
 
     @property
@@ -69,7 +68,7 @@ class SubPlans:
             if handle is None:
                 follower.cancel()
             else:
-                asyncio.create_task(self._tell_to_stop(handle, reason))
+                self._messages.append(asyncio.create_task(self._tell_to_stop(handle, reason)))
 
     @staticmethod
     async def _tell_to_stop(handle: workflow.ChildWorkflowHandle[Any, Any], reason: str) -> None:
@@ -88,12 +87,7 @@ class SubPlans:
             document, _ = read_result(payload.payload)
             self._take_end(sub_plan_end_from_json({**document, "task": task.id}))
         except (FailureError, ResultInvalid, asyncio.CancelledError) as error:
-            if is_cancellation(error):
-                failure = NodeError("cancelled", "the sub-plan was cancelled")
-            else:
-                failure, _ = read_failure(error, task.node, Effects.READ)
-            status = "cancelled" if is_cancellation(error) else "failed"
-            self._take_end(SubPlanEnd(task.id, status, None, failure.to_json()))
+            self._take_end(sub_plan_failure(task.id, error, task.node))
 
     async def _start_child(self, task: Task) -> workflow.ChildWorkflowHandle[Any, Any]:
         info = workflow.info()
@@ -107,14 +101,12 @@ class SubPlans:
         return await workflow.start_child_workflow(
             wire.WORKFLOW_RUN_PLAN,
             run_input_to_json(child_input),
-            id=limits.short_id(f"{info.workflow_id}/{task.id}", max_bytes=limits.CHILD_ID_BYTES),
+            id=limits.child_workflow_id(info.workflow_id, task.id),
             result_type=RawValue,
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
             cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
             static_summary=limits.summary_of(task.node.title or task.id),
-            search_attributes=info.typed_search_attributes
-            if info.typed_search_attributes.search_attributes
-            else None,
+            search_attributes=info.typed_search_attributes if info.typed_search_attributes.search_attributes else None,
         )
 
 
@@ -125,6 +117,4 @@ async def report_end(parent: Parent, document: dict[str, Any]) -> None:
         above = workflow.get_external_workflow_handle(parent.workflow_id)
         await above.signal(wire.SIGNAL_SUB_PLAN_ENDED, report)
     except FailureError as error:
-        workflow.logger.info(
-            "the run above is gone", extra={"parent": parent.workflow_id, "reason": error.message}
-        )
+        workflow.logger.info("the run above is gone", extra={"parent": parent.workflow_id, "reason": error.message})

@@ -32,9 +32,7 @@ def format_time(seconds: float | None) -> str | None:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def result_document(
-    scheduler: Scheduler | None, facts: RunFacts, *, status: str | None = None
-) -> dict[str, Any]:
+def result_document(scheduler: Scheduler | None, facts: RunFacts, *, status: str | None = None) -> dict[str, Any]:
     """Returns the result document with every value in full.
 
     Args:

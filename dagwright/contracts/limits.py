@@ -57,6 +57,16 @@ def short_id(text: str, *, max_bytes: int) -> str:
     return f"{kept}~{hashlib.sha256(encoded).hexdigest()[:32]}"
 
 
+def activity_id(task_id: str) -> str:
+    """Returns the activity id of a task: the task's own id if it is short enough."""
+    return short_id(task_id, max_bytes=ACTIVITY_ID_BYTES)
+
+
+def child_workflow_id(workflow_id: str, task_id: str) -> str:
+    """Returns the workflow id of a sub-plan."""
+    return short_id(f"{workflow_id}/{task_id}", max_bytes=CHILD_ID_BYTES)
+
+
 def summary_of(text: str) -> str:
     """Returns a text as a one-line summary for the Temporal UI, at most 400 bytes."""
     line = " ".join(text.split())

@@ -112,9 +112,7 @@ def _max_in_flight(value: Any) -> int:
     if value is None:
         return MAX_IN_FLIGHT
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise MessageInvalid(
-            f"options.max_parallel must be a number from 1 to {MAX_IN_FLIGHT}, not {value!r:.60}"
-        )
+        raise MessageInvalid(f"options.max_parallel must be a number from 1 to {MAX_IN_FLIGHT}, not {value!r:.60}")
     return min(value, MAX_IN_FLIGHT)
 
 

@@ -49,4 +49,18 @@ MEMO_TOOLS = "dagwright_tools"
 MEMO_DIGEST = "dagwright_digest"
 """Workflow memo: digest of plan and inputs, so that `--id` attaches only to the same run."""
 
+MEMO_NODES = "dagwright_nodes"
+"""Workflow memo: how many nodes the plan has."""
+MEMO_TITLE = "dagwright_title"
+"""Workflow memo: title of the plan."""
+
+TIMER_DEADLINE = "deadline of the run"
+"""Summary of the timer that ends a run at its deadline."""
+TIMER_GRACE = "waiting for running steps to stop"
+"""Summary of the timer after which a cancelled run waits no longer."""
+REASON_STILL_OUTSIDE = "still running outside"
+"""Reason of a cancelled node whose activity did not end in time."""
+REASON_TEMPORAL_CANCEL = "cancelled through Temporal"
+"""Reason of the nodes that Temporal's own cancel stopped."""
+
 DEFAULT_TASK_QUEUE = "dagwright"

@@ -14,9 +14,7 @@ from dagwright.plan.compiled import Hole, HolePath
 from dagwright.plan.references import suggestion
 from dagwright.plan.tools import parameter_name
 
-_COMBINATORS = frozenset(
-    {"anyOf", "oneOf", "allOf", "not", "if", "then", "else", "contains", "dependentSchemas"}
-)
+_COMBINATORS = frozenset({"anyOf", "oneOf", "allOf", "not", "if", "then", "else", "contains", "dependentSchemas"})
 _UNKNOWN = "\ue000"
 """Stands where a value is not known; any value would do, since what is said about it is dropped."""
 
@@ -50,12 +48,17 @@ class SchemaOfTool:
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
             raise ValueError(f"this is no JSON Schema: {str(error).splitlines()[0]}") from None
         self._properties: Mapping[str, Any] = schema.get("properties", {})
+        self._names = frozenset(self._properties)
 
     def problems_of(self, arguments: Mapping[str, Any], holes: Sequence[Hole]) -> Iterator[ArgumentProblem]:
         """Yields what is wrong with the arguments of one call, as far as it can be known before the run."""
-        written = {parameter_name(key, self._properties): key for key in arguments}
-        named = {name: arguments[key] for name, key in written.items()}
-        unknown = [(parameter_name(str(path[0]), self._properties), *path[1:]) for path, _ in holes]
+        unknown: list[HolePath] = [path for path, _ in holes]
+        written: Mapping[Any, str] = {}
+        named = arguments
+        if not arguments.keys() <= self._names:
+            written = {parameter_name(key, self._properties): key for key in arguments}
+            named = {name: arguments[key] for name, key in written.items()}
+            unknown = [(parameter_name(str(path[0]), self._properties), *path[1:]) for path in unknown]
         named = with_parts(named, [(path, _UNKNOWN) for path in unknown])
         if self._validator.is_valid(named):
             return
@@ -102,8 +105,6 @@ def _hangs_on_unknown(place: HolePath, keyword: str, unknown: Sequence[HolePath]
     for path in unknown:
         if place == path or place[: len(path)] == path:
             return True
-        if path[: len(place)] == place and (
-            keyword in _COMBINATORS or keyword in {"uniqueItems", "const", "enum"}
-        ):
+        if path[: len(place)] == place and (keyword in _COMBINATORS or keyword in {"uniqueItems", "const", "enum"}):
             return True
     return False

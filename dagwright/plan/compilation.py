@@ -85,18 +85,10 @@ def _compile_node(checked: Checked, index: int) -> CompiledNode:
         for_each=references.for_each if isinstance(node.for_each, str) else node.for_each,
         key=references.key,
         max_parallel=node.max_parallel,
-        on_error="value"
-        if isinstance(node.on_error, OnErrorValue)
-        else "skip"
-        if node.on_error == "skip"
-        else "block",
+        on_error="value" if isinstance(node.on_error, OnErrorValue) else "skip" if node.on_error == "skip" else "block",
         value=node.on_error.value if isinstance(node.on_error, OnErrorValue) else None,
         retry=_retry_of(node, tool),
-        timeout_s=node.timeout.total_seconds()
-        if node.timeout
-        else tool.timeout_s
-        if tool
-        else _UNKNOWN_TOOL_TIMEOUT_S,
+        timeout_s=node.timeout.total_seconds() if node.timeout else tool.timeout_s if tool else _UNKNOWN_TOOL_TIMEOUT_S,
         heartbeat_s=node.heartbeat.total_seconds() if node.heartbeat else None,
         priority=node.priority,
         is_worker=node.metadata.get("worker") is True,
@@ -107,15 +99,11 @@ def _compile_node(checked: Checked, index: int) -> CompiledNode:
 
 def _agent_as_tool(compiled: CompiledNode, checked: Checked, index: int) -> CompiledNode:
     """Returns a node of an agent that a tool stands in for: it gets the objective, and the results it depends on."""
-    node, references = checked.nodes[index], checked.references[index]
+    references = checked.references[index]
     arguments = {**compiled.arguments, "objective": None}
     holes = [*compiled.holes, (("objective",), references.objective or ("",))]
     schema = checked.tools[compiled.tool].input_schema
-    if (
-        schema is None
-        or "context" in schema.get("properties", {})
-        or schema.get("additionalProperties", True)
-    ):
+    if schema is None or "context" in schema.get("properties", {}) or schema.get("additionalProperties", True):
         ids = [checked.nodes[number].id for number in checked.dependencies[index]]
         arguments["context"] = dict.fromkeys(ids)
         holes += [(("context", name), (ResultOf(name, "result"),)) for name in ids]
@@ -137,9 +125,7 @@ def _retry_of(node: Node, tool: ToolDeclaration | None) -> RetryRule:
         return rule
     return RetryRule(
         max_attempts=node.retry.max_attempts or rule.max_attempts,
-        first_delay_s=node.retry.first_delay.total_seconds()
-        if node.retry.first_delay
-        else rule.first_delay_s,
+        first_delay_s=node.retry.first_delay.total_seconds() if node.retry.first_delay else rule.first_delay_s,
         factor=node.retry.factor or rule.factor,
         max_delay_s=node.retry.max_delay.total_seconds() if node.retry.max_delay else None,
     )

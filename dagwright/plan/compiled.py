@@ -144,9 +144,7 @@ def _node_to_json(node: CompiledNode) -> dict[str, Any]:
     encoded: dict[str, Any] = {}
     for item in fields(CompiledNode):
         value = getattr(node, item.name)
-        if value == getattr(_NODE_DEFAULTS, item.name) and type(value) is type(
-            getattr(_NODE_DEFAULTS, item.name)
-        ):
+        if value == getattr(_NODE_DEFAULTS, item.name) and type(value) is type(getattr(_NODE_DEFAULTS, item.name)):
             continue
         if item.name == "holes":
             value = _holes_to_json(value)
@@ -164,6 +162,8 @@ def _node_to_json(node: CompiledNode) -> dict[str, Any]:
 
 def _node_from_json(encoded: Mapping[str, Any]) -> CompiledNode:
     values = dict(encoded)
+    if not isinstance(values["id"], str) or values.get("kind", "tool") not in ("tool", "plan"):
+        raise ValueError(f"{values['id']!r} is no node of a compiled plan")
     if "holes" in values:
         values["holes"] = _holes_from_json(values["holes"])
     for name in ("for_each", "key"):

@@ -69,9 +69,7 @@ def parse_condition(text: str, is_node: Callable[[str], bool]) -> Condition:
     nodes: list[str] = []
     keys = list(_NODES_KEY.finditer(text)) + list(_NODES_NAME.finditer(bare))
     if len(keys) < len(_NODES.findall(bare)):
-        raise ValueError(
-            'after `nodes` comes the id of a node in brackets and quotes, such as nodes["my node"]'
-        )
+        raise ValueError('after `nodes` comes the id of a node in brackets and quotes, such as nodes["my node"]')
     names = [_unquoted(match[1]) for match in sorted(keys, key=lambda match: match.start())]
     names += [match[0] for match in _WORD.finditer(bare) if match[0] in program.variables()]
     for name in names:
@@ -90,9 +88,7 @@ def _check_macros(bare: str) -> set[str]:
     end_of_last = 0
     for match in _MACRO.finditer(bare):
         if match[1] in _UNORDERED_MACROS:
-            raise ValueError(
-                f"{match[1]}() cannot be used in a condition; use all(), exists() or exists_one()"
-            )
+            raise ValueError(f"{match[1]}() cannot be used in a condition; use all(), exists() or exists_one()")
         if match.start() < end_of_last:
             raise ValueError(f"{match[1]}() cannot stand inside another comprehension")
         end_of_last = _closing_parenthesis(bare, bare.index("(", match.start()))
@@ -141,9 +137,7 @@ def evaluate_condition(condition: Condition, scope: Mapping[str, Any]) -> bool:
     except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         if _reads_null(condition.text, names):
             return False
-        raise ConditionFailed(
-            f"{condition.text!r} cannot be evaluated: {str(error).splitlines()[0]}"
-        ) from None
+        raise ConditionFailed(f"{condition.text!r} cannot be evaluated: {str(error).splitlines()[0]}") from None
     if value is None:
         return False
     if not isinstance(value, bool):

@@ -119,9 +119,7 @@ def _shortest_cycle(dependencies: Adjacency, group: list[int], *, budget: int) -
     inside = set(group)
     best: list[int] = []
     for start in group:
-        found, looked_at = _cycle_through(
-            dependencies, start, inside=inside, limit=len(best) - 1 if best else None
-        )
+        found, looked_at = _cycle_through(dependencies, start, inside=inside, limit=len(best) - 1 if best else None)
         budget -= looked_at
         if found:
             best = found

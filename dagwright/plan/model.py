@@ -37,9 +37,7 @@ def _checked_id(value: Any) -> Any:
     if not value.strip():
         raise ValueError("an id must not be empty")
     if len(value.encode()) > MAX_ID_BYTES:
-        raise ValueError(
-            f"the id has {len(value.encode())} bytes of UTF-8; at most {MAX_ID_BYTES} are allowed"
-        )
+        raise ValueError(f"the id has {len(value.encode())} bytes of UTF-8; at most {MAX_ID_BYTES} are allowed")
     if value in RESERVED_IDS:
         raise ValueError(f"{value!r} is reserved; ids must not be {', '.join(sorted(RESERVED_IDS))}")
     return value
@@ -129,14 +127,14 @@ class Node(_Strict):
     human: Human | None = None
     plan: JsonObject | str | None = None
     """A whole plan in any dialect, or the path of a file with one."""
-    arguments: JsonObject = {}
+    arguments: JsonObject = Field(default_factory=dict)
     objective: str | None = None
     for_each: str | list[JsonValue] | None = None
     key: str | None = None
     max_parallel: Annotated[int, Field(ge=1)] | None = None
     when: str | None = None
     join: Literal["all", "any", "all_done"] | AtLeast = "all"
-    depends_on: list[str] = []
+    depends_on: list[str] = Field(default_factory=list)
     retry: Retry | None = None
     timeout: Duration | None = None
     heartbeat: Duration | None = None
@@ -144,7 +142,7 @@ class Node(_Strict):
     approval: Literal["policy", "required", "never"] | Human = "policy"
     priority: Annotated[int, Field(ge=1, le=5)] = 3
     cache: Literal["off"] | Cache = "off"
-    metadata: JsonObject = {}
+    metadata: JsonObject = Field(default_factory=dict)
 
 
 class Input(BaseModel):
@@ -161,7 +159,7 @@ class Plan(_Strict):
 
     plan: Annotated[int, Field(ge=1, le=1)] = 1
     title: str | None = None
-    metadata: JsonObject = {}
+    metadata: JsonObject = Field(default_factory=dict)
     inputs: dict[Annotated[str, StringConstraints(pattern=r"^\w+$")], Input] = {}
     on_failure: Literal["continue", "fail_fast"] = "continue"
     deadline: Duration | None = None

@@ -72,9 +72,7 @@ def read_references(node: Node, ids: Collection[str], *, extra: Mapping[str, Ref
     if isinstance(node.for_each, str):
         found.for_each = reader.text(node.for_each, at=("for_each",), in_item=False)
         if found.for_each is not None and (len(found.for_each) != 1 or isinstance(found.for_each[0], str)):
-            reader.tell(
-                "invalid_field", "for_each must be one reference to a list, or a list", at=("for_each",)
-            )
+            reader.tell("invalid_field", "for_each must be one reference to a list, or a list", at=("for_each",))
     found.key = reader.text(node.key, at=("key",))
     if node.human is not None:
         for path, text in walk_texts(node.human.model_dump(mode="json")):
@@ -111,9 +109,7 @@ class _Reader:
         try:
             template = parse_template(text, self.ids)
         except BadReference as error:
-            message = f"Invalid reference: {error.text}: {error.message}" + (
-                f"; {error.hint}" if error.hint else ""
-            )
+            message = f"Invalid reference: {error.text}: {error.message}" + (f"; {error.hint}" if error.hint else "")
             self.tell("invalid_reference", message, at=at, hint=error.hint)
             return None
         self.note(template, at=at, in_item=in_item, secrets_allowed=secrets_allowed)
@@ -123,9 +119,10 @@ class _Reader:
         self, template: Template, *, at: tuple[str | int, ...], in_item: bool = True, secrets_allowed: bool
     ) -> None:
         for part in template:
+            if isinstance(part, ResultOf):
+                self.found.nodes[part.node] = None
+                continue
             match part:
-                case ResultOf(node):
-                    self.found.nodes[node] = None
                 case Placeholder(name):
                     self.found.placeholders[name] = None
                 case Lookup():

@@ -6,7 +6,7 @@ A text is parsed once, when the plan is accepted, into parts. What came out of a
 import difflib
 import re
 import unicodedata
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -94,11 +94,13 @@ class BadReference(Exception):
 
 
 _FIELD = re.compile(r"\.(result|status|error)(?=[.\[\s}]|$)")
+_FIELDS = frozenset({"result", "status", "error"})
+_ID_WINDOW = MAX_ID_BYTES + 16
+"""Characters after `{{` in which an id, spaces around it and its field must stand."""
 _PLACEHOLDER = re.compile(r"\s*PLACEHOLDER_(\w+)\s*\}\}")
 _SECRET = re.compile(r"\s*secret\.([A-Za-z0-9_]+)\s*\}\}")
 _ITEM = re.compile(r"\s*item(?=[.\[\s}])")
 _INDEX = re.compile(r"\s*index\s*\}\}")
-_OPEN = re.compile(r"\\?\{\{")
 
 
 def holds_reference(text: str) -> bool:
@@ -119,17 +121,17 @@ def parse_template(text: str, ids: Collection[str]) -> Template:
     parts: list[Part] = []
     literal: list[str] = []
     position = 0
-    for match in iter(lambda: _OPEN.search(text, position), None):
-        literal.append(text[position : match.start()])
-        if match[0].startswith("\\"):
-            literal.append("{{")
-            position = match.end()
+    while (opening := text.find("{{", position)) >= 0:
+        if opening > position and text[opening - 1] == "\\":
+            literal += [text[position : opening - 1], "{{"]
+            position = opening + 2
             continue
-        parsed = _parse_reference(text, match.end(), ids=ids)
+        parsed = _parse_reference(text, opening + 2, ids=ids)
         if parsed is None:
-            literal.append("{")
-            position = match.start() + 1
+            literal.append(text[position : opening + 1])
+            position = opening + 1
             continue
+        literal.append(text[position:opening])
         if any(literal):
             parts.append("".join(literal))
         literal = []
@@ -143,6 +145,11 @@ def parse_template(text: str, ids: Collection[str]) -> Template:
 
 def _parse_reference(text: str, start: int, *, ids: Collection[str]) -> tuple[Reference, int] | None:
     """Returns the reference that starts after `{{` and the position after it; `None` if the braces are only text."""
+    close = text.find("}}", start)
+    node, _, field = text[start:close].rpartition(".") if close >= 0 else ("", "", "")
+    # Nearly every reference is `{{id.result}}`, and no longer id can fit if no field follows.
+    if field in _FIELDS and node in ids and not _FIELD.search(text, close, start + _ID_WINDOW):
+        return ResultOf(node, field), close + 2  # type: ignore[arg-type]  # the set names the fields
     found = _longest_id(text, start, ids=ids)
     if found is not None:
         node, field, path_start = found
@@ -157,7 +164,6 @@ def _parse_reference(text: str, start: int, *, ids: Collection[str]) -> tuple[Re
     if match := _ITEM.match(text, start):
         path, end = _parse_rest(text, start, path_start=match.end())
         return Item(path), end
-    close = text.find("}}", start)
     if close < 0 or text.startswith("{", start):
         return None
     raise _unknown_reference(text[start:close], ids=ids)
@@ -165,10 +171,10 @@ def _parse_reference(text: str, start: int, *, ids: Collection[str]) -> tuple[Re
 
 def _longest_id(text: str, start: int, *, ids: Collection[str]) -> tuple[str, Field, int] | None:
     best: tuple[str, Field, int] | None = None
-    for match in _FIELD.finditer(text, start, start + MAX_ID_BYTES + 16):
+    for match in _FIELD.finditer(text, start, start + _ID_WINDOW):
         written = text[start : match.start()]
         if written not in ids:
-            written = unicodedata.normalize("NFC", written)
+            written = written if written.isascii() else unicodedata.normalize("NFC", written)
             if written not in ids:
                 written = written.strip()
                 if written not in ids:
@@ -238,7 +244,17 @@ def walk_texts(value: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tuple[
         if isinstance(current, str):
             if holds_reference(current):
                 yield path, current
-        elif isinstance(current, dict):
-            stack.extend(((*path, key), current[key]) for key in reversed(current))
+            continue
+        if isinstance(current, dict):
+            children: Iterable[tuple[str | int, Any]] = current.items()
         elif isinstance(current, list):
-            stack.extend(((*path, index), current[index]) for index in range(len(current) - 1, -1, -1))
+            children = enumerate(current)
+        else:
+            continue
+        held = [((*path, key), child) for key, child in children if _can_hold_reference(child)]
+        held.reverse()
+        stack += held
+
+
+def _can_hold_reference(value: Any) -> bool:
+    return "{{" in value if isinstance(value, str) else isinstance(value, dict | list)

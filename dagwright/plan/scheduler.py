@@ -30,6 +30,10 @@ MAX_IN_FLIGHT = 500
 """Tasks of one run at once (engine-findings.md 12: more would overflow the server's buffer of events)."""
 
 
+ONE_ATTEMPT = Attempt()
+"""What is assumed where a driver knows nothing of the attempts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """Something to run: a node, or one item of a node with `for_each`.
@@ -184,7 +188,7 @@ class Scheduler:
         return None
 
     def complete(
-        self, task_id: str, value: Any, *, at: float, attempt: Attempt = Attempt(), is_partial: bool = False
+        self, task_id: str, value: Any, *, at: float, attempt: Attempt = ONE_ATTEMPT, is_partial: bool = False
     ) -> None:
         """Takes the result of a task; an event for a task that is not running is ignored."""
         number, item = self._place(task_id)
@@ -202,7 +206,7 @@ class Scheduler:
         record.partial = record.partial or is_partial
         self._end(number, item, NodeStatus.COMPLETED, at)
 
-    def fail(self, task_id: str, error: NodeError, *, at: float, attempt: Attempt = Attempt()) -> None:
+    def fail(self, task_id: str, error: NodeError, *, at: float, attempt: Attempt = ONE_ATTEMPT) -> None:
         """Takes the final failure of a task; an event for a task that is not running is ignored."""
         number, item = self._place(task_id)
         record = self._record(number, item)
@@ -213,7 +217,7 @@ class Scheduler:
         self._end_failed(number, item, error, at)
 
     def task_cancelled(
-        self, task_id: str, *, at: float, attempt: Attempt = Attempt(), reason: str | None = None
+        self, task_id: str, *, at: float, attempt: Attempt = ONE_ATTEMPT, reason: str | None = None
     ) -> None:
         """Takes the end of a task that was told to stop."""
         number, item = self._place(task_id)
@@ -264,12 +268,7 @@ class Scheduler:
         passed = (NodeStatus.COMPLETED, NodeStatus.SKIPPED, NodeStatus.SUPERSEDED)
         if all(record.status in passed for record in self.records):
             return RunStatus.COMPLETED
-        named = {
-            part.node
-            for _, template in self.plan.output_holes
-            for part in template
-            if isinstance(part, ResultOf)
-        }
+        named = {part.node for _, template in self.plan.output_holes for part in template if isinstance(part, ResultOf)}
         wanted = [
             record
             for node, record, dependents in zip(self.plan.nodes, self.records, self._dependents, strict=True)
@@ -284,9 +283,7 @@ class Scheduler:
         if self.plan.output is None and not self.plan.output_holes:
             return {
                 node.id: record.result
-                for node, record, dependents in zip(
-                    self.plan.nodes, self.records, self._dependents, strict=True
-                )
+                for node, record, dependents in zip(self.plan.nodes, self.records, self._dependents, strict=True)
                 if not dependents and record.status is NodeStatus.COMPLETED
             }, None
         try:
@@ -357,11 +354,7 @@ class Scheduler:
         node = self.plan.nodes[number]
         try:
             condition = self._condition(node)
-            if (
-                condition is not None
-                and not condition.uses_item
-                and not self._holds(condition, self._scope())
-            ):
+            if condition is not None and not condition.uses_item and not self._holds(condition, self._scope()):
                 self._end(number, -1, NodeStatus.SKIPPED, at, settle=False)
             elif node.for_each is not None:
                 self._expand(number, condition, at)
@@ -378,9 +371,7 @@ class Scheduler:
 
     def _holds(self, condition: Condition, scope: Scope) -> bool:
         nodes = {
-            name: {
-                field_name: scope.node_value(name, field_name) for field_name in ("result", "status", "error")
-            }
+            name: {field_name: scope.node_value(name, field_name) for field_name in ("result", "status", "error")}
             for name in condition.nodes
         }
         names: dict[str, Any] = {"nodes": nodes, "inputs": dict(self.inputs)}
@@ -404,9 +395,7 @@ class Scheduler:
         keys = [self._key_of(node, item, index) for index, item in enumerate(items)]
         taken = self._claim_ids(number, keys)
         if taken is not None:
-            message = (
-                f"{taken!r} names two items or nodes; the keys of {node.id!r} must differ from each other"
-            )
+            message = f"{taken!r} names two items or nodes; the keys of {node.id!r} must differ from each other"
             self._end_failed(number, -1, NodeError("duplicate_key", message), at, settle=False)
             return
         record.status = NodeStatus.RUNNING
@@ -436,17 +425,13 @@ class Scheduler:
                 self._end(number, index, NodeStatus.SKIPPED, at, settle=False)
                 return
         except ConditionFailed as error:
-            self._end_failed(
-                number, index, NodeError("invalid_condition", f"when: {error}"), at, settle=False
-            )
+            self._end_failed(number, index, NodeError("invalid_condition", f"when: {error}"), at, settle=False)
             return
         entry.record.status = NodeStatus.READY
         heapq.heappush(self._ready, (self.plan.nodes[number].priority, number, index))
 
     def _items_of(self, for_each: Template | list[Any] | None) -> list[Any] | NodeError | None:
-        items = (
-            for_each if isinstance(for_each, list) else resolve_template(for_each or (), scope=self._scope())
-        )
+        items = for_each if isinstance(for_each, list) else resolve_template(for_each or (), scope=self._scope())
         if items is None:
             return None
         if not isinstance(items, list):
@@ -468,9 +453,7 @@ class Scheduler:
             self._end(number, -1, NodeStatus.CANCELLED, at, settle=settle)
         elif failed:
             first = failed[0].record.error
-            told = (
-                f"{len(failed)} of {len(record.items)} items failed; the first: {node.id}[{failed[0].key}]: "
-            )
+            told = f"{len(failed)} of {len(record.items)} items failed; the first: {node.id}[{failed[0].key}]: "
             error = NodeError(first.code if first else "failed", told + (first.message if first else ""))
             self._end(number, -1, NodeStatus.FAILED, at, error=error, settle=settle)
         else:
@@ -479,9 +462,7 @@ class Scheduler:
 
     # Ends.
 
-    def _end_failed(
-        self, number: int, item: int, error: NodeError, at: float, *, settle: bool = True
-    ) -> None:
+    def _end_failed(self, number: int, item: int, error: NodeError, at: float, *, settle: bool = True) -> None:
         node = self.plan.nodes[number]
         record = self._record(number, item)
         if node.on_error == "value" and (item >= 0 or node.for_each is None):

@@ -85,9 +85,7 @@ class Checked:
         return list(dict.fromkeys(found))
 
 
-def check_document(
-    document: Document, *, tools: Mapping[str, ToolDeclaration], any_tool: bool = False
-) -> Checked:
+def check_document(document: Document, *, tools: Mapping[str, ToolDeclaration], any_tool: bool = False) -> Checked:
     """Returns the plan that a document holds.
 
     Args:
@@ -161,9 +159,7 @@ class _Checker:
         for cycle in graph.cycles_of(dependencies):
             ids = [nodes[number].id for number in (*cycle, cycle[0])]
             message = f"CircularDependencyError: {' → '.join(ids)}"
-            self.tell(
-                "cycle", message, ("nodes", cycle[0]), node=ids[0], hint="remove one of these dependencies"
-            )
+            self.tell("cycle", message, ("nodes", cycle[0]), node=ids[0], hint="remove one of these dependencies")
         if len(nodes) < len(raw_nodes):
             return None
         return Checked(
@@ -197,9 +193,7 @@ class _Checker:
     def _read_node(self, index: int, node: Node, numbers: Mapping[str, int]) -> NodeReferences:
         references = read_references(node, numbers, extra=self.extra.get(index, {}))
         for problem in references.problems:
-            self.tell(
-                problem.code, problem.message, ("nodes", index, *problem.at), node=node.id, hint=problem.hint
-            )
+            self.tell(problem.code, problem.message, ("nodes", index, *problem.at), node=node.id, hint=problem.hint)
         self._check_kind(index, node)
         self._check_join(index, node, references)
         if node.plan is not None:
@@ -217,8 +211,7 @@ class _Checker:
         for name, needs in (("key", "for_each"), ("max_parallel", "for_each"), ("objective", "agent")):
             if getattr(node, name) is not None and getattr(node, needs) is None:
                 self.tell("invalid_field", f"{name!r} needs {needs!r}", ("nodes", index, name), node=node.id)
-        for name in ("tool", "agent"):
-            value = getattr(node, name)
+        for name, value in (("tool", node.tool), ("agent", node.agent)):
             if value is not None and (not value or len(value.encode(errors="replace")) > 200):
                 message = f"{name} must be a name of 1 to 200 bytes"
                 self.tell("invalid_field", message, ("nodes", index, name), node=node.id)
@@ -280,9 +273,7 @@ class _Checker:
         if len(self.base) >= 3 * MAX_DEPTH:
             self.tell("too_large", f"sub-plans are nested deeper than {MAX_DEPTH}", at, node=node.id)
             return
-        inner = _Checker(
-            self.document, node.plan, base=(*self.base, *at), tools=self.tools, any_tool=self.any_tool
-        )
+        inner = _Checker(self.document, node.plan, base=(*self.base, *at), tools=self.tools, any_tool=self.any_tool)
         checked = inner.check()
         self.problems += inner.problems
         if checked is None:
@@ -296,9 +287,7 @@ class _Checker:
             if name not in checked.inputs:
                 hint = suggestion(name, list(checked.inputs))
                 where = ("nodes", index, "arguments", name)
-                self.tell(
-                    "invalid_arguments", f"the sub-plan has no input {name!r}", where, node=node.id, hint=hint
-                )
+                self.tell("invalid_arguments", f"the sub-plan has no input {name!r}", where, node=node.id, hint=hint)
 
     def _read_output(self, plan: Plan, numbers: Mapping[str, int]) -> list[Hole]:
         holes: list[Hole] = []
@@ -330,9 +319,7 @@ class _Checker:
             for place, name in enumerate(node.depends_on):
                 if name not in numbers:
                     hint = suggestion(name, numbers)
-                    message = f"{node.id!r} depends on {name!r}, which is no node" + (
-                        f"; {hint}" if hint else ""
-                    )
+                    message = f"{node.id!r} depends on {name!r}, which is no node" + (f"; {hint}" if hint else "")
                     at = ("nodes", index, "depends_on", place)
                     self.tell("unknown_dependency", message, at, node=node.id, hint=hint)
                 else:
@@ -366,20 +353,14 @@ class _Checker:
     def _inputs(
         self, plan: Plan, references: Mapping[int, NodeReferences], output_holes: Sequence[Hole]
     ) -> dict[str, dict[str, Any]]:
-        inputs = {
-            name: value.model_dump(mode="json", exclude_none=True) for name, value in plan.inputs.items()
-        }
+        inputs = {name: value.model_dump(mode="json", exclude_none=True) for name, value in plan.inputs.items()}
         for name, schema in inputs.items():
             try:
-                SchemaOfTool(
-                    {key: value for key, value in schema.items() if key not in ("prompt", "default")}
-                )
+                SchemaOfTool({key: value for key, value in schema.items() if key not in ("prompt", "default")})
             except ValueError as error:
                 self.tell("invalid_field", f"input {name!r}: {error}", ("inputs", name), node=None)
         found = [name for node in references.values() for name in node.placeholders]
-        found += [
-            part.name for _, template in output_holes for part in template if isinstance(part, Placeholder)
-        ]
+        found += [part.name for _, template in output_holes for part in template if isinstance(part, Placeholder)]
         for name in found:
             inputs.setdefault(name, {"type": "string"})
         return inputs

@@ -1,0 +1,244 @@
+"""Starts, lists and stops runs: the only user of Temporal's client in the command line and the gateway."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from temporalio.api.enums.v1 import WorkflowExecutionStatus as RawStatus
+from temporalio.client import WorkflowExecution, WorkflowExecutionDescription
+from temporalio.common import (
+    SearchAttributeKey,
+    SearchAttributePair,
+    TypedSearchAttributes,
+    WorkflowIDReusePolicy,
+)
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.contracts import wire
+from dagwright.contracts.documents import format_time
+from dagwright.contracts.limits import WORKFLOW_ID_BYTES, summary_of
+from dagwright.contracts.messages import RunInput, run_input_to_json
+from dagwright.feed import RunFeed, RunNotFound
+from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.scheduler import MAX_IN_FLIGHT
+from dagwright.server import Connection
+
+_STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
+_CLOSE_STATES = {
+    RawStatus.WORKFLOW_EXECUTION_STATUS_RUNNING: "running",
+    RawStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED: "completed",
+    RawStatus.WORKFLOW_EXECUTION_STATUS_CANCELED: "cancelled",
+}
+"""What a run is said to be where it has no search attribute; every other end is `failed`."""
+
+
+class IdInUse(Exception):
+    """A run with that id was started with another plan or other inputs."""
+
+
+class IdInvalid(Exception):
+    """An id is none that a run can have."""
+
+
+class RunClosed(Exception):
+    """The run has ended, so nothing can be done to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A run that was started, or one of the same id, plan and inputs that was there already."""
+
+    workflow_id: str
+    run_id: str
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One line of `list`; times are seconds since the epoch."""
+
+    workflow_id: str
+    status: str
+    title: str | None
+    started_at: float | None
+    ended_at: float | None
+    nodes_done: int
+    nodes_total: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the summary as `list --json` has it."""
+        return {
+            "workflow_id": self.workflow_id,
+            "status": self.status,
+            "title": self.title,
+            "started_at": format_time(self.started_at),
+            "ended_at": format_time(self.ended_at),
+            "nodes_done": self.nodes_done,
+            "nodes_total": self.nodes_total,
+        }
+
+
+class Runs:
+    """The runs of one namespace.
+
+    Args:
+        connection: client and what the namespace lacks.
+        task_queue: queue of the workflows.
+    """
+
+    def __init__(self, connection: Connection, *, task_queue: str) -> None:
+        self._client = connection.client
+        self._has_state = wire.SEARCH_STATE not in connection.missing_search_attributes
+        self._task_queue = task_queue
+
+    async def start(
+        self,
+        plan: CompiledPlan,
+        inputs: Mapping[str, Any],
+        *,
+        workflow_id: str | None = None,
+        tools: Sequence[str] = (),
+        deadline_s: float | None = None,
+        max_in_flight: int = MAX_IN_FLIGHT,
+    ) -> Started:
+        """Starts a run, or attaches to the one of the same id, plan and inputs.
+
+        Args:
+            plan: the compiled plan.
+            inputs: values of its inputs.
+            workflow_id: id of the run; one is made if it is not given.
+            tools: values of `--tools`, kept in the run's memo.
+
+        Raises:
+            IdInUse: a run of that id has another plan or other inputs.
+            IdInvalid: no run can have that id.
+        """
+        run_input = RunInput(compiled=plan, inputs=inputs, deadline_s=deadline_s, max_in_flight=max_in_flight)
+        content = run_input_to_json(run_input)
+        digest = _digest(content)
+        chosen = _checked_id(workflow_id) if workflow_id is not None else f"run-{uuid4().hex[:12]}"
+        there = await self._find(chosen) if workflow_id is not None else None
+        if there is None:
+            try:
+                handle = await self._client.start_workflow(
+                    wire.WORKFLOW_RUN_PLAN,
+                    content,
+                    id=chosen,
+                    task_queue=self._task_queue,
+                    id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                    memo={
+                        wire.MEMO_DIGEST: digest,
+                        wire.MEMO_TOOLS: list(tools),
+                        wire.MEMO_NODES: len(plan.nodes),
+                        wire.MEMO_TITLE: plan.title,
+                    },
+                    search_attributes=self._search_attributes(),
+                    static_summary=summary_of(plan.title) if plan.title else None,
+                )
+                return Started(chosen, handle.first_execution_run_id or "", is_new=True)
+            except WorkflowAlreadyStartedError:
+                there = await self._find(chosen)
+        if there is None or (await there.memo()).get(wire.MEMO_DIGEST) != digest:
+            raise IdInUse(f"the id {chosen!r} belongs to a run with another plan or other inputs; choose another id")
+        return Started(chosen, there.run_id, is_new=False)
+
+    async def list_runs(self, *, limit: int = 100) -> list[RunSummary]:
+        """Returns the newest runs, without the sub-plans of others."""
+        found = self._client.list_workflows(f"WorkflowType = '{wire.WORKFLOW_RUN_PLAN}'", page_size=limit)
+        runs: list[WorkflowExecution] = []
+        async for run in found:
+            if run.parent_id is None:
+                runs.append(run)
+            if len(runs) == limit:
+                break
+        return list(await asyncio.gather(*(self._summary(run) for run in runs)))
+
+    async def cancel(self, workflow_id: str, *, reason: str | None = None, by: str | None = None) -> None:
+        """Asks a run to stop.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunClosed: it has ended.
+        """
+        there = await self._find(workflow_id)
+        if there is None:
+            raise RunNotFound(f"there is no run {workflow_id!r}")
+        if there.close_time is not None:
+            raise RunClosed(f"the run {workflow_id!r} has ended")
+        handle = self._client.get_workflow_handle(workflow_id, run_id=there.run_id)
+        try:
+            await handle.signal(wire.SIGNAL_CANCEL, {"reason": reason, "by": by})
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise RunClosed(f"the run {workflow_id!r} has ended") from None
+            # A run takes 10,000 signals; Temporal's own cancel request has no such limit (engine-findings.md 14).
+            await handle.cancel()
+
+    async def tools_of(self, workflow_id: str) -> list[str]:
+        """Returns the `--tools` that a run was started with.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        there = await self._find(workflow_id)
+        if there is None:
+            raise RunNotFound(f"there is no run {workflow_id!r}")
+        tools = (await there.memo()).get(wire.MEMO_TOOLS)
+        return [str(reference) for reference in tools] if isinstance(tools, list) else []
+
+    def feed(self, workflow_id: str) -> RunFeed:
+        """Returns the feed of a run."""
+        return RunFeed(self._client, workflow_id)
+
+    async def _find(self, workflow_id: str) -> WorkflowExecutionDescription | None:
+        try:
+            return await self._client.get_workflow_handle(workflow_id).describe()
+        except RPCError as error:
+            if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
+                return None
+            raise
+
+    def _search_attributes(self) -> TypedSearchAttributes:
+        return TypedSearchAttributes([SearchAttributePair(_STATE, "running")] if self._has_state else [])
+
+    async def _summary(self, run: WorkflowExecution) -> RunSummary:
+        memo = await run.memo()
+        status = run.typed_search_attributes.get(_STATE)
+        total = memo.get(wire.MEMO_NODES)
+        title = memo.get(wire.MEMO_TITLE)
+        is_ended = run.close_time is not None
+        if not is_ended or not isinstance(total, int) or status in (None, "running"):
+            view = await RunFeed(self._client, run.id, run_id=run.run_id).read()
+            total = len(view.scheduler.records) if view.scheduler else total or 0
+            title, done, status = view.title, view.nodes_done, view.status
+        else:
+            done = total
+        return RunSummary(
+            workflow_id=run.id,
+            status=status or _CLOSE_STATES.get(run.raw_info.status, "failed"),
+            title=title if isinstance(title, str) else None,
+            started_at=run.start_time.timestamp(),
+            ended_at=run.close_time.timestamp() if run.close_time else None,
+            nodes_done=done,
+            nodes_total=total if isinstance(total, int) else 0,
+        )
+
+
+def _checked_id(workflow_id: str) -> str:
+    if not workflow_id.strip() or len(workflow_id.encode(errors="replace")) > WORKFLOW_ID_BYTES:
+        raise IdInvalid(f"an id has 1 to {WORKFLOW_ID_BYTES} bytes of UTF-8; {workflow_id[:40]!r} has not")
+    if any("\ud800" <= character <= "\udfff" or character < " " for character in workflow_id):
+        raise IdInvalid(f"the id {workflow_id!r} holds characters that no id can have")
+    return workflow_id
+
+
+def _digest(message: Mapping[str, Any]) -> str:
+    """Returns what tells plan and inputs from others; options may differ."""
+    same = {"compiled": message["compiled"], "inputs": message["inputs"]}
+    canonical = json.dumps(same, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()

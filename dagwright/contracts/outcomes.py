@@ -1,0 +1,185 @@
+"""What the end of an activity or a sub-plan means for its node.
+
+The workflow takes these ends as they come, the feed takes them out of history; both use these functions, so what
+the feed shows is what the run knows.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import pydantic_core
+from temporalio.api.common.v1 import Payload
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    CancelledError,
+    ChildWorkflowError,
+    FailureError,
+    TerminatedError,
+    TimeoutError,
+    TimeoutType,
+)
+
+from dagwright.contracts import wire
+from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES, MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.contracts.messages import SubPlanEnd
+from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.errors import NodeError
+from dagwright.plan.scheduler import Scheduler, Task
+from dagwright.plan.states import Attempt, RunStatus
+from dagwright.plan.tools import Effects
+
+
+class ResultInvalid(Exception):
+    """A result is no JSON that a plan could go on with."""
+
+
+def read_result(payload: Payload) -> tuple[Any, Attempt]:
+    """Returns the value of a result and what is known of the attempt that made it.
+
+    Raises:
+        ResultInvalid: it is no JSON.
+    """
+    encoding = payload.metadata.get("encoding", b"")
+    if encoding == b"binary/null":
+        return None, read_attempt(payload.metadata)
+    if encoding not in (b"json/plain", b"json/protobuf"):
+        raise ResultInvalid(f"the result is encoded as {encoding.decode(errors='replace')!r}, not as JSON")
+    try:
+        return pydantic_core.from_json(payload.data, allow_inf_nan=False), read_attempt(payload.metadata)
+    except ValueError as error:
+        raise ResultInvalid(f"the result is no JSON: {error}") from None
+
+
+def read_attempt(metadata: Mapping[str, bytes]) -> Attempt:
+    """Returns the attempt that the metadata of a result tells of; a foreign worker tells nothing, so it is one."""
+    try:
+        count = int(metadata.get(wire.METADATA_ATTEMPT, b"1"))
+        started = metadata.get(wire.METADATA_STARTED_AT)
+        started_at = datetime.fromisoformat(started.decode()).timestamp() if started else None
+        return Attempt(count, started_at, metadata.get(wire.METADATA_TOOL_VERSION, b"").decode())
+    except ValueError:
+        return Attempt()
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Tells whether a task ended because it was told to stop."""
+    cause = error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else error
+    return isinstance(cause, CancelledError | asyncio.CancelledError)
+
+
+def read_failure(error: BaseException, node: CompiledNode, effects: Effects) -> tuple[NodeError, Attempt]:
+    """Returns why a task failed for good, and what is known of its last attempt."""
+    cause = error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else error
+    if isinstance(cause, ApplicationError):
+        message = cut_text(cause.message or "no message", max_bytes=MESSAGE_LIMIT_BYTES)
+        return NodeError(cause.type or "tool_failed", message, not cause.non_retryable), _attempt_of(cause, node)
+    if isinstance(cause, TimeoutError):
+        return _read_timeout(cause, node, effects), Attempt(node.retry.max_attempts)
+    if isinstance(cause, TerminatedError):
+        return NodeError("terminated", "the sub-plan was terminated"), Attempt()
+    message = cause.message if isinstance(cause, FailureError) else str(cause)
+    return NodeError("tool_failed", cut_text(message, max_bytes=MESSAGE_LIMIT_BYTES)), Attempt()
+
+
+def _attempt_of(error: ApplicationError, node: CompiledNode) -> Attempt:
+    details = error.details[0] if error.details else None
+    if not isinstance(details, Mapping):
+        return Attempt(1 if error.non_retryable else node.retry.max_attempts)
+    metadata = {
+        wire.METADATA_ATTEMPT: str(details.get("attempt", 1)).encode(),
+        wire.METADATA_STARTED_AT: str(details.get("started_at") or "").encode(),
+        wire.METADATA_TOOL_VERSION: str(details.get("tool_version", "")).encode(),
+    }
+    return read_attempt(metadata)
+
+
+def _read_timeout(error: TimeoutError, node: CompiledNode, effects: Effects) -> NodeError:
+    lost = error.type in (TimeoutType.START_TO_CLOSE, TimeoutType.HEARTBEAT)
+    if effects is Effects.WRITE and lost:
+        what = "its worker died" if error.type == TimeoutType.HEARTBEAT else f"it took over {node.timeout_s:g} s"
+        message = f"outcome unknown: {what}, so nobody knows whether {node.tool} made its change"
+        return NodeError("outcome_unknown", message)
+    if error.type == TimeoutType.HEARTBEAT:
+        return NodeError("timeout", f"{node.tool} stopped heartbeating: its worker died or hangs", retryable=True)
+    return NodeError("timeout", f"{node.tool} took over {node.timeout_s:g} s", retryable=True)
+
+
+class CallTooLarge(Exception):
+    """The arguments of a call are larger than Temporal should carry."""
+
+
+def encode_arguments(arguments: Mapping[str, Any]) -> bytes:
+    """Returns the arguments of a call as JSON.
+
+    Raises:
+        CallTooLarge: they are over 256 KiB.
+        ValueError: they are no JSON.
+    """
+    try:
+        encoded = pydantic_core.to_json(arguments)
+    except pydantic_core.PydanticSerializationError as error:
+        raise ValueError(str(error)) from None
+    if len(encoded) > ARGUMENTS_LIMIT_BYTES:
+        message = f"the arguments have {len(encoded):,} bytes; at most {ARGUMENTS_LIMIT_BYTES:,} are allowed"
+        raise CallTooLarge(message)
+    return encoded
+
+
+def next_call(scheduler: Scheduler, at: float) -> tuple[Task, bytes] | None:
+    """Returns the next task to start with its encoded arguments; tasks that cannot be sent fail on the way."""
+    while (task := scheduler.next_task(at)) is not None:
+        try:
+            return task, encode_arguments(task.arguments)
+        except CallTooLarge as error:
+            scheduler.fail(task.id, NodeError("too_large", str(error)), at=at)
+        except ValueError as error:
+            scheduler.fail(task.id, NodeError("invalid_arguments", str(error)), at=at)
+    return None
+
+
+def take_result(scheduler: Scheduler, task_id: str, payload: Payload, *, at: float) -> None:
+    """Takes the result of a call."""
+    try:
+        value, attempt = read_result(payload)
+    except ResultInvalid as invalid:
+        tool = scheduler.node_of(task_id).tool
+        scheduler.fail(task_id, NodeError("invalid_result", f"{tool}: {invalid}"), at=at)
+        return
+    scheduler.complete(task_id, value, at=at, attempt=attempt)
+
+
+def take_failure(scheduler: Scheduler, task_id: str, error: BaseException, *, at: float) -> NodeError | None:
+    """Takes the failure or the cancelled end of a call; returns the error if it is a failure."""
+    if is_cancellation(error):
+        scheduler.task_cancelled(task_id, at=at)
+        return None
+    node = scheduler.node_of(task_id)
+    tool = scheduler.plan.tools.get(node.tool)
+    failure, attempt = read_failure(error, node, tool.effects if tool else Effects.WRITE)
+    scheduler.fail(task_id, failure, at=at, attempt=attempt)
+    return failure
+
+
+def sub_plan_failure(task_id: str, error: BaseException, node: CompiledNode) -> SubPlanEnd:
+    """Returns the end of a sub-plan that did not report it itself."""
+    if is_cancellation(error):
+        return SubPlanEnd(task_id, RunStatus.CANCELLED, None, None)
+    failure, _ = read_failure(error, node, Effects.READ)
+    return SubPlanEnd(task_id, RunStatus.FAILED, None, failure.to_json())
+
+
+def take_sub_plan_end(scheduler: Scheduler, end: SubPlanEnd, *, at: float) -> None:
+    """Takes the end of a sub-plan; the second one for the same task has no effect, nor has one of no task."""
+    if scheduler.record_of(end.task) is None:
+        return
+    if end.status in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES):
+        is_partial = end.status == RunStatus.COMPLETED_WITH_FAILURES
+        scheduler.complete(end.task, end.output, at=at, is_partial=is_partial)
+    elif end.status == RunStatus.CANCELLED:
+        scheduler.task_cancelled(end.task, at=at, reason="the sub-plan was cancelled")
+    else:
+        message = (end.error or {}).get("message") or "it did not say why"
+        scheduler.fail(end.task, NodeError("sub_plan_failed", f"the sub-plan failed: {message}"), at=at)

@@ -1,0 +1,331 @@
+"""From the history of a run to the states of its nodes, with no worker and no query.
+
+The pure scheduler is fed the run's input and its events, in the order in which the workflow took them: events
+come to a workflow in batches, one for each workflow task, signals first. Tasks in flight are in no event;
+`describe` knows them, which is the feed's part.
+"""
+
+from typing import Any
+
+import pydantic_core
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.converter import DataConverter
+
+from dagwright.contracts import wire
+from dagwright.contracts.limits import activity_id, child_workflow_id
+from dagwright.contracts.messages import (
+    MessageInvalid,
+    RunInput,
+    cancel_request_from_json,
+    run_input_from_json,
+    sub_plan_end_from_json,
+)
+from dagwright.contracts.outcomes import (
+    ResultInvalid,
+    next_call,
+    read_result,
+    sub_plan_failure,
+    take_failure,
+    take_result,
+    take_sub_plan_end,
+)
+from dagwright.plan.compiled import CompiledPlan, plan_from_json
+from dagwright.plan.errors import NodeError
+from dagwright.plan.references import Lookup
+from dagwright.plan.scheduler import Scheduler
+
+_CLOSED_AS = {
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: None,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED: "failed",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED: "cancelled",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED: "failed",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT: "failed",
+}
+"""How each closing event reads if it brings no document with it."""
+
+
+class Projection:
+    """What the events so far say of a run.
+
+    Args:
+        workflow_id: id of the run, for the ids of its sub-plans.
+        converter: decodes failures.
+    """
+
+    def __init__(self, workflow_id: str, converter: DataConverter) -> None:
+        self._workflow_id = workflow_id
+        self._converter = converter
+        self.run_input: RunInput | None = None
+        self.scheduler: Scheduler | None = None
+        self.title: str | None = None
+        self.started_at: float | None = None
+        self.ended_at: float | None = None
+        self.closed_as: str | None = None
+        self.document: dict[str, Any] | None = None
+        """The document that the run itself wrote at its end."""
+        self.error: NodeError | None = None
+        self.notes: list[dict[str, Any]] = []
+        self.changes = 0
+        """Rises with every batch that was taken."""
+        self._plan: CompiledPlan | None = None
+        self._lookups: dict[Lookup, Any] | None = None
+        self._cancel: str | None = None
+        self._is_cancelled = False
+        self._batch: list[HistoryEvent] = []
+        self._task_starts: dict[int, float] = {}
+        self._scheduled: dict[int, str] = {}
+        self._deadline_timer: str | None = None
+        self._grace_timer: str | None = None
+        self._tasks: dict[str, str] = {}
+        self._children: dict[str, str] = {}
+
+    @property
+    def is_closed(self) -> bool:
+        """Tells whether the run has ended."""
+        return self.ended_at is not None
+
+    def task_of(self, activity: str) -> str | None:
+        """Returns the id of the task that an activity id stands for."""
+        return self._tasks.get(activity)
+
+    async def take(self, event: HistoryEvent) -> None:
+        """Takes the next event of the history."""
+        at = event.event_time.ToNanoseconds() / 1e9
+        match event.event_type:
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+                self.started_at = at
+                self._read_input(event)
+            case EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
+                self._task_starts[event.event_id] = at
+            case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+                started = event.workflow_task_completed_event_attributes.started_event_id
+                await self._take_batch(before=started, at=self._task_starts.pop(started, at))
+            case closing if closing in _CLOSED_AS:
+                await self._close(event, at)
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+                scheduled = event.activity_task_scheduled_event_attributes
+                self._scheduled[event.event_id] = scheduled.activity_id
+                if scheduled.activity_type.name == wire.ACTIVITY_COMPILE_PLAN:
+                    self._scheduled[event.event_id] = wire.ACTIVITY_COMPILE_PLAN
+                elif scheduled.activity_type.name == wire.ACTIVITY_RESOLVE_LOOKUPS:
+                    self._scheduled[event.event_id] = wire.ACTIVITY_RESOLVE_LOOKUPS
+            case EventType.EVENT_TYPE_TIMER_STARTED:
+                self._note_timer(event)
+            case _:
+                self._batch.append(event)
+
+    # The beginning.
+
+    def _read_input(self, event: HistoryEvent) -> None:
+        payloads = event.workflow_execution_started_event_attributes.input.payloads
+        try:
+            self.run_input = run_input_from_json(_from_json(payloads[0]) if payloads else None)
+        except MessageInvalid as error:
+            self.error = NodeError("invalid", str(error))
+            return
+        if self.run_input.compiled is not None:
+            self._set_plan(self.run_input.compiled)
+
+    def _set_plan(self, plan: CompiledPlan) -> None:
+        self._plan, self.title = plan, plan.title
+        if not plan.lookups:
+            self._lookups = {}
+
+    def _begin(self, at: float) -> None:
+        assert self._plan is not None
+        assert self.run_input is not None
+        self.scheduler = Scheduler(
+            self._plan,
+            self.run_input.inputs,
+            lookups=self._lookups,
+            max_in_flight=self.run_input.max_in_flight,
+        )
+        self.scheduler.begin(at)
+        if self._is_cancelled:
+            self.scheduler.cancel(at, reason=self._cancel)
+
+    # Batches.
+
+    async def _take_batch(self, *, before: int, at: float) -> None:
+        """Takes the events that the workflow saw in one workflow task, in its order."""
+        batch = [event for event in self._batch if event.event_id < before]
+        self._batch = [event for event in self._batch if event.event_id >= before]
+        signalled = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+        signals = [event for event in batch if event.event_type == signalled]
+        others = [event for event in batch if event.event_type != signalled]
+        for event in [*signals, *others]:
+            await self._take_event(event, at)
+        if self.scheduler is None and self._plan is not None and self._lookups is not None:
+            self._begin(at)
+        self._dispatch(at)
+        self.changes += 1
+
+    def _dispatch(self, at: float) -> None:
+        if self.scheduler is None or self.scheduler.is_stopped:
+            return
+        while (ready := next_call(self.scheduler, at)) is not None:
+            task, _ = ready
+            self._tasks[activity_id(task.id)] = task.id
+            if task.node.kind == "plan":
+                self._children[child_workflow_id(self._workflow_id, task.id)] = task.id
+
+    async def _take_event(self, event: HistoryEvent, at: float) -> None:
+        match event.event_type:
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
+                self._take_signal(event, at)
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
+                self._take_cancel(wire.REASON_TEMPORAL_CANCEL, at)
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+                done = event.activity_task_completed_event_attributes
+                self._take_result(done.scheduled_event_id, done.result.payloads, at)
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
+                failed = event.activity_task_failed_event_attributes
+                await self._take_failure(failed.scheduled_event_id, failed.failure, at)
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
+                timed_out = event.activity_task_timed_out_event_attributes
+                await self._take_failure(timed_out.scheduled_event_id, timed_out.failure, at)
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
+                cancelled = event.activity_task_canceled_event_attributes
+                task_id = self._tasks.get(self._scheduled.pop(cancelled.scheduled_event_id, ""))
+                if self.scheduler is not None and task_id is not None:
+                    self.scheduler.task_cancelled(task_id, at=at)
+            case EventType.EVENT_TYPE_TIMER_FIRED:
+                self._take_timer(event.timer_fired_event_attributes.timer_id, at)
+            case _:
+                await self._take_child(event, at)
+
+    def _take_signal(self, event: HistoryEvent, at: float) -> None:
+        signal = event.workflow_execution_signaled_event_attributes
+        try:
+            message = _from_json(signal.input.payloads[0]) if signal.input.payloads else None
+        except MessageInvalid:
+            message = None
+        if signal.signal_name == wire.SIGNAL_CANCEL:
+            self._take_cancel(cancel_request_from_json(message).reason, at)
+        elif signal.signal_name == wire.SIGNAL_SUB_PLAN_ENDED and self.scheduler is not None:
+            try:
+                take_sub_plan_end(self.scheduler, sub_plan_end_from_json(message), at=at)
+            except MessageInvalid:
+                return
+
+    def _take_cancel(self, reason: str | None, at: float) -> None:
+        self._is_cancelled, self._cancel = True, reason
+        if self.scheduler is not None:
+            self.scheduler.cancel(at, reason=reason)
+
+    def _take_result(self, scheduled_id: int, payloads: Any, at: float) -> None:
+        name = self._scheduled.pop(scheduled_id, "")
+        payload = payloads[0] if payloads else Payload(metadata={"encoding": b"binary/null"})
+        if name == wire.ACTIVITY_COMPILE_PLAN:
+            self._set_plan(plan_from_json(_from_json(payload)))
+        elif name == wire.ACTIVITY_RESOLVE_LOOKUPS and self._plan is not None:
+            found = _from_json(payload)
+            self._lookups = {lookup: party["id"] for lookup, party in zip(self._plan.lookups, found, strict=True)}
+        elif self.scheduler is not None and name in self._tasks:
+            take_result(self.scheduler, self._tasks[name], payload, at=at)
+
+    async def _take_failure(self, scheduled_id: int, failure: Failure, at: float) -> None:
+        name = self._scheduled.pop(scheduled_id, "")
+        error = await self._converter.decode_failure(failure)
+        if self.scheduler is not None and name in self._tasks:
+            take_failure(self.scheduler, self._tasks[name], error, at=at)
+
+    async def _take_child(self, event: HistoryEvent, at: float) -> None:
+        """Takes the end of a sub-plan that sent no report before it."""
+        for name in ("completed", "failed", "canceled", "timed_out", "terminated"):
+            if event.HasField(f"child_workflow_execution_{name}_event_attributes"):  # type: ignore[arg-type]  # one of the five is always a field
+                attributes = getattr(event, f"child_workflow_execution_{name}_event_attributes")
+                await self._end_child(name, attributes, at)
+        if event.HasField("start_child_workflow_execution_failed_event_attributes"):
+            workflow_id = event.start_child_workflow_execution_failed_event_attributes.workflow_id
+            message = f"a sub-plan of the id {workflow_id!r} is running already"
+            self._fail_child(workflow_id, NodeError("sub_plan_failed", message), at)
+
+    async def _end_child(self, name: str, attributes: Any, at: float) -> None:
+        task_id = self._children.get(attributes.workflow_execution.workflow_id)
+        if self.scheduler is None or task_id is None:
+            return
+        if name == "completed":
+            try:
+                document, _ = read_result(attributes.result.payloads[0])
+                take_sub_plan_end(self.scheduler, sub_plan_end_from_json({**document, "task": task_id}), at=at)
+            except (ResultInvalid, MessageInvalid, IndexError) as unreadable:
+                self.scheduler.fail(task_id, NodeError("sub_plan_failed", str(unreadable)), at=at)
+        elif name == "canceled":
+            self.scheduler.task_cancelled(task_id, at=at, reason="the sub-plan was cancelled")
+        elif name == "failed":
+            error = await self._converter.decode_failure(attributes.failure)
+            end = sub_plan_failure(task_id, error, self.scheduler.node_of(task_id))
+            take_sub_plan_end(self.scheduler, end, at=at)
+        else:
+            self._fail_child(
+                attributes.workflow_execution.workflow_id,
+                NodeError("sub_plan_failed", f"the sub-plan {name}"),
+                at,
+            )
+
+    def _fail_child(self, workflow_id: str, error: NodeError, at: float) -> None:
+        task_id = self._children.get(workflow_id)
+        if self.scheduler is not None and task_id is not None:
+            self.scheduler.fail(task_id, error, at=at)
+
+    # Timers.
+
+    def _note_timer(self, event: HistoryEvent) -> None:
+        summary = event.user_metadata.summary
+        timer_id = event.timer_started_event_attributes.timer_id
+        text = _from_json(summary) if summary.data else None
+        if text == wire.TIMER_DEADLINE:
+            self._deadline_timer = timer_id
+        elif text == wire.TIMER_GRACE:
+            self._grace_timer = timer_id
+
+    def _take_timer(self, timer_id: str, at: float) -> None:
+        if self.scheduler is None:
+            return
+        if timer_id == self._deadline_timer:
+            self.scheduler.abort(NodeError("deadline_exceeded", "the run took over its deadline"), at)
+        elif timer_id == self._grace_timer:
+            for task_id in dict.fromkeys(self._tasks.values()):
+                self.scheduler.task_cancelled(task_id, at=at, reason=wire.REASON_STILL_OUTSIDE)
+
+    # The end.
+
+    async def _close(self, event: HistoryEvent, at: float) -> None:
+        for pending in self._batch:
+            await self._take_event(pending, at)
+        self._batch = []
+        self.ended_at = at
+        self.closed_as = _CLOSED_AS[event.event_type]
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
+            payloads = event.workflow_execution_completed_event_attributes.result.payloads
+            self._take_document(_from_json(payloads[0]) if payloads else None)
+        elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
+            error = await self._converter.decode_failure(event.workflow_execution_failed_event_attributes.failure)
+            details = getattr(error, "details", ())
+            self._take_document(details[0] if details else None)
+            code = getattr(error, "type", None) or "failed"
+            self.error = NodeError(code, getattr(error, "message", str(error)))
+        elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED:
+            reason = event.workflow_execution_terminated_event_attributes.reason
+            self.error = NodeError("terminated", f"the run was terminated: {reason or 'no reason given'}")
+        elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT:
+            self.error = NodeError("timed_out", "the run took over the time that its starter gave it")
+        self.changes += 1
+
+    def _take_document(self, document: Any) -> None:
+        self.document = document if isinstance(document, dict) and "nodes" in document else None
+        if self.document is None and self.closed_as is None:
+            self.error = NodeError("failed", "the run ended without a document")
+
+
+def _from_json(payload: Payload) -> Any:
+    if payload.metadata.get("encoding") == b"binary/null":
+        return None
+    try:
+        return pydantic_core.from_json(payload.data, allow_inf_nan=False)
+    except ValueError as error:
+        raise MessageInvalid(f"the payload is no JSON: {error}") from None
