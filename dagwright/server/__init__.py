@@ -1,0 +1,16 @@
+"""Finds or starts a Temporal server: design.md section 7.
+
+A command opens a connection and gets, in this order, the server that Temporal's own environment variables or
+config profile name, the one that an earlier command started in this state folder, or a new one. The package
+must not import workflows, activities or the client; it knows processes, files and one namespace, and nothing
+of plans.
+
+Errors: `NoServer` is the only one, and its text is one sentence that says what to do (exit code 4).
+"""
+
+from dagwright.server.connection import Connection, open_connection
+from dagwright.server.daemon import Daemon
+from dagwright.server.errors import NoServer
+from dagwright.server.local import LocalServer, Server
+
+__all__ = ["Connection", "Daemon", "LocalServer", "NoServer", "Server", "open_connection"]

@@ -1,0 +1,201 @@
+"""Gets the `temporal` program: from the path, the user's cache, a download, or a build with Go.
+
+The version is fixed: v1.5.1 is the newest that `go install` takes (later ones have a `replace` directive in
+go.mod) and carries server 1.29.1, which every measurement of this project was made with.
+"""
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from temporalio.testing import WorkflowEnvironment
+
+from dagwright.server.errors import NoServer
+from dagwright.server.locks import locked
+
+CLI_VERSION = "1.5.1"
+SERVER_VERSION = "1.29.1"
+"""The server inside that CLI."""
+
+_GO_MODULE = f"github.com/temporalio/cli/cmd/temporal@v{CLI_VERSION}"
+_OLDEST_SERVER = (1, 27)
+"""The first with priorities; an older program on the path is passed over."""
+
+_DOWNLOAD_SITE = "https://temporal.download/"
+_DOWNLOAD_TIMEOUT_S = 300.0
+_REACHABLE_TIMEOUT_S = 5.0
+_BUILD_TIMEOUT_S = 1800.0
+"""The build takes 2.5 minutes on two free cores; this leaves room for a slow machine and a slow line."""
+
+_INSTALL_HINT = (
+    "no Temporal server could be had: install the Temporal CLI (https://docs.temporal.io/cli) or Go 1.25 "
+    "or newer, or set TEMPORAL_ADDRESS to a server that runs"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Holds a `temporal` program that was seen to run, and the version of the server inside it."""
+
+    path: Path
+    server_version: str
+
+
+async def get_binary(cache_home: Path, *, wanted_version: str | None) -> Binary:
+    """Returns a program to start a server with, getting it if there is none.
+
+    Args:
+        cache_home: the user's cache folder.
+        wanted_version: version of the server that made the state, which a found program should have.
+
+    Raises:
+        NoServer: there is none and none can be got.
+    """
+    cached = cache_home / "dagwright" / f"temporal-{CLI_VERSION}" / "temporal"
+    on_path = shutil.which("temporal")
+    found = [
+        binary
+        for path in ([Path(on_path)] if on_path else []) + [cached]
+        if (binary := await _inspect(path)) is not None
+    ]
+    for binary in found:
+        if wanted_version in (None, binary.server_version):
+            return binary
+    if found and wanted_version != SERVER_VERSION:
+        return found[0]
+    try:
+        return await _obtain(cached)
+    except NoServer:
+        if found:
+            return found[0]
+        raise
+
+
+async def _inspect(path: Path) -> Binary | None:
+    if not path.is_file():
+        return None
+    try:
+        process = await asyncio.create_subprocess_exec(
+            path, "--version", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        )
+    except OSError:
+        return None
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), timeout=15)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return None
+    match = re.search(r"Server (\d+)\.(\d+)(\.\d+)", output.decode("utf-8", "replace"))
+    if match is None or (int(match[1]), int(match[2])) < _OLDEST_SERVER:
+        return None
+    return Binary(path, f"{match[1]}.{match[2]}{match[3]}")
+
+
+async def _obtain(target: Path) -> Binary:
+    shelf = target.parent.parent
+    try:
+        shelf.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NoServer(f"the cache folder {shelf} can not be written: {error.strerror}") from error
+    async with locked(shelf / "get.lock", timeout_s=_BUILD_TIMEOUT_S, on_wait=_tell_of_other):
+        ready = await _inspect(target)
+        if ready is not None:
+            return ready
+        for left_over in shelf.glob(".getting-*"):
+            shutil.rmtree(left_over, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=shelf, prefix=".getting-") as name:
+            folder = Path(name)
+            made = await _download(folder) or await _build(folder)
+            target.parent.mkdir(exist_ok=True)
+            made.replace(target)
+    binary = await _inspect(target)
+    if binary is None:
+        raise NoServer(f"{target} does not run on this machine: {_INSTALL_HINT}")
+    return binary
+
+
+async def _download(folder: Path) -> Path | None:
+    """Lets the SDK download the program; None if the site is out of reach or the download does not end."""
+    try:
+        async with httpx.AsyncClient(timeout=_REACHABLE_TIMEOUT_S) as client:
+            await client.head(_DOWNLOAD_SITE)
+    except httpx.HTTPError:
+        return None
+    tell("downloading the Temporal server (once, about 100 MB)")
+    try:
+        # The SDK has no call that only downloads, so the server it starts is ended at once.
+        environment = await asyncio.wait_for(
+            WorkflowEnvironment.start_local(
+                download_dest_dir=str(folder), dev_server_download_version=f"v{CLI_VERSION}"
+            ),
+            timeout=_DOWNLOAD_TIMEOUT_S,
+        )
+    except (RuntimeError, TimeoutError) as error:
+        tell(f"the download failed: {error}")
+        return None
+    await environment.shutdown()
+    return next((path for path in folder.iterdir() if path.is_file() and os.access(path, os.X_OK)), None)
+
+
+async def _build(folder: Path) -> Path:
+    if shutil.which("go") is None:
+        raise NoServer(_INSTALL_HINT)
+    tell("building the Temporal server with Go (once, about 3 minutes)")
+    process = await asyncio.create_subprocess_exec(
+        "env",
+        f"GOBIN={folder}",
+        "go",
+        "install",
+        _GO_MODULE,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        words = await asyncio.wait_for(_watch_build(process), timeout=_BUILD_TIMEOUT_S)
+    except BaseException as error:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        if isinstance(error, TimeoutError):
+            raise NoServer(f"the build did not end within half an hour; {_INSTALL_HINT}") from error
+        raise
+    if process.returncode != 0:
+        last = words.strip().splitlines()[-1][:300] if words.strip() else f"exit code {process.returncode}"
+        raise NoServer(f"go install {_GO_MODULE} failed ({last}); {_INSTALL_HINT}")
+    return folder / "temporal"
+
+
+async def _watch_build(process: asyncio.subprocess.Process) -> str:
+    ended = asyncio.create_task(process.communicate())
+    async for minutes in _each_minute(ended):
+        tell(f"still building ({minutes} min)")
+    _, words = await ended
+    return words.decode("utf-8", "replace")
+
+
+async def _each_minute(task: asyncio.Task[tuple[bytes, bytes]]) -> AsyncIterator[int]:
+    minutes = 0
+    while not (await asyncio.wait({task}, timeout=60))[0]:
+        minutes += 1
+        yield minutes
+
+
+def _tell_of_other() -> None:
+    tell("waiting for another command that gets the Temporal server")
+
+
+def tell(text: str) -> None:
+    """Writes one line of progress to stderr: what takes minutes is said whatever the log level is."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,92 @@
+"""A client that is connected: to the server the user named, or to the one of the state folder."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.envconfig import ClientConfigProfile
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.logs import temporal_runtime
+from dagwright.server.errors import NoServer
+from dagwright.server.local import LocalServer, Server, dial
+from dagwright.server.namespace import register_search_attributes
+from dagwright.settings import Settings
+
+_CONNECT_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Holds a connected client.
+
+    Args:
+        client: uses the pydantic data converter and the process's one runtime.
+        server: where it is connected to.
+        missing_search_attributes: those that the namespace lacks and that could not be registered; a run must
+            be started without them.
+    """
+
+    client: Client
+    server: Server
+    missing_search_attributes: frozenset[str]
+
+
+@asynccontextmanager
+async def open_connection(settings: Settings) -> AsyncIterator[Connection]:
+    """Connects to a server for as long as the block lasts, starting one if none is named and none runs.
+
+    Raises:
+        NoServer: none could be had.
+    """
+    profile = _profile()
+    namespace = profile.namespace or "default"
+    if profile.address is not None:
+        yield await _connect_to(profile, namespace=namespace)
+        return
+    async with LocalServer(settings).hold(namespace) as server:
+        client = await dial(server.address, namespace=namespace)
+        yield Connection(client, server, await register_search_attributes(client))
+
+
+def _profile() -> ClientConfigProfile:
+    try:
+        return ClientConfigProfile.load()
+    except Exception as error:
+        # The SDK's core raises whatever its parser raised: the text of it is all there is.
+        raise NoServer(f"Temporal's environment variables or config file can not be used: {error}") from error
+
+
+async def _connect_to(profile: ClientConfigProfile, *, namespace: str) -> Connection:
+    where = f"the Temporal server at {profile.address}"
+    try:
+        async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+            client = await Client.connect(
+                **profile.to_client_connect_config(),
+                data_converter=pydantic_data_converter,
+                runtime=temporal_runtime(),
+            )
+            await _check_namespace(client)
+    except TimeoutError as error:
+        raise NoServer(f"{where} does not answer within {_CONNECT_TIMEOUT_S:g} s") from error
+    except RPCError as error:
+        if error.status == RPCStatusCode.NOT_FOUND:
+            raise NoServer(f"{where} has no namespace {namespace!r}") from error
+        raise NoServer(f"{where} refuses the connection: {error}") from error
+    except (RuntimeError, ValueError) as error:
+        raise NoServer(f"{where} can not be reached: {error}") from error
+    server = Server(address=profile.address or "", namespace=namespace)
+    return Connection(client, server, await register_search_attributes(client))
+
+
+async def _check_namespace(client: Client) -> None:
+    try:
+        await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+    except RPCError as error:
+        # A key may be allowed to run workflows and not to describe namespaces.
+        if error.status != RPCStatusCode.PERMISSION_DENIED:
+            raise

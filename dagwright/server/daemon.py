@@ -1,0 +1,120 @@
+"""A background process that outlives the command that starts it, and can be found and ended by the next one.
+
+The process inherits a lock, so whether it runs is asked of the kernel and not of a pid that may have been
+used again. It is a process group of its own, adopted by init: Ctrl-C in the terminal does not reach it.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dagwright.server.locks import is_locked, take_lock
+
+_LOG_LIMIT_BYTES = 5_000_000
+"""A log that is larger than this starts afresh with the next start."""
+
+_GRACE_S = 10.0
+"""Temporal's dev server takes about 2 s to end in good order, a worker up to 10 s of its own."""
+
+_POLL_S = 0.05
+
+_LAUNCH = """
+log=$1; pid=$2; shift 2
+exec >>"$log" 2>&1 </dev/null
+"$@" &
+echo $! >"$pid.new" && mv "$pid.new" "$pid"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """Names a background process by the files `<name>.lock`, `<name>.pid` and `<name>.log` in a folder."""
+
+    folder: Path
+    name: str
+
+    @property
+    def lock_path(self) -> Path:
+        return self.folder / f"{self.name}.lock"
+
+    @property
+    def log_path(self) -> Path:
+        return self.folder / f"{self.name}.log"
+
+    @property
+    def _pid_path(self) -> Path:
+        return self.folder / f"{self.name}.pid"
+
+    def is_running(self) -> bool:
+        """Tells whether the process lives, or one it started that kept the lock."""
+        return is_locked(self.lock_path)
+
+    def pid(self) -> int | None:
+        """Returns the process id, or None if it does not run."""
+        if not self.is_running():
+            return None
+        try:
+            return int(self._pid_path.read_text(encoding="ascii"))
+        except (FileNotFoundError, ValueError):
+            return None
+
+    async def start(self, command: Sequence[str]) -> None:
+        """Starts `command` in the background; its output goes to the log.
+
+        Raises:
+            TimeoutError: it runs already.
+            OSError: there is no shell, or the folder can not be written.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # Others who only ask whether it runs own the lock for an instant, so one refusal is no answer yet.
+        descriptor = await take_lock(self.lock_path, timeout_s=1)
+        try:
+            self._pid_path.unlink(missing_ok=True)
+            self._launch(command, descriptor=descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _launch(self, command: Sequence[str], *, descriptor: int) -> None:
+        if self.log_path.exists() and self.log_path.stat().st_size > _LOG_LIMIT_BYTES:
+            self.log_path.unlink()
+        subprocess.run(
+            ["/bin/sh", "-c", _LAUNCH, "sh", str(self.log_path), str(self._pid_path), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(descriptor,),
+            start_new_session=True,
+            check=True,
+        )
+
+    async def stop(self, *, grace_s: float = _GRACE_S) -> bool:
+        """Ends the process, in good order if it does so within `grace_s` seconds; tells whether it ran."""
+        pid = self.pid()
+        if pid is None:
+            return False
+        for sign, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
+            try:
+                os.killpg(os.getpgid(pid), sign)
+            except ProcessLookupError:
+                return True
+            deadline = time.monotonic() + patience_s
+            while self.is_running() and time.monotonic() < deadline:
+                await asyncio.sleep(_POLL_S)
+            if not self.is_running():
+                return True
+        return True
+
+    def last_words(self) -> str:
+        """Returns the last line of the log, at most 500 characters, or an empty text."""
+        try:
+            with self.log_path.open("rb") as log:
+                log.seek(max(0, self.log_path.stat().st_size - 4096))
+                lines = log.read().decode("utf-8", "replace").strip().splitlines()
+        except FileNotFoundError:
+            return ""
+        return lines[-1][:500] if lines else ""

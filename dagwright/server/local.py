@@ -1,0 +1,351 @@
+"""The server of one state folder: found if it runs, started if not, ended when nobody holds it any more.
+
+Files in the state folder: `server.lock` (owned by the server process itself, so that two can not open one
+database), `server.json` (address, UI, pid, version), `server.pid`, `server.log`, `temporal.db`, `start.lock`
+(owned by the command that is changing any of this), `holders/` (a locked file for each command that needs the
+server), `kept` (the pid of a server that stays without a command) and `workers/` (background workers).
+"""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+from uuid import uuid4
+
+from pydantic import BaseModel, ValidationError
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.service import RPCError
+
+from dagwright.logs import temporal_runtime
+from dagwright.server.binary import Binary, get_binary, tell
+from dagwright.server.daemon import Daemon
+from dagwright.server.errors import NoServer
+from dagwright.server.locks import is_locked, locked, try_lock
+from dagwright.server.namespace import SEARCH_ATTRIBUTES, keep_for_long
+from dagwright.settings import Settings
+
+DYNAMIC_CONFIG = {
+    "matching.numTaskqueueReadPartitions": "1",
+    "matching.numTaskqueueWritePartitions": "1",
+    "matching.enableFairness": "true",
+    "system.enableActivityEagerExecution": "true",
+    "history.transferProcessorMaxPollRPS": "2000",
+    "history.maxInFlightUpdates": "1000",
+    "history.maxTotalUpdates": "100000",
+    "history.maximumBufferedEventsBatch": "5000",
+}
+"""What makes a dev server three to nine times faster than as it comes: measured on server 1.29.1."""
+
+_HOST = "127.0.0.1"
+_START_TIMEOUT_S = 30.0
+_ANSWER_TIMEOUT_S = 20.0
+"""How long a server that runs may leave us without an answer before it is ended and started again."""
+
+_DIAL_TIMEOUT_S = 5.0
+_HUNG_GRACE_S = 2.0
+_STARTS = 3
+"""Tries to start the server, each with fresh ports: a free port may be taken before the server opens it."""
+
+_TURN_TIMEOUT_S = 1900.0
+"""How long to wait for another command that starts the server: it may have to build it first."""
+
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Says where a server is.
+
+    Args:
+        address: host and port of the frontend.
+        namespace: the namespace that is used there.
+        ui_url: address of the Temporal UI without a slash at the end; None if it is not known.
+        pid: process id of a server that Dagwright started; None for somebody else's.
+        version: version of a server that Dagwright started.
+    """
+
+    address: str
+    namespace: str
+    ui_url: str | None = None
+    pid: int | None = None
+    version: str | None = None
+
+    def run_url(self, workflow_id: str, *, run_id: str) -> str | None:
+        """Returns the page of a run in the Temporal UI, or None if there is no known UI."""
+        if self.ui_url is None:
+            return None
+        place = f"{quote(self.namespace, safe='')}/workflows/{quote(workflow_id, safe='')}/{run_id}"
+        return f"{self.ui_url}/namespaces/{place}/history"
+
+
+class _Record(BaseModel):
+    """What `server.json` holds; it stays when the server ends, for its version and its ports."""
+
+    address: str
+    ui_url: str
+    version: str
+    pid: int | None = None
+
+
+class LocalServer:
+    """Finds, starts and ends the server whose state is in one folder; holds nothing open itself."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._folder = settings.state_dir
+        self._cache_home = settings.cache_home
+        self._daemon = Daemon(self._folder, "server")
+
+    @asynccontextmanager
+    async def hold(self, namespace: str = "default") -> AsyncIterator[Server]:
+        """Keeps the server running inside the block, starting it if need be; the last to leave ends it.
+
+        Raises:
+            NoServer: it can not be started.
+        """
+        self._make_folder()
+        holder = self._folder / "holders" / f"{os.getpid()}-{uuid4().hex[:8]}"
+        async with self._turn():
+            descriptor = try_lock(holder)
+            try:
+                server = await self._find_or_start(namespace)
+            except BaseException:
+                await self._let_go(holder, descriptor=descriptor)
+                raise
+        try:
+            yield server
+        finally:
+            # A state folder that was deleted meanwhile has no server that could still be found.
+            if self._folder.is_dir():
+                async with self._turn():
+                    await self._let_go(holder, descriptor=descriptor)
+
+    def keep(self) -> None:
+        """Lets the server that runs now stay when nobody holds it, until `stop`."""
+        pid = self._daemon.pid()
+        if pid is not None:
+            self._kept.write_text(str(pid), encoding="ascii")
+
+    def find(self, namespace: str = "default") -> Server | None:
+        """Returns the server if its process runs; starts nothing and holds nothing."""
+        record = self._read()
+        if record is None or not self._daemon.is_running():
+            return None
+        return self._server(record, namespace=namespace)
+
+    async def stop(self) -> list[str]:
+        """Ends the background workers and the server, whoever holds it, and returns the names of what ran."""
+        if not self._folder.is_dir():
+            return []
+        async with self._turn():
+            ended = [worker.name for worker in self.workers() if await worker.stop()]
+            if await self._daemon.stop():
+                ended.append(self._daemon.name)
+            self._kept.unlink(missing_ok=True)
+        return ended
+
+    def worker(self, name: str) -> Daemon:
+        """Returns the background worker of that name (letters, digits, `-`); `stop` ends it too."""
+        return Daemon(self._folder / "workers", name)
+
+    def workers(self) -> list[Daemon]:
+        """Returns the background workers that were ever started here, by name."""
+        return [self.worker(path.stem) for path in sorted((self._folder / "workers").glob("*.lock"))]
+
+    @property
+    def _kept(self) -> Path:
+        return self._folder / "kept"
+
+    @property
+    def _record_path(self) -> Path:
+        return self._folder / "server.json"
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Lets one command at a time look at the server and change it."""
+        turn = self._folder / "start.lock"
+        try:
+            async with locked(turn, timeout_s=_TURN_TIMEOUT_S, on_wait=_tell_of_other):
+                yield
+        except TimeoutError as error:
+            raise NoServer(f"another command has been starting the server for too long: {error}") from error
+
+    def _make_folder(self) -> None:
+        try:
+            (self._folder / "holders").mkdir(parents=True, exist_ok=True)
+            ignore = self._folder / ".gitignore"
+            if not ignore.exists():
+                ignore.write_text("*\n", encoding="ascii")
+        except OSError as error:
+            raise NoServer(f"the state folder {self._folder} can not be written: {error.strerror}") from error
+
+    async def _let_go(self, holder: Path, *, descriptor: int | None) -> None:
+        holder.unlink(missing_ok=True)
+        if descriptor is not None:
+            os.close(descriptor)
+        if not self._is_kept() and not self._has_holders():
+            await self._daemon.stop()
+
+    def _is_kept(self) -> bool:
+        try:
+            return self._kept.read_text(encoding="ascii") == str(self._daemon.pid())
+        except FileNotFoundError:
+            return False
+
+    def _has_holders(self) -> bool:
+        held = False
+        for path in sorted((self._folder / "holders").iterdir()):
+            if is_locked(path):
+                held = True
+            else:
+                # Its command was killed before it could leave.
+                path.unlink(missing_ok=True)
+        return held
+
+    async def _find_or_start(self, namespace: str) -> Server:
+        record = self._read()
+        if record is not None and await self._is_answering(record, timeout_s=_ANSWER_TIMEOUT_S):
+            return await self._prepared(record, namespace=namespace)
+        if self._daemon.is_running():
+            tell(f"the server process {self._daemon.pid()} does not answer and is started again")
+            await self._daemon.stop(grace_s=_HUNG_GRACE_S)
+        wanted = record.version if record is not None and (self._folder / "temporal.db").exists() else None
+        binary = await get_binary(self._cache_home, wanted_version=wanted)
+        if wanted not in (None, binary.server_version):
+            raise NoServer(
+                f"the runs in {self._folder} were made by Temporal server {wanted}, and {binary.path} is "
+                f"{binary.server_version}: put {wanted} on the path, or use another state folder"
+            )
+        for _ in range(_STARTS):
+            record = await self._start(binary, namespace=namespace, before=record)
+            if await self._is_answering(record, timeout_s=_START_TIMEOUT_S):
+                return await self._prepared(record, namespace=namespace)
+            await self._daemon.stop()
+        raise NoServer(
+            f"the Temporal server does not start ({self._daemon.last_words()}): see {self._daemon.log_path}"
+        )
+
+    async def _start(self, binary: Binary, *, namespace: str, before: _Record | None) -> _Record:
+        # The ports of the last time: commands that are still there find the server again without being told.
+        port = _free_port(before.address if before else None)
+        ui_port = _free_port(before.ui_url if before else None)
+        record = _Record(
+            address=f"{_HOST}:{port}", ui_url=f"http://{_HOST}:{ui_port}", version=binary.server_version
+        )
+        # Written before the start: a command killed between the two leaves a server that can be found.
+        self._write(record)
+        try:
+            await self._daemon.start(self._command(binary, record, namespace=namespace))
+        except OSError as error:
+            raise NoServer(f"the Temporal server can not be started: {error}") from error
+        record = record.model_copy(update={"pid": self._daemon.pid()})
+        self._write(record)
+        return record
+
+    def _command(self, binary: Binary, record: _Record, *, namespace: str) -> list[str]:
+        command = [str(binary.path), "server", "start-dev", "--ip", _HOST, "--namespace", namespace]
+        command += ["--port", str(_port(record.address)), "--ui-port", str(_port(record.ui_url))]
+        command += ["--db-filename", str(self._folder / "temporal.db"), "--color", "never"]
+        command += ["--sqlite-pragma", "journal_mode=wal", "--sqlite-pragma", "synchronous=normal"]
+        for name, kind in SEARCH_ATTRIBUTES.items():
+            command += ["--search-attribute", f"{name}={kind}"]
+        for key, value in DYNAMIC_CONFIG.items():
+            command += ["--dynamic-config-value", f"{key}={value}"]
+        return command
+
+    async def _is_answering(self, record: _Record, *, timeout_s: float) -> bool:
+        """Waits for an answer; False as soon as the process is gone, or after `timeout_s` seconds."""
+        deadline = time.monotonic() + timeout_s
+        while self._daemon.is_running() and time.monotonic() < deadline:
+            if await _is_open(record.address) and await _answers(record.address):
+                return True
+            await asyncio.sleep(_POLL_S)
+        return False
+
+    async def _prepared(self, record: _Record, *, namespace: str) -> Server:
+        client = await dial(record.address, namespace=namespace)
+        try:
+            await keep_for_long(client)
+        except RPCError as error:
+            raise NoServer(
+                f"the server at {record.address} refuses namespace {namespace!r}: {error}"
+            ) from error
+        return self._server(record, namespace=namespace)
+
+    def _server(self, record: _Record, *, namespace: str) -> Server:
+        return Server(
+            address=record.address,
+            namespace=namespace,
+            ui_url=record.ui_url,
+            pid=self._daemon.pid(),
+            version=record.version,
+        )
+
+    def _read(self) -> _Record | None:
+        try:
+            return _Record.model_validate_json(self._record_path.read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return None
+
+    def _write(self, record: _Record) -> None:
+        fresh = self._record_path.with_suffix(".new")
+        fresh.write_text(record.model_dump_json(indent=2), encoding="utf-8")
+        fresh.replace(self._record_path)
+
+
+async def dial(address: str, *, namespace: str = "default") -> Client:
+    """Connects to a server without TLS on this machine.
+
+    Raises:
+        RuntimeError: nobody answers there.
+    """
+    return await Client.connect(
+        address, namespace=namespace, data_converter=pydantic_data_converter, runtime=temporal_runtime()
+    )
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def _free_port(wanted: str | None) -> int:
+    """Returns the port of the address `wanted` if nobody listens there, else any free one."""
+    for port in ([_port(wanted)] if wanted else []) + [0]:
+        with socket.socket() as listener:
+            # As the server does it: connections of a killed predecessor may linger for a minute.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind((_HOST, port))
+            except OSError:
+                continue
+            return int(listener.getsockname()[1])
+    raise NoServer(f"no port of {_HOST} is free")
+
+
+async def _is_open(address: str) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(_HOST, _port(address))
+    except OSError:
+        return False
+    writer.close()
+    await writer.wait_closed()
+    return True
+
+
+async def _answers(address: str) -> bool:
+    try:
+        async with asyncio.timeout(_DIAL_TIMEOUT_S):
+            client = await dial(address)
+            await client.count_workflows()
+    except (RPCError, RuntimeError, TimeoutError):
+        return False
+    return True
+
+
+def _tell_of_other() -> None:
+    tell("waiting for another command that is starting the server")

@@ -1,0 +1,108 @@
+"""What Dagwright needs of a namespace: it exists, keeps closed runs, and knows the search attributes."""
+
+import asyncio
+import time
+from datetime import timedelta
+
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.namespace.v1 import NamespaceConfig
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    RegisterNamespaceRequest,
+    UpdateNamespaceRequest,
+)
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.contracts import wire
+
+RETENTION = timedelta(days=90)
+"""How long a server of ours keeps closed runs; a dev server as it comes forgets them after a day."""
+
+SEARCH_ATTRIBUTES = {
+    wire.SEARCH_STATE: "Keyword",
+    wire.SEARCH_AWAITING: "KeywordList",
+    wire.SEARCH_SESSION: "Keyword",
+}
+"""Search attribute -> its type in the words of the CLI."""
+
+_WIRE_TYPES = {
+    "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+}
+
+_APPEAR_TIMEOUT_S = 5.0
+_RPC_TIMEOUT = timedelta(seconds=10)
+
+
+async def keep_for_long(client: Client) -> None:
+    """Makes the client's namespace, if it is missing, and sets its retention to `RETENTION`.
+
+    Raises:
+        RPCError: the server refuses.
+    """
+    service = client.workflow_service
+    retention = Duration()
+    retention.FromTimedelta(RETENTION)
+    try:
+        described = await service.describe_namespace(
+            DescribeNamespaceRequest(namespace=client.namespace), timeout=_RPC_TIMEOUT
+        )
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        await service.register_namespace(
+            RegisterNamespaceRequest(
+                namespace=client.namespace, workflow_execution_retention_period=retention
+            ),
+            timeout=_RPC_TIMEOUT,
+        )
+        return
+    if described.config.workflow_execution_retention_ttl.ToTimedelta() == RETENTION:
+        return
+    await service.update_namespace(
+        UpdateNamespaceRequest(
+            namespace=client.namespace, config=NamespaceConfig(workflow_execution_retention_ttl=retention)
+        ),
+        timeout=_RPC_TIMEOUT,
+    )
+
+
+async def register_search_attributes(client: Client) -> frozenset[str]:
+    """Registers the search attributes that the namespace lacks, and returns those that are missing still.
+
+    A run that is started with an attribute its namespace does not know is refused, and a workflow that sets
+    one is stuck, so the client leaves the missing ones out. A server that tells nothing has none for us.
+    """
+    missing = await _missing(client)
+    if not missing:
+        return missing
+    request = AddSearchAttributesRequest(
+        namespace=client.namespace,
+        search_attributes={name: _WIRE_TYPES[SEARCH_ATTRIBUTES[name]] for name in sorted(missing)},
+    )
+    try:
+        await client.operator_service.add_search_attributes(request, timeout=_RPC_TIMEOUT)
+    except RPCError as error:
+        if error.status != RPCStatusCode.ALREADY_EXISTS:
+            return missing
+    deadline = time.monotonic() + _APPEAR_TIMEOUT_S
+    while (missing := await _missing(client)) and time.monotonic() < deadline:
+        await asyncio.sleep(0.1)
+    return missing
+
+
+async def _missing(client: Client) -> frozenset[str]:
+    try:
+        listed = await client.operator_service.list_search_attributes(
+            ListSearchAttributesRequest(namespace=client.namespace), timeout=_RPC_TIMEOUT
+        )
+    except RPCError:
+        return frozenset(SEARCH_ATTRIBUTES)
+    return frozenset(
+        name
+        for name, kind in SEARCH_ATTRIBUTES.items()
+        if listed.custom_attributes.get(name) != _WIRE_TYPES[kind]
+    )

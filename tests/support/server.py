@@ -1,0 +1,70 @@
+"""The one place where tests start a real Temporal server; it is the server that Dagwright itself starts."""
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from temporalio.client import Client
+
+from dagwright.server import LocalServer, Server, open_connection
+from dagwright.settings import Settings
+from tests.support.eventually import eventually
+
+
+class LiveServer:
+    """A running server with a state folder of its own, which can be killed and started again."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._local = LocalServer(settings)
+        self._holds = AsyncExitStack()
+
+    @property
+    def server(self) -> Server:
+        found = self._local.find()
+        assert found is not None, "the server does not run"
+        return found
+
+    @property
+    def address(self) -> str:
+        return self.server.address
+
+    async def start(self) -> Client:
+        """Starts the server, or finds it, and returns a client that is connected to it.
+
+        After `kill` this opens the same database on the same port: workers that are still there go on.
+        """
+        connection = await self._holds.enter_async_context(open_connection(self.settings))
+        return connection.client
+
+    async def kill(self) -> None:
+        """Kills the server process with SIGKILL and waits until it is gone."""
+        pid = self.server.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        await eventually(lambda: self._local.find() is None)
+
+    async def close(self) -> None:
+        """Leaves the server, which ends it."""
+        await self._holds.aclose()
+
+    def environment(self) -> dict[str, str]:
+        """Returns the environment for a command in a process of its own that uses this server."""
+        return {**os.environ, "DAGWRIGHT_STATE_DIR": str(self.settings.state_dir)}
+
+
+@asynccontextmanager
+async def live_server(state_dir: Path) -> AsyncIterator[LiveServer]:
+    """Runs a server inside the block.
+
+    Args:
+        state_dir: its state folder; a `temporal.db` in there is what the server opens.
+    """
+    live = LiveServer(Settings(state_dir=state_dir))
+    try:
+        await live.start()
+        yield live
+    finally:
+        await live.close()

@@ -1,0 +1,239 @@
+"""The server of a state folder, for real: started once, found, shared, kept, killed, refused."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from datetime import timedelta
+from pathlib import Path
+from subprocess import PIPE
+
+import pytest
+from temporalio import workflow
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from dagwright.contracts import wire
+from dagwright.server import LocalServer, NoServer, open_connection
+from dagwright.settings import Settings
+from tests.support.server import LiveServer, live_server
+
+pytestmark = pytest.mark.server
+
+_COMMAND = """
+import asyncio, sys
+from pathlib import Path
+from dagwright.server import open_connection
+from dagwright.settings import Settings
+
+async def main() -> None:
+    async with open_connection(Settings(state_dir=Path(sys.argv[1]))) as connection:
+        print(connection.server.pid, connection.server.address, flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+
+asyncio.run(main())
+"""
+"""A command that holds the server until its standard input ends."""
+
+
+async def _command(state_dir: Path) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-W", "error", "-c", _COMMAND, str(state_dir), stdin=PIPE, stdout=PIPE
+    )
+
+
+async def _first_line(process: asyncio.subprocess.Process) -> str:
+    assert process.stdout is not None
+    line = await asyncio.wait_for(process.stdout.readline(), timeout=60)
+    return line.decode().strip()
+
+
+@workflow.defn(name="WaitForSignal")
+class WaitForSignal:
+    def __init__(self) -> None:
+        self._told: str | None = None
+
+    @workflow.run
+    async def run(self) -> str:
+        await workflow.wait_condition(lambda: self._told is not None)
+        return str(self._told)
+
+    @workflow.signal
+    async def tell(self, text: str) -> None:
+        self._told = text
+
+
+def _worker(client: Client, task_queue: str) -> Worker:
+    return Worker(
+        client,
+        task_queue=task_queue,
+        workflows=[WaitForSignal],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+    )
+
+
+async def test_namespace_keeps_closed_runs_for_ninety_days(server: LiveServer, client: Client) -> None:
+    described = await client.workflow_service.describe_namespace(
+        DescribeNamespaceRequest(namespace=client.namespace)
+    )
+    assert described.config.workflow_execution_retention_ttl.ToTimedelta() == timedelta(days=90)
+    assert server.server.version is not None
+
+
+async def test_search_attributes_are_registered(client: Client) -> None:
+    attributes = TypedSearchAttributes(
+        [
+            SearchAttributePair(SearchAttributeKey.for_keyword(wire.SEARCH_STATE), "running"),
+            SearchAttributePair(SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING), ["ann"]),
+            SearchAttributePair(SearchAttributeKey.for_keyword(wire.SEARCH_SESSION), "s-1"),
+        ]
+    )
+    handle = await client.start_workflow(
+        "Nobody", id="search-attributes", task_queue="nobody", search_attributes=attributes
+    )
+    assert (await handle.describe()).typed_search_attributes == attributes
+    await handle.terminate()
+
+
+async def test_interface_of_the_server_answers(server: LiveServer) -> None:
+    ui_url = server.server.ui_url
+    assert ui_url is not None
+    host, port = ui_url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
+    assert (await reader.readline()).startswith(b"HTTP/1.0 200")
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_two_first_commands_start_exactly_one_server(state_dir: Path) -> None:
+    first, second = await asyncio.gather(_command(state_dir), _command(state_dir))
+    assert await _first_line(first) == await _first_line(second)
+
+    await first.communicate(b"")
+    assert LocalServer(Settings(state_dir=state_dir)).find() is not None, "the second command still uses it"
+
+    await second.communicate(b"")
+    assert LocalServer(Settings(state_dir=state_dir)).find() is None
+
+
+async def test_killed_command_leaves_a_server_that_the_next_one_uses_and_ends(state_dir: Path) -> None:
+    local = LocalServer(Settings(state_dir=state_dir))
+    process = await _command(state_dir)
+    line = await _first_line(process)
+    process.send_signal(signal.SIGKILL)
+    await process.communicate()
+
+    async with open_connection(Settings(state_dir=state_dir)) as connection:
+        assert f"{connection.server.pid} {connection.server.address}" == line
+
+    assert local.find() is None
+
+
+async def test_server_that_is_kept_stays_until_it_is_stopped(state_dir: Path) -> None:
+    local = LocalServer(Settings(state_dir=state_dir))
+    async with local.hold():
+        local.keep()
+    assert local.find() is not None
+
+    assert await local.stop() == ["server"]
+    assert local.find() is None
+    assert await local.stop() == []
+
+
+async def test_run_survives_the_kill_of_its_server(state_dir: Path) -> None:
+    async with live_server(state_dir) as live:
+        client = await live.start()
+        address = live.address
+        async with _worker(client, "survivor"):
+            handle = await client.start_workflow(WaitForSignal.run, id="survivor", task_queue="survivor")
+            await live.kill()
+            fresh = await live.start()
+            assert live.address == address
+            await fresh.get_workflow_handle("survivor").signal("tell", "still here")
+            assert await handle.result() == "still here"
+
+
+async def test_runs_of_another_version_are_refused_in_one_sentence(state_dir: Path, tmp_path: Path) -> None:
+    settings = Settings(state_dir=state_dir, cache_home=tmp_path)
+    async with live_server(state_dir):
+        pass
+    record = json.loads((state_dir / "server.json").read_text(encoding="utf-8"))
+    (state_dir / "server.json").write_text(json.dumps({**record, "version": "1.28.0"}), encoding="utf-8")
+    program = tmp_path / "dagwright" / "temporal-1.5.1" / "temporal"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        "#!/bin/sh\necho 'temporal version 1.5.1 (Server 1.29.1, UI 2.42.1)'\n", encoding="ascii"
+    )
+    program.chmod(0o755)
+
+    with pytest.raises(NoServer) as refusal:
+        async with LocalServer(settings).hold():
+            pass
+
+    assert str(refusal.value) == (
+        f"the runs in {state_dir} were made by Temporal server 1.28.0, and {program} is 1.29.1: "
+        "put 1.28.0 on the path, or use another state folder"
+    )
+
+
+async def test_server_named_by_the_environment_comes_first(
+    server: LiveServer, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
+    async with open_connection(Settings(state_dir=state_dir)) as connection:
+        assert connection.server.address == server.address
+        assert connection.server.pid is None
+        assert connection.missing_search_attributes == frozenset()
+    assert not state_dir.exists()
+
+
+async def test_unknown_namespace_of_a_named_server_is_told(
+    server: LiveServer, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
+    monkeypatch.setenv("TEMPORAL_NAMESPACE", "elsewhere")
+    with pytest.raises(NoServer) as refusal:
+        async with open_connection(Settings(state_dir=state_dir)):
+            pass
+    assert str(refusal.value) == f"the Temporal server at {server.address} has no namespace 'elsewhere'"
+
+
+async def test_named_server_that_is_not_there_is_told(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    monkeypatch.setenv("TEMPORAL_ADDRESS", address)
+    with pytest.raises(NoServer, match=f"the Temporal server at {address} can not be reached"):
+        async with open_connection(Settings(state_dir=state_dir)):
+            pass
+
+
+async def test_port_that_somebody_took_is_replaced(state_dir: Path) -> None:
+    async with live_server(state_dir) as live:
+        before = live.address
+    host, port = before.split(":")
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind((host, int(port)))
+        taken.listen()
+        async with live_server(state_dir) as live:
+            assert live.address != before
+
+
+async def test_server_that_hangs_is_started_again_on_its_port(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dagwright.server.local._ANSWER_TIMEOUT_S", 0.5)
+    async with live_server(state_dir) as live:
+        before = live.server
+        assert before.pid is not None
+        os.kill(before.pid, signal.SIGSTOP)
+        await live.start()
+        assert (live.address, live.server.pid == before.pid) == (before.address, False)
