@@ -27,7 +27,7 @@ _LAUNCH = """
 log=$1; pid=$2; shift 2
 exec >>"$log" 2>&1 </dev/null
 "$@" &
-echo $! >"$pid.new" && mv "$pid.new" "$pid"
+echo $! >"$pid"
 """
 
 
@@ -82,15 +82,17 @@ class Daemon:
     def _launch(self, command: Sequence[str], *, descriptor: int) -> None:
         if self.log_path.exists() and self.log_path.stat().st_size > _LOG_LIMIT_BYTES:
             self.log_path.unlink()
-        subprocess.run(
+        launched = subprocess.run(
             ["/bin/sh", "-c", _LAUNCH, "sh", str(self.log_path), str(self._pid_path), *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=(descriptor,),
             start_new_session=True,
-            check=True,
+            check=False,
         )
+        if launched.returncode != 0:
+            raise OSError(f"the shell could not start {command[0]} (exit code {launched.returncode})")
 
     async def stop(self, *, grace_s: float = _GRACE_S) -> bool:
         """Ends the process, in good order if it does so within `grace_s` seconds; tells whether it ran."""

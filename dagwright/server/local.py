@@ -226,17 +226,13 @@ class LocalServer:
             if await self._is_answering(record, timeout_s=_START_TIMEOUT_S):
                 return await self._prepared(record, namespace=namespace)
             await self._daemon.stop()
-        raise NoServer(
-            f"the Temporal server does not start ({self._daemon.last_words()}): see {self._daemon.log_path}"
-        )
+        raise NoServer(f"the Temporal server does not start ({self._daemon.last_words()}): see {self._daemon.log_path}")
 
     async def _start(self, binary: Binary, *, namespace: str, before: _Record | None) -> _Record:
         # The ports of the last time: commands that are still there find the server again without being told.
         port = _free_port(before.address if before else None)
         ui_port = _free_port(before.ui_url if before else None)
-        record = _Record(
-            address=f"{_HOST}:{port}", ui_url=f"http://{_HOST}:{ui_port}", version=binary.server_version
-        )
+        record = _Record(address=f"{_HOST}:{port}", ui_url=f"http://{_HOST}:{ui_port}", version=binary.server_version)
         # Written before the start: a command killed between the two leaves a server that can be found.
         self._write(record)
         try:
@@ -272,9 +268,7 @@ class LocalServer:
         try:
             await keep_for_long(client)
         except RPCError as error:
-            raise NoServer(
-                f"the server at {record.address} refuses namespace {namespace!r}: {error}"
-            ) from error
+            raise NoServer(f"the server at {record.address} refuses namespace {namespace!r}: {error}") from error
         return self._server(record, namespace=namespace)
 
     def _server(self, record: _Record, *, namespace: str) -> Server:

@@ -67,9 +67,7 @@ async def take_lock(path: Path, *, timeout_s: float, on_wait: Callable[[], None]
 
 
 @asynccontextmanager
-async def locked(
-    path: Path, *, timeout_s: float, on_wait: Callable[[], None] | None = None
-) -> AsyncIterator[None]:
+async def locked(path: Path, *, timeout_s: float, on_wait: Callable[[], None] | None = None) -> AsyncIterator[None]:
     """Owns the exclusive lock on `path` inside the block; arguments and errors are those of `take_lock`."""
     descriptor = await take_lock(path, timeout_s=timeout_s, on_wait=on_wait)
     try:

@@ -54,9 +54,7 @@ async def keep_for_long(client: Client) -> None:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
         await service.register_namespace(
-            RegisterNamespaceRequest(
-                namespace=client.namespace, workflow_execution_retention_period=retention
-            ),
+            RegisterNamespaceRequest(namespace=client.namespace, workflow_execution_retention_period=retention),
             timeout=_RPC_TIMEOUT,
         )
         return
@@ -102,7 +100,5 @@ async def _missing(client: Client) -> frozenset[str]:
     except RPCError:
         return frozenset(SEARCH_ATTRIBUTES)
     return frozenset(
-        name
-        for name, kind in SEARCH_ATTRIBUTES.items()
-        if listed.custom_attributes.get(name) != _WIRE_TYPES[kind]
+        name for name, kind in SEARCH_ATTRIBUTES.items() if listed.custom_attributes.get(name) != _WIRE_TYPES[kind]
     )

@@ -1,0 +1,99 @@
+"""Log lines: one format for structlog, the standard library and Temporal's loggers."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+from temporalio import activity, workflow
+
+from dagwright.logs import OWN_LOGGERS, configure_logging, node_logging
+from dagwright.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def _restored_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    before = (root.handlers, root.level, {name: logging.getLogger(name).level for name in OWN_LOGGERS})
+    yield
+    root.handlers, level, levels = before
+    root.setLevel(level)
+    for name, own_level in levels.items():
+        logging.getLogger(name).setLevel(own_level)
+    structlog.reset_defaults()
+    workflow.logger.workflow_info_on_message = True
+    activity.logger.activity_info_on_message = True
+
+
+def _lines(text: str) -> list[dict[str, object]]:
+    lines = [json.loads(line) for line in text.splitlines()]
+    for line in lines:
+        assert line.pop("timestamp").endswith("Z")
+    return lines
+
+
+async def test_ids_of_a_node_are_on_every_line_of_its_attempt(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(Settings(log_format="json"))
+    with node_logging("run-1", "fetch", attempt=2):
+        structlog.stdlib.get_logger("dagwright.tools").info("called", status=200)
+        await asyncio.to_thread(logging.getLogger("activities").warning, "in a %s", "thread", extra={"size": 3})
+    structlog.stdlib.get_logger("dagwright.tools").info("after")
+
+    out, err = capsys.readouterr()
+    ids = {"workflow_id": "run-1", "node_id": "fetch", "attempt": 2}
+    assert out == ""
+    assert _lines(err) == [
+        {"event": "called", "level": "info", "logger": "dagwright.tools", "status": 200, **ids},
+        {"event": "in a thread", "level": "warning", "logger": "activities", "size": 3, **ids},
+        {"event": "after", "level": "info", "logger": "dagwright.tools"},
+    ]
+
+
+def test_ids_come_out_of_what_temporal_attaches_to_a_record(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(Settings(log_format="json"))
+    in_workflow = {"workflow_id": "run-1", "run_id": "r", "attempt": 1, "task_queue": "dagwright"}
+    in_activity = {"workflow_id": "run-1", "activity_id": "fetch", "attempt": 3, "activity_type": "fetch_emails"}
+    logging.getLogger("temporalio.workflow").info(
+        "dispatched", extra={"temporal_workflow": in_workflow, "node_id": "fetch"}
+    )
+    logging.getLogger("temporalio.activity").info("started", extra={"temporal_activity": in_activity})
+
+    ids = {"workflow_id": "run-1", "node_id": "fetch"}
+    assert _lines(capsys.readouterr().err) == [
+        {"event": "dispatched", "level": "info", "logger": "temporalio.workflow", "attempt": 1, **ids},
+        {"event": "started", "level": "info", "logger": "temporalio.activity", "attempt": 3, **ids},
+    ]
+
+
+def test_level_is_for_own_loggers_and_others_speak_from_warning_on(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(Settings(log_format="json", log_level="debug"))
+    for name in ("dagwright.server", "httpx"):
+        for level in (logging.DEBUG, logging.WARNING):
+            logging.getLogger(name).log(level, "said")
+    assert [(line["logger"], line["level"]) for line in _lines(capsys.readouterr().err)] == [
+        ("dagwright.server", "debug"),
+        ("dagwright.server", "warning"),
+        ("httpx", "warning"),
+    ]
+
+
+@pytest.mark.parametrize("log_format", ["console", "json"])
+def test_traceback_shows_no_local_variables(capsys: pytest.CaptureFixture[str], log_format: str) -> None:
+    configure_logging(Settings.model_validate({"log_format": log_format}))
+    token = "-".join(["very", "secret"])
+    try:
+        raise KeyError(len(token))
+    except KeyError:
+        structlog.stdlib.get_logger("dagwright.tools").exception("failed")
+    text = capsys.readouterr().err
+    assert "KeyError: 11" in text
+    assert "very-secret" not in text
+
+
+def test_console_is_plain_when_it_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(Settings())
+    structlog.stdlib.get_logger("dagwright.tools").info("called", node_id="fetch")
+    line = capsys.readouterr().err
+    assert line.split(maxsplit=1)[1].split() == ["[info", "]", "called", "[dagwright.tools]", "node_id=fetch"]

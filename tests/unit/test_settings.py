@@ -1,0 +1,164 @@
+"""Settings: what the environment says, and what is taken when it says nothing."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from dagwright.settings import Settings, SettingsError, load_settings
+
+
+def test_defaults_lie_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    settings = load_settings()
+    assert settings.model_dump() == {
+        "state_dir": tmp_path / ".dagwright",
+        "database_url": f"sqlite:///{tmp_path}/.dagwright/dagwright.db",
+        "payload_store": f"{tmp_path}/.dagwright/payloads",
+        "task_queue": "dagwright",
+        "files_root": tmp_path,
+        "allow_private_addresses": False,
+        "log_level": "info",
+        "log_format": "console",
+        "model": None,
+        "search_url": None,
+        "serper_api_key": None,
+        "serper_base_url": "https://google.serper.dev",
+        "openai_api_key": None,
+        "openai_base_url": None,
+        "litellm_proxy_api_key": None,
+        "litellm_proxy_base_url": None,
+        "no_color": None,
+        "cache_home": tmp_path / "home" / ".cache",
+    }
+
+
+def test_every_variable_of_the_contract_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    variables = {
+        "DAGWRIGHT_STATE_DIR": "state",
+        "DAGWRIGHT_DATABASE_URL": "postgresql+psycopg://localhost/parties",
+        "DAGWRIGHT_PAYLOAD_STORE": "s3://bucket/prefix",
+        "DAGWRIGHT_TASK_QUEUE": "other",
+        "DAGWRIGHT_FILES_ROOT": "files",
+        "DAGWRIGHT_ALLOW_PRIVATE_ADDRESSES": "true",
+        "DAGWRIGHT_LOG_LEVEL": "DEBUG",
+        "DAGWRIGHT_LOG_FORMAT": "JSON",
+        "DAGWRIGHT_MODEL": "some-model",
+        "DAGWRIGHT_SEARCH_URL": "http://localhost:9000",
+        "SERPER_API_KEY": "serper-key",
+        "SERPER_BASE_URL": "http://localhost:9001",
+        "OPENAI_API_KEY": "openai-key",
+        "OPENAI_BASE_URL": "http://localhost:9002",
+        "LITELLM_PROXY_API_KEY": "litellm-key",
+        "LITELLM_PROXY_BASE_URL": "http://localhost:9003",
+        "NO_COLOR": "1",
+        "XDG_CACHE_HOME": "/var/cache/me",
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    settings = load_settings()
+    assert settings.serper_api_key is not None
+    assert settings.serper_api_key.get_secret_value() == "serper-key"
+    assert settings.model_dump(exclude={"serper_api_key", "openai_api_key", "litellm_proxy_api_key"}) == {
+        "state_dir": tmp_path / "state",
+        "database_url": "postgresql+psycopg://localhost/parties",
+        "payload_store": "s3://bucket/prefix",
+        "task_queue": "other",
+        "files_root": tmp_path / "files",
+        "allow_private_addresses": True,
+        "log_level": "debug",
+        "log_format": "json",
+        "model": "some-model",
+        "search_url": "http://localhost:9000",
+        "serper_base_url": "http://localhost:9001",
+        "openai_base_url": "http://localhost:9002",
+        "litellm_proxy_base_url": "http://localhost:9003",
+        "no_color": "1",
+        "cache_home": Path("/var/cache/me"),
+    }
+
+
+def test_database_and_payloads_follow_the_state_folder(tmp_path: Path) -> None:
+    settings = Settings(state_dir=tmp_path / "here")
+    assert settings.database_url == f"sqlite:///{tmp_path}/here/dagwright.db"
+    assert settings.payload_store == f"{tmp_path}/here/payloads"
+
+
+def test_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "")
+    monkeypatch.setenv("DAGWRIGHT_TASK_QUEUE", "")
+    settings = load_settings()
+    assert (settings.openai_api_key, settings.task_queue) == (None, "dagwright")
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, (None, None)),
+        ({"OPENAI_API_KEY": "a"}, ("a", None)),
+        ({"LITELLM_PROXY_API_KEY": "b", "LITELLM_PROXY_BASE_URL": "http://b"}, ("b", "http://b")),
+        ({"OPENAI_API_KEY": "a", "LITELLM_PROXY_API_KEY": "b", "LITELLM_PROXY_BASE_URL": "http://b"}, ("b", "http://b")),
+        ({"OPENAI_API_KEY": "a", "OPENAI_BASE_URL": "http://a", "LITELLM_PROXY_API_KEY": "b"}, ("a", "http://a")),
+        ({"OPENAI_API_KEY": "a", "LITELLM_PROXY_BASE_URL": "http://b"}, ("a", "http://b")),
+    ],
+)  # fmt: skip
+def test_key_goes_with_the_address_it_belongs_to(
+    variables: dict[str, str], expected: tuple[str | None, str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    settings = load_settings()
+    key = settings.llm_api_key
+    assert (key.get_secret_value() if key else None, settings.llm_base_url) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        (
+            "DAGWRIGHT_LOG_LEVEL",
+            "loud",
+            "DAGWRIGHT_LOG_LEVEL can not be used: Input should be 'debug', 'info', 'warning' or 'error', got 'loud'",
+        ),
+        (
+            "DAGWRIGHT_ALLOW_PRIVATE_ADDRESSES",
+            "perhaps",
+            "DAGWRIGHT_ALLOW_PRIVATE_ADDRESSES can not be used: Input should be a valid boolean, unable to interpret "
+            "input, got 'perhaps'",
+        ),
+    ],
+)
+def test_value_that_can_not_be_used_is_told_in_one_sentence(
+    name: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError) as refusal:
+        load_settings()
+    assert str(refusal.value) == sentence
+
+
+def test_secret_is_read_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings()
+    assert settings.secret("CRM_TOKEN") is None
+    monkeypatch.setenv("DAGWRIGHT_SECRET_CRM_TOKEN", "s3cret")
+    assert settings.secret("CRM_TOKEN") == "s3cret"
+    assert settings.secret("crm_token") is None
+
+
+@pytest.mark.parametrize("name", ["", "A B", "A=B", "\0", "\ud800", "../X", "Ä"])
+def test_what_is_no_name_names_no_secret(name: str) -> None:
+    assert Settings().secret(name) is None
+
+
+def test_keys_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "very-secret")
+    assert "very-secret" not in repr(load_settings())
+
+
+def test_settings_do_not_change() -> None:
+    settings = Settings()
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.task_queue = "other"  # type: ignore[misc]  # the plugin knows that the class is frozen
