@@ -84,9 +84,7 @@ def _read(raw: JsonValue, *, dialect: str | None, context: Mapping[str, JsonValu
     }
     name = dialect if dialect is not None else detect_dialect(raw)
     if name not in readers:
-        raise PlanInvalid(
-            [Problem("invalid_field", f"there is no dialect {name!r}; there are {', '.join(DIALECTS)}")]
-        )
+        raise PlanInvalid([Problem("invalid_field", f"there is no dialect {name!r}; there are {', '.join(DIALECTS)}")])
     return readers[name]()
 
 
@@ -118,13 +116,9 @@ def _is_of_agents(raw: Mapping[str, JsonValue]) -> bool:
     if not isinstance(nodes, list) or raw.keys() & _NATIVE_ROOT_KEYS:
         return False
     objects = [node for node in nodes if isinstance(node, dict)]
-    return any("agent" in node for node in objects) and not any(
-        node.keys() & _NATIVE_NODE_KEYS for node in objects
-    )
+    return any("agent" in node for node in objects) and not any(node.keys() & _NATIVE_NODE_KEYS for node in objects)
 
 
 def _unknown_shape(message: str, *, hint: str | None) -> PlanInvalid:
     shapes = "; ".join(f"{shape} ({name})" for name, shape in SHAPES.items())
-    return PlanInvalid(
-        [Problem("invalid_field", f"{message}; a plan looks like one of: {shapes}", "", None, hint)]
-    )
+    return PlanInvalid([Problem("invalid_field", f"{message}; a plan looks like one of: {shapes}", "", None, hint)])

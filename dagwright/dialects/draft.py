@@ -259,8 +259,4 @@ def tool_or_stand_in(tool: str | None) -> Mapping[str, Any]:
 def entry_name(kind: str, raw: Any, number: int) -> str:
     """Returns how to call an entry: by its id if it has one, by its number from 1 if not."""
     written = raw.get("id") if isinstance(raw, dict) else None
-    return (
-        f"{kind} {printable(written)!r}"
-        if isinstance(written, str) and written.strip()
-        else f"{kind} {number}"
-    )
+    return f"{kind} {printable(written)!r}" if isinstance(written, str) and written.strip() else f"{kind} {number}"

@@ -53,9 +53,7 @@ def _pointers(intents: Sequence[Any]) -> Iterator[tuple[str, str]]:
         yield f"/nodes/{index}/id", f"/intents/{index}"
         yield f"/nodes/{index}/tool", f"/intents/{index}/verb"
         groups = {
-            name: group
-            for name in _GROUPS
-            if isinstance(intent, dict) and isinstance(group := intent.get(name), dict)
+            name: group for name in _GROUPS if isinstance(intent, dict) and isinstance(group := intent.get(name), dict)
         }
         place = "/params" if groups.get("params") else ""
         yield f"/nodes/{index}/arguments", f"/intents/{index}{place}"
@@ -81,9 +79,7 @@ def _read_metadata(raw: Mapping[str, Any], draft: Draft) -> None:
 class _IntentReader:
     """Makes a node's fields of one intent."""
 
-    def __init__(
-        self, entry: Entry, draft: Draft, *, index: int, count: int, context: Mapping[str, JsonValue]
-    ) -> None:
+    def __init__(self, entry: Entry, draft: Draft, *, index: int, count: int, context: Mapping[str, JsonValue]) -> None:
         self.entry = entry
         self.draft = draft
         self.index = index

@@ -32,9 +32,7 @@ def read_steps(raw: JsonValue) -> Document:
         node: dict[str, Any] = {"id": node_id, **tool_or_stand_in(None)}
         draft.nodes.append(_node(entry, node_id) if entry is not None else node)
     return draft.document(
-        pointers=lambda: [
-            (f"/nodes/{index}/title", f"{draft.at}/{index}/intent") for index in range(len(steps))
-        ]
+        pointers=lambda: [(f"/nodes/{index}/title", f"{draft.at}/{index}/intent") for index in range(len(steps))]
     )
 
 

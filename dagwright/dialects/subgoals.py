@@ -133,9 +133,7 @@ def _metadata(entry: Entry) -> dict[str, Any]:
 
 def _read_input(entry: Entry, key: str, given: Any, *, slots: Slots) -> JsonValue:
     if isinstance(given, list):
-        return [
-            _read_ref(entry, item, slots=slots, at=("inputs", key, index)) for index, item in enumerate(given)
-        ]
+        return [_read_ref(entry, item, slots=slots, at=("inputs", key, index)) for index, item in enumerate(given)]
     return _read_ref(entry, given, slots=slots, at=("inputs", key))
 
 
@@ -143,9 +141,7 @@ def _read_ref(entry: Entry, given: Any, *, slots: Slots, at: tuple[str | int, ..
     place = f"{at[1]!r}" if len(at) == 2 else f"{at[1]!r}[{at[2]}]"
     if not isinstance(given, dict):
         shape = '{"from_sub_goal": 1, "slot": "…"}'
-        entry.tell(
-            "invalid_field", f"input {place} must be {shape} or a list of such, not {describe(given)}", *at
-        )
+        entry.tell("invalid_field", f"input {place} must be {shape} or a list of such, not {describe(given)}", *at)
         return None
     ref = Entry(given, entry.at + pointer(*at), f"{entry.name}, input {place}", entry.node, entry.problems)
     ref.expect_keys(_INPUT_KEYS)
@@ -161,8 +157,6 @@ def _read_ref(entry: Entry, given: Any, *, slots: Slots, at: tuple[str | int, ..
         return None
     if slot not in slots[source]:
         declared = ", ".join(sorted(slots[source])) or "no slots"
-        message = (
-            f"Invalid reference: sub-goal {source} does not declare the slot {slot!r}; it declares {declared}"
-        )
+        message = f"Invalid reference: sub-goal {source} does not declare the slot {slot!r}; it declares {declared}"
         ref.tell("invalid_reference", message, "slot", hint=suggestion(slot, slots[source]))
     return "{{" + str(ResultOf(f"sg{source}", "result", (slot,))) + "}}"

@@ -196,9 +196,7 @@ def check(raw: Any, *, dialect: str | None = None, context: Mapping[str, Any] | 
     return check_document(to_document(raw, dialect=dialect, context=context), tools={}, any_tool=True)
 
 
-def problems_of(
-    raw: Any, *, dialect: str | None = None, context: Mapping[str, Any] | None = None
-) -> Sequence[Problem]:
+def problems_of(raw: Any, *, dialect: str | None = None, context: Mapping[str, Any] | None = None) -> Sequence[Problem]:
     """Returns everything that is wrong with a document; nothing if it is valid."""
     try:
         check(raw, dialect=dialect, context=context)

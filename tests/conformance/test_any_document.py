@@ -21,8 +21,7 @@ leaves = scalars | st.sampled_from(TEXTS) | st.text(max_size=6)
 values = st.recursive(
     leaves,
     lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=3), inner, max_size=5)
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=3), inner, max_size=5)
     ),
     max_leaves=25,
 )

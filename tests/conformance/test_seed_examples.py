@@ -15,10 +15,7 @@ from dagwright.plan.compilation import compile_plan
 from dagwright.plan.resolution import Scope, resolve_holes
 from tests.conformance.kit import check, problems_of
 
-SEEDS = {
-    path.stem: json.loads(path.read_text())
-    for path in sorted((Path(__file__).parent / "seeds").glob("*.json"))
-}
+SEEDS = {path.stem: json.loads(path.read_text()) for path in sorted((Path(__file__).parent / "seeds").glob("*.json"))}
 VALID = {name: example for name, example in SEEDS.items() if "valid" in example}
 WRONG = {name: example for name, example in SEEDS.items() if "errors" in example}
 RESOLVED = {name: example for name, example in SEEDS.items() if "resolves" in example}
@@ -86,9 +83,7 @@ def test_missing_data_names_what_was_there_instead() -> None:
     (_, node) = compile_plan(check(document)).nodes
     person = {"name": "John Smith", "email": "john.smith@example.com"}
     scope = Scope(node_value=lambda _, __: {"data": [person]}, inputs={}, lookups={})
-    with pytest.raises(
-        Exception, match=r"Missing data: .*'emial' not found in .*data\[0\]; it has email, name"
-    ):
+    with pytest.raises(Exception, match=r"Missing data: .*'emial' not found in .*data\[0\]; it has email, name"):
         resolve_holes(dict(node.arguments), node.holes, scope=scope)
 
 

@@ -1,0 +1,137 @@
+"""Small stand-ins for the services that the example plans call: canned answers, no network, no side effects.
+
+`--tools examples/seeds/tools.py` gives them to a run. A tool with the name of an agent or of a worker stands in
+for it. The onboarding verbs and `calculator` are Dagwright's own.
+"""
+
+from typing import Any
+
+from dagwright.tools import GiveUp, tool
+
+PEOPLE = [
+    {"name": "John Smith", "email": "john.smith@example.com"},
+    {"name": "Sarah Lindqvist", "email": "sarah@example.com"},
+]
+AGES = {"Emperor Wu of Han": "69", "Julius Caesar": "55"}
+VOLUMES = {"MAERSK": 4120, "EVERGREEN": 3380}
+
+
+@tool(effects="read")
+def serper_web_search(query: str) -> list[dict[str, str]]:
+    """Answers two questions of history in the shape of the built-in search, answer box first."""
+    for person, age in AGES.items():
+        if person in query:
+            return [{"title": f"{person}: age at death", "link": "https://example.com", "snippet": age}]
+    return []
+
+
+@tool(effects="read")
+def fetch_entity(input: dict[str, Any]) -> dict[str, Any]:
+    """Finds people whose name holds the text of the filter."""
+    wanted = str(input.get("filters", {}).get("name", "")).casefold()
+    return {"data": [person for person in PEOPLE if wanted in person["name"].casefold()]}
+
+
+@tool(effects="read")
+def fetch_contacts(**_arguments: Any) -> dict[str, Any]:
+    """Returns all people."""
+    return {"data": PEOPLE}
+
+
+@tool(effects="read")
+def fetch_emails(**_arguments: Any) -> dict[str, Any]:
+    """Returns one message, whoever it is from."""
+    sender = PEOPLE[1]
+    message = {
+        "id": "thread_abc123",
+        "from": sender,
+        "subject": "Q1 Report",
+        "body": 'Numbers are in. They say "flat", with {{braces}} and $100.',
+        "date": "2024-01-15T10:30:00Z",
+    }
+    return {"data": [message]}
+
+
+@tool(effects="read")
+def broken_mailbox(**_arguments: Any) -> dict[str, Any]:
+    """Fails for good, as a mailbox does that nobody may open."""
+    raise GiveUp("the mailbox is closed")
+
+
+@tool(effects="pure")
+def summarize(input: dict[str, Any]) -> dict[str, str]:
+    """Returns the first sentence of a text."""
+    return {"summary": str(input["text"]).split(". ")[0]}
+
+
+@tool(effects="idempotent")
+def send_email(input: dict[str, Any]) -> dict[str, Any]:
+    """Pretends to send a message."""
+    return {"sent": True, "to": input["to"]}
+
+
+@tool(effects="idempotent")
+def reply_email(input: dict[str, Any]) -> dict[str, Any]:
+    """Pretends to answer a message."""
+    return {"sent": True, "thread": input["threadId"], "subject": input["subject"]}
+
+
+@tool(effects="idempotent")
+def create_calendar_event(input: dict[str, Any]) -> dict[str, Any]:
+    """Pretends to create a meeting."""
+    return {"event": "evt_1", "title": input["title"], "attendees": input["attendees"]}
+
+
+@tool(effects="read")
+def web_researcher(objective: str) -> str:
+    """Stands in for an agent that searches the web."""
+    return f"Found three options: {objective}"
+
+
+@tool(effects="read")
+def travel_planner(objective: str, context: dict[str, Any]) -> dict[str, Any]:
+    """Stands in for an agent that plans a journey from the results of others."""
+    return {"plan": objective, "based_on": list(context)}
+
+
+@tool(effects="read")
+def metadata_lookup(terms: list[str]) -> dict[str, Any]:
+    """Stands in for a worker that finds out which fields and values a question means."""
+    return {
+        "status": "success",
+        "outputs": {
+            "metadata_results": {"carrier": "shipper_name", "port": "destination_port"},
+            "value_results": [term.upper() for term in terms],
+            "analysis_result": {"intent_type": "search", "carrier": terms[0].upper()},
+        },
+    }
+
+
+@tool(effects="pure")
+def es_query_gen(metadata_results: dict[str, str], analysis_result: dict[str, str]) -> dict[str, Any]:
+    """Stands in for a worker that writes a query."""
+    query = {"term": {metadata_results["carrier"]: analysis_result["carrier"]}}
+    return {"status": "success", "outputs": {"es_query": query, "ambiguity": None}}
+
+
+@tool(effects="read")
+def es_query_exec(es_query: dict[str, Any]) -> dict[str, Any]:
+    """Stands in for a worker that runs a query."""
+    (carrier,) = es_query["term"].values()
+    found = [{"carrier": carrier, "port": "LOS ANGELES", "teu": VOLUMES[carrier]}]
+    return {"status": "success", "outputs": {"es_results": found, "hit_count": len(found)}}
+
+
+@tool(effects="pure")
+def show_results(es_results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Stands in for a worker that writes a table."""
+    lines = [f"| {row['carrier']} | {row['port']} | {row['teu']} |" for row in es_results]
+    return {"status": "success", "outputs": {"formatted_results": "\n".join(lines)}}
+
+
+@tool(effects="pure")
+def analyze_results(es_results: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    """Stands in for a worker that compares the results of two queries."""
+    first, second = (rows[0] for rows in es_results)
+    share = f"{first['carrier']} moved {first['teu'] / second['teu']:.2f} times as much as {second['carrier']}"
+    return {"status": "success", "outputs": {"analysis": share}}

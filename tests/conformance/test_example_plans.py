@@ -1,0 +1,110 @@
+"""The plans in `examples/seeds`: each is in the index there, and is checked with its tools; those with stubs run."""
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.dialects.reading import read_plan_file
+from dagwright.plan.compilation import compile_plan
+from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.graph import levels_of
+from dagwright.plan.resolution import Scope, resolve_holes
+from dagwright.plan.worker_results import unwrap_worker_result
+from dagwright.preparation import check_plan
+from dagwright.settings import Settings
+from dagwright.tools import GiveUp
+from dagwright.tools.testing import tool_context
+from dagwright.toolset import Toolset, load_toolset
+
+FOLDER = Path(__file__).parents[2] / "examples" / "seeds"
+PLANS = sorted(path.name for path in FOLDER.glob("*.json"))
+REFUSED = {
+    "intents_circular.json": ["cycle"],
+    "intents_result_of_nothing.json": ["invalid_reference", "self_dependency"],
+}
+INPUTS = {
+    "steps_reply_to_latest.json": {"reply_message": "On it."},
+    "steps_meeting.json": {"meeting_title": "Kick-off", "start_time": "2024-02-01T10:00", "attendee_email": "a@b.c"},
+}
+RESULTS: dict[str, dict[str, Any]] = {
+    "tasks_age_difference.json": {"calculate_difference": 14},
+    "steps_find_and_send.json": {"send_email": {"sent": True, "to": "john.smith@example.com"}},
+    "steps_reply_to_latest.json": {
+        "reply_to_email": {"sent": True, "thread": "thread_abc123", "subject": "Re: Q1 Report"}
+    },
+    "steps_meeting.json": {"create_meeting": {"event": "evt_1", "title": "Kick-off", "attendees": ["a@b.c"]}},
+    "steps_exercise.json": {"D": {"sent": True, "to": "john.smith@example.com"}},
+    "agents_paris.json": {
+        "create_itinerary": {
+            "plan": "Plan 3 days in Paris around these flights and hotels",
+            "based_on": ["research_flights", "research_hotels"],
+        }
+    },
+    "subgoals_single_intent.json": {"sg4": {"formatted_results": "| MAERSK | LOS ANGELES | 4120 |"}},
+    "subgoals_comparison.json": {"sg7": {"analysis": "MAERSK moved 1.22 times as much as EVERGREEN"}},
+}
+
+
+@pytest.fixture
+def toolset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolset:
+    monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path))
+    return load_toolset(Settings(), [str(FOLDER / "tools.py")])
+
+
+def run(plan: CompiledPlan, toolset: Toolset, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Calls every tool in an order that the edges allow; the engine itself has tests of its own."""
+    results: dict[str, Any] = {}
+    levels = levels_of([node.dependencies for node in plan.nodes]) or []
+    scope = Scope(
+        node_value=lambda node, part: results[node] if part == "result" else "completed", inputs=inputs, lookups={}
+    )
+    for _, node in sorted(zip(levels, plan.nodes, strict=True), key=lambda pair: pair[0]):
+        arguments, _ = resolve_holes(dict(node.arguments), node.holes, scope=scope)
+        spec = toolset.built_in.merged(toolset.own)[node.tool]
+        assert spec.function is not None
+        with tool_context(node=node.id):
+            value = spec.function(**spec.bind(arguments))
+            result = asyncio.run(value) if spec.is_async else value
+        results[node.id] = unwrap_worker_result(result)[0] if node.is_worker else result
+    return results
+
+
+def test_index_names_every_plan_with_its_command() -> None:
+    named = re.findall(r"examples/seeds/(\w+\.json)", (FOLDER / "README.md").read_text())
+    assert sorted(set(named)) == PLANS
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_example_is_valid_with_its_tools_or_refused_as_the_index_says(name: str, toolset: Toolset) -> None:
+    raw = read_plan_file(FOLDER / name)
+    if name in REFUSED:
+        with pytest.raises(PlanInvalid) as caught:
+            check_plan(raw, toolset.declarations())
+        assert [problem.code for problem in caught.value.problems] == REFUSED[name]
+    else:
+        checked = check_plan(raw, toolset.declarations(), context={"cbu": "CBU-1"})
+        assert list(checked.inputs) == list(INPUTS.get(name, {}))
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_example_with_stubs_gives_the_result_that_it_is_about(name: str, toolset: Toolset) -> None:
+    plan = compile_plan(check_plan(read_plan_file(FOLDER / name), toolset.declarations()))
+    results = run(plan, toolset, INPUTS.get(name, {}))
+    assert {node: json.loads(json.dumps(results[node])) for node in RESULTS[name]} == RESULTS[name]
+
+
+def test_failing_exercise_fails_at_its_second_step(toolset: Toolset) -> None:
+    plan = compile_plan(check_plan(read_plan_file(FOLDER / "steps_exercise_failing.json"), toolset.declarations()))
+    with pytest.raises(GiveUp, match="the mailbox is closed"):
+        run(plan, toolset, {})
+    assert [[plan.nodes[number].id for number in node.dependencies] for node in plan.nodes] == [
+        [],
+        ["A"],
+        ["B"],
+        ["A", "C"],
+    ]
