@@ -76,9 +76,9 @@ class Engine:
                     break
                 await self._dispatch()
                 self._show()
-                if not self.scheduler.is_finished:
+                if not (self.scheduler.is_finished or self.scheduler.is_stopped):
                     await workflow.wait_condition(lambda: bool(self._events))
-                self._take_events()
+                    self._take_events()
             self._show()
         finally:
             if deadline is not None:
@@ -168,7 +168,7 @@ class Engine:
 
     async def _stop(self) -> None:
         """Tells what runs to stop and waits for it, with a deadline."""
-        if self.scheduler.is_finished:
+        if not self.scheduler.in_flight:
             return
         for handle in list(self._handles.values()):
             handle.cancel()

@@ -31,6 +31,14 @@ from dagwright.plan.tools import ToolDeclaration
 MAX_DEPTH = 8
 """Sub-plans inside of sub-plans; deeper is a mistake and would end in the stack."""
 
+_KINDS = ("tool", "agent", "human", "plan")
+_NEEDS = (("key", "for_each"), ("max_parallel", "for_each"), ("objective", "agent"))
+"""Fields that mean something only beside another one."""
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text.encode(errors="replace")) <= 200
+
 
 @dataclass(frozen=True, slots=True)
 class Checked:
@@ -41,6 +49,7 @@ class Checked:
         nodes: in plan order.
         references: of each node, in plan order.
         dependencies: node number -> numbers of the nodes it waits for, distinct, in declared order.
+        level_of: node number -> its level, the length of the longest path from a root.
         output_holes: texts with references in the plan's `output`.
         inputs: name -> JSON Schema with prompt and default; declared ones first, then as they are found.
         sub_plans: node number -> its checked sub-plan.
@@ -51,6 +60,7 @@ class Checked:
     nodes: Sequence[Node]
     references: Sequence[NodeReferences]
     dependencies: Sequence[Sequence[int]]
+    level_of: Sequence[int]
     output_holes: Sequence[Hole]
     inputs: Mapping[str, Mapping[str, Any]]
     sub_plans: Mapping[int, "Checked"]
@@ -67,16 +77,15 @@ class Checked:
     @property
     def levels(self) -> list[list[str]]:
         """Ids by level (longest path from a root), each level in plan order."""
-        levels = graph.levels_of(self.dependencies) or []
-        grouped: list[list[str]] = [[] for _ in range(max(levels, default=-1) + 1)]
-        for node, level in zip(self.nodes, levels, strict=True):
+        grouped: list[list[str]] = [[] for _ in range(max(self.level_of, default=-1) + 1)]
+        for node, level in zip(self.nodes, self.level_of, strict=True):
             grouped[level].append(node.id)
         return grouped
 
     @property
     def critical_path(self) -> list[str]:
         """Ids of the longest chain by count of nodes; ties go by plan order."""
-        return [self.nodes[number].id for number in graph.critical_path(self.dependencies)]
+        return [self.nodes[number].id for number in graph.critical_path(self.dependencies, self.level_of)]
 
     @property
     def lookups(self) -> list[Lookup]:
@@ -156,11 +165,12 @@ class _Checker:
         references = {index: self._read_node(index, node, numbers) for index, node in nodes.items()}
         output_holes = self._read_output(plan, numbers)
         dependencies = self._edges(nodes, references, numbers, count=len(raw_nodes))
-        for cycle in graph.cycles_of(dependencies):
+        level_of = graph.levels_of(dependencies)
+        for cycle in graph.cycles_of(dependencies) if level_of is None else ():
             ids = [nodes[number].id for number in (*cycle, cycle[0])]
             message = f"CircularDependencyError: {' → '.join(ids)}"
             self.tell("cycle", message, ("nodes", cycle[0]), node=ids[0], hint="remove one of these dependencies")
-        if len(nodes) < len(raw_nodes):
+        if level_of is None or len(nodes) < len(raw_nodes):
             return None
         return Checked(
             plan=plan,
@@ -168,6 +178,7 @@ class _Checker:
             nodes=list(nodes.values()),
             references=[references[index] for index in nodes],
             dependencies=dependencies,
+            level_of=level_of,
             output_holes=output_holes,
             inputs=self._inputs(plan, references, output_holes),
             sub_plans=self.sub_plans,
@@ -203,16 +214,17 @@ class _Checker:
         return references
 
     def _check_kind(self, index: int, node: Node) -> None:
-        kinds = [name for name in ("tool", "agent", "human", "plan") if getattr(node, name) is not None]
+        kinds = [name for name in _KINDS if getattr(node, name) is not None]
         if len(kinds) != 1:
             got = " and ".join(kinds) if kinds else "none of them"
             message = f"a node has exactly one of tool, agent, human and plan; this one has {got}"
             self.tell("invalid_field", message, ("nodes", index), node=node.id)
-        for name, needs in (("key", "for_each"), ("max_parallel", "for_each"), ("objective", "agent")):
+        for name, needs in _NEEDS:
             if getattr(node, name) is not None and getattr(node, needs) is None:
                 self.tell("invalid_field", f"{name!r} needs {needs!r}", ("nodes", index, name), node=node.id)
         for name, value in (("tool", node.tool), ("agent", node.agent)):
-            if value is not None and (not value or len(value.encode(errors="replace")) > 200):
+            # A character has at most four bytes, so short names need not be encoded.
+            if value is not None and not 0 < len(value) <= 50 and not _is_name(value):
                 message = f"{name} must be a name of 1 to 200 bytes"
                 self.tell("invalid_field", message, ("nodes", index, name), node=node.id)
 
@@ -244,9 +256,9 @@ class _Checker:
         schema = self._schema(declaration, index=index)
         if schema is None:
             return
-        for path, message, hint in schema.problems_of(node.arguments, references.argument_holes):
+        for path, message, advice in schema.problems_of(node.arguments, references.argument_holes):
             at = ("nodes", index, "arguments", *path)
-            self.tell("invalid_arguments", f"{node.tool}: {message}", at, node=node.id, hint=hint)
+            self.tell("invalid_arguments", f"{node.tool}: {message}", at, node=node.id, hint=advice)
 
     def _schema(self, declaration: ToolDeclaration, *, index: int) -> SchemaOfTool | None:
         if declaration.input_schema is None:
