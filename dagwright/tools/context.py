@@ -159,8 +159,7 @@ def context() -> ToolContext:
     found = _current.get()
     if found is None:
         raise NoToolContext(
-            "context() works only inside a running tool; in a test, enter "
-            "dagwright.tools.testing.tool_context() first"
+            "context() works only inside a running tool; in a test, enter dagwright.tools.testing.tool_context() first"
         )
     return found
 

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-_SECTION = re.compile(
-    r"(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?|See Also|Warnings?):\s*"
-)
+_SECTION = re.compile(r"(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?|See Also|Warnings?):\s*")
 _ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 
 

@@ -67,11 +67,9 @@ class Parameters:
             raise InvalidArguments("Invalid arguments: " + "; ".join(problems))
         if self.whole is not None:
             return {self.whole: bound}
-        return {
-            self.names[field]: getattr(bound, field)
-            for field in self.names
-            if field in bound.model_fields_set
-        } | (others)
+        return {self.names[field]: getattr(bound, field) for field in self.names if field in bound.model_fields_set} | (
+            others
+        )
 
     def _named(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         named: dict[str, Any] = {}
@@ -106,9 +104,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(scope, inner.__globals__, _closure(inner), include_extras=True)
     except NameError as error:
-        raise TypeError(
-            f"the annotation {error.name!r} is not known where the function is defined"
-        ) from error
+        raise TypeError(f"the annotation {error.name!r} is not known where the function is defined") from error
 
 
 def _closure(function: Callable[..., Any]) -> dict[str, Any]:
@@ -127,18 +123,14 @@ def _is_model(hint: Any) -> bool:
 def _whole_object(name: str, hint: Any) -> Parameters:
     adapter: TypeAdapter[Any] = _adapter(name, hint)
     schema = _schema(adapter)
-    if schema.get("type") != "object" or (
-        "properties" not in schema and "additionalProperties" not in schema
-    ):
+    if schema.get("type") != "object" or ("properties" not in schema and "additionalProperties" not in schema):
         raise TypeError(f"parameter {name!r}: {hint.__name__} is not an object with named fields")
     schema.setdefault("properties", {})
     takes_any = schema.setdefault("additionalProperties", False) is not False
     return Parameters(schema, adapter, whole=name, extra=TypeAdapter(Any) if takes_any else None)
 
 
-def _keywords(
-    listed: list[inspect.Parameter], hints: dict[str, Any], *, described: Mapping[str, str]
-) -> Parameters:
+def _keywords(listed: list[inspect.Parameter], hints: dict[str, Any], *, described: Mapping[str, str]) -> Parameters:
     fields: dict[str, Any] = {}
     names: dict[str, str] = {}
     extra: TypeAdapter[Any] | None = None
@@ -151,9 +143,7 @@ def _keywords(
         field = f"parameter_{len(names)}"
         names[field] = parameter.name
         fields[field] = (hint, _field(parameter, described.get(parameter.name)))
-    model = create_model(
-        "Arguments", __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields
-    )
+    model = create_model("Arguments", __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields)
     adapter: TypeAdapter[Any] = TypeAdapter(model)
     schema = _schema(adapter)
     schema.setdefault("properties", {})

@@ -34,9 +34,7 @@ class ToolRegistry:
         for candidate in tools:
             spec = spec_of(candidate)
             if spec is None:
-                raise TypeError(
-                    f"{getattr(candidate, '__name__', candidate)!r} is not a tool; decorate it with @tool"
-                )
+                raise TypeError(f"{getattr(candidate, '__name__', candidate)!r} is not a tool; decorate it with @tool")
             if specs.setdefault(spec.name, spec) is not spec:
                 raise ValueError(f"Two tools are called {spec.name!r}")
         return cls(specs, origins)

@@ -184,9 +184,7 @@ def spec_of(candidate: object) -> ToolSpec | None:
     return found if isinstance(found, ToolSpec) else None
 
 
-def _declaration(
-    declaration: ToolDeclaration, effects: Effects | str, *, timeout: Duration | None
-) -> ToolDeclaration:
+def _declaration(declaration: ToolDeclaration, effects: Effects | str, *, timeout: Duration | None) -> ToolDeclaration:
     name = declaration.name
     try:
         size = len(name.encode())
@@ -214,9 +212,7 @@ def _timeout_s(name: str, timeout: Duration | None) -> float:
         raise ValueError(f"Tool {name!r}: timeout: {error}") from error
     seconds = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
     if not 0 < seconds <= LONGEST.total_seconds():
-        raise ValueError(
-            f"Tool {name!r}: timeout is {timeout!r}, expected over 0 and at most {LONGEST.days}d"
-        )
+        raise ValueError(f"Tool {name!r}: timeout is {timeout!r}, expected over 0 and at most {LONGEST.days}d")
     return seconds
 
 

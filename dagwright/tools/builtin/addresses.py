@@ -29,9 +29,7 @@ class AddressRefused(GiveUp):
 def is_public(address: Address) -> bool:
     """Returns whether `address` is an ordinary address of the internet, also under an IPv6 disguise."""
     if isinstance(address, ipaddress.IPv6Address):
-        disguised = (
-            address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
-        )
+        disguised = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
         if address in _NAT64:
             disguised = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if disguised is not None:

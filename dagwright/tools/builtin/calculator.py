@@ -27,9 +27,7 @@ SHOWN_DIGITS = 15
 _DIGITS = Context(prec=60)
 _ROUNDING = Context(prec=SHOWN_DIGITS)
 _SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "\u00a0": " ", "\u202f": " "})
-_TOKEN = re.compile(
-    r"\s+|(?P<number>(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>\w+)|[-+*/%^(),]"
-)
+_TOKEN = re.compile(r"\s+|(?P<number>(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>\w+)|[-+*/%^(),]")
 
 
 @tool(effects="pure")
@@ -120,9 +118,7 @@ class _Evaluator(SimpleEval):  # type: ignore[misc] # simpleeval has no types
         super().__init__(operators=_OPERATORS, functions=_FUNCTIONS, names=_NAMES)
         self._text = text
         known: dict[Any, Any] = self.nodes
-        self.nodes: dict[Any, Any] = {
-            kind: known[kind] for kind in (ast.UnaryOp, ast.BinOp, ast.Call, ast.Name)
-        }
+        self.nodes: dict[Any, Any] = {kind: known[kind] for kind in (ast.UnaryOp, ast.BinOp, ast.Call, ast.Name)}
         self.nodes[ast.Constant] = self._literal
 
     def _literal(self, node: ast.Constant) -> Fraction:
@@ -193,9 +189,7 @@ def _decimal(value: Fraction) -> Decimal:
 
 
 def _not_arithmetic(text: str, reason: str) -> ValueError:
-    return ValueError(
-        f"{_shown(text)} is not arithmetic: {reason}; write an expression such as 12 * (3 + 4) / 5"
-    )
+    return ValueError(f"{_shown(text)} is not arithmetic: {reason}; write an expression such as 12 * (3 + 4) / 5")
 
 
 def _too_large() -> ValueError:

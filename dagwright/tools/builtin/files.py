@@ -100,9 +100,7 @@ def _read(place: Path, path: str, *, encoding: Encoding) -> str:
 
 def _encoded(content: Any, encoding: Encoding) -> bytes:
     if encoding == "utf-8":
-        text = (
-            content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, indent=2) + "\n"
-        )
+        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, indent=2) + "\n"
         return text.encode()
     if not isinstance(content, str):
         raise ValueError("content must be a text of base64")
@@ -146,6 +144,5 @@ def _listed(root: Path, folder: str, *, pattern: str) -> list[dict[str, Any]]:
         raise GiveUp(f"{folder!r} has {len(files):,} files, over the limit of {LISTED_FILES_LIMIT:,}")
     base = place.relative_to(real_root)
     return [
-        {"name": entry.name, "path": (base / entry.name).as_posix(), "bytes": entry.stat().st_size}
-        for entry in files
+        {"name": entry.name, "path": (base / entry.name).as_posix(), "bytes": entry.stat().st_size} for entry in files
     ]

@@ -138,9 +138,7 @@ async def _result(call: Call, response: httpx.Response) -> dict[str, Any]:
     async for chunk in response.aiter_bytes():
         content += chunk
         if len(content) > RESULT_LIMIT_BYTES:
-            raise GiveUp(
-                f"{call.shown} answered more than {RESULT_LIMIT_BYTES:,} bytes, the limit for a result"
-            )
+            raise GiveUp(f"{call.shown} answered more than {RESULT_LIMIT_BYTES:,} bytes, the limit for a result")
     if not response.is_success and response.status_code not in call.expected:
         raise _refusal(call, response, bytes(content))
     headers = {name: value for name, value in response.headers.items() if name not in _WITHHELD_HEADERS}
@@ -181,9 +179,7 @@ def _address(url: str, query: Mapping[str, Any] | None) -> httpx.URL:
     except httpx.InvalidURL as error:
         raise ValueError(f"The url cannot be read: {error}") from None
     if address.scheme not in ("http", "https") or not address.host:
-        raise ValueError(
-            f"The url must start with http:// or https:// and a host, not {address.scheme[:20]!r}"
-        )
+        raise ValueError(f"The url must start with http:// or https:// and a host, not {address.scheme[:20]!r}")
     return address.copy_merge_params(dict(query)) if query else address
 
 
@@ -213,9 +209,7 @@ def _mark_as_sent(call: Call) -> None:
     if call.method not in _UNREPEATABLE:
         return
     if context().last_heartbeat == {"sent": True}:
-        raise GiveUp(
-            f"{call.shown} was sent by an attempt that died before the answer came; its outcome is unknown"
-        )
+        raise GiveUp(f"{call.shown} was sent by an attempt that died before the answer came; its outcome is unknown")
     context().heartbeat({"sent": True})
 
 

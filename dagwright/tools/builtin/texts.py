@@ -76,9 +76,7 @@ def render_template(template: str, values: dict[str, Any] | None = None) -> str:
         values: name -> value
     """
     if len(template) > TEMPLATE_LIMIT:
-        raise ValueError(
-            f"The template has {len(template):,} characters, over the limit of {TEMPLATE_LIMIT:,}"
-        )
+        raise ValueError(f"The template has {len(template):,} characters, over the limit of {TEMPLATE_LIMIT:,}")
     environment = _Sandbox()
     source = _SHORT.sub(r"{{\1}}", template)
     try:

@@ -46,9 +46,7 @@ def test_writing_replaces_the_whole_file(tools: Tools, root: Path) -> None:
     assert (root / "a.txt").read_text() == "new"
 
 
-@pytest.mark.parametrize(
-    "path", ["../outside.txt", "a/../../outside.txt", "link", "folder/outside.txt", "\0", " "]
-)
+@pytest.mark.parametrize("path", ["../outside.txt", "a/../../outside.txt", "link", "folder/outside.txt", "\0", " "])
 def test_no_path_leads_out(tools: Tools, root: Path, path: str) -> None:
     (root / "link").symlink_to(root.parent / "outside.txt")
     (root / "folder").symlink_to(root.parent)

@@ -105,9 +105,7 @@ async def test_a_wait_taken_over_goes_on_from_its_first_start() -> None:
     start = datetime.now(UTC) - timedelta(hours=2)
     with tool_context(attempt=2, last_heartbeat=start.isoformat()):
         result = await asyncio.wait_for(wait("2h"), 10)
-    assert datetime.fromisoformat(result["started_at"]) == start.replace(
-        microsecond=start.microsecond // 1000 * 1000
-    )
+    assert datetime.fromisoformat(result["started_at"]) == start.replace(microsecond=start.microsecond // 1000 * 1000)
 
 
 @pytest.mark.parametrize("duration", ["soon", "31d", -1, float("inf"), 10**9])
