@@ -31,6 +31,8 @@ from workflows.run_plan import RunPlanWorkflow
 STICKY_TIMEOUT = timedelta(seconds=1)
 """After a worker's death the run goes on elsewhere this much later (temporal-facts.md section 19)."""
 GRACEFUL_SHUTDOWN = timedelta(seconds=10)
+HEARTBEAT_THROTTLE = timedelta(seconds=2)
+"""The SDK would hold heartbeats back for up to 24 s, and with them the news that an activity was cancelled."""
 ACTIVITY_POLLERS = 10
 """More than the SDK's 5: a wide fan-out is handed out faster (temporal-facts.md section 7)."""
 
@@ -79,6 +81,7 @@ def _create_worker(client: Client, task_queue: str, *, activities: Sequence[Any]
         interceptors=[CallInterceptor(), ToolInterceptor()],
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         graceful_shutdown_timeout=GRACEFUL_SHUTDOWN,
+        max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
         max_concurrent_activity_task_polls=ACTIVITY_POLLERS,
     )
 

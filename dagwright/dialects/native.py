@@ -35,12 +35,13 @@ def read_native(raw: JsonValue, *, read_sub_plan: Callable[[JsonValue], Document
     pointers: dict[str, str] = {}
     problems: list[Problem] = []
     notes: list[Note] = []
+    sub_documents: dict[int, Document] = {}
     for index, node in enumerate(written):
         if not isinstance(node, dict) or not isinstance(node.get("plan"), dict | list):
             continue
         at = pointer("nodes", index, "plan")
         try:
-            document = _without_holes(read_sub_plan(node["plan"]))
+            document = read_sub_plan(node["plan"])
         except PlanInvalid as invalid:
             document = Document(plan=_STAND_IN_PLAN, problems=invalid.problems)
         if document.plan is not node["plan"]:
@@ -49,20 +50,6 @@ def read_native(raw: JsonValue, *, read_sub_plan: Callable[[JsonValue], Document
         pointers |= {at + native: at + place for native, place in document.pointers.items()}
         problems += [replace(problem, pointer=at + problem.pointer) for problem in document.problems]
         notes += document.notes
+        sub_documents[index] = document
     plan = raw if nodes is written else {**raw, "nodes": nodes}
-    return Document(plan=plan, pointers=pointers, problems=problems, notes=notes)
-
-
-def _without_holes(document: Document) -> Document:
-    """Refuses what the document of the whole cannot say: holes belong to the outermost plan alone."""
-    refused = [
-        Problem(
-            "invalid_field",
-            f"{key!r}: a sub-plan in the dialect {document.dialect} cannot have refs to results or lookups",
-            document.written_pointer(pointer("nodes", number, "arguments", key)),
-            document.plan["nodes"][number]["id"],
-            "write the sub-plan in Dagwright's own dialect, or run the intents as a plan of their own",
-        )
-        for number, key in document.holes
-    ]
-    return replace(document, problems=[*document.problems, *refused]) if refused else document
+    return Document(plan=plan, pointers=pointers, problems=problems, notes=notes, sub_documents=sub_documents)

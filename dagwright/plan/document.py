@@ -25,6 +25,8 @@ class Document:
             plan's own syntax cannot say; `plan` holds null there.
         problems: what the dialect itself found wrong, with pointers into the document as written.
         notes: what the dialect has to say about a valid document.
+        sub_documents: node index -> the document of its sub-plan, for its holes and its words. Its pointers are in
+            `pointers` already.
         unknown_node_hint: hint for a reference to a node that is not there, if the dialect has one of its own.
     """
 
@@ -35,6 +37,7 @@ class Document:
     problems: Sequence[Problem] = ()
     notes: Sequence[Note] = ()
     unknown_node_hint: str | None = None
+    sub_documents: Mapping[int, "Document"] = field(default_factory=dict)
 
     def written_pointer(self, pointer: str) -> str:
         """Returns the pointer into the document as written that a pointer into `plan` stands for."""

@@ -89,8 +89,13 @@ class Checked:
 
     @property
     def lookups(self) -> list[Lookup]:
-        """Distinct lookups in order of their first mention."""
+        """Distinct lookups in order of their first mention, those of sub-plans behind its own.
+
+        A sub-plan looks its parties up again when it starts; that all of them can be found is known before anything runs.
+        """
         found = [part for node in self.references for part in node.lookups]
+        for sub_plan in self.sub_plans.values():
+            found += sub_plan.lookups
         return list(dict.fromkeys(found))
 
 
@@ -105,7 +110,7 @@ def check_document(document: Document, *, tools: Mapping[str, ToolDeclaration], 
     Raises:
         PlanInvalid: with all problems, in document order, those of the dialect first.
     """
-    checker = _Checker(document, document.plan, base=(), tools=tools, any_tool=any_tool)
+    checker = _Checker(document, document, base=(), tools=tools, any_tool=any_tool)
     checked = checker.check()
     problems = [*document.problems, *checker.problems]
     if checked is None or problems:
@@ -119,29 +124,30 @@ class _Checker:
     def __init__(
         self,
         document: Document,
-        raw: Mapping[str, Any],
+        root: Document,
         *,
         base: tuple[str | int, ...],
         tools: Mapping[str, ToolDeclaration],
         any_tool: bool,
     ) -> None:
         self.document = document
-        self.raw = raw
+        self.root = root
+        self.raw = document.plan
         self.base = base
         self.tools = tools
         self.any_tool = any_tool
         self.problems: list[Problem] = []
         self.schemas: dict[str, SchemaOfTool | None] = {}
         self.sub_plans: dict[int, Checked] = {}
-        # The references that the dialect found itself, by node; they belong to the outermost plan.
+        # The references that the dialect found itself, by node.
         self.extra: dict[int, dict[str, Reference]] = {}
-        for (number, key), reference in document.holes.items() if not base else ():
+        for (number, key), reference in document.holes.items():
             self.extra.setdefault(number, {})[key] = reference
 
     def tell(
         self, code: str, message: str, at: Sequence[str | int], *, node: str | None, hint: str | None = None
     ) -> None:
-        where = self.document.written_pointer(pointer(*self.base, *at))
+        where = self.root.written_pointer(pointer(*self.base, *at))
         self.problems.append(Problem(code, message, where, node, hint))
 
     def check(self) -> Checked | None:
@@ -157,7 +163,7 @@ class _Checker:
             return None
         nodes, node_problems = read_nodes(raw_nodes)
         for problem in [*plan_problems, *node_problems]:
-            where = self.document.written_pointer(pointer(*self.base) + problem.pointer)
+            where = self.root.written_pointer(pointer(*self.base) + problem.pointer)
             self.problems.append(Problem(problem.code, problem.message, where, problem.node, problem.hint))
         if not raw_nodes and not self.document.problems:
             self.tell("empty_plan", "the plan has no nodes", ("nodes",), node=None)
@@ -183,7 +189,7 @@ class _Checker:
             inputs=self._inputs(plan, references, output_holes),
             sub_plans=self.sub_plans,
             notes=self.document.notes,
-            document=self.document,
+            document=self.root,
             base=self.base,
             tools=self.tools,
         )
@@ -285,7 +291,8 @@ class _Checker:
         if len(self.base) >= 3 * MAX_DEPTH:
             self.tell("too_large", f"sub-plans are nested deeper than {MAX_DEPTH}", at, node=node.id)
             return
-        inner = _Checker(self.document, node.plan, base=(*self.base, *at), tools=self.tools, any_tool=self.any_tool)
+        document = self.document.sub_documents.get(index, Document(node.plan))
+        inner = _Checker(document, self.root, base=(*self.base, *at), tools=self.tools, any_tool=self.any_tool)
         checked = inner.check()
         self.problems += inner.problems
         if checked is None:
