@@ -59,7 +59,8 @@ class SchemaOfTool:
             written = {parameter_name(key, self._properties): key for key in arguments}
             named = {name: arguments[key] for name, key in written.items()}
             unknown = [(parameter_name(str(path[0]), self._properties), *path[1:]) for path in unknown]
-        named = with_parts(named, [(path, _UNKNOWN) for path in unknown])
+        if unknown:
+            named = with_parts(named, [(path, _UNKNOWN) for path in unknown])
         if self._validator.is_valid(named):
             return
         for error in self._validator.iter_errors(named):
@@ -85,20 +86,23 @@ def with_parts(value: Any, parts: Iterable[tuple[HolePath, Any]]) -> Any:
         LookupError: a path leads nowhere.
     """
     copied: dict[HolePath, Any] = {}
-
-    def container(path: HolePath) -> Any:
-        if path not in copied:
-            original = container(path[:-1])[path[-1]] if path else value
-            copied[path] = original.copy()
-            if path:
-                copied[path[:-1]][path[-1]] = copied[path]
-        return copied[path]
-
     for path, part in parts:
         if not path:
             return part
-        container(path[:-1])[path[-1]] = part
-    return container(()) if copied else value
+        _copied_container(value, path[:-1], copied)[path[-1]] = part
+    return copied.get((), value)
+
+
+def _copied_container(value: Any, path: HolePath, copied: dict[HolePath, Any]) -> Any:
+    container = copied.get(path)
+    if container is None:
+        if path:
+            parent = _copied_container(value, path[:-1], copied)
+            container = parent[path[-1]] = parent[path[-1]].copy()
+        else:
+            container = value.copy()
+        copied[path] = container
+    return container
 
 
 def _hangs_on_unknown(place: HolePath, keyword: str, unknown: Sequence[HolePath]) -> bool:

@@ -96,6 +96,7 @@ class CompiledPlan:
 
 
 _NODE_DEFAULTS = CompiledNode(id="")
+_DEFAULT_OF = {item.name: getattr(_NODE_DEFAULTS, item.name) for item in fields(CompiledNode)}
 
 
 def plan_to_json(plan: CompiledPlan) -> dict[str, Any]:
@@ -176,8 +177,7 @@ def _node_from_json(encoded: Mapping[str, Any]) -> CompiledNode:
     for name in ("dependencies", "join"):
         if name in values:
             values[name] = tuple(values[name])
-    known = {item.name for item in fields(CompiledNode)}
-    return CompiledNode(**{name: value for name, value in values.items() if name in known})
+    return CompiledNode(**{name: value for name, value in values.items() if name in _DEFAULT_OF})
 
 
 def _tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:

@@ -28,6 +28,24 @@ def levels_of(dependencies: Adjacency) -> list[int] | None:
 
     Complexity: O(V + E).
     """
+    return _levels_in_order(dependencies) or _levels_by_counting(dependencies)
+
+
+def _levels_in_order(dependencies: Adjacency) -> list[int] | None:
+    """Returns the levels in one pass, if every node waits for earlier nodes only."""
+    level: list[int] = []
+    for node, needed in enumerate(dependencies):
+        highest = -1
+        for dependency in needed:
+            if dependency >= node:
+                return None
+            highest = max(highest, level[dependency])
+        level.append(highest + 1)
+    return level
+
+
+def _levels_by_counting(dependencies: Adjacency) -> list[int] | None:
+    """Returns the levels for any order of nodes (Kahn 1962)."""
     dependents = dependents_of(dependencies)
     remaining = [len(needed) for needed in dependencies]
     level = [0] * len(remaining)
@@ -41,23 +59,30 @@ def levels_of(dependencies: Adjacency) -> list[int] | None:
     return level if len(queue) == len(remaining) else None
 
 
-def critical_path(dependencies: Adjacency) -> list[int]:
+def critical_path(dependencies: Adjacency, levels: Sequence[int]) -> list[int]:
     """Returns the longest chain of an acyclic graph by count of nodes, roots first; ties go by plan order.
 
-    Complexity: O(V + E).
+    Args:
+        levels: as `levels_of` made them.
+
+    Complexity: O(V + E), and a sort of the levels.
     """
-    levels = levels_of(dependencies)
     if not levels:
         return []
-    dependents = dependents_of(dependencies)
-    height = [0] * len(levels)
+    height = [1] * len(levels)
+    following = [-1] * len(levels)
     for node in sorted(range(len(levels)), key=levels.__getitem__, reverse=True):
-        height[node] = 1 + max((height[dependent] for dependent in dependents[node]), default=0)
-    current = max(range(len(height)), key=lambda node: (height[node], -node))
-    path = [current]
-    while height[current] > 1:
-        current = min(node for node in dependents[current] if height[node] == height[current] - 1)
+        above = height[node] + 1
+        for dependency in dependencies[node]:
+            if above > height[dependency]:
+                height[dependency], following[dependency] = above, node
+            elif above == height[dependency] and node < following[dependency]:
+                following[dependency] = node
+    current = height.index(max(height))
+    path = []
+    while current >= 0:
         path.append(current)
+        current = following[current]
     return path
 
 

@@ -16,6 +16,7 @@ from dagwright.plan.references import (
     ResultOf,
     Secret,
     Template,
+    holds_reference,
     parse_template,
     walk_texts,
 )
@@ -63,17 +64,24 @@ def read_references(node: Node, ids: Collection[str], *, extra: Mapping[str, Ref
     """
     found = NodeReferences()
     reader = _Reader(node, ids, found)
-    for path, text in walk_texts(node.arguments):
-        reader.argument(path, text)
+    for key, value in node.arguments.items():
+        # Nearly every argument is a plain value, for which a walk would be dear.
+        if isinstance(value, dict | list):
+            for path, text in walk_texts(value, at=(key,)):
+                reader.argument(path, text)
+        elif isinstance(value, str) and holds_reference(value):
+            reader.argument((key,), value)
     for key, reference in extra.items():
         found.argument_holes.append(((key,), (reference,)))
         reader.note((reference,), at=("arguments", key), secrets_allowed=True)
-    found.objective = reader.text(node.objective, at=("objective",))
+    if node.objective is not None:
+        found.objective = reader.text(node.objective, at=("objective",))
     if isinstance(node.for_each, str):
         found.for_each = reader.text(node.for_each, at=("for_each",), in_item=False)
         if found.for_each is not None and (len(found.for_each) != 1 or isinstance(found.for_each[0], str)):
             reader.tell("invalid_field", "for_each must be one reference to a list, or a list", at=("for_each",))
-    found.key = reader.text(node.key, at=("key",))
+    if node.key is not None:
+        found.key = reader.text(node.key, at=("key",))
     if node.human is not None:
         for path, text in walk_texts(node.human.model_dump(mode="json")):
             reader.text(text, at=("human", *path))
@@ -98,14 +106,12 @@ class _Reader:
 
     def text(
         self,
-        text: str | None,
+        text: str,
         *,
         at: tuple[str | int, ...],
         in_item: bool = True,
         secrets_allowed: bool = False,
     ) -> Template | None:
-        if text is None:
-            return None
         try:
             template = parse_template(text, self.ids)
         except BadReference as error:

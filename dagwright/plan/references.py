@@ -94,7 +94,7 @@ class BadReference(Exception):
 
 
 _FIELD = re.compile(r"\.(result|status|error)(?=[.\[\s}]|$)")
-_FIELDS = frozenset({"result", "status", "error"})
+_USUAL = re.compile(r"\{\{([^{}]+)\.(result|status|error)\}\}")
 _ID_WINDOW = MAX_ID_BYTES + 16
 """Characters after `{{` in which an id, spaces around it and its field must stand."""
 _PLACEHOLDER = re.compile(r"\s*PLACEHOLDER_(\w+)\s*\}\}")
@@ -118,6 +118,33 @@ def parse_template(text: str, ids: Collection[str]) -> Template:
     Raises:
         BadReference: something in double braces is no reference.
     """
+    return _parse_usual(text, ids) or _parse_any(text, ids)
+
+
+def _parse_usual(text: str, ids: Collection[str]) -> Template | None:
+    """Returns the parts of a text with one or two plain references, as nearly all are, at a third of the cost."""
+    pieces = _USUAL.split(text)
+    if len(pieces) == 4:
+        before, first, field, rest = pieces
+        if first not in ids or "{{" in before or "{{" in rest or "." in rest or before.endswith("\\"):
+            return None
+        reference = ResultOf(first, field)  # type: ignore[arg-type]  # the pattern names the fields
+        if not before and not rest:
+            return (reference,)
+        return tuple(part for part in (before, reference, rest) if part)
+    if len(pieces) != 7:
+        return None
+    before, first, field, between, second, field_of_second, rest = pieces
+    if first not in ids or second not in ids or f"{first}.{field}}}}}{between}{{{{{second}" in ids:
+        return None
+    if "{{" in before or "{{" in between or "{{" in rest or "\\" in text or "." in rest:
+        return None
+    one = ResultOf(first, field)  # type: ignore[arg-type]  # the pattern names the fields
+    two = ResultOf(second, field_of_second)  # type: ignore[arg-type]  # the pattern names the fields
+    return tuple(part for part in (before, one, between, two, rest) if part)
+
+
+def _parse_any(text: str, ids: Collection[str]) -> Template:
     parts: list[Part] = []
     literal: list[str] = []
     position = 0
@@ -145,11 +172,6 @@ def parse_template(text: str, ids: Collection[str]) -> Template:
 
 def _parse_reference(text: str, start: int, *, ids: Collection[str]) -> tuple[Reference, int] | None:
     """Returns the reference that starts after `{{` and the position after it; `None` if the braces are only text."""
-    close = text.find("}}", start)
-    node, _, field = text[start:close].rpartition(".") if close >= 0 else ("", "", "")
-    # Nearly every reference is `{{id.result}}`, and no longer id can fit if no field follows.
-    if field in _FIELDS and node in ids and not _FIELD.search(text, close, start + _ID_WINDOW):
-        return ResultOf(node, field), close + 2  # type: ignore[arg-type]  # the set names the fields
     found = _longest_id(text, start, ids=ids)
     if found is not None:
         node, field, path_start = found
@@ -164,6 +186,7 @@ def _parse_reference(text: str, start: int, *, ids: Collection[str]) -> tuple[Re
     if match := _ITEM.match(text, start):
         path, end = _parse_rest(text, start, path_start=match.end())
         return Item(path), end
+    close = text.find("}}", start)
     if close < 0 or text.startswith("{", start):
         return None
     raise _unknown_reference(text[start:close], ids=ids)

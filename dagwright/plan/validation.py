@@ -201,7 +201,7 @@ class _Checker:
             if first != index:
                 message = f"{node.id!r} is the id of node {first} and of node {index}"
                 self.tell("duplicate_id", message, ("nodes", index, "id"), node=node.id)
-        for index, raw in enumerate(raw_nodes):
+        for index, raw in enumerate(raw_nodes) if len(nodes) < len(raw_nodes) else ():
             # A node whose fields are wrong still has its id, so references to it are not wrong as well.
             if index not in nodes and isinstance(raw, Mapping) and isinstance(raw.get("id"), str):
                 numbers.setdefault(raw["id"], index)
@@ -220,8 +220,9 @@ class _Checker:
         return references
 
     def _check_kind(self, index: int, node: Node) -> None:
-        kinds = [name for name in _KINDS if getattr(node, name) is not None]
-        if len(kinds) != 1:
+        missing = (node.tool is None) + (node.agent is None) + (node.human is None) + (node.plan is None)
+        if missing != len(_KINDS) - 1:
+            kinds = [name for name in _KINDS if getattr(node, name) is not None]
             got = " and ".join(kinds) if kinds else "none of them"
             message = f"a node has exactly one of tool, agent, human and plan; this one has {got}"
             self.tell("invalid_field", message, ("nodes", index), node=node.id)
@@ -334,6 +335,10 @@ class _Checker:
     ) -> list[list[int]]:
         dependencies: list[list[int]] = [[] for _ in range(count)]
         for index, node in nodes.items():
+            named = [numbers.get(name, -1) for name in (*node.depends_on, *references[index].nodes)]
+            if index not in named and -1 not in named:
+                dependencies[index] = list(dict.fromkeys(named))
+                continue
             needed: dict[int, None] = {}
             for place, name in enumerate(node.depends_on):
                 if name not in numbers:
