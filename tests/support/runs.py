@@ -1,0 +1,321 @@
+"""Runs of plans on the real server, and what must hold for every one of them afterwards.
+
+Each run that a test starts is looked at when the test ends, with its sub-plans: it has ended, no workflow task of it
+has failed, and its history replays to the same end in a process that keeps no state.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+from unittest.mock import patch
+from uuid import uuid4
+
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowHistory
+from temporalio.common import RawValue, TypedSearchAttributes
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.exceptions import ApplicationError, CancelledError
+from temporalio.worker import (
+    ExecuteWorkflowInput,
+    Interceptor,
+    Replayer,
+    UnsandboxedWorkflowRunner,
+    Worker,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+)
+
+import worker
+from dagwright.contracts import wire
+from dagwright.contracts.messages import RunInput, run_input_to_json
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.preparation import check_plan, prepare_plan
+from dagwright.settings import Settings
+from dagwright.tools import ToolRegistry
+from dagwright.toolset import Toolset, load_toolset
+from workflows.calls import CallInterceptor
+from workflows.run_plan import RunPlanWorkflow
+
+Handle = WorkflowHandle[Any, Any]
+Document = dict[str, Any]
+
+_END_EVENTS = {
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: "completed",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED: "failed",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED: "canceled",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED: "terminated",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT: "timed out",
+}
+
+
+class Runs:
+    """Starts runs whose tools and workflows are served by the workers of this process."""
+
+    def __init__(self, client: Client, *, task_queue: str, tools: Mapping[str, ToolDeclaration]) -> None:
+        self.client = client
+        self.task_queue = task_queue
+        self.tools = tools
+        self._started: list[Handle] = []
+
+    async def start(
+        self,
+        plan: Any,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        context: Mapping[str, Any] | None = None,
+        dialect: str | None = None,
+        **options: Any,
+    ) -> Handle:
+        """Starts a plan as the command line does: compiled before."""
+        checked = check_plan(plan, self.tools, dialect=dialect, context=context)
+        compiled = prepare_plan(checked, inputs or {})
+        run_input = RunInput(compiled=compiled, inputs=inputs or {}, **options)
+        return await self.start_raw(run_input_to_json(run_input))
+
+    async def start_raw(self, *arguments: Any, workflow_id: str | None = None, **options: Any) -> Handle:
+        """Starts the workflow with these arguments, whatever they are."""
+        handle = await self.client.start_workflow(
+            wire.WORKFLOW_RUN_PLAN,
+            args=arguments,
+            id=workflow_id or f"run-{uuid4().hex}",
+            task_queue=self.task_queue,
+            **options,
+        )
+        self._started.append(handle)
+        return handle
+
+    async def run(self, plan: Any, **options: Any) -> Document:
+        """Runs a plan to its end and returns its bare document."""
+        return bare(await document_of(await self.start(plan, **options)))
+
+    async def run_raw(self, *arguments: Any, **options: Any) -> Document:
+        """Runs the workflow with these arguments to its end and returns its bare document."""
+        return bare(await document_of(await self.start_raw(*arguments, **options)))
+
+    async def check_ended(self) -> None:
+        """Checks everything that must hold for every run that was started since the last check."""
+        started, self._started = self._started, []
+        for handle in started:
+            for history in await histories_of(self.client, handle):
+                assert_clean(history)
+                await assert_replays(history)
+
+
+@asynccontextmanager
+async def serving_runs(
+    client: Client, registry: ToolRegistry, *, settings: Settings, keeps_state: bool = True
+) -> AsyncIterator[Runs]:
+    """Serves the tools of `registry` and plans on queues of their own.
+
+    Args:
+        keeps_state: whether the workers keep runs in memory; without, each workflow task replays its whole run.
+    """
+    task_queue = f"test-{uuid4().hex}"
+    toolset = with_tools(load_toolset(settings), registry, queue=f"{task_queue}-tools")
+    kind = Worker if keeps_state else partial(Worker, max_cached_workflows=0)
+    with patch.object(worker, "Worker", kind):
+        workers = worker.create_workers(client, toolset, task_queue=task_queue)
+    async with AsyncExitStack() as stack:
+        for each in workers:
+            await stack.enter_async_context(each)
+        yield Runs(client, task_queue=task_queue, tools=toolset.declarations())
+
+
+def with_tools(toolset: Toolset, registry: ToolRegistry, *, queue: str) -> Toolset:
+    """Returns a toolset that has the tools of `registry` as if they came by `--tools`."""
+    return replace(toolset, own=registry.on_queue(queue), own_queue=queue)
+
+
+# What a test compares.
+
+
+async def document_of(handle: Handle) -> Document:
+    """Returns the document of a run that ended in any way; one that the server ended has none.
+
+    Raises:
+        AssertionError: the run ended without a document.
+    """
+    try:
+        return cast(Document, await handle.result())
+    except WorkflowFailureError as failure:
+        cause = failure.cause
+        if isinstance(cause, CancelledError):
+            return cast(Document, await handle.query(wire.QUERY_STATUS))
+        assert isinstance(cause, ApplicationError), f"{cause!r} is no end of a plan"
+        assert cause.type == wire.ERROR_PLAN_FAILED, f"{cause.type}: {cause.message}"
+        return cast(Document, cause.details[0])
+
+
+def bare(document: Document) -> Document:
+    """Returns a document without what differs from run to run, and without what says nothing."""
+    found = {
+        "status": document["status"],
+        "output": document["output"],
+        "nodes": {name: bare_node(node) for name, node in document["nodes"].items()},
+    }
+    for name in ("error", "notes"):
+        if document[name]:
+            found[name] = bare_error(document[name]) if name == "error" else document[name]
+    return found
+
+
+def bare_node(node: Mapping[str, Any]) -> Document:
+    """Returns state, result, error and the like of a node; attempts only if they are not 1."""
+    found: Document = {"status": node["status"]}
+    if node["status"] == "completed":
+        found["result"] = node["result"]
+    if node["error"]:
+        found["error"] = bare_error(node["error"])
+    for name in ("blocked_by", "partial", "reason"):
+        if node[name]:
+            found[name] = node[name]
+    if node["attempts"] > 1:
+        found["attempts"] = node["attempts"]
+    return found
+
+
+def bare_error(error: Mapping[str, Any]) -> str:
+    """Returns an error as `code: message`."""
+    return f"{error['code']}: {error['message']}"
+
+
+def done(result: Any, **more: Any) -> Document:
+    """Returns the bare document of a completed node."""
+    return {"status": "completed", "result": result, **more}
+
+
+def failed(error: str, **more: Any) -> Document:
+    """Returns the bare document of a failed node."""
+    return {"status": "failed", "error": error, **more}
+
+
+def blocked(*by: str, verb: str = "failed") -> Document:
+    """Returns the bare document of a node that waited for failed ones."""
+    message = f"dependency_failed: Waiting for dependency: {', '.join(by)} {verb}"
+    return {"status": "blocked", "error": message, "blocked_by": list(by)}
+
+
+SKIPPED: Document = {"status": "skipped"}
+
+
+def cancelled(reason: str | None = None) -> Document:
+    """Returns the bare document of a cancelled node."""
+    return {"status": "cancelled", **({"reason": reason} if reason else {})}
+
+
+# What must hold for every run.
+
+
+async def histories_of(client: Client, handle: Handle) -> list[WorkflowHistory]:
+    """Returns the history of a run and those of its sub-plans, each once it has ended."""
+    await _end_of(handle)
+    history = await handle.fetch_history()
+    histories = [history]
+    for event in history.events:
+        if event.event_type == EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
+            child = event.child_workflow_execution_started_event_attributes.workflow_execution
+            below = client.get_workflow_handle(child.workflow_id, run_id=child.run_id)
+            histories += await histories_of(client, below)
+    return histories
+
+
+async def _end_of(handle: Handle) -> None:
+    try:
+        await handle.result()
+    except WorkflowFailureError:
+        return
+
+
+def assert_clean(history: WorkflowHistory) -> None:
+    """Checks that no workflow task failed and that the run ended by its own word."""
+    failures = [
+        event.workflow_task_failed_event_attributes
+        for event in history.events
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+    ]
+    # A signal that arrives while a run ends makes the server ask again: no fault of the run.
+    asked_again = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND
+    wrong = [failure.failure.message for failure in failures if failure.cause != asked_again]
+    assert wrong == [], f"workflow tasks of {history.workflow_id} failed"
+    assert end_of(history) in ("completed", "failed", "canceled")
+
+
+def end_of(history: WorkflowHistory) -> str:
+    """Returns how Temporal closed a run."""
+    return _END_EVENTS.get(history.events[-1].event_type, "open")
+
+
+def result_of(history: WorkflowHistory) -> Any:
+    """Returns the document in the last event of a run: its result, or the detail of its failure."""
+    last = history.events[-1]
+    if last.HasField("workflow_execution_completed_event_attributes"):
+        payloads: Sequence[Payload] = last.workflow_execution_completed_event_attributes.result.payloads
+    elif last.HasField("workflow_execution_failed_event_attributes"):
+        failure = last.workflow_execution_failed_event_attributes.failure
+        payloads = failure.application_failure_info.details.payloads
+    else:
+        payloads = []
+    return pydantic_data_converter.payload_converter.from_payloads(payloads)
+
+
+class _Capture(Interceptor):
+    """Keeps what the workflow returned or raised while it was replayed."""
+
+    def __init__(self) -> None:
+        self.ends: list[Any] = []
+
+    def workflow_interceptor_class(
+        self, input: WorkflowInterceptorClassInput
+    ) -> type[WorkflowInboundInterceptor] | None:
+        ends = self.ends
+
+        class Inbound(WorkflowInboundInterceptor):
+            async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
+                try:
+                    ends.append([await super().execute_workflow(input)])
+                except ApplicationError as error:
+                    ends.append(list(error.details))
+                    raise
+                return ends[-1][0]
+
+        return Inbound
+
+
+async def replay(history: WorkflowHistory) -> tuple[Exception | None, list[Any]]:
+    """Replays a history with no server; returns what failed, and the ends that the workflow came to."""
+    capture = _Capture()
+    replayer = Replayer(
+        workflows=[RunPlanWorkflow],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        interceptors=[CallInterceptor(), capture],
+        data_converter=pydantic_data_converter,
+    )
+    outcome = await replayer.replay_workflow(history, raise_on_replay_failure=False)
+    return outcome.replay_failure, capture.ends
+
+
+async def assert_replays(history: WorkflowHistory) -> None:
+    """Checks that a history replays, and to the same document."""
+    failure, ends = await replay(history)
+    assert failure is None, f"{history.workflow_id} does not replay: {failure}"
+    if end_of(history) != "canceled":
+        assert ends == [result_of(history)]
+
+
+def events_of(history: WorkflowHistory, kind: EventType.ValueType) -> list[HistoryEvent]:
+    """Returns the events of one type, in order."""
+    return [event for event in history.events if event.event_type == kind]
+
+
+def raw(data: bytes, encoding: str = "json/plain") -> RawValue:
+    """Returns an argument that is sent as it is."""
+    return RawValue(Payload(metadata={"encoding": encoding.encode()}, data=data))
+
+
+def search_attributes(handle_description: Any) -> TypedSearchAttributes:
+    """Returns the search attributes of a described run."""
+    return cast(TypedSearchAttributes, handle_description.typed_search_attributes)

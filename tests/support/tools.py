@@ -1,0 +1,233 @@
+"""The tools of the engine's tests: small, of every kind of effect, and held or released by the test itself.
+
+`Bench` belongs to one process, so a test and the tools it calls share it; no tool waits for a clock.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from dagwright.tools import GiveUp, NotStarted, RetryLater, ToolRegistry, context, tool
+
+Function = Callable[..., Any]
+
+
+class OddError(Exception):
+    """An error whose own text cannot be made."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+ODD_FAILURES: dict[str, Callable[[], BaseException]] = {
+    "value": lambda: ValueError("wrong"),
+    "keyboard": KeyboardInterrupt,
+    "exit": lambda: SystemExit(3),
+    "stop": lambda: StopIteration("end"),
+    "stop_async": lambda: StopAsyncIteration("end"),
+    "generator": GeneratorExit,
+    "cancelled": asyncio.CancelledError,
+    "no_text": OddError,
+    "memory": lambda: MemoryError("none left"),
+    "group": lambda: BaseExceptionGroup("two", [ValueError("a"), KeyboardInterrupt()]),
+    "surrogate": lambda: RuntimeError("half \ud800 a character"),
+    "huge": lambda: RuntimeError("x" * 5_000_000),
+}
+"""What a tool may raise, by name."""
+
+ODD_RESULTS: dict[str, Callable[[], Any]] = {
+    "set": lambda: {1, 2},
+    "nan": lambda: float("nan"),
+    "function": lambda: len,
+    "number_keys": lambda: {1: "a"},
+    "surrogate": lambda: "half \ud800 a character",
+    "deep": lambda: _nested(100_000),
+    "huge_number": lambda: 10**6_000,
+}
+"""Results that are no JSON, or none that could be carried, by name."""
+
+
+class Bench:
+    """What tests share with their tools.
+
+    Args:
+        effects: name -> the idempotency key of every time the effect was made, in order.
+        entered: names that `hold` has been called with.
+        cleaned: names whose `hold` was told to stop and has cleaned up.
+    """
+
+    def __init__(self) -> None:
+        self.effects: defaultdict[str, list[str]] = defaultdict(list)
+        self.entered: list[str] = []
+        self.cleaned: list[str] = []
+        self._gates: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self.running: defaultdict[str, int] = defaultdict(int)
+        self.most_running: defaultdict[str, int] = defaultdict(int)
+
+    def open(self, name: str) -> None:
+        """Lets every `hold` of that name go on."""
+        self._gates[name].set()
+
+    async def wait(self, name: str) -> None:
+        """Waits for `open`; for use inside of tools."""
+        await self._gates[name].wait()
+
+    def enter(self, name: str) -> None:
+        """Notes that a call of that name has begun."""
+        self.entered.append(name)
+        self.running[name] += 1
+        self.most_running[name] = max(self.most_running[name], self.running[name])
+
+    def leave(self, name: str) -> None:
+        """Notes that a call of that name has ended."""
+        self.running[name] -= 1
+
+    def registry(self) -> ToolRegistry:
+        """Returns every tool of the bench."""
+        return ToolRegistry.of(*_plain_tools(), *_failing_tools(), *_holding_tools(self), *_effect_tools(self))
+
+
+def _nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def _plain_tools() -> list[Function]:
+    @tool(effects="read")
+    async def echo(**arguments: Any) -> dict[str, Any]:
+        return arguments
+
+    @tool(effects="pure")
+    def add(left: float, right: float) -> float:
+        return left + right
+
+    @tool(effects="pure")
+    def total(values: list[int]) -> int:
+        return sum(values)
+
+    @tool(effects="pure")
+    def text(size: int) -> str:
+        return "x" * size
+
+    @tool(effects="read")
+    def secretive(token: str) -> int:
+        return len(token)
+
+    @tool(effects="read")
+    def find(outcome: str) -> dict[str, Any]:
+        return {"status": outcome, "outputs": {"found": 1}, "error": "no luck" if outcome == "failed" else None}
+
+    return [echo, add, total, text, secretive, find]
+
+
+def _failing_tools() -> list[Function]:
+    @tool(effects="read")
+    def fail(message: str = "no") -> None:
+        raise ValueError(message)
+
+    @tool(effects="read")
+    def give_up(message: str = "no") -> None:
+        raise GiveUp(message)
+
+    @tool(effects="read")
+    def flaky(until: int) -> int:
+        if context().attempt < until:
+            raise RuntimeError(f"attempt {context().attempt}")
+        return context().attempt
+
+    @tool(effects="read", max_attempts=5)
+    def busy(until: int) -> int:
+        if context().attempt < until:
+            raise RetryLater("busy", after=timedelta(milliseconds=20))
+        return context().attempt
+
+    @tool(effects="read")
+    def odd_failure(kind: str) -> None:
+        raise ODD_FAILURES[kind]()
+
+    @tool(effects="read")
+    async def odd_failure_async(kind: str) -> None:
+        raise ODD_FAILURES[kind]()
+
+    @tool(effects="read")
+    def odd_result(kind: str) -> Any:
+        return ODD_RESULTS[kind]()
+
+    return [fail, give_up, flaky, busy, odd_failure, odd_failure_async, odd_result]
+
+
+def _holding_tools(bench: Bench) -> list[Function]:
+    @tool(effects="read")
+    async def hold(name: str) -> str:
+        """Waits until the test opens the gate of that name."""
+        bench.enter(name)
+        try:
+            await bench.wait(name)
+        except asyncio.CancelledError:
+            bench.cleaned.append(name)
+            raise
+        finally:
+            bench.leave(name)
+        return name
+
+    @tool(effects="read")
+    def hold_in_thread(name: str) -> str:
+        """Waits to be cancelled, in a thread of its own."""
+        bench.enter(name)
+        while not context().cancelled:
+            context().wait_cancelled(5)
+        bench.cleaned.append(name)
+        bench.leave(name)
+        return name
+
+    @tool(effects="write")
+    async def hold_write(name: str) -> str:
+        """As `hold`, with a change of the world before it waits."""
+        bench.effects[name].append(context().idempotency_key)
+        bench.enter(name)
+        await bench.wait(name)
+        return name
+
+    @tool(effects="read", max_parallel=2)
+    async def narrow(name: str, wanted: int) -> int:
+        """Waits until `wanted` calls run at once, of the two that the tool allows."""
+        bench.enter(name)
+        if bench.running[name] >= wanted:
+            bench.open(name)
+        await bench.wait(name)
+        bench.leave(name)
+        return bench.most_running[name]
+
+    return [hold, hold_in_thread, hold_write, narrow]
+
+
+def _effect_tools(bench: Bench) -> list[Function]:
+    @tool(effects="idempotent")
+    def keyed(name: str, until: int = 1) -> str:
+        """Notes its key at each attempt and succeeds at attempt `until`."""
+        bench.effects[name].append(context().idempotency_key)
+        if context().attempt < until:
+            raise RuntimeError("again")
+        return context().idempotency_key
+
+    @tool(effects="write")
+    def write(name: str, error: str = "") -> str:
+        """Makes its change and may fail afterwards."""
+        bench.effects[name].append(context().idempotency_key)
+        if error:
+            raise RuntimeError(error)
+        return name
+
+    @tool(effects="write", max_attempts=5)
+    def careful_write(name: str, until: int) -> int:
+        """Fails before its change until attempt `until`."""
+        if context().attempt < until:
+            raise NotStarted("not yet")
+        bench.effects[name].append(context().idempotency_key)
+        return context().attempt
+
+    return [keyed, write, careful_write]
