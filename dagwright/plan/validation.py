@@ -176,7 +176,7 @@ class _Checker:
             ids = [nodes[number].id for number in (*cycle, cycle[0])]
             message = f"CircularDependencyError: {' → '.join(ids)}"
             self.tell("cycle", message, ("nodes", cycle[0]), node=ids[0], hint="remove one of these dependencies")
-        if level_of is None or len(nodes) < len(raw_nodes):
+        if len(nodes) < len(raw_nodes):
             return None
         return Checked(
             plan=plan,
@@ -184,7 +184,7 @@ class _Checker:
             nodes=list(nodes.values()),
             references=[references[index] for index in nodes],
             dependencies=dependencies,
-            level_of=level_of,
+            level_of=level_of or [],
             output_holes=output_holes,
             inputs=self._inputs(plan, references, output_holes),
             sub_plans=self.sub_plans,
