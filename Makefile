@@ -1,9 +1,10 @@
 # Every target needs Python 3.11+ and make; the rest is fetched into .venv and the user's cache.
-PYTHON_BIN := .venv/bin/python
+BIN := .venv/bin
 CODE := dagwright workflows activities worker.py starter.py tests
+NOT_BY_DEFAULT := not java and not postgres and not chromium and not node
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock
+.PHONY: help setup demo test test-all check bench bench-large up clean lock docs-schema
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -11,9 +12,43 @@ help: ## Show this list
 setup: ## Make .venv from the hash-locked requirements (a second run does nothing)
 	@scripts/setup
 
+demo: setup ## Run the onboarding scenario on a real Temporal server
+	@$(BIN)/python -m examples.onboarding_demo
+
+test: setup ## Test everything that needs only Python, make and a Temporal server
+	@$(BIN)/python -m pytest -m "$(NOT_BY_DEFAULT)"
+
+test-all: setup ## Install what the remaining tests need, and test everything
+	@path=$$(scripts/test-needs) && PATH="$$path" $(BIN)/python -m pytest
+
+check: setup ## Format, lint, types, import contracts, published schema
+	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --strict $(CODE)
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m dagwright.plan_schema | diff -u docs/plan.schema.json - \
+		|| { echo "docs/plan.schema.json is not what the model says: run make docs-schema"; exit 1; }
+
+docs-schema: setup ## Write docs/plan.schema.json anew from the model
+	@$(BIN)/python -m dagwright.plan_schema >docs/plan.schema.json.new
+	@mv docs/plan.schema.json.new docs/plan.schema.json
+
+bench: setup ## Compare the engine with workflows written by hand
+	@$(BIN)/python -m benchmarks
+
+bench-large: setup ## The same for the largest plans (takes long)
+	@$(BIN)/python -m benchmarks --large
+
+up: setup ## Start a Temporal server and a worker that stay until `dagwright down`
+	@$(BIN)/dagwright up
+
+clean: ## Remove what the other targets made; runs in .dagwright stay
+	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
 lock: setup ## Write requirements/*.txt anew from requirements/*.in
 	@for name in build runtime dev; do \
-		CUSTOM_COMPILE_COMMAND="make lock" .venv/bin/pip-compile --quiet --generate-hashes --allow-unsafe \
+		CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe \
 			--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras \
-			--output-file requirements/$$name.txt requirements/$$name.in; \
+			--output-file requirements/$$name.txt requirements/$$name.in || exit 1; \
 	done

@@ -1,6 +1,7 @@
 """What every test gets: an environment without the machine's settings, and the real server if it asks."""
 
 import os
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -9,6 +10,11 @@ from temporalio.client import Client
 
 from dagwright.server import open_connection
 from tests.support.server import LiveServer, live_server
+
+_NEEDS = {"java": "Java", "postgres": "PostgreSQL", "chromium": "Chromium", "node": "Node"}
+"""Marker -> what tests with it need beside Python, make and a Temporal server."""
+
+_LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 _FOREIGN_PREFIXES = ("DAGWRIGHT_", "TEMPORAL_", "OPENAI_", "LITELLM_", "SERPER_", "NO_COLOR")
 
@@ -39,14 +45,28 @@ async def client(server: LiveServer) -> AsyncIterator[Client]:
         yield connection.client
 
 
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Counts what `-m "not postgres"` and the like leave out, for the summary."""
+    for item in items:
+        counts = item.config.stash.setdefault(_LEFT_OUT, Counter())
+        counts.update(name for name in _NEEDS if item.get_closest_marker(name) is not None)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Names each set of tests that was left out, so that nobody takes a part for the whole."""
+    counts = config.stash.get(_LEFT_OUT, Counter())
+    for name, needed in _NEEDS.items():
+        if f"not {name}" in config.option.markexpr:
+            tests = f"{counts[name]} test{'' if counts[name] == 1 else 's'}"
+            terminalreporter.write_line(f"left out: {needed} ({tests}; make test-all runs them)")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Refuses a test that uses the server and does not say so by its marker."""
     for item in items:
         names = getattr(item, "fixturenames", [])
         if ("server" in names or "client" in names) and item.get_closest_marker("server") is None:
-            raise pytest.UsageError(
-                f"{item.nodeid} uses the Temporal server: mark it with pytest.mark.server"
-            )
+            raise pytest.UsageError(f"{item.nodeid} uses the Temporal server: mark it with pytest.mark.server")
 
 
 @pytest.fixture
