@@ -1,0 +1,51 @@
+"""`python -m benchmarks [--rows hand,servers] [--pairs N]`: measures, prints, saves, judges.
+
+Exit code 1 only if a figure is past 1.5 times its goal. A part of the rows is printed, not saved.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.figures import Figure, save, table
+from benchmarks.processes import open_bench
+from benchmarks.rows import ROWS
+
+PAIRS = 9
+_RESULTS = Path(__file__).resolve().parent / "results"
+
+
+async def measure(rows: list[str], pairs: int) -> list[Figure]:
+    """Returns the figures of some rows, in order."""
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        async with open_bench(Path(name)) as bench:
+            for row in rows:
+                before = time.monotonic()
+                found = await ROWS[row](bench, pairs)
+                figures += found
+                print(f"{table(found)}\n({row}: {time.monotonic() - before:.0f} s)\n", file=sys.stderr)
+    return figures
+
+
+def main() -> int:
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("--rows", default=",".join(ROWS), help=f"some of {', '.join(ROWS)}")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="interleaved pairs of each comparison")
+    options = parser.parse_args()
+    rows = options.rows.split(",")
+    if unknown := [row for row in rows if row not in ROWS]:
+        parser.error(f"there is no row {unknown[0]!r}")
+    figures = asyncio.run(measure(rows, options.pairs))
+    print(table(figures))
+    if rows == list(ROWS):
+        save(figures, _RESULTS, pairs=options.pairs)
+    return 1 if any(figure.verdict == "lost" for figure in figures) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""The same graphs as workflows written by hand: plain `execute_activity`, an asyncio task for each node.
+
+This is the baseline: what a developer would write for exactly one graph, and no slower than that can be. It
+imports the sizes of the graphs and nothing else of ours.
+"""
+
+import asyncio
+from datetime import timedelta
+
+from temporalio import activity, workflow
+
+from benchmarks.shapes import (
+    CHAIN_LENGTH,
+    CHAIN_STEPS,
+    CHAINS,
+    FAN_WIDTH,
+    LAYER_WIDTH,
+    LAYERS,
+    STEP_S,
+    STRAGGLER_S,
+    is_straggler,
+)
+
+_TIMEOUT = timedelta(seconds=60)
+
+
+@activity.defn(name="no_op")
+async def no_op(value: int) -> int:
+    """Returns the value."""
+    return value
+
+
+@activity.defn(name="pause")
+async def pause(seconds: float, value: int) -> int:
+    """Returns the value after a while."""
+    await asyncio.sleep(seconds)
+    return value
+
+
+@workflow.defn(name="FanOutByHand")
+class FanOutByHandWorkflow:
+    """One activity, 200 that need it, and one that needs them all."""
+
+    @workflow.run
+    async def run(self) -> int:
+        """Runs the graph."""
+        root = await _no_op(1)
+        leaves = await asyncio.gather(*(_no_op(root) for _ in range(FAN_WIDTH)))
+        return await _no_op(len(leaves))
+
+
+@workflow.defn(name="ChainByHand")
+class ChainByHandWorkflow:
+    """50 activities, one after the other."""
+
+    @workflow.run
+    async def run(self) -> int:
+        """Runs the graph."""
+        value = 1
+        for _ in range(CHAIN_LENGTH):
+            value = await _no_op(value)
+        return value
+
+
+@workflow.defn(name="LayersByHand")
+class LayersByHandWorkflow:
+    """10 layers of 20 activities; each needs the whole layer before."""
+
+    @workflow.run
+    async def run(self) -> int:
+        """Runs the graph."""
+        values = list(range(LAYER_WIDTH))
+        for _ in range(LAYERS):
+            values = await asyncio.gather(*(_no_op(value) for value in values))
+        return sum(values)
+
+
+@workflow.defn(name="StragglersByHand")
+class StragglersByHandWorkflow:
+    """20 chains of 5 activities between a start and an end; in each layer one takes longer."""
+
+    @workflow.run
+    async def run(self) -> int:
+        """Runs the graph."""
+        start = await _pause(STEP_S, 1)
+        ends = await asyncio.gather(*(self._chain(number, start) for number in range(CHAINS)))
+        return await _pause(STEP_S, len(ends))
+
+    @staticmethod
+    async def _chain(number: int, value: int) -> int:
+        for step in range(CHAIN_STEPS):
+            value = await _pause(STRAGGLER_S if is_straggler(number, step) else STEP_S, value)
+        return value
+
+
+async def _no_op(value: int) -> int:
+    return await workflow.execute_activity(no_op, value, start_to_close_timeout=_TIMEOUT)
+
+
+async def _pause(seconds: float, value: int) -> int:
+    return await workflow.execute_activity(pause, args=[seconds, value], start_to_close_timeout=_TIMEOUT)

@@ -1,0 +1,45 @@
+"""A worker process for the workflows written by hand, with the options of Dagwright's own worker.
+
+`python -m benchmarks.by_hand_worker ADDRESS` serves until it is told to stop.
+"""
+
+import asyncio
+import signal
+import sys
+
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from benchmarks.by_hand import (
+    ChainByHandWorkflow,
+    FanOutByHandWorkflow,
+    LayersByHandWorkflow,
+    StragglersByHandWorkflow,
+    no_op,
+    pause,
+)
+from benchmarks.processes import BY_HAND_QUEUE
+from dagwright.server.local import dial
+from worker import ACTIVITY_POLLERS, STICKY_TIMEOUT
+
+
+async def serve(address: str) -> None:
+    """Serves the workflows and their activities until SIGINT or SIGTERM."""
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    restrictions = SandboxRestrictions.default.with_passthrough_modules("benchmarks")
+    async with Worker(
+        await dial(address),
+        task_queue=BY_HAND_QUEUE,
+        workflows=[ChainByHandWorkflow, FanOutByHandWorkflow, LayersByHandWorkflow, StragglersByHandWorkflow],
+        activities=[no_op, pause],
+        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
+        sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
+        max_concurrent_activity_task_polls=ACTIVITY_POLLERS,
+    ):
+        await stopped.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(sys.argv[1]))

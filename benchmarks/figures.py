@@ -1,0 +1,96 @@
+"""What a benchmark says: figures with a goal, judged, written as JSON and as a table."""
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+SLACK = 1.5
+"""A goal is lost only past this: machines that build are noisy, and a slow minute must not stop a change."""
+
+Verdict = Literal["reached", "missed", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured number and its goal.
+
+    Args:
+        name: what was measured.
+        value: the number.
+        goal: the bound to reach.
+        is_floor: whether the number should be at least the goal, and not at most.
+        unit: of number and goal; `x` for a ratio.
+        measured: the medians and samples it was made from.
+    """
+
+    name: str
+    value: float
+    goal: float
+    is_floor: bool = False
+    unit: str = "x"
+    measured: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> Verdict:
+        """`reached`; `missed` within the slack; `lost` past it."""
+        past = self.goal / self.value if self.is_floor else self.value / self.goal
+        return "reached" if past <= 1 else "missed" if past <= SLACK else "lost"
+
+
+def ratio_figure(
+    name: str, above: Sequence[float], below: Sequence[float], *, goal: float, is_floor: bool = False
+) -> Figure:
+    """Returns the ratio of two medians as a figure; the samples come along."""
+    over, under = statistics.median(above), statistics.median(below)
+    samples = {"median": [_short(over), _short(under)], "samples": [_shortened(above), _shortened(below)]}
+    return Figure(name, over / under, goal, is_floor=is_floor, measured=samples)
+
+
+def median_figure(name: str, samples: Sequence[float], *, goal: float, unit: str) -> Figure:
+    """Returns a median as a figure; the samples come along."""
+    return Figure(name, statistics.median(samples), goal, unit=unit, measured={"samples": _shortened(samples)})
+
+
+def table(figures: Sequence[Figure]) -> str:
+    """Returns the figures as a Markdown table."""
+    lines = ["| figure | measured | goal | |", "|---|---|---|---|"]
+    for figure in figures:
+        bound = f"{'at least' if figure.is_floor else 'at most'} {figure.goal:g} {figure.unit}"
+        measured = f"{figure.value:.3g} {figure.unit}{_medians(figure)}"
+        lines.append(f"| {figure.name} | {measured} | {bound} | {figure.verdict} |")
+    return "\n".join(lines)
+
+
+def save(figures: Sequence[Figure], folder: Path, *, pairs: int) -> None:
+    """Writes `latest.json` and `latest.md`."""
+    load = round(os.getloadavg()[0], 1)
+    machine = {
+        "cores": os.cpu_count(),
+        "load_at_end": load,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+    rows = [{**asdict(figure), "verdict": figure.verdict} for figure in figures]
+    folder.mkdir(exist_ok=True)
+    document = {"machine": machine, "pairs": pairs, "figures": rows}
+    (folder / "latest.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    about = f"{machine['cores']} cores, Python {machine['python']}, {pairs} pairs, load {load} at the end."
+    (folder / "latest.md").write_text(f"{table(figures)}\n\n{about}\n", encoding="utf-8")
+
+
+def _medians(figure: Figure) -> str:
+    medians = figure.measured.get("median")
+    return f" ({medians[0]:g} : {medians[1]:g})" if medians else ""
+
+
+def _short(value: float) -> float:
+    return round(value, 4)
+
+
+def _shortened(samples: Sequence[float]) -> list[float]:
+    return [_short(sample) for sample in samples]

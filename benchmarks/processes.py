@@ -1,0 +1,112 @@
+"""The processes of a benchmark: the server that Dagwright starts, one as it comes, and a worker for each kind."""
+
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from benchmarks import tools
+from dagwright.client import Runs
+from dagwright.server import Connection, LocalServer
+from dagwright.server.binary import get_binary
+from dagwright.server.local import dial
+from dagwright.server.namespace import register_search_attributes
+from dagwright.settings import Settings
+
+BY_HAND_QUEUE = "by-hand"
+TOOLS_FILE = str(Path(tools.__file__).resolve())
+
+_ROOT = Path(__file__).resolve().parent.parent
+_START_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 15.0
+_UNSET = ("TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "TEMPORAL_PROFILE", "TEMPORAL_API_KEY", "TEMPORAL_CONFIG_FILE")
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What the rows need.
+
+    Args:
+        client: of the server that Dagwright starts, which the runs of Dagwright and those by hand share.
+        runs: starts runs of Dagwright there.
+        plain: client of a server as it comes, with a worker for the workflows by hand.
+        settings: of the server that Dagwright starts; its state folder is a temporary one.
+    """
+
+    client: Client
+    runs: Runs
+    plain: Client
+    settings: Settings
+
+
+@asynccontextmanager
+async def open_bench(folder: Path) -> AsyncIterator[Bench]:
+    """Runs two servers and three workers inside the block, their state in a folder."""
+    settings = Settings(state_dir=folder / "state")
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(LocalServer(settings).hold())
+        client = await dial(server.address)
+        missing = await register_search_attributes(client)
+        plain = await stack.enter_async_context(_plain_server(settings, folder))
+        worker = ["worker.py", "--tools", TOOLS_FILE]
+        await stack.enter_async_context(_running([*python(settings), *worker], log=folder / "dagwright.log"))
+        for address in (server.address, plain):
+            by_hand = ["-m", "benchmarks.by_hand_worker", address]
+            log = folder / f"by-hand-{address.rpartition(':')[2]}.log"
+            await stack.enter_async_context(_running([*python(settings), *by_hand], log=log))
+        runs = Runs(Connection(client, server, missing), task_queue=settings.task_queue)
+        yield Bench(client, runs, await dial(plain), settings)
+
+
+def python(settings: Settings) -> list[str]:
+    """Returns the beginning of a command that runs our Python in the bench's state folder."""
+    unset = [part for name in _UNSET for part in ("-u", name)]
+    return ["env", *unset, f"DAGWRIGHT_STATE_DIR={settings.state_dir}", "DAGWRIGHT_LOG_LEVEL=warning", sys.executable]
+
+
+@asynccontextmanager
+async def _running(command: Sequence[str], *, log: Path) -> AsyncIterator[None]:
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, cwd=_ROOT
+        )
+    try:
+        yield
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), timeout=_STOP_TIMEOUT_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+@asynccontextmanager
+async def _plain_server(settings: Settings, folder: Path) -> AsyncIterator[str]:
+    """Runs `temporal server start-dev` with nothing set but its port."""
+    binary = await get_binary(settings.cache_home, wanted_version=None)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    address = f"127.0.0.1:{port}"
+    command = [str(binary.path), "server", "start-dev", "--headless", "--port", str(port)]
+    async with _running(command, log=folder / "plain-server.log"):
+        async with asyncio.timeout(_START_TIMEOUT_S):
+            await _answered(address)
+        yield address
+
+
+async def _answered(address: str) -> None:
+    while True:
+        try:
+            await (await dial(address)).count_workflows()
+            return
+        except (RuntimeError, RPCError):
+            await asyncio.sleep(0.1)

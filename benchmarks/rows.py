@@ -1,0 +1,208 @@
+"""The rows of the table: each measures its pairs and returns its figures.
+
+Within a row the two sides take turns, and who begins changes from pair to pair, so that what else the machine
+does hits both. The first pair of each row warms up and is not counted.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowHandle
+from temporalio.common import WorkflowIDReusePolicy
+
+from benchmarks import shapes
+from benchmarks.commands import run_to_end
+from benchmarks.figures import Figure, median_figure, ratio_figure
+from benchmarks.processes import BY_HAND_QUEUE, TOOLS_FILE, Bench, python
+from dagwright.preparation import check_plan, prepare_plan
+from dagwright.toolset import load_toolset
+
+TIME_RATIO = 1.15
+EVENTS_RATIO = 1.05
+MAKESPAN_RATIO = 1.35
+SERVER_RATIO = 3.0
+START_UP_S = 1.5
+CHECK_S = 5.0
+CHECK_GB = 1.0
+
+CHECKED_NODES = 100_000
+COMMAND_SAMPLES = 5
+"""Samples of what is measured as a command of its own: each takes seconds."""
+
+_SHAPES = {
+    "fan-out 1-200-1": (shapes.fan_out, "FanOutByHand"),
+    "chain of 50": (shapes.chain, "ChainByHand"),
+    "10 layers x 20": (shapes.layers, "LayersByHand"),
+}
+_STRAGGLERS = "StragglersByHand"
+
+Row = Callable[[Bench, int], Awaitable[list[Figure]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One run: seconds from before its start to its result, and events in its history."""
+
+    seconds: float
+    events: int
+    handle: WorkflowHandle[Any, Any]
+
+
+async def against_hand(bench: Bench, pairs: int) -> list[Figure]:
+    """Measures Dagwright against the same graph written by hand, on one server."""
+    figures = []
+    for name, (make_plan, workflow_type) in _SHAPES.items():
+        ours, theirs = await _pairs(
+            pairs, _dagwright(bench, make_plan()), partial(_by_hand, bench.client, workflow_type)
+        )
+        figures += [
+            ratio_figure(
+                f"{name}: time", [one.seconds for one in ours], [one.seconds for one in theirs], goal=TIME_RATIO
+            ),
+            ratio_figure(
+                f"{name}: events", [one.events for one in ours], [one.events for one in theirs], goal=EVENTS_RATIO
+            ),
+        ]
+    return figures
+
+
+async def stragglers(bench: Bench, pairs: int) -> list[Figure]:
+    """Measures the makespan of 20 chains with stragglers against their critical path."""
+    ours, theirs = await _pairs(
+        pairs, _dagwright(bench, shapes.stragglers()), partial(_by_hand, bench.client, _STRAGGLERS)
+    )
+    makespans = [await _makespan_s(one.handle) for one in ours]
+    critical = [shapes.STRAGGLERS_CRITICAL_PATH_S] * len(makespans)
+    figure = ratio_figure("20 chains with stragglers: makespan", makespans, critical, goal=MAKESPAN_RATIO)
+    by_hand = [round(await _makespan_s(one.handle), 4) for one in theirs]
+    about = {"by_hand_s": by_hand, "barrier_s": shapes.STRAGGLERS_BARRIER_S}
+    return [Figure(figure.name, figure.value, figure.goal, measured={**figure.measured, **about})]
+
+
+async def servers(bench: Bench, pairs: int) -> list[Figure]:
+    """Measures the same workflows by hand on a server as it comes and on the one that Dagwright starts."""
+    figures = []
+    for name, (_, workflow_type) in _SHAPES.items():
+        plain, tuned = await _pairs(
+            pairs,
+            partial(_by_hand, bench.plain, workflow_type),
+            partial(_by_hand, bench.client, workflow_type),
+        )
+        seconds = [one.seconds for one in plain], [one.seconds for one in tuned]
+        figures.append(ratio_figure(f"{name}: server as it comes", *seconds, goal=SERVER_RATIO, is_floor=True))
+    return figures
+
+
+async def start_up(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+    """Measures the command `run` from its start to its first node's start, with the server up."""
+    plan = bench.settings.state_dir.parent / "small.json"
+    plan.write_text(json.dumps(shapes.chain()), encoding="utf-8")
+    samples = []
+    for _ in range(COMMAND_SAMPLES + 1):
+        workflow_id = f"start-up-{uuid4().hex[:8]}"
+        before = time.time()
+        command = ["starter.py", "run", str(plan), "--tools", TOOLS_FILE, "--id", workflow_id, "--json"]
+        ended = await asyncio.to_thread(run_to_end, [*python(bench.settings), *command])
+        if ended.code:
+            raise RuntimeError(f"the command `run` ended with exit code {ended.code}: {ended.told}")
+        first, _ = await _work_times(bench.client.get_workflow_handle(workflow_id))
+        samples.append(first - before)
+    return [median_figure("`run` to its first node", samples[1:], goal=START_UP_S, unit="s")]
+
+
+async def check(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+    """Measures the command `check` of a plan of 100,000 nodes."""
+    plan = bench.settings.state_dir.parent / "large.json"
+    plan.write_text(json.dumps(shapes.large(CHECKED_NODES)), encoding="utf-8")
+    command = [*python(bench.settings), "starter.py", "check", str(plan), "--tools", TOOLS_FILE, "--json"]
+    ended = [await asyncio.to_thread(run_to_end, command) for _ in range(COMMAND_SAMPLES)]
+    if ended[0].code:
+        raise RuntimeError(f"the command `check` ended with exit code {ended[0].code}: {ended[0].told}")
+    return [
+        median_figure("`check` of 100,000 nodes: time", [one.seconds for one in ended], goal=CHECK_S, unit="s"),
+        median_figure("`check` of 100,000 nodes: memory", [one.peak_gb for one in ended], goal=CHECK_GB, unit="GB"),
+    ]
+
+
+ROWS: dict[str, Row] = {
+    "hand": against_hand,
+    "stragglers": stragglers,
+    "servers": servers,
+    "start-up": start_up,
+    "check": check,
+}
+
+
+Run = Callable[[], Awaitable[Sample]]
+
+
+async def _pairs(count: int, first: Run, second: Run) -> tuple[list[Sample], list[Sample]]:
+    """Runs both so many times in turn, after one pair to warm up."""
+    of_first, of_second = [], []
+    for number in range(count + 1):
+        if number % 2:
+            one, other = await first(), await second()
+        else:
+            other, one = await second(), await first()
+        if number:
+            of_first.append(one)
+            of_second.append(other)
+    return of_first, of_second
+
+
+def _dagwright(bench: Bench, plan: shapes.Plan) -> Run:
+    """Returns what runs a plan as `run` does: checked, compiled, started, waited for; all of it is measured."""
+    toolset = load_toolset(bench.settings, [TOOLS_FILE])
+    declarations = toolset.declarations()
+
+    async def run() -> Sample:
+        before = time.perf_counter()
+        started = await bench.runs.start(prepare_plan(check_plan(plan, declarations), {}), {})
+        handle = bench.client.get_workflow_handle(started.workflow_id)
+        document = await handle.result()
+        seconds = time.perf_counter() - before
+        if document["status"] != "completed":
+            raise RuntimeError(f"the run {started.workflow_id} ended as {document['status']}")
+        return await _sample(handle, seconds)
+
+    return run
+
+
+async def _by_hand(client: Client, workflow_type: str) -> Sample:
+    before = time.perf_counter()
+    handle: WorkflowHandle[Any, Any] = await client.start_workflow(
+        workflow_type,
+        id=f"{workflow_type}-{uuid4().hex[:12]}",
+        task_queue=BY_HAND_QUEUE,
+        id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+    )
+    await handle.result()
+    return await _sample(handle, time.perf_counter() - before)
+
+
+async def _sample(handle: WorkflowHandle[Any, Any], seconds: float) -> Sample:
+    return Sample(seconds, (await handle.describe()).history_length, handle)
+
+
+async def _makespan_s(handle: WorkflowHandle[Any, Any]) -> float:
+    first, last = await _work_times(handle)
+    return last - first
+
+
+async def _work_times(handle: WorkflowHandle[Any, Any]) -> tuple[float, float]:
+    """Returns when the first activity started and when the last one ended, in seconds since the epoch."""
+    history = await handle.fetch_history()
+    started = _times(history.events, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
+    ended = _times(history.events, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+    return min(started), max(ended)
+
+
+def _times(events: Sequence[Any], kind: int) -> list[float]:
+    return [event.event_time.seconds + event.event_time.nanos / 1e9 for event in events if event.event_type == kind]

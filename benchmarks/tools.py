@@ -1,0 +1,18 @@
+"""The tools of the benchmark plans, given to Dagwright with `--tools` as a user would."""
+
+import asyncio
+
+from dagwright.tools import tool
+
+
+@tool(effects="read")
+async def no_op(value: int = 0) -> int:
+    """Return the value."""
+    return value
+
+
+@tool(effects="read")
+async def pause(seconds: float, value: int = 0) -> int:
+    """Return the value after a while."""
+    await asyncio.sleep(seconds)
+    return value
