@@ -1,0 +1,65 @@
+"""The one `asyncio.run` of the command line, and what Ctrl-C does to it."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from dagwright.cli.exits import ExitCode
+from dagwright.cli.output import Output
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Farewell:
+    """What is said when the command is interrupted; the command sets it when there is more to say.
+
+    Args:
+        text: one sentence.
+    """
+
+    def __init__(self, text: str = "interrupted") -> None:
+        self.text = text
+
+
+def run_async(work: Callable[[Farewell], Coroutine[Any, Any, int]], output: Output) -> int:
+    """Runs a command to its end and returns its exit code.
+
+    The first SIGINT or SIGTERM cancels it in good order, so that steps in flight may end; the second leaves at once.
+
+    Args:
+        work: makes the coroutine of the command.
+        output: of the command.
+    """
+    farewell = Farewell()
+    is_interrupted = False
+
+    async def main() -> int:
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+
+        def interrupt() -> None:
+            nonlocal is_interrupted
+            is_interrupted = True
+            for number in _SIGNALS:
+                loop.add_signal_handler(number, _leave_at_once)
+            output.tell(farewell.text)
+            task.cancel()
+
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, interrupt)
+        return await work(farewell)
+
+    try:
+        return asyncio.run(main())
+    except asyncio.CancelledError:
+        if not is_interrupted:
+            raise
+        return ExitCode.INTERRUPTED
+
+
+def _leave_at_once() -> None:
+    # Not sys.exit: whoever presses Ctrl-C twice wants no cleaning up, and the run is safe on the server.
+    os._exit(ExitCode.INTERRUPTED)

@@ -1,0 +1,32 @@
+"""How commands come to a server, with logging set up as a command line wants it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from dagwright.cli.output import Output
+from dagwright.logs import configure_logging
+from dagwright.server import Connection, LocalServer, open_connection
+from dagwright.settings import Settings, load_settings
+
+
+def command_settings() -> Settings:
+    """Reads the settings and starts logging; a command says only what goes wrong unless a level was asked for."""
+    settings = load_settings()
+    if "log_level" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"log_level": "warning"})
+    configure_logging(settings)
+    return settings
+
+
+@asynccontextmanager
+async def connected_to_read(settings: Settings, output: Output) -> AsyncIterator[Connection]:
+    """Connects for a command that only looks; says so if a server had to be started for it.
+
+    Raises:
+        NoServer: none could be had.
+    """
+    was_running = LocalServer(settings).find() is not None
+    async with open_connection(settings) as connection:
+        if connection.server.pid is not None and not was_running:
+            output.tell("no server was running here, so one was started to read; it ends with this command")
+        yield connection

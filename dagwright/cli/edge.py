@@ -1,0 +1,110 @@
+"""The process edge: whatever a command raises becomes one sentence, a document with `--json`, and an exit code.
+
+A traceback is never shown unless the log level is `debug`; it goes to a file that the sentence names.
+"""
+
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from typer import Abort, TyperException
+
+from dagwright.cli.exits import CommandRefused, ExitCode
+from dagwright.cli.output import Output, one_line
+
+if TYPE_CHECKING:
+    from dagwright.settings import Settings
+
+
+class _Answer(NamedTuple):
+    status: str
+    code: ExitCode
+
+
+_EXPECTED: Final = {
+    "dagwright.settings.SettingsError": _Answer("bad_usage", ExitCode.REFUSED),
+    "dagwright.tools.errors.ToolsUnreadable": _Answer("unreadable", ExitCode.REFUSED),
+    "dagwright.server.errors.NoServer": _Answer("no_server", ExitCode.NO_SERVER),
+    "dagwright.feed.RunNotFound": _Answer("not_found", ExitCode.REFUSED),
+    "dagwright.client.RunClosed": _Answer("closed", ExitCode.REFUSED),
+    "dagwright.client.IdInUse": _Answer("id_in_use", ExitCode.REFUSED),
+    "dagwright.client.IdInvalid": _Answer("bad_usage", ExitCode.REFUSED),
+    "dagwright.entities.party_file.PartiesUnreadable": _Answer("unreadable", ExitCode.REFUSED),
+}
+"""Errors whose text is the sentence to show. By name: importing their modules would cost commands that need none."""
+
+_SERVER_LOST: Final = "temporalio.service.RPCError"
+_LOG_NAME: Final = "errors.log"
+
+
+def guarded(command: Callable[[], int], output: Output, *, settings: Callable[[], "Settings"]) -> int:
+    """Runs a command and returns its exit code, whatever it raises.
+
+    Args:
+        command: does the work.
+        output: of the command.
+        settings: reads the settings, for the log of defects.
+    """
+    try:
+        return command()
+    except CommandRefused as error:
+        output.problem(str(error), status=error.status)
+        return error.code
+    except TyperException as error:
+        output.problem(_usage_sentence(error), status="bad_usage")
+        return ExitCode.REFUSED
+    except (KeyboardInterrupt, Abort):
+        output.tell("interrupted")
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has gone; the interpreter must not meet the same when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.FAILED
+    # The process edge: what nobody expected is told in one line, and kept in full where it can be found.
+    except Exception as error:
+        answer = _expected(error)
+        if answer is not None:
+            output.problem(one_line(str(error), limit=2_000), status=answer.status)
+            return answer.code
+        sentence = f"a defect of Dagwright: {type(error).__name__}: {one_line(str(error))}"
+        output.problem(f"{sentence}; its traceback is in {_keep(error, settings)}", status="defect")
+        return ExitCode.FAILED
+
+
+def _usage_sentence(error: TyperException) -> str:
+    message = one_line(error.format_message()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    return f"{message}; see `{context.command_path} --help`" if context is not None else message
+
+
+def _expected(error: Exception) -> _Answer | None:
+    for kind in type(error).__mro__:
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if name in _EXPECTED:
+            return _EXPECTED[name]
+        if name == _SERVER_LOST:
+            return _Answer("no_server", ExitCode.NO_SERVER)
+    return None
+
+
+def _keep(error: Exception, settings: Callable[[], "Settings"]) -> Path:
+    """Writes the traceback to a file and returns its path; to stderr too at the log level `debug`."""
+    text = "".join(traceback.format_exception(error))
+    folder = Path(tempfile.gettempdir())
+    # The settings or the disk may be what is broken, and the sentence about it must still be told.
+    with suppress(Exception):
+        known = settings()
+        if known.log_level == "debug":
+            sys.stderr.write(text)
+        known.state_dir.mkdir(parents=True, exist_ok=True)
+        folder = known.state_dir
+    path = folder / _LOG_NAME
+    with suppress(OSError), path.open("a", encoding="utf-8", errors="backslashreplace") as log:
+        log.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {text}\n")
+    return path

@@ -1,0 +1,113 @@
+"""What a person is told of a run that ended, or of one that still goes on."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from dagwright.cli.output import Output, one_line, printable, value_text
+from dagwright.cli.progress import format_duration
+from dagwright.cli.rendering import MARKS
+from dagwright.feed import RunView
+from dagwright.plan.states import NodeStatus
+
+OUTPUT_CHARACTERS = 4_000
+"""Of an output that is shown after a run; `result` shows all of it."""
+FAILURES_SHOWN = 20
+
+
+def tell_end(view: RunView, output: Output, *, url: str | None) -> None:
+    """Says how a run ended, what failed and why, and what it made."""
+    document = view.document()
+    output.say(_summary(view, document))
+    _tell_failures(document, output)
+    _tell_output(document, output, limit=OUTPUT_CHARACTERS)
+    if url:
+        output.say(f"in the Temporal UI: {url}")
+
+
+def tell_status(view: RunView, output: Output) -> None:
+    """Shows a run as a table of its nodes."""
+    document = view.document()
+    output.say(_summary(view, document))
+    table = Table(box=None, show_header=True, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("", "node", "tool", "attempts", "time", ""):
+        table.add_column(name, overflow="fold")
+    for name, node in document["nodes"].items():
+        mark, style = MARKS[NodeStatus(node["status"])]
+        detail = (node["error"] or {}).get("message") or node.get("reason") or ""
+        table.add_row(
+            Text(f"{mark} {node['status']}", style=style),
+            Text(one_line(name)),
+            Text(one_line(node["tool"] or "")),
+            str(node["attempts"] or ""),
+            _clock(node),
+            Text(one_line(detail)),
+        )
+    if document["nodes"]:
+        output.show(table)
+    _tell_run_error(document, output)
+    for note in document["notes"]:
+        output.say(f"note: {one_line(note['message'])}")
+
+
+def tell_result(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+    """Shows all of what a run made."""
+    if not view.is_closed:
+        output.tell(f"the run is still {view.status}; this is what it has made so far")
+    if document["status"] != "completed":
+        output.say(_summary(view, document))
+        _tell_failures(document, output)
+    _tell_output(document, output, limit=None)
+
+
+def _summary(view: RunView, document: Mapping[str, Any]) -> str:
+    counts = Counter(node["status"] for node in document["nodes"].values())
+    words = ", ".join(f"{count:,} {status}" for status, count in counts.items())
+    took = ""
+    if view.started_at is not None and view.ended_at is not None:
+        took = f" in {format_duration(view.ended_at - view.started_at)}"
+    title = f" ({one_line(document['title'], limit=80)})" if document["title"] else ""
+    state = document["status"].replace("_", " ")
+    return f"{view.workflow_id}{title}: {state}{took}" + (f"; nodes: {words}" if words else "")
+
+
+def _tell_failures(document: Mapping[str, Any], output: Output) -> None:
+    _tell_run_error(document, output)
+    failed = [(name, node) for name, node in document["nodes"].items() if node["status"] == "failed"]
+    for name, node in failed[:FAILURES_SHOWN]:
+        output.say(f"failed: {one_line(name)}: {one_line((node['error'] or {}).get('message', ''), limit=1_000)}")
+    if len(failed) > FAILURES_SHOWN:
+        output.say(f"and {len(failed) - FAILURES_SHOWN:,} more failures")
+    blocked = [one_line(name) for name, node in document["nodes"].items() if node["status"] == "blocked"]
+    if blocked:
+        more = f" and {len(blocked) - FAILURES_SHOWN:,} more" if len(blocked) > FAILURES_SHOWN else ""
+        output.say(f"blocked by failures: {', '.join(blocked[:FAILURES_SHOWN])}{more}")
+
+
+def _tell_run_error(document: Mapping[str, Any], output: Output) -> None:
+    error = document["error"]
+    if not error:
+        return
+    output.say(f"error: {error.get('code', 'failed')}: {one_line(error.get('message', ''), limit=2_000)}")
+    for problem in error.get("errors", [])[1:FAILURES_SHOWN]:
+        output.say(f"error: {problem.get('code')}: {one_line(str(problem.get('message')), limit=2_000)}")
+
+
+def _tell_output(document: Mapping[str, Any], output: Output, *, limit: int | None) -> None:
+    value = document["output"]
+    if value is None or value == {}:
+        return
+    text = printable(value_text(value))
+    if limit is not None and len(text) > limit:
+        text = f"{text[:limit]}\n… all of it: dagwright result {document['workflow_id']}"
+    output.say(text)
+
+
+def _clock(node: Mapping[str, Any]) -> str:
+    if node["started_at"] is None:
+        return ""
+    times = node["started_at"][11:19]
+    return f"{times} – {node['ended_at'][11:19]}" if node["ended_at"] else times

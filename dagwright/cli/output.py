@@ -1,0 +1,103 @@
+"""Where a command writes: documents and words on stdout, what went wrong on stderr.
+
+With `--json` stdout holds exactly the document, so words for people are dropped there.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Characters with which a text could take over a terminal or turn its lines around; tab and newline stay."""
+
+
+class Output:
+    """Writes for one command.
+
+    Args:
+        is_json: whether stdout is for a program.
+        has_color: whether colours are wanted, if stdout is a terminal.
+    """
+
+    def __init__(self, *, is_json: bool = False, has_color: bool = True) -> None:
+        self.is_json = is_json
+        self._has_color = has_color
+
+    @property
+    def is_terminal(self) -> bool:
+        """Tells whether a person looks at stdout."""
+        return not self.is_json and sys.stdout.isatty()
+
+    @property
+    def can_ask(self) -> bool:
+        """Tells whether a person can be asked."""
+        return self.is_terminal and sys.stdin.isatty()
+
+    @cached_property
+    def console(self) -> "Console":
+        """The console of stdout."""
+        from rich.console import Console  # noqa: PLC0415 -- a command that only writes JSON does not pay for rich
+
+        # On something that is no terminal a table may be as wide as it needs to be: nothing may be cut off there.
+        width = None if self.is_terminal else 200
+        return Console(no_color=not self._has_color, highlight=False, soft_wrap=False, width=width)
+
+    def document(self, document: Any, *, is_line: bool = False) -> None:
+        """Writes a JSON document to stdout; `is_line` puts it on one line."""
+        text = json.dumps(document, ensure_ascii=False, indent=None if is_line else 2)
+        sys.stdout.write(f"{_encodable(text)}\n")
+        sys.stdout.flush()
+
+    def say(self, text: str) -> None:
+        """Writes words for people to stdout; nothing with `--json`."""
+        if not self.is_json:
+            sys.stdout.write(f"{printable(text)}\n")
+            sys.stdout.flush()
+
+    def show(self, renderable: "RenderableType") -> None:
+        """Writes a table, a tree or a styled text to stdout; nothing with `--json`."""
+        if not self.is_json:
+            self.console.print(renderable)
+
+    def tell(self, text: str) -> None:
+        """Writes one sentence to stderr."""
+        sys.stderr.write(f"{printable(text)}\n")
+        sys.stderr.flush()
+
+    def problem(self, sentence: str, *, status: str) -> None:
+        """Says what went wrong: the sentence on stderr, and with `--json` a document on stdout too."""
+        if self.is_json:
+            self.document({"status": status, "message": sentence})
+        self.tell(sentence)
+
+
+def printable(text: str) -> str:
+    """Returns a text that is safe for a terminal: control characters and lone surrogates stand as escapes."""
+    return _encodable(_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
+
+
+def one_line(text: str, *, limit: int = 300) -> str:
+    """Returns a text on one line, safe for a terminal, at most `limit` characters long."""
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def value_text(value: Any) -> str:
+    """Returns a JSON value for people: a string as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def acted(workflow_id: str, message: str) -> Mapping[str, Any]:
+    """Returns the document of a command that acts (contract.md section 5)."""
+    return {"workflow_id": workflow_id, "ok": True, "message": message}
+
+
+def _encodable(text: str) -> str:
+    encoding = sys.stdout.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)

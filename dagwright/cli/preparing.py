@@ -1,0 +1,52 @@
+"""What `run` does before there is a server: read the plan, find its tools, get its inputs, compile."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import JsonValue
+
+from dagwright.cli.asking import ask_inputs
+from dagwright.cli.exits import CommandRefused
+from dagwright.cli.output import Output
+from dagwright.cli.plans import read_inputs_file, read_pairs, read_plan, typed_inputs
+from dagwright.cli.requests import RunRequest
+from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.durations import parse_duration
+from dagwright.preparation import check_plan, prepare_plan
+from dagwright.toolset import Toolset
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """A run that can be started: its plan, the values of its inputs and its own deadline in seconds."""
+
+    plan: CompiledPlan
+    inputs: dict[str, Any]
+    deadline_s: float | None
+
+
+def prepare_run(request: RunRequest, toolset: Toolset, output: Output) -> PreparedRun:
+    """Returns what the request asks for, asking a person for missing inputs if one is there.
+
+    Raises:
+        PlanInvalid: the plan or its inputs are wrong.
+        CommandRefused: an option is.
+    """
+    deadline_s = _deadline_s(request.timeout)
+    context = read_pairs(request.context, option="--context")
+    texts = read_pairs(request.inputs, option="--input")
+    given = read_inputs_file(request.inputs_file)
+    checked = check_plan(read_plan(request.plan), toolset.declarations(), dialect=request.dialect, context=context)
+    values: dict[str, JsonValue] = {**given, **typed_inputs(checked.inputs, texts)}
+    if request.is_asking and not request.is_detached and output.can_ask:
+        values = ask_inputs(checked.inputs, values)
+    return PreparedRun(prepare_plan(checked, values), values, deadline_s)
+
+
+def _deadline_s(timeout: str | None) -> float | None:
+    if timeout is None:
+        return None
+    try:
+        return parse_duration(timeout).total_seconds()
+    except ValueError as error:
+        raise CommandRefused(f"--timeout: {error}") from None

@@ -1,0 +1,135 @@
+"""The picture of a run on a terminal: a header, a tree of nodes with states and times, counts and time to go."""
+
+import time
+from collections.abc import Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from dagwright.cli.output import one_line
+from dagwright.cli.progress import Progress, Row, TreePlace, format_duration, progress_of, tree_of
+from dagwright.feed import RunView
+from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.states import NodeStatus
+
+MARKS = {
+    NodeStatus.PENDING: ("·", "dim"),
+    NodeStatus.READY: ("○", "cyan"),
+    NodeStatus.RUNNING: ("●", "bold cyan"),
+    NodeStatus.WAITING: ("◔", "yellow"),
+    NodeStatus.COMPLETED: ("✓", "green"),
+    NodeStatus.FAILED: ("✗", "bold red"),
+    NodeStatus.SKIPPED: ("↷", "dim"),
+    NodeStatus.BLOCKED: ("⊘", "magenta"),
+    NodeStatus.CANCELLED: ("⊗", "yellow"),
+    NodeStatus.SUPERSEDED: ("↺", "dim"),
+}
+"""State of a node -> its sign and style; the state is told by the sign too, so that no colour is needed."""
+
+_PLAIN_MARKS = str.maketrans("·○●◔✓✗↷⊘⊗↺█░…", ".o*w+x>#-~#-~")
+"""For terminals that cannot write the signs."""
+
+_RUN_STYLES = {"completed": "green", "running": "cyan", "cancelled": "yellow", "waiting": "yellow"}
+_FRAME_ROWS = 6
+_BAR_CELLS = 20
+
+
+class Picture:
+    """Draws one run again and again; the shape of its tree is worked out once."""
+
+    def __init__(self, *, url: str | None) -> None:
+        self._url = url
+        self._tree: tuple[CompiledPlan, Sequence[TreePlace]] | None = None
+
+    def draw(self, view: RunView, *, now: float, height: int) -> RenderableType:
+        """Returns the picture of a run.
+
+        Args:
+            now: seconds since the epoch.
+            height: lines of the terminal.
+        """
+        if view.scheduler is None:
+            return Group(self._header(view, now=now), Text("reading the plan", style="dim"))
+        if self._tree is None or self._tree[0] is not view.scheduler.plan:
+            self._tree = view.scheduler.plan, tree_of(view.scheduler.plan)
+        progress = progress_of(view, self._tree[1], now=now, room=height - _FRAME_ROWS)
+        return Group(self._header(view, now=now), _table(progress), _footer(progress))
+
+    def _header(self, view: RunView, *, now: float) -> Text:
+        name = one_line(view.title or view.workflow_id, limit=80)
+        header = Text.assemble((name, "bold"), "  ", (view.status, _RUN_STYLES.get(view.status, "red")))
+        if view.started_at is not None:
+            elapsed_s = (view.ended_at or now) - view.started_at
+            header.append(f"  {format_duration(max(0.0, elapsed_s))}", style="dim")
+        if self._url:
+            header.append(f"\n{self._url}", style="dim")
+        header.no_wrap = True
+        return header
+
+
+def _table(progress: Progress) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), expand=False)
+    table.add_column(width=1)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=None, max_width=44)
+    table.add_column(no_wrap=True, overflow="ellipsis", max_width=40)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    for row in [*progress.rows, *progress.groups]:
+        mark, style = MARKS[row.status]
+        table.add_row(
+            Text(mark, style=style),
+            Text("  " * row.indent + one_line(row.name), style=style if row.status is NodeStatus.FAILED else ""),
+            Text(one_line(row.what), style="dim"),
+            Text("" if row.elapsed_s is None else format_duration(row.elapsed_s), style="dim"),
+            Text(_words(row), style="red" if row.status is NodeStatus.FAILED else "dim"),
+        )
+    return table
+
+
+def _words(row: Row) -> str:
+    words = []
+    if row.total is not None and row.done is not None:
+        words.append(f"{_bar(row.done, row.total)} {row.done:,}/{row.total:,}")
+    if row.eta_s is not None:
+        words.append(f"about {format_duration(row.eta_s)} to go")
+    if row.attempts > 1:
+        words.append(f"attempt {row.attempts}")
+    if row.detail:
+        words.append(one_line(row.detail))
+    return "  ".join(words)
+
+
+def _bar(done: int, total: int) -> str:
+    filled = _BAR_CELLS * done // total if total else _BAR_CELLS
+    return "█" * filled + "░" * (_BAR_CELLS - filled)
+
+
+def _footer(progress: Progress) -> Text:
+    words = [f"{progress.done:,} of {progress.total:,} nodes"]
+    words += [f"{count:,} {status.value}" for status, count in progress.counts.items() if count]
+    if progress.eta_s is not None:
+        words.append(f"about {format_duration(progress.eta_s)} to go")
+    return Text("  ".join([words[0], *sorted(words[1:], reverse=True)]), style="dim", no_wrap=True)
+
+
+class LivePicture:
+    """Shows a picture on a terminal and keeps it up to date; log lines go above it."""
+
+    def __init__(self, console: Console, *, url: str | None) -> None:
+        self._console = console
+        self._picture = Picture(url=url)
+        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop", transient=False)
+
+    def __enter__(self) -> "LivePicture":
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def show(self, view: RunView) -> None:
+        """Draws the run as it is now."""
+        picture = self._picture.draw(view, now=time.time(), height=self._console.height)
+        self._live.update(picture, refresh=True)

@@ -1,0 +1,163 @@
+"""`run` and `watch`: start a run or find it, serve it, and follow it to its end."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from temporalio.client import Client
+
+from dagwright.cli.async_runs import Farewell, run_async
+from dagwright.cli.background import start_worker
+from dagwright.cli.connecting import command_settings
+from dagwright.cli.endings import tell_end
+from dagwright.cli.exits import ExitCode, exit_code_of
+from dagwright.cli.lines import LineWriter
+from dagwright.cli.output import Output, acted
+from dagwright.cli.plans import PlanSource, refusal, refusal_lines
+from dagwright.cli.preparing import PreparedRun, prepare_run
+from dagwright.cli.rendering import LivePicture
+from dagwright.cli.requests import LookRequest, RunRequest
+from dagwright.client import Runs, Started
+from dagwright.feed import RunFeed, RunView
+from dagwright.plan.errors import PlanInvalid
+from dagwright.server import Connection, LocalServer, open_connection
+from dagwright.settings import Settings
+from dagwright.tools import ToolsUnreadable
+from dagwright.toolset import Toolset, load_toolset
+from worker import serving
+
+
+def run(request: RunRequest, output: Output) -> int:
+    """Runs a plan to its end, or leaves it to the background, and returns the exit code."""
+    settings = command_settings()
+    toolset = load_toolset(settings, request.tools)
+    try:
+        prepared = prepare_run(request, toolset, output)
+    except PlanInvalid as invalid:
+        _refuse(request, invalid, output)
+        return ExitCode.REFUSED
+
+    async def work(farewell: Farewell) -> int:
+        async with open_connection(settings) as connection:
+            started = await _start(request, prepared, toolset, connection=connection, settings=settings)
+            if request.is_detached:
+                return await _leave(started, settings, toolset=toolset, output=output)
+            if request.is_keeping:
+                LocalServer(settings).keep()
+            farewell.text = _stays(started.workflow_id)
+            if not started.is_new:
+                output.say(f"the run {started.workflow_id} is there already with the same plan; going on with it")
+            return await follow_to_end(started.workflow_id, connection, settings, toolset=toolset, output=output)
+
+    return run_async(work, output)
+
+
+def watch(request: LookRequest, output: Output) -> int:
+    """Follows a run to its end, serving it unless told not to, and returns its exit code."""
+    settings = command_settings()
+
+    async def work(farewell: Farewell) -> int:
+        async with open_connection(settings) as connection:
+            runs = Runs(connection, task_queue=settings.task_queue)
+            references = await runs.tools_of(request.workflow_id)
+            farewell.text = _stays(request.workflow_id)
+            toolset = _toolset_of_run(settings, references, output) if request.is_serving else None
+            return await follow_to_end(request.workflow_id, connection, settings, toolset=toolset, output=output)
+
+    return run_async(work, output)
+
+
+async def follow_to_end(
+    workflow_id: str, connection: Connection, settings: Settings, *, toolset: Toolset | None, output: Output
+) -> int:
+    """Serves a run and shows it until it has ended, then says how, and returns the exit code.
+
+    Args:
+        toolset: tools to serve it with; `None` leaves the work to others.
+    """
+    feed = Runs(connection, task_queue=settings.task_queue).feed(workflow_id)
+    view = await feed.read()
+    url = connection.server.run_url(workflow_id, run_id=view.run_id)
+    if not view.is_closed:
+        output.say(f"run {workflow_id}" + (f"  {url}" if url else ""))
+        async with _served(connection.client, toolset, settings=settings):
+            view = await _follow(feed, output, url=url)
+    if output.is_json:
+        output.document(view.document())
+    else:
+        tell_end(view, output, url=url)
+    return exit_code_of(view.status)
+
+
+@asynccontextmanager
+async def _served(client: Client, toolset: Toolset | None, *, settings: Settings) -> AsyncIterator[None]:
+    if toolset is None:
+        yield
+        return
+    async with serving(client, toolset, task_queue=settings.task_queue):
+        yield
+
+
+async def _follow(feed: RunFeed, output: Output, *, url: str | None) -> RunView:
+    last: RunView | None = None
+    if output.is_terminal:
+        with LivePicture(output.console, url=url) as picture:
+            async for last in feed.follow():
+                picture.show(last)
+    else:
+        lines = LineWriter(output.say)
+        async for last in feed.follow():
+            if not output.is_json:
+                lines.show(last)
+    assert last is not None
+    return last
+
+
+async def _start(
+    request: RunRequest,
+    prepared: PreparedRun,
+    toolset: Toolset,
+    *,
+    connection: Connection,
+    settings: Settings,
+) -> Started:
+    return await Runs(connection, task_queue=settings.task_queue).start(
+        prepared.plan,
+        prepared.inputs,
+        workflow_id=request.workflow_id,
+        tools=toolset.references,
+        deadline_s=prepared.deadline_s,
+    )
+
+
+async def _leave(started: Started, settings: Settings, *, toolset: Toolset, output: Output) -> int:
+    LocalServer(settings).keep()
+    await start_worker(settings, toolset)
+    message = f"runs in the background; `dagwright watch {started.workflow_id}` shows it, `dagwright down` ends it all"
+    if output.is_json:
+        output.document(acted(started.workflow_id, message))
+    else:
+        output.say(f"{started.workflow_id} {message}")
+    return ExitCode.COMPLETED
+
+
+def _toolset_of_run(settings: Settings, references: Sequence[str], output: Output) -> Toolset:
+    try:
+        return load_toolset(settings, references)
+    except ToolsUnreadable as error:
+        output.tell(f"the tools of this run cannot be served from here: {error}")
+        return load_toolset(settings)
+
+
+def _refuse(request: RunRequest, invalid: PlanInvalid, output: Output) -> None:
+    source = PlanSource(request.plan, None, invalid)
+    if output.is_json:
+        output.document(refusal(source, invalid))
+    for line in refusal_lines(source, invalid):
+        output.tell(line)
+
+
+def _stays(workflow_id: str) -> str:
+    return (
+        f"the run {workflow_id} stays where it is; go on with `dagwright watch {workflow_id}` "
+        "(steps in flight get 10 s to end; Ctrl-C again leaves at once)"
+    )

@@ -1,0 +1,14 @@
+"""The client script: starts runs of plans and looks at them. `dagwright` on the path is the same program."""
+
+import sys
+
+from dagwright.cli.app import run_command_line
+
+
+def main() -> None:
+    """Runs the command of the command line and exits with its code (contract.md section 7)."""
+    sys.exit(run_command_line(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()
