@@ -37,9 +37,7 @@ class Settings(BaseSettings):
 
     state_dir: Path = Field(default=Path(".dagwright"), validate_default=True)
     """Folder of the server, the default database and payloads; absolute, by default in the current folder."""
-    database_url: str = Field(
-        default_factory=lambda values: _in_state_dir(values, "dagwright.db", "sqlite:///")
-    )
+    database_url: str = Field(default_factory=lambda values: _in_state_dir(values, "dagwright.db", "sqlite:///"))
     """SQLAlchemy URL of the database that the built-in entity tools write to."""
     payload_store: str = Field(default_factory=lambda values: _in_state_dir(values, "payloads", ""))
     """Where large values go: a folder, or `s3://bucket/prefix`."""
@@ -67,9 +65,7 @@ class Settings(BaseSettings):
 
     no_color: str | None = Field(default=None, validation_alias="NO_COLOR")
     """Any text turns colours off (no-color.org)."""
-    cache_home: Path = Field(
-        default=Path("~/.cache"), validate_default=True, validation_alias="XDG_CACHE_HOME"
-    )
+    cache_home: Path = Field(default=Path("~/.cache"), validate_default=True, validation_alias="XDG_CACHE_HOME")
     """The user's cache folder; the Temporal binary is kept in `dagwright/` below it."""
 
     @field_validator("state_dir", "files_root", "cache_home")

@@ -19,7 +19,5 @@ async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, timeout
         if answer if isinstance(answer, bool) else await answer:
             return
         if time.monotonic() > deadline:
-            raise AssertionError(
-                f"{getattr(condition, '__name__', condition)} did not hold in {timeout_s:g} s"
-            )
+            raise AssertionError(f"{getattr(condition, '__name__', condition)} did not hold in {timeout_s:g} s")
         await asyncio.sleep(_POLL_S)

@@ -77,9 +77,7 @@ def _worker(client: Client, task_queue: str) -> Worker:
 
 
 async def test_namespace_keeps_closed_runs_for_ninety_days(server: LiveServer, client: Client) -> None:
-    described = await client.workflow_service.describe_namespace(
-        DescribeNamespaceRequest(namespace=client.namespace)
-    )
+    described = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
     assert described.config.workflow_execution_retention_ttl.ToTimedelta() == timedelta(days=90)
     assert server.server.version is not None
 
@@ -166,9 +164,7 @@ async def test_runs_of_another_version_are_refused_in_one_sentence(state_dir: Pa
     (state_dir / "server.json").write_text(json.dumps({**record, "version": "1.28.0"}), encoding="utf-8")
     program = tmp_path / "dagwright" / "temporal-1.5.1" / "temporal"
     program.parent.mkdir(parents=True)
-    program.write_text(
-        "#!/bin/sh\necho 'temporal version 1.5.1 (Server 1.29.1, UI 2.42.1)'\n", encoding="ascii"
-    )
+    program.write_text("#!/bin/sh\necho 'temporal version 1.5.1 (Server 1.29.1, UI 2.42.1)'\n", encoding="ascii")
     program.chmod(0o755)
 
     with pytest.raises(NoServer) as refusal:
@@ -203,9 +199,7 @@ async def test_unknown_namespace_of_a_named_server_is_told(
     assert str(refusal.value) == f"the Temporal server at {server.address} has no namespace 'elsewhere'"
 
 
-async def test_named_server_that_is_not_there_is_told(
-    state_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_named_server_that_is_not_there_is_told(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{closed.getsockname()[1]}"
@@ -227,9 +221,7 @@ async def test_port_that_somebody_took_is_replaced(state_dir: Path) -> None:
             assert live.address != before
 
 
-async def test_server_that_hangs_is_started_again_on_its_port(
-    state_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_server_that_hangs_is_started_again_on_its_port(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright.server.local._ANSWER_TIMEOUT_S", 0.5)
     async with live_server(state_dir) as live:
         before = live.server

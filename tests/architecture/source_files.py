@@ -1,0 +1,58 @@
+"""The source files of the repository, parsed, for the tests that guard its shape."""
+
+import ast
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE_FOLDERS = ("dagwright", "workflows", "activities")
+ENTRY_POINTS = ("worker.py", "starter.py")
+_NOT_OURS = {".git", ".venv", "build", "dist", "__pycache__", ".mypy_cache", ".ruff_cache", ".hypothesis"}
+
+
+def python_files(*folders: str) -> list[Path]:
+    """Returns the Python files below folders of the repository, in order."""
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def code_files() -> list[Path]:
+    """Returns everything that is installed, and the two entry points."""
+    return [*python_files(*CODE_FOLDERS), *(ROOT / name for name in ENTRY_POINTS if (ROOT / name).exists())]
+
+
+def text_files() -> Iterator[Path]:
+    """Yields every file of the checkout that somebody may read, generated and foreign ones left out."""
+    folders = [ROOT]
+    while folders:
+        for path in sorted(folders.pop().iterdir()):
+            if path.name in _NOT_OURS or path.name.endswith(".egg-info") or path.is_symlink():
+                continue
+            if path.is_dir():
+                if not path.name.startswith(".dagwright"):
+                    folders.append(path)
+            elif path.suffix not in (".png", ".gz"):
+                yield path
+
+
+@functools.cache
+def syntax_tree(path: Path) -> ast.Module:
+    """Returns the parsed file."""
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    """Yields the full name of every module that a file imports, wherever in the file it does so."""
+    for node in ast.walk(syntax_tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            module = node.module or ""
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def place(path: Path) -> str:
+    """Returns the path as people write it."""
+    return path.relative_to(ROOT).as_posix()

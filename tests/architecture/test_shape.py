@@ -1,0 +1,169 @@
+"""The shape of the code: who imports whom, who reads the environment, how long a file may be."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.source_files import (
+    ROOT,
+    code_files,
+    imported_modules,
+    place,
+    python_files,
+    syntax_tree,
+    text_files,
+)
+
+_LONGEST_FILE = 600
+
+_PLAN_LIBRARIES = {"pydantic", "pydantic_core", "annotated_types", "cel", "jsonpath", "jsonschema_rs", "dagwright"}
+_IMPURE = {"asyncio", "logging", "os", "pathlib", "random", "secrets", "socket", "subprocess", "threading", "time"}
+_MACHINE_PATHS = tuple("/" + name + "/" for name in ("root", "work", "home", "opt"))
+_TEST_KINDS = {
+    "architecture",
+    "chaos",
+    "conformance",
+    "e2e",
+    "property",
+    "replay",
+    "support",
+    "unit",
+    "workflow",
+}
+
+
+def _outside(path: Path) -> set[str]:
+    return {name.split(".")[0] for name in imported_modules(path)}
+
+
+def test_import_contracts_are_kept() -> None:
+    checked = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_plan_core_imports_only_pure_libraries() -> None:
+    wrong = {
+        place(path): sorted(bad)
+        for path in python_files("dagwright/plan")
+        if (bad := _outside(path) - _PLAN_LIBRARIES - (sys.stdlib_module_names - _IMPURE))
+    }
+    assert wrong == {}
+
+
+def test_workflows_import_only_the_plan_the_contracts_and_temporal() -> None:
+    allowed = ("dagwright.plan", "dagwright.contracts", "workflows", "temporalio", "pydantic")
+    wrong = {
+        place(path): bad
+        for path in python_files("workflows")
+        if (
+            bad := sorted(
+                name
+                for name in imported_modules(path)
+                if not name.startswith(allowed)
+                and name != "dagwright"
+                and name.split(".")[0] not in sys.stdlib_module_names - _IMPURE | {"asyncio", "logging"}
+            )
+        )
+    }
+    assert wrong == {}
+
+
+def test_only_the_server_package_connects_to_temporal() -> None:
+    connectors = {
+        place(path)
+        for path in code_files()
+        for node in ast.walk(syntax_tree(path))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Client.connect"
+    }
+    assert connectors == {"dagwright/server/connection.py", "dagwright/server/local.py"}
+
+
+def _reads_environment(path: Path) -> Iterator[int]:
+    for node in ast.walk(syntax_tree(path)):
+        if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv", "environb"):
+            yield node.lineno
+        elif isinstance(node, ast.ImportFrom) and node.module == "os":
+            names = {alias.name for alias in node.names}
+            if names & {"environ", "getenv", "environb"}:
+                yield node.lineno
+
+
+def test_only_the_settings_read_the_environment() -> None:
+    readers = {place(path) for path in code_files() if any(_reads_environment(path))}
+    assert readers <= {"dagwright/settings.py"}
+
+
+@pytest.mark.parametrize("text", ["import os\nos.getenv('X')", "from os import environ", "import os as o\no.environ"])
+def test_reading_the_environment_is_seen(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "reader.py"
+    path.write_text(text, encoding="utf-8")
+    assert any(_reads_environment(path))
+
+
+def test_no_file_is_too_long() -> None:
+    folders = ("dagwright", "workflows", "activities", "tests", "examples", "benchmarks")
+    lengths = {
+        place(path): count
+        for path in [*python_files(*folders), *code_files()]
+        if (count := len(path.read_text(encoding="utf-8").splitlines())) > _LONGEST_FILE
+    }
+    assert lengths == {}
+
+
+def _lines_with(needles: tuple[str, ...]) -> list[str]:
+    found = []
+    for path in text_files():
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if not any(needle in text for needle in needles):
+            continue
+        for number, line in enumerate(text.splitlines(), start=1):
+            if any(needle in line for needle in needles):
+                found.append(f"{place(path)}:{number}: {line.strip()[:120]}")
+    return found
+
+
+def test_no_file_names_a_package_registry() -> None:
+    options = tuple("--" + name for name in ("index-url", "extra-index-url", "find-links", "trusted-host"))
+    allowed = ("Makefile:",)
+    assert [line for line in _lines_with(options) if not line.startswith(allowed)] == []
+
+
+def test_no_file_holds_a_path_of_one_machine() -> None:
+    starts = ('"', "'", "`", " ", "=", "(")
+    needles = tuple(start + path for start in starts for path in _MACHINE_PATHS)
+    assert _lines_with(needles) == []
+
+
+def test_every_test_is_of_a_known_kind() -> None:
+    folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders <= _TEST_KINDS
+
+
+def test_no_test_is_skipped() -> None:
+    found = []
+    for path in python_files("tests"):
+        for node in ast.walk(syntax_tree(path)):
+            if isinstance(node, ast.Attribute) and node.attr in ("skip", "skipif", "importorskip", "xfail"):
+                owner = ast.unparse(node.value)
+                if owner in ("pytest", "pytest.mark"):
+                    found.append(f"{place(path)}:{node.lineno}")
+    assert found == []
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        place(path)
+        for path in code_files()
+        if ast.get_docstring(syntax_tree(path)) is None and path.read_text(encoding="utf-8").strip()
+    ]
+    assert silent == []
