@@ -9,8 +9,7 @@ Replay: the order in which `next_task` yields tasks is the order of commands in 
 running workflows.
 """
 
-import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +17,7 @@ from dagwright.plan.compiled import CompiledNode, CompiledPlan
 from dagwright.plan.conditions import Condition, ConditionFailed, evaluate_condition, parse_condition
 from dagwright.plan.errors import NodeError
 from dagwright.plan.graph import dependents_of
+from dagwright.plan.ready_queue import Gate, ReadyQueue
 from dagwright.plan.references import Lookup, ResultOf, Template
 from dagwright.plan.resolution import MissingData, Scope, WorkerHole, as_text, resolve_holes, resolve_template
 from dagwright.plan.states import Attempt, ItemRecord, NodeStatus, Record, RunStatus
@@ -68,6 +68,16 @@ class _Wait:
     blockers: dict[str, None] = field(default_factory=dict)
 
 
+def _gates_of(plan: CompiledPlan) -> list[list[Gate]]:
+    """Returns the limits of each node: of its items at once, then of the calls of its tool at once."""
+    of_tool = {name: Gate(tool.max_parallel) for name, tool in plan.tools.items() if tool.max_parallel is not None}
+    gates: list[list[Gate]] = []
+    for node in plan.nodes:
+        own = [Gate(node.max_parallel)] if node.max_parallel is not None else []
+        gates.append([*own, of_tool[node.tool]] if node.tool in of_tool else own)
+    return gates
+
+
 class Scheduler:
     """Runs one compiled plan.
 
@@ -99,10 +109,7 @@ class Scheduler:
         self._dependents = dependents_of([node.dependencies for node in plan.nodes])
         self._waits = [_Wait(len(node.dependencies)) for node in plan.nodes]
         self._unfinished = len(plan.nodes)
-        self._limits: dict[tuple[str, str | int], int] = {("run", ""): max_in_flight}
-        self._in_use: dict[tuple[str, str | int], int] = {}
-        self._ready: list[tuple[int, int, int]] = []
-        self._parked: dict[tuple[str, str | int], list[tuple[int, int, int]]] = {}
+        self._queue = ReadyQueue(_gates_of(plan), max_in_flight)
         self._open_items: dict[int, int] = {}
         self._item_numbers: dict[str, tuple[int, int]] = {}
         self._settled: list[int] = []
@@ -127,7 +134,7 @@ class Scheduler:
     @property
     def in_flight(self) -> int:
         """Count of tasks that were started and have not ended."""
-        return self._in_use.get(("run", ""), 0)
+        return self._queue.in_flight
 
     def number_of(self, node_id: str) -> int | None:
         """Returns the number of a node, or `None` if there is no such node."""
@@ -154,7 +161,8 @@ class Scheduler:
     def begin(self, at: float) -> None:
         """Makes the nodes ready that wait for nothing."""
         for number, node in enumerate(self.plan.nodes):
-            if not node.dependencies:
+            # A node before it that failed may have ended the run.
+            if not node.dependencies and not self._stopped:
                 self._become_ready(number, at)
         self._settle_dependents(at)
 
@@ -163,27 +171,15 @@ class Scheduler:
 
         The task counts as running from here on. Nodes whose arguments cannot be resolved fail on the way.
         """
-        while self._ready:
-            entry = heapq.heappop(self._ready)
+        while (entry := self._queue.pop()) is not None:
             _, number, item = entry
             record = self._record(number, item)
-            if record.status is not NodeStatus.READY:
-                continue
-            full = next((limit for limit in self._limits_of(number) if self._is_full(limit)), None)
-            if full is not None:
-                if full[0] == "run":
-                    heapq.heappush(self._ready, entry)
-                    return None
-                heapq.heappush(self._parked.setdefault(full, []), entry)
-                continue
             task = self._make_task(number, item, at)
             if task is not None:
                 record.status = NodeStatus.RUNNING
                 record.started_at = at
                 if item >= 0 and self.records[number].started_at is None:
                     self.records[number].started_at = at
-                for limit in self._limits_of(number):
-                    self._in_use[limit] = self._in_use.get(limit, 0) + 1
                 return task
         return None
 
@@ -195,7 +191,7 @@ class Scheduler:
         record = self._record(number, item)
         if record.status is not NodeStatus.RUNNING:
             return
-        self._release(number)
+        self._queue.release(number)
         self._note_attempt(record, attempt)
         if self.plan.nodes[number].is_worker:
             value, record.partial, error = unwrap_worker_result(value)
@@ -212,7 +208,7 @@ class Scheduler:
         record = self._record(number, item)
         if record.status is not NodeStatus.RUNNING:
             return
-        self._release(number)
+        self._queue.release(number)
         self._note_attempt(record, attempt)
         self._end_failed(number, item, error, at)
 
@@ -224,7 +220,7 @@ class Scheduler:
         record = self._record(number, item)
         if record.status is not NodeStatus.RUNNING:
             return
-        self._release(number)
+        self._queue.release(number)
         self._note_attempt(record, attempt)
         record.reason = reason or record.reason
         self._end(number, item, NodeStatus.CANCELLED, at)
@@ -243,8 +239,7 @@ class Scheduler:
 
     def _stop(self, at: float, reason: str | None) -> None:
         self._stopped = True
-        self._ready.clear()
-        self._parked.clear()
+        self._queue.clear()
         for number, record in enumerate(self.records):
             for position, item in enumerate(record.items):
                 if item.record.status is NodeStatus.READY:
@@ -360,7 +355,7 @@ class Scheduler:
                 self._expand(number, condition, at)
             else:
                 self.records[number].status = NodeStatus.READY
-                heapq.heappush(self._ready, (node.priority, number, -1))
+                self._queue.push((node.priority, number, -1))
         except MissingData as error:
             self._end_failed(number, -1, NodeError("missing_data", str(error)), at, settle=False)
         except ConditionFailed as error:
@@ -428,7 +423,7 @@ class Scheduler:
             self._end_failed(number, index, NodeError("invalid_condition", f"when: {error}"), at, settle=False)
             return
         entry.record.status = NodeStatus.READY
-        heapq.heappush(self._ready, (self.plan.nodes[number].priority, number, index))
+        self._queue.push((self.plan.nodes[number].priority, number, index))
 
     def _items_of(self, for_each: Template | list[Any] | None) -> list[Any] | NodeError | None:
         items = for_each if isinstance(for_each, list) else resolve_template(for_each or (), scope=self._scope())
@@ -516,26 +511,6 @@ class Scheduler:
         record.started_at = attempt.started_at or record.started_at
         record.tool_version = attempt.tool_version
 
-    def _limits_of(self, number: int) -> Iterator[tuple[str, str | int]]:
-        yield "run", ""
-        node = self.plan.nodes[number]
-        if node.max_parallel is not None:
-            self._limits.setdefault(("node", number), node.max_parallel)
-            yield "node", number
-        tool = self.plan.tools.get(node.tool)
-        if tool is not None and tool.max_parallel is not None:
-            self._limits.setdefault(("tool", node.tool), tool.max_parallel)
-            yield "tool", node.tool
-
-    def _is_full(self, limit: tuple[str, str | int]) -> bool:
-        return self._in_use.get(limit, 0) >= self._limits[limit]
-
-    def _release(self, number: int) -> None:
-        for limit in self._limits_of(number):
-            self._in_use[limit] -= 1
-            if self._parked.get(limit):
-                heapq.heappush(self._ready, heapq.heappop(self._parked[limit]))
-
     def _scope(self, *, item: Any = None, index: int | None = None) -> Scope:
         return Scope(self._value_of, self.inputs, self.lookups, item=item, index=index)
 
@@ -559,6 +534,7 @@ class Scheduler:
         try:
             arguments, holes = resolve_holes(node.arguments, node.holes, scope=scope)
         except MissingData as error:
+            self._queue.release(number)
             self._end_failed(number, item, NodeError("missing_data", str(error)), at)
             return None
         return Task(task_id, node, number, item if item >= 0 else None, arguments, holes, path)

@@ -1,0 +1,82 @@
+"""Ready tasks in the order of their urgency, behind the limits of the run, of their node and of their tool.
+
+It exists apart from the scheduler so that one place proves that a free slot is never left unused while a task
+waits for it. It must not import the scheduler.
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+Entry = tuple[int, int, int]
+"""Priority, number of the node, position of the item or -1; the smallest goes first."""
+
+_Place = tuple[int, int, int, int]
+"""An entry, and how many of its gates it has passed."""
+
+
+@dataclass(slots=True)
+class Gate:
+    """A limit that several tasks share: the calls of one tool, or the items of one node.
+
+    Args:
+        limit: slots, at least 1.
+        in_use: slots taken, by tasks in flight or by tasks that wait at their next gate.
+        waiting: a heap; while it holds anything, every slot is taken or a task to take it is on its way.
+    """
+
+    limit: int
+    in_use: int = 0
+    waiting: list[_Place] = field(default_factory=list)
+
+
+class ReadyQueue:
+    """Lets ready tasks through their gates, the most urgent first.
+
+    A task passes its gates in order and keeps the slots that it took while it waits at the next one. So it moves
+    through each gate once, and the whole costs O(log n) for each task.
+
+    Args:
+        gates: node number -> the gates of its tasks, those of the narrower limit first.
+        max_in_flight: tasks at once.
+    """
+
+    def __init__(self, gates: Sequence[Sequence[Gate]], max_in_flight: int) -> None:
+        self.in_flight = 0
+        self._gates = gates
+        self._max_in_flight = max_in_flight
+        self._ready: list[_Place] = []
+
+    def push(self, entry: Entry) -> None:
+        """Takes a task that became ready."""
+        heapq.heappush(self._ready, (*entry, 0))
+
+    def pop(self) -> Entry | None:
+        """Returns the next task that may start; it is in flight until `release`."""
+        while self._ready and self.in_flight < self._max_in_flight:
+            priority, number, item, passed = heapq.heappop(self._ready)
+            gates = self._gates[number]
+            while passed < len(gates) and gates[passed].in_use < gates[passed].limit:
+                gates[passed].in_use += 1
+                passed += 1
+            if passed < len(gates):
+                heapq.heappush(gates[passed].waiting, (priority, number, item, passed))
+                continue
+            self.in_flight += 1
+            return priority, number, item
+        return None
+
+    def release(self, number: int) -> None:
+        """Gives back the slots of a task of a node, and wakes one task for each."""
+        self.in_flight -= 1
+        for gate in self._gates[number]:
+            gate.in_use -= 1
+            if gate.waiting:
+                heapq.heappush(self._ready, heapq.heappop(gate.waiting))
+
+    def clear(self) -> None:
+        """Forgets every task that is not in flight; nothing may be pushed afterwards."""
+        self._ready.clear()
+        for gates in self._gates:
+            for gate in gates:
+                gate.waiting.clear()

@@ -1,0 +1,102 @@
+"""Short ways to a plan for the tests of the plan core: from nodes to problems, compiled plans and schedulers."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dagwright.plan.compilation import compile_plan
+from dagwright.plan.compiled import CompiledPlan, plan_from_json, plan_to_json
+from dagwright.plan.document import Document
+from dagwright.plan.errors import NodeError, PlanInvalid, Problem
+from dagwright.plan.scheduler import Scheduler, Task
+from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.validation import Checked, check_document
+
+TOOLS: Mapping[str, ToolDeclaration] = {
+    tool.name: tool
+    for tool in (
+        ToolDeclaration("any", Effects.READ),
+        ToolDeclaration("single", Effects.READ, max_parallel=1),
+        ToolDeclaration("pair", Effects.READ, max_parallel=2),
+        ToolDeclaration(
+            "typed",
+            Effects.PURE,
+            {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string", "minLength": 2},
+                    "count": {"type": "integer", "minimum": 1},
+                    "tags": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+                    "cbu_id": {"type": "string"},
+                    "mode": {"enum": ["fast", "slow"]},
+                },
+                "required": ["name"],
+                "additionalProperties": False,
+            },
+        ),
+    )
+}
+
+
+def node(node_id: str, *needs: str, **fields: Any) -> dict[str, Any]:
+    """Returns a node of the tool `any` that waits for others."""
+    made: dict[str, Any] = {"id": node_id}
+    if not fields.keys() & {"tool", "agent", "human", "plan"}:
+        made["tool"] = "any"
+    if needs:
+        made["depends_on"] = list(needs)
+    return made | fields
+
+
+def plan_of(*nodes: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+    """Returns a plan as written."""
+    return {"plan": 1, "nodes": list(nodes), **fields}
+
+
+def check(raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS, any_tool: bool = False) -> Checked:
+    """Returns the checked plan of a plan as written."""
+    return check_document(Document(dict(raw)), tools=tools, any_tool=any_tool)
+
+
+def problems_of(raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS) -> Sequence[Problem]:
+    """Returns everything that is wrong with a plan as written; nothing if it is valid."""
+    try:
+        check(raw, tools=tools)
+    except PlanInvalid as invalid:
+        return invalid.problems
+    return ()
+
+
+def compiled(raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS) -> CompiledPlan:
+    """Returns the compiled plan of a plan as written, as it is after its way through JSON."""
+    return plan_from_json(json.loads(json.dumps(plan_to_json(compile_plan(check(raw, tools=tools))))))
+
+
+def scheduler_of(*nodes: Mapping[str, Any], inputs: Mapping[str, Any] | None = None, **fields: Any) -> Scheduler:
+    """Returns a scheduler that has begun at time 0."""
+    scheduler = Scheduler(compiled(plan_of(*nodes, **fields)), inputs or {})
+    scheduler.begin(0.0)
+    return scheduler
+
+
+def started(scheduler: Scheduler, *, at: float = 0.0) -> list[Task]:
+    """Starts everything that may start now and returns it in order."""
+    tasks: list[Task] = []
+    while (task := scheduler.next_task(at)) is not None:
+        tasks.append(task)
+    return tasks
+
+
+def ids_of(tasks: Sequence[Task]) -> list[str]:
+    """Returns the ids of tasks."""
+    return [task.id for task in tasks]
+
+
+def states(scheduler: Scheduler) -> dict[str, str]:
+    """Returns node id -> state."""
+    return {node.id: record.status.value for node, record in zip(scheduler.plan.nodes, scheduler.records, strict=True)}
+
+
+def broken(message: str = "broken") -> NodeError:
+    """Returns an error as a driver tells it."""
+    return NodeError("tool_failed", message)

@@ -1,0 +1,463 @@
+"""The scheduler: joins, failures, conditions, items, cancelling, and what the run says in the end."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.plan.errors import NodeError
+from dagwright.plan.scheduler import MAX_ITEMS, Scheduler
+from dagwright.plan.states import Attempt, NodeStatus
+from tests.unit.plan.building import (
+    broken,
+    compiled,
+    ids_of,
+    node,
+    plan_of,
+    scheduler_of,
+    started,
+    states,
+)
+
+
+def finish(scheduler: Scheduler, **results: Any) -> list[str]:
+    """Runs everything there is, each task with the result given for its node or with its own id; returns the order."""
+    order: list[str] = []
+    while tasks := started(scheduler):
+        for task in tasks:
+            order.append(task.id)
+            value = results.get(task.node.id, task.id)
+            if isinstance(value, NodeError):
+                scheduler.fail(task.id, value, at=1.0)
+            else:
+                scheduler.complete(task.id, value, at=1.0)
+    return order
+
+
+def error_of(scheduler: Scheduler, task_id: str) -> tuple[str, str]:
+    record = scheduler.record_of(task_id)
+    assert record is not None
+    assert record.error is not None
+    return record.error.code, record.error.message
+
+
+DIAMOND = (node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))
+
+
+def test_node_starts_when_its_last_dependency_ends() -> None:
+    scheduler = scheduler_of(*DIAMOND)
+    assert ids_of(started(scheduler)) == ["a"]
+    scheduler.complete("a", 1, at=1.0)
+    assert ids_of(started(scheduler)) == ["b", "c"]
+    scheduler.complete("c", 1, at=2.0)
+    assert ids_of(started(scheduler)) == []
+    scheduler.complete("b", 1, at=3.0)
+    assert ids_of(started(scheduler)) == ["d"]
+
+
+def test_failure_blocks_its_dependents_and_names_itself() -> None:
+    scheduler = scheduler_of(*DIAMOND, node("e"))
+    finish(scheduler, b=broken())
+    assert states(scheduler) == {
+        "a": "completed",
+        "b": "failed",
+        "c": "completed",
+        "d": "blocked",
+        "e": "completed",
+    }
+    assert error_of(scheduler, "d") == ("dependency_failed", "Waiting for dependency: b failed")
+    assert scheduler.records[3].blocked_by == ("b",)
+    assert scheduler.status() == "completed_with_failures"
+
+
+def test_blocked_by_names_the_roots_of_the_failure_in_plan_order() -> None:
+    scheduler = scheduler_of(node("z", "y"), node("x"), node("y", "w", "x"), node("w"))
+    finish(scheduler, w=broken(), x=broken())
+    assert scheduler.records[0].blocked_by == ("x", "w")
+    assert error_of(scheduler, "z") == ("dependency_failed", "Waiting for dependency: x, w failed")
+
+
+@pytest.mark.parametrize(
+    ("on_error", "states_of_both", "run"),
+    [
+        ("block", ("failed", "blocked"), "failed"),
+        ("skip", ("failed", "skipped"), "failed"),
+        ({"value": 7}, ("completed", "completed"), "completed"),
+    ],
+)
+def test_on_error_decides_what_a_failure_means(on_error: Any, states_of_both: tuple[str, str], run: str) -> None:
+    scheduler = scheduler_of(node("a", on_error=on_error), node("b", arguments={"x": "{{a.result}}"}))
+    finish(scheduler, a=broken("no"))
+    assert tuple(states(scheduler).values()) == states_of_both
+    assert scheduler.status() == run
+    assert error_of(scheduler, "a") == ("tool_failed", "no")
+
+
+def test_value_of_on_error_is_what_dependents_read() -> None:
+    scheduler = scheduler_of(node("a", on_error={"value": {"n": 7}}), node("b", arguments={"x": "{{a.result.n}}"}))
+    started(scheduler)
+    scheduler.fail("a", broken(), at=1.0)
+    (task,) = started(scheduler)
+    assert task.arguments == {"x": 7}
+
+
+@pytest.mark.parametrize(
+    ("join", "ended", "expected"),
+    [
+        ("all", "CCC", "running"),
+        ("all", "CFC", "blocked"),
+        ("all", "CSC", "skipped"),
+        ("all", "FSC", "blocked"),
+        ("any", "FFC", "running"),
+        ("any", "FFS", "running"),
+        ("any", "FFF", "blocked"),
+        ("any", "C", "running"),
+        ({"at_least": 2}, "CFC", "running"),
+        ({"at_least": 2}, "CFF", "blocked"),
+        ({"at_least": 2}, "SSF", "running"),
+        ("all_done", "FFF", "running"),
+        ("all_done", "FSC", "running"),
+        ("all_done", "FS", "pending"),
+    ],
+)
+def test_join_decides_by_how_the_dependencies_ended(join: Any, ended: str, expected: str) -> None:
+    """C completed, F failed, S skipped; a dependency without a letter has not ended."""
+    ids = ["a", "b", "c"]
+    # Only a task can end, so a dependency is skipped by the condition of a node that comes at once.
+    first = [
+        node(name, when="false") if letter == "S" else node(name)
+        for name, letter in zip(ids, ended.ljust(3), strict=True)
+    ]
+    scheduler = scheduler_of(*first, node("z", *ids, join=join))
+    started(scheduler)
+    for name, letter in zip(ids, ended, strict=False):
+        if letter == "F":
+            scheduler.fail(name, broken(), at=1.0)
+        elif letter == "C":
+            scheduler.complete(name, 1, at=1.0)
+    started(scheduler)
+    assert states(scheduler)["z"] == expected
+
+
+def test_dependency_that_failed_with_skip_is_not_done_for_any() -> None:
+    scheduler = scheduler_of(node("a", on_error="skip"), node("z", "a", join="any"))
+    finish(scheduler, a=broken())
+    assert states(scheduler) == {"a": "failed", "z": "skipped"}
+
+
+def test_result_of_what_did_not_complete_is_null_and_its_error_can_be_read() -> None:
+    scheduler = scheduler_of(
+        node("a"),
+        node("b", "a"),
+        node("s", when="false"),
+        node(
+            "z",
+            join="all_done",
+            arguments={
+                "result": "{{a.result.deep.path}}",
+                "status": "{{a.status}}",
+                "error": "{{a.error.message}}",
+                "blocked": "{{b.status}}: {{b.error.code}}",
+                "skipped": "{{s.result}}",
+                "none": "{{s.error}}",
+            },
+        ),
+    )
+    started(scheduler)
+    scheduler.fail("a", broken("no"), at=1.0)
+    (task,) = started(scheduler)
+    assert task.arguments == {
+        "result": None,
+        "status": "failed",
+        "error": "no",
+        "blocked": "blocked: dependency_failed",
+        "skipped": None,
+        "none": None,
+    }
+
+
+def test_missing_data_fails_the_node_that_asked_and_tells_what_is_there() -> None:
+    scheduler = scheduler_of(node("fetch"), node("b", arguments={"x": ["{{fetch.result.data[0].emial}}"]}))
+    finish(scheduler, fetch={"data": [{"name": "S", "email": "s@x.org"}]})
+    assert error_of(scheduler, "b") == (
+        "missing_data",
+        "Missing data: fetch.result.data[0].emial: 'emial' not found in fetch.result.data[0]; it has email, name",
+    )
+
+
+def test_false_condition_skips_the_node_and_its_dependents() -> None:
+    scheduler = scheduler_of(node("a"), node("b", when="a.result > 3"), node("c", "b"), node("d", "b", join="any"))
+    assert finish(scheduler, a=2) == ["a", "d"]
+    assert states(scheduler) == {"a": "completed", "b": "skipped", "c": "skipped", "d": "completed"}
+    assert scheduler.status() == "completed"
+
+
+def test_condition_that_cannot_be_evaluated_fails_the_node() -> None:
+    scheduler = scheduler_of(node("a"), node("b", when="a.result + 1"))
+    finish(scheduler, a=2)
+    assert error_of(scheduler, "b") == ("invalid_condition", "when: 'a.result + 1' is neither true nor false but 3")
+
+
+def test_urgent_nodes_start_first_and_ties_go_by_plan_order() -> None:
+    nodes = [node(name, priority=priority) for name, priority in (("a", 3), ("b", 1), ("c", 3), ("d", 2), ("e", 1))]
+    assert ids_of(started(scheduler_of(*nodes))) == ["b", "e", "d", "a", "c"]
+
+
+def test_items_start_in_order_with_ids_keys_and_paths() -> None:
+    scheduler = scheduler_of(
+        node("list"),
+        node(
+            "sum",
+            for_each="{{list.result.files}}",
+            key="{{item.name}}",
+            arguments={"path": "{{item.path}}", "at": "{{index}}"},
+        ),
+        node("z", arguments={"all": "{{sum.result}}"}),
+    )
+    started(scheduler)
+    scheduler.complete("list", {"files": [{"name": "n", "path": 1}, {"name": "s", "path": 2}]}, at=1.0)
+    tasks = started(scheduler)
+    assert [(task.id, task.arguments, task.path) for task in tasks] == [
+        ("sum[n]", {"path": 1, "at": 0}, [["node", "sum"], ["item", "n"]]),
+        ("sum[s]", {"path": 2, "at": 1}, [["node", "sum"], ["item", "s"]]),
+    ]
+    scheduler.complete("sum[s]", "second", at=2.0)
+    scheduler.complete("sum[n]", "first", at=3.0)
+    (task,) = started(scheduler)
+    assert task.arguments == {"all": ["first", "second"]}
+
+
+@pytest.mark.parametrize(
+    ("value", "state", "code"),
+    [
+        ([], "completed", None),
+        (None, "skipped", None),
+        ("text", "failed", "invalid_for_each"),
+        ({"a": 1}, "failed", "invalid_for_each"),
+        (["a", "b", "a"], "failed", "duplicate_key"),
+        ([1] * (MAX_ITEMS + 1), "failed", "too_large"),
+    ],
+)
+def test_for_each_over_something_odd(value: Any, state: str, code: str | None) -> None:
+    key = {"key": "{{item}}"} if value == ["a", "b", "a"] else {}
+    scheduler = scheduler_of(node("a"), node("m", for_each="{{a.result}}", **key), node("z", "m", join="all_done"))
+    assert finish(scheduler, a=value) == ["a", "z"]
+    record = scheduler.records[1]
+    assert record.status.value == state
+    assert (record.error.code if record.error else None) == code
+    assert record.result == ([] if value == [] else None)
+
+
+def test_key_of_an_item_must_not_make_the_id_of_a_node() -> None:
+    scheduler = scheduler_of(node("m", for_each=["x"], key="{{item}}"), node("m[x]"))
+    assert finish(scheduler) == ["m[x]"]
+    assert error_of(scheduler, "m") == (
+        "duplicate_key",
+        "'m[x]' names two items or nodes; the keys of 'm' must differ from each other",
+    )
+
+
+def test_failed_items_fail_the_node_when_all_have_ended() -> None:
+    scheduler = scheduler_of(node("m", for_each=[1, 2, 3]), node("z", "m"))
+    started(scheduler)
+    scheduler.fail("m[1]", broken("one"), at=1.0)
+    scheduler.fail("m[2]", broken("two"), at=2.0)
+    assert states(scheduler) == {"m": "running", "z": "pending"}
+    scheduler.complete("m[0]", 1, at=3.0)
+    assert states(scheduler) == {"m": "failed", "z": "blocked"}
+    assert error_of(scheduler, "m") == ("tool_failed", "2 of 3 items failed; the first: m[1]: one")
+
+
+def test_on_error_value_stands_for_each_failed_item() -> None:
+    scheduler = scheduler_of(node("m", for_each=[1, 2], on_error={"value": None}))
+    started(scheduler)
+    scheduler.fail("m[0]", broken("one"), at=1.0)
+    scheduler.complete("m[1]", 2, at=1.0)
+    assert (scheduler.records[0].result, scheduler.status()) == ([None, 2], "completed")
+    assert error_of(scheduler, "m[0]") == ("tool_failed", "one")
+
+
+def test_condition_on_the_item_skips_single_items() -> None:
+    scheduler = scheduler_of(node("m", for_each=[1, 5, 2], when="item > 1 && index < 2"))
+    assert finish(scheduler) == ["m[1]"]
+    assert scheduler.records[0].result == [None, "m[1]", None]
+    assert [item.record.status for item in scheduler.records[0].items] == ["skipped", "completed", "skipped"]
+
+
+def test_condition_without_the_item_decides_for_all_items_at_once() -> None:
+    scheduler = scheduler_of(node("m", for_each=[1, 5], when="inputs.go"), inputs={"go": False})
+    assert (finish(scheduler), states(scheduler)) == ([], {"m": "skipped"})
+
+
+def test_max_parallel_bounds_the_items_and_the_tool_bounds_all_its_calls() -> None:
+    scheduler = scheduler_of(
+        node("m", for_each=[0, 1, 2, 3], max_parallel=2, tool="pair"), node("a", tool="pair"), node("b", tool="pair")
+    )
+    assert ids_of(started(scheduler)) == ["m[0]", "m[1]"]
+    scheduler.complete("m[0]", 1, at=1.0)
+    assert ids_of(started(scheduler)) == ["m[2]"]
+    scheduler.complete("m[2]", 1, at=1.0)
+    scheduler.complete("m[1]", 1, at=1.0)
+    assert ids_of(started(scheduler)) == ["m[3]", "a"]
+    scheduler.complete("a", 1, at=1.0)
+    assert ids_of(started(scheduler)) == ["b"]
+
+
+def test_run_takes_no_more_tasks_than_it_may_have_in_flight() -> None:
+    scheduler = Scheduler(compiled(plan_of(*(node(name) for name in "abc"))), {}, max_in_flight=2)
+    scheduler.begin(0.0)
+    assert ids_of(started(scheduler)) == ["a", "b"]
+    scheduler.complete("b", 1, at=1.0)
+    assert (ids_of(started(scheduler)), scheduler.in_flight) == (["c"], 2)
+
+
+def test_slot_that_a_failing_argument_gives_back_goes_to_the_next_in_line() -> None:
+    scheduler = scheduler_of(
+        node("facts"),
+        node("first", tool="single"),
+        node("wrong", tool="single", arguments={"x": "{{facts.result.none}}"}),
+        node("next", tool="single"),
+    )
+    assert ids_of(started(scheduler)) == ["facts", "first"]
+    scheduler.complete("facts", {}, at=1.0)
+    scheduler.complete("first", 1, at=1.0)
+    assert ids_of(started(scheduler)) == ["next"]
+    assert states(scheduler)["wrong"] == "failed"
+
+
+def test_fail_fast_cancels_what_has_not_started_and_fails_the_run() -> None:
+    scheduler = scheduler_of(
+        node("a"), node("b", "a"), node("slow"), node("after", "slow"), on_failure="fail_fast", output="{{slow.result}}"
+    )
+    started(scheduler)
+    scheduler.fail("a", broken("no"), at=1.0)
+    assert states(scheduler) == {"a": "failed", "b": "blocked", "slow": "running", "after": "cancelled"}
+    assert scheduler.is_stopped
+    scheduler.complete("slow", 1, at=2.0)
+    assert (scheduler.is_finished, scheduler.status()) == (True, "failed")
+    assert scheduler.error == NodeError("fail_fast", "'a' failed: no")
+
+
+def test_fail_fast_at_the_beginning_starts_nothing_else() -> None:
+    scheduler = scheduler_of(
+        node("a", for_each="{{PLACEHOLDER_files}}"), node("b"), inputs={"files": 3}, on_failure="fail_fast"
+    )
+    assert started(scheduler) == []
+    assert states(scheduler) == {"a": "failed", "b": "cancelled"}
+    assert (scheduler.unfinished, scheduler.status()) == (0, "failed")
+
+
+def test_cancel_keeps_what_is_finished_and_lets_what_runs_be_told() -> None:
+    scheduler = scheduler_of(*DIAMOND, node("m", for_each=[1, 2], max_parallel=1))
+    started(scheduler)
+    scheduler.complete("a", 5, at=1.0)
+    assert ids_of(started(scheduler)) == ["b", "c"]
+    scheduler.cancel(2.0, reason="enough")
+    assert states(scheduler) == {"a": "completed", "b": "running", "c": "running", "d": "cancelled", "m": "running"}
+    assert started(scheduler) == []
+    scheduler.task_cancelled("b", at=3.0)
+    scheduler.complete("c", 6, at=3.0)
+    scheduler.task_cancelled("m[0]", at=3.0)
+    assert states(scheduler) == {
+        "a": "completed",
+        "b": "cancelled",
+        "c": "completed",
+        "d": "cancelled",
+        "m": "cancelled",
+    }
+    assert [scheduler.records[number].reason for number in (1, 3)] == [None, "enough"]
+    assert (scheduler.is_finished, scheduler.status()) == (True, "cancelled")
+
+
+def test_task_that_was_cancelled_by_itself_blocks_its_dependents() -> None:
+    scheduler = scheduler_of(node("a"), node("b", "a"))
+    started(scheduler)
+    scheduler.task_cancelled("a", at=1.0, reason="not wanted")
+    assert states(scheduler) == {"a": "cancelled", "b": "blocked"}
+    assert error_of(scheduler, "b") == ("dependency_failed", "Waiting for dependency: a was cancelled")
+
+
+def test_events_for_tasks_that_are_not_running_change_nothing() -> None:
+    scheduler = scheduler_of(node("a"), node("b", "a"))
+    started(scheduler)
+    scheduler.complete("a", 1, at=1.0)
+    for event in (
+        lambda: scheduler.complete("a", 2, at=2.0),
+        lambda: scheduler.fail("a", broken(), at=2.0),
+        lambda: scheduler.task_cancelled("a", at=2.0),
+        lambda: scheduler.complete("b", 2, at=2.0),
+    ):
+        event()
+    assert (states(scheduler), scheduler.records[0].result) == ({"a": "completed", "b": "ready"}, 1)
+    assert scheduler.in_flight == 0
+
+
+def test_record_keeps_attempts_times_and_version() -> None:
+    scheduler = scheduler_of(node("a"))
+    started(scheduler, at=5.0)
+    scheduler.complete("a", 1, at=9.0, attempt=Attempt(count=3, started_at=8.0, tool_version="v2"))
+    record = scheduler.records[0]
+    assert (record.attempts, record.started_at, record.ended_at, record.tool_version) == (3, 8.0, 9.0, "v2")
+
+
+@pytest.mark.parametrize(
+    ("fields", "failing", "run", "output"),
+    [
+        ({}, (), "completed", {"c": "c", "d": "d"}),
+        ({}, ("b",), "completed_with_failures", {"d": "d"}),
+        ({}, ("a",), "failed", {}),
+        ({"output": "{{a.result}}"}, ("b", "d"), "completed_with_failures", "a"),
+        ({"output": {"x": ["{{b.status}}", 1]}}, ("b", "d"), "failed", {"x": ["failed", 1]}),
+        ({"output": "only text"}, (), "completed", "only text"),
+    ],
+)
+def test_run_says_what_became_of_what_was_wanted(
+    fields: dict[str, Any], failing: tuple[str, ...], run: str, output: Any
+) -> None:
+    scheduler = scheduler_of(node("a"), node("b", "a"), node("c", "b"), node("d", "a"), **fields)
+    finish(scheduler, **{name: broken() for name in failing})
+    assert (scheduler.status(), scheduler.output()) == (run, (output, None))
+
+
+def test_output_that_cannot_be_resolved_is_null_with_an_error() -> None:
+    scheduler = scheduler_of(node("a"), output="{{a.result.x}}")
+    finish(scheduler, a={"y": 1})
+    assert scheduler.output() == (
+        None,
+        NodeError("missing_data", "output: Missing data: a.result.x: 'x' not found in a.result; it has y"),
+    )
+
+
+def test_default_of_an_input_stands_in_for_what_is_missing() -> None:
+    fields = {"inputs": {"n": {"type": "integer", "default": 4}, "m": {"type": "integer", "default": 5}}}
+    only = node("a", arguments={"n": "{{PLACEHOLDER_n}}", "m": "{{PLACEHOLDER_m}}"})
+    scheduler = Scheduler(compiled(plan_of(only, **fields)), {"m": 6})
+    scheduler.begin(0.0)
+    (task,) = started(scheduler)
+    assert task.arguments == {"n": 4, "m": 6}
+
+
+def test_worker_that_reports_a_failure_fails_its_node() -> None:
+    scheduler = scheduler_of(*(node(name, metadata={"worker": True}) for name in ("ok", "part", "bad", "plain")))
+    finish(
+        scheduler,
+        ok={"status": "success", "outputs": {"x": 1}},
+        part={"status": "partial", "outputs": {"x": 2}},
+        bad={"status": "failed", "error": "no data"},
+        plain={"x": 3},
+    )
+    assert [(record.status, record.result, record.partial) for record in scheduler.records] == [
+        (NodeStatus.COMPLETED, {"x": 1}, False),
+        (NodeStatus.COMPLETED, {"x": 2}, True),
+        (NodeStatus.FAILED, None, False),
+        (NodeStatus.COMPLETED, {"x": 3}, False),
+    ]
+    assert error_of(scheduler, "bad") == ("worker_failed", "no data")
+
+
+def test_chain_of_many_nodes_does_not_end_in_the_stack() -> None:
+    nodes = [node("n0"), *(node(f"n{number}", f"n{number - 1}") for number in range(1, 5_000))]
+    scheduler = scheduler_of(*nodes)
+    started(scheduler)
+    scheduler.fail("n0", broken(), at=1.0)
+    assert scheduler.is_finished
+    assert scheduler.records[-1].blocked_by == ("n0",)
