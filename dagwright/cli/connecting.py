@@ -10,10 +10,13 @@ from dagwright.settings import Settings, load_settings
 
 
 def command_settings() -> Settings:
-    """Reads the settings and starts logging; a command says only what goes wrong unless a level was asked for."""
+    """Reads the settings and starts logging: only errors unless a level was asked for.
+
+    That a tool failed is in the picture and in the result; as log lines it would be told three times more.
+    """
     settings = load_settings()
     if "log_level" not in settings.model_fields_set:
-        settings = settings.model_copy(update={"log_level": "warning"})
+        settings = settings.model_copy(update={"log_level": "error"})
     configure_logging(settings)
     return settings
 

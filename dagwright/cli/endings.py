@@ -4,14 +4,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
 from dagwright.cli.output import Output, one_line, printable, value_text
 from dagwright.cli.progress import format_duration
-from dagwright.cli.rendering import MARKS
 from dagwright.feed import RunView
-from dagwright.plan.states import NodeStatus
 
 OUTPUT_CHARACTERS = 4_000
 """Of an output that is shown after a run; `result` shows all of it."""
@@ -21,36 +16,11 @@ FAILURES_SHOWN = 20
 def tell_end(view: RunView, output: Output, *, url: str | None) -> None:
     """Says how a run ended, what failed and why, and what it made."""
     document = view.document()
-    output.say(_summary(view, document))
+    output.say(summary_line(view, document))
     _tell_failures(document, output)
     _tell_output(document, output, limit=OUTPUT_CHARACTERS)
     if url:
         output.say(f"in the Temporal UI: {url}")
-
-
-def tell_status(view: RunView, output: Output) -> None:
-    """Shows a run as a table of its nodes."""
-    document = view.document()
-    output.say(_summary(view, document))
-    table = Table(box=None, show_header=True, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("", "node", "tool", "attempts", "time", ""):
-        table.add_column(name, overflow="fold")
-    for name, node in document["nodes"].items():
-        mark, style = MARKS[NodeStatus(node["status"])]
-        detail = (node["error"] or {}).get("message") or node.get("reason") or ""
-        table.add_row(
-            Text(f"{mark} {node['status']}", style=style),
-            Text(one_line(name)),
-            Text(one_line(node["tool"] or "")),
-            str(node["attempts"] or ""),
-            _clock(node),
-            Text(one_line(detail)),
-        )
-    if document["nodes"]:
-        output.show(table)
-    _tell_run_error(document, output)
-    for note in document["notes"]:
-        output.say(f"note: {one_line(note['message'])}")
 
 
 def tell_result(view: RunView, document: Mapping[str, Any], output: Output) -> None:
@@ -58,13 +28,13 @@ def tell_result(view: RunView, document: Mapping[str, Any], output: Output) -> N
     if not view.is_closed:
         output.tell(f"the run is still {view.status}; this is what it has made so far")
     if document["status"] != "completed":
-        output.say(_summary(view, document))
+        output.say(summary_line(view, document))
         _tell_failures(document, output)
     _tell_output(document, output, limit=None)
 
 
-def _summary(view: RunView, document: Mapping[str, Any]) -> str:
-    counts = Counter(node["status"] for node in document["nodes"].values())
+def summary_line(view: RunView, document: Mapping[str, Any]) -> str:
+    counts = Counter(record.status.value for record in view.scheduler.records) if view.scheduler else {}
     words = ", ".join(f"{count:,} {status}" for status, count in counts.items())
     took = ""
     if view.started_at is not None and view.ended_at is not None:
@@ -75,7 +45,7 @@ def _summary(view: RunView, document: Mapping[str, Any]) -> str:
 
 
 def _tell_failures(document: Mapping[str, Any], output: Output) -> None:
-    _tell_run_error(document, output)
+    tell_run_error(document, output)
     failed = [(name, node) for name, node in document["nodes"].items() if node["status"] == "failed"]
     for name, node in failed[:FAILURES_SHOWN]:
         output.say(f"failed: {one_line(name)}: {one_line((node['error'] or {}).get('message', ''), limit=1_000)}")
@@ -87,7 +57,7 @@ def _tell_failures(document: Mapping[str, Any], output: Output) -> None:
         output.say(f"blocked by failures: {', '.join(blocked[:FAILURES_SHOWN])}{more}")
 
 
-def _tell_run_error(document: Mapping[str, Any], output: Output) -> None:
+def tell_run_error(document: Mapping[str, Any], output: Output) -> None:
     error = document["error"]
     if not error:
         return
@@ -104,10 +74,3 @@ def _tell_output(document: Mapping[str, Any], output: Output, *, limit: int | No
     if limit is not None and len(text) > limit:
         text = f"{text[:limit]}\n… all of it: dagwright result {document['workflow_id']}"
     output.say(text)
-
-
-def _clock(node: Mapping[str, Any]) -> str:
-    if node["started_at"] is None:
-        return ""
-    times = node["started_at"][11:19]
-    return f"{times} – {node['ended_at'][11:19]}" if node["ended_at"] else times

@@ -31,7 +31,7 @@ MARKS = {
 _PLAIN_MARKS = str.maketrans("·○●◔✓✗↷⊘⊗↺█░…", ".o*w+x>#-~#-~")
 """For terminals that cannot write the signs."""
 
-_RUN_STYLES = {"completed": "green", "running": "cyan", "cancelled": "yellow", "waiting": "yellow"}
+RUN_STYLES = {"completed": "green", "running": "cyan", "cancelled": "yellow", "waiting": "yellow"}
 _FRAME_ROWS = 6
 _BAR_CELLS = 20
 
@@ -59,7 +59,7 @@ class Picture:
 
     def _header(self, view: RunView, *, now: float) -> Text:
         name = one_line(view.title or view.workflow_id, limit=80)
-        header = Text.assemble((name, "bold"), "  ", (view.status, _RUN_STYLES.get(view.status, "red")))
+        header = Text.assemble((name, "bold"), "  ", (view.status, RUN_STYLES.get(view.status, "red")))
         if view.started_at is not None:
             elapsed_s = (view.ended_at or now) - view.started_at
             header.append(f"  {format_duration(max(0.0, elapsed_s))}", style="dim")

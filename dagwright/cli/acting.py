@@ -1,0 +1,27 @@
+"""`cancel`: commands that change a run that goes on."""
+
+from dagwright.cli.async_runs import Farewell, run_async
+from dagwright.cli.connecting import command_settings
+from dagwright.cli.exits import ExitCode
+from dagwright.cli.output import Output, acted
+from dagwright.cli.requests import CancelRequest
+from dagwright.client import Runs
+from dagwright.server import open_connection
+
+
+def cancel(request: CancelRequest, output: Output) -> int:
+    """Asks a run to stop and returns at once: its steps are told, and clean up in their own time."""
+    settings = command_settings()
+
+    async def work(_: Farewell) -> int:
+        async with open_connection(settings) as connection:
+            runs = Runs(connection, task_queue=settings.task_queue)
+            await runs.cancel(request.workflow_id, reason=request.reason, by=request.by)
+        message = "was asked to stop"
+        if output.is_json:
+            output.document(acted(request.workflow_id, message))
+        else:
+            output.say(f"{request.workflow_id} {message}")
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)

@@ -1,0 +1,143 @@
+"""`list`, `status`, `result`, `graph`: look at runs, from their history; no worker is needed and none is started."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from dagwright.cli.async_runs import Farewell, run_async
+from dagwright.cli.connecting import command_settings, connected_to_read
+from dagwright.cli.drawing import mermaid, svg
+from dagwright.cli.endings import summary_line, tell_result, tell_run_error
+from dagwright.cli.exits import ExitCode, exit_code_of
+from dagwright.cli.output import Output, one_line
+from dagwright.cli.progress import format_duration
+from dagwright.cli.rendering import MARKS, RUN_STYLES
+from dagwright.cli.requests import LookRequest
+from dagwright.client import Runs, RunSummary
+from dagwright.feed import RunView
+from dagwright.plan.states import NodeStatus
+
+
+def list_runs(limit: int, output: Output) -> int:
+    """Lists the newest runs; always 0."""
+
+    async def look(runs: Runs) -> int:
+        found = await runs.list_runs(limit=limit)
+        if output.is_json:
+            output.document([run.to_json() for run in found])
+        elif found:
+            output.show(_table(found))
+        else:
+            output.say("there are no runs here yet")
+        return ExitCode.COMPLETED
+
+    return _look(look, output)
+
+
+def status(request: LookRequest, output: Output) -> int:
+    """Shows how a run is doing; the exit code is that of the run, 0 while it goes on."""
+
+    def show(view: RunView) -> int:
+        if output.is_json:
+            output.document(view.document())
+        else:
+            _tell_status(view, output)
+        return exit_code_of(view.status)
+
+    return _look_at(request, output, show)
+
+
+def result(request: LookRequest, output: Output) -> int:
+    """Shows what a run made; the exit code is that of the run, 0 while it goes on."""
+
+    def show(view: RunView) -> int:
+        document = view.document(full=request.is_full)
+        if output.is_json:
+            output.document(document)
+        else:
+            tell_result(view, document, output)
+        return exit_code_of(view.status)
+
+    return _look_at(request, output, show)
+
+
+def graph(request: LookRequest, output: Output) -> int:
+    """Draws the graph of a run with its states; 0 whatever became of the run."""
+
+    def show(view: RunView) -> int:
+        if request.format == "json":
+            output.document(view.graph())
+        else:
+            output.say((svg if request.format == "svg" else mermaid)(view.graph()))
+        return ExitCode.COMPLETED
+
+    return _look_at(request, output, show)
+
+
+def _look_at(request: LookRequest, output: Output, show: Callable[[RunView], int]) -> int:
+    async def look(runs: Runs) -> int:
+        return show(await runs.feed(request.workflow_id).read())
+
+    return _look(look, output)
+
+
+def _look(look: Callable[[Runs], Awaitable[int]], output: Output) -> int:
+    settings = command_settings()
+
+    async def work(_: Farewell) -> int:
+        async with connected_to_read(settings, output) as connection:
+            return await look(Runs(connection, task_queue=settings.task_queue))
+
+    return run_async(work, output)
+
+
+def _table(runs: Sequence[RunSummary]) -> Table:
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("run", "state", "title", "started", "took", "nodes"):
+        table.add_column(name, overflow="fold")
+    for run in runs:
+        document = run.to_json()
+        took = (run.ended_at or 0.0) - (run.started_at or 0.0)
+        table.add_row(
+            Text(run.workflow_id),
+            Text(run.status.replace("_", " "), style=RUN_STYLES.get(run.status, "red")),
+            Text(one_line(run.title or "", limit=60)),
+            (document["started_at"] or "")[:19].replace("T", " "),
+            format_duration(took) if run.ended_at else "",
+            f"{run.nodes_done:,}/{run.nodes_total:,}",
+        )
+    return table
+
+
+def _tell_status(view: RunView, output: Output) -> None:
+    """Shows a run as a table of its nodes."""
+    document = view.document()
+    output.say(summary_line(view, document))
+    table = Table(box=None, show_header=True, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("", "node", "tool", "attempts", "time", ""):
+        table.add_column(name, overflow="fold")
+    for name, node in document["nodes"].items():
+        mark, style = MARKS[NodeStatus(node["status"])]
+        detail = (node["error"] or {}).get("message") or node.get("reason") or ""
+        table.add_row(
+            Text(f"{mark} {node['status']}", style=style),
+            Text(one_line(name)),
+            Text(one_line(node["tool"] or "")),
+            str(node["attempts"] or ""),
+            _clock(node),
+            Text(one_line(detail)),
+        )
+    if document["nodes"]:
+        output.show(table)
+    tell_run_error(document, output)
+    for note in document["notes"]:
+        output.say(f"note: {one_line(note['message'])}")
+
+
+def _clock(node: Mapping[str, Any]) -> str:
+    if node["started_at"] is None:
+        return ""
+    times = node["started_at"][11:19]
+    return f"{times} – {node['ended_at'][11:19]}" if node["ended_at"] else times

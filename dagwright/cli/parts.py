@@ -1,0 +1,55 @@
+"""`up` and `down`: the server and a worker in the background."""
+
+import asyncio
+from collections.abc import Sequence
+
+from dagwright.cli.async_runs import Farewell, run_async
+from dagwright.cli.background import start_worker
+from dagwright.cli.connecting import command_settings
+from dagwright.cli.exits import ExitCode
+from dagwright.cli.output import Output
+from dagwright.server import LocalServer, open_connection
+from dagwright.toolset import load_toolset
+
+
+def up(tools: Sequence[str], output: Output) -> int:
+    """Starts server and worker, or finds them, and leaves them running until `down`; a second time changes nothing."""
+    settings = command_settings()
+    toolset = load_toolset(settings, tools)
+
+    async def work(_: Farewell) -> int:
+        async with open_connection(settings) as connection:
+            LocalServer(settings).keep()
+            worker, is_new = await start_worker(settings, toolset)
+        server = connection.server
+        if output.is_json:
+            document = {"status": "up", "address": server.address, "namespace": server.namespace}
+            output.document({**document, "ui_url": server.ui_url, "worker_log": str(worker.log_path)})
+        else:
+            output.say(f"server at {server.address}, namespace {server.namespace}")
+            output.say(f"worker {'started' if is_new else 'runs already'}; its log: {worker.log_path}")
+            if server.ui_url:
+                output.say(f"Temporal UI: {server.ui_url}")
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def down(_: None, output: Output) -> int:
+    """Ends the server and the workers of this folder; 0 too if there were none."""
+    settings = command_settings()
+
+    async def work(_: Farewell) -> int:
+        local = LocalServer(settings)
+        # Before the server: a worker that ends in good order lets go of it, for which it must still be there.
+        workers = await asyncio.gather(*(worker.stop() for worker in local.workers()))
+        ended = [worker.name for worker, ran in zip(local.workers(), workers, strict=True) if ran]
+        ended += await local.stop()
+        message = f"ended: {', '.join(ended)}" if ended else "nothing was running here"
+        if output.is_json:
+            output.document({"status": "down", "ended": ended, "message": message})
+        else:
+            output.say(message)
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
