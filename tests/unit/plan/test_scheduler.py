@@ -380,13 +380,10 @@ def test_events_for_tasks_that_are_not_running_change_nothing() -> None:
     scheduler = scheduler_of(node("a"), node("b", "a"))
     started(scheduler)
     scheduler.complete("a", 1, at=1.0)
-    for event in (
-        lambda: scheduler.complete("a", 2, at=2.0),
-        lambda: scheduler.fail("a", broken(), at=2.0),
-        lambda: scheduler.task_cancelled("a", at=2.0),
-        lambda: scheduler.complete("b", 2, at=2.0),
-    ):
-        event()
+    scheduler.complete("a", 2, at=2.0)
+    scheduler.fail("a", broken(), at=2.0)
+    scheduler.task_cancelled("a", at=2.0)
+    scheduler.complete("b", 2, at=2.0)
     assert (states(scheduler), scheduler.records[0].result) == ({"a": "completed", "b": "ready"}, 1)
     assert scheduler.in_flight == 0
 

@@ -1,0 +1,171 @@
+"""Random plans, and a driver that runs them in a random order while it watches the rules."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+from dagwright.plan.errors import NodeError
+from dagwright.plan.scheduler import Scheduler, Task
+from dagwright.plan.states import NodeStatus
+from tests.property.naive import Step, result_of
+from tests.unit.plan.building import TOOLS, compiled, plan_of
+
+DONE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
+
+
+@st.composite
+def steps(draw: st.DrawFn, *, most: int = 8) -> tuple[Step, ...]:
+    """Returns the nodes of a random acyclic plan, in a random order, so with references forward too."""
+    ids = [f"n{number}" for number in range(draw(st.integers(1, most)))]
+    made: list[Step] = []
+    for number, name in enumerate(ids):
+        needs = draw(st.lists(st.sampled_from(ids[:number]), unique=True, max_size=3)) if number else []
+        kinds: list[Any] = ["all", "all", "all_done", "any"] + ([draw(st.integers(1, len(needs)))] if needs else [])
+        join = draw(st.sampled_from(kinds))
+        # A node that starts before all it needs has ended sees what is there, which hangs on the order.
+        reads = (
+            draw(st.lists(st.sampled_from(ids[:number]), unique=True, max_size=2)) if number and join == "all" else []
+        )
+        items = draw(st.none() | st.lists(st.sampled_from("xyz"), unique=True, max_size=3))
+        step = Step(
+            name,
+            tuple(needs),
+            tuple(reads),
+            join=join,
+            on_error=draw(st.sampled_from(["block", "block", "skip", "value"])),
+            items=tuple(items) if items is not None else None,
+            when=draw(st.sampled_from([None, None, True, False])),
+            priority=draw(st.integers(1, 5)),
+            tool=draw(st.sampled_from(["any", "any", "single", "pair"])),
+            max_parallel=draw(st.none() | st.integers(1, 2)) if items is not None else None,
+            asks_too_much=bool(reads) and draw(st.integers(0, 3)) == 0,
+        )
+        failing = draw(st.frozensets(st.sampled_from(step.task_ids))) if step.task_ids else frozenset()
+        made.append(Step(**{**step.__dict__, "fails": failing if draw(st.booleans()) else frozenset()}))
+    return tuple(draw(st.permutations(made)))
+
+
+class Driver:
+    """Runs a plan as the engine does, and asserts the rules at every step.
+
+    Args:
+        choose: takes a count and returns the position of the task that ends next.
+    """
+
+    def __init__(
+        self, plan: tuple[Step, ...], choose: Callable[[int], int], *, max_in_flight: int = 500, **fields: Any
+    ) -> None:
+        self.steps = {step.id: step for step in plan}
+        self.choose = choose
+        self.max_in_flight = max_in_flight
+        raw = plan_of(*(step.to_json() for step in plan), **fields)
+        self.scheduler = Scheduler(compiled(raw), {}, max_in_flight=max_in_flight)
+        self.running: list[Task] = []
+        self.order: list[str] = []
+        self.arguments: dict[str, Any] = {}
+        self.finals: dict[str, str] = {}
+
+    def run(self, *, before_each: Callable[[int], None] = lambda count: None) -> None:
+        """Runs the plan to its end; `before_each` is called with the count of the tasks that ended so far."""
+        self.scheduler.begin(0.0)
+        count = 0
+        self.start_all()
+        while self.running:
+            before_each(count)
+            self.end_one()
+            self.start_all()
+            count += 1
+        assert self.scheduler.is_finished, "no task runs and none may start, but the plan is not finished"
+
+    def start_all(self) -> None:
+        while (task := self.scheduler.next_task(0.0)) is not None:
+            assert not self.scheduler.is_stopped
+            self.assert_may_start(task)
+            self.running.append(task)
+            self.order.append(task.id)
+            self.arguments[task.id] = task.arguments
+            self.assert_limits()
+        self.assert_no_slot_is_wasted()
+        self.assert_final_states_stay()
+
+    def end_one(self) -> None:
+        task = self.running.pop(self.choose(len(self.running)))
+        if task.id in self.steps[task.node.id].fails:
+            self.scheduler.fail(task.id, NodeError("tool_failed", task.id), at=1.0)
+        else:
+            self.scheduler.complete(task.id, result_of(task.id, task.arguments), at=1.0)
+        assert self.scheduler.in_flight == len(self.running)
+
+    def state(self, name: str) -> NodeStatus:
+        record = self.scheduler.record_of(name)
+        assert record is not None
+        return record.status
+
+    def assert_may_start(self, task: Task) -> None:
+        step = self.steps[task.node.id]
+        ends = [self.state(name) for name in step.dependencies]
+        match step.join:
+            case "all":
+                assert all(end is NodeStatus.COMPLETED for end in ends)
+            case "all_done":
+                assert all(end.is_final for end in ends)
+            case "any":
+                assert not ends or any(end in DONE for end in ends)
+            case wanted:
+                assert sum(end in DONE for end in ends) >= wanted
+        assert task.id not in self.order, "a task starts once"
+
+    def used(self) -> tuple[Counter[str], Counter[str]]:
+        tools = Counter(task.node.tool for task in self.running)
+        return tools, Counter(task.node.id for task in self.running)
+
+    def assert_limits(self) -> None:
+        tools, nodes = self.used()
+        assert len(self.running) <= self.max_in_flight
+        for name, count in tools.items():
+            assert count <= (TOOLS[name].max_parallel or self.max_in_flight)
+        for name, count in nodes.items():
+            assert count <= (self.steps[name].max_parallel or self.max_in_flight)
+
+    def assert_no_slot_is_wasted(self) -> None:
+        tools, nodes = self.used()
+        if len(self.running) >= self.max_in_flight:
+            return
+        for node_id, step in self.steps.items():
+            if tools[step.tool] >= (TOOLS[step.tool].max_parallel or self.max_in_flight):
+                continue
+            if nodes[node_id] >= (step.max_parallel or self.max_in_flight):
+                continue
+            waiting = [node_id] if step.items is None else step.task_ids
+            for task in waiting:
+                record = self.scheduler.record_of(task)
+                assert record is None or record.status is not NodeStatus.READY, f"{task} could start and does not"
+
+    def assert_final_states_stay(self) -> None:
+        for name in self.steps:
+            state = self.state(name)
+            assert self.finals.get(name, state) == state, f"{name} left its final state"
+            if state.is_final:
+                self.finals[name] = state
+
+    def stop(self, how: str, *, told: Callable[[], bool]) -> None:
+        """Cancels or aborts the run; `told` says of each running task whether it heeds that."""
+        if how == "cancel":
+            self.scheduler.cancel(1.0, reason="enough")
+        else:
+            self.scheduler.abort(NodeError("too_large", "history is full"), 1.0)
+        for task in list(self.running):
+            if told():
+                self.running.remove(task)
+                self.scheduler.task_cancelled(task.id, at=1.0, reason="told to")
+
+    def ends(self) -> dict[str, str]:
+        """Returns how every node ended."""
+        return {name: self.state(name).value for name in self.steps}
+
+    def results(self) -> dict[str, Any]:
+        """Returns the result of every node."""
+        records = {name: self.scheduler.record_of(name) for name in self.steps}
+        return {name: record.result for name, record in records.items() if record is not None}

@@ -1,0 +1,142 @@
+"""The scheduler against the brute-force model: order of completions, limits, stops and stray events do not matter."""
+
+import itertools
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagwright.plan.errors import NodeError
+from dagwright.plan.states import NodeStatus
+from tests.property.naive import Model, Step
+from tests.property.plans import Driver, steps
+
+NODE_STATES = {"completed", "failed", "skipped", "blocked", "cancelled"}
+
+
+@settings(max_examples=120, deadline=None)
+@given(plan=steps(), data=st.data(), max_in_flight=st.sampled_from([1, 2, 500]))
+def test_every_node_ends_as_the_model_says_for_every_order(
+    plan: tuple[Step, ...], data: st.DataObject, max_in_flight: int
+) -> None:
+    driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)), max_in_flight=max_in_flight)
+    driver.run()
+    model = Model(plan)
+    assert driver.ends() == model.ends
+    for step in plan:
+        record = driver.scheduler.record_of(step.id)
+        assert record is not None
+        assert list(record.blocked_by) == model.blocked_by.get(step.id, [])
+        if model.ends[step.id] == "completed":
+            assert record.result == model.values[step.id]
+        for task in step.task_ids:
+            if task in driver.arguments:
+                assert driver.arguments[task] == model.arguments_of(step)
+
+
+@settings(max_examples=60, deadline=None)
+@given(plan=steps(), data=st.data())
+def test_failure_blocks_exactly_its_dependents(plan: tuple[Step, ...], data: st.DataObject) -> None:
+    """With nothing but `join: all` and `on_error: block`, blocked is what has a failed node among its ancestors."""
+    plain = tuple(replace(step, join="all", on_error="block", when=None) for step in plan)
+    driver = Driver(plain, lambda count: data.draw(st.integers(0, count - 1)))
+    driver.run()
+    by_id = {step.id: step for step in plain}
+
+    def ancestors(name: str) -> set[str]:
+        return set().union(*({need} | ancestors(need) for need in by_id[name].dependencies))
+
+    failed = {name for name, end in driver.ends().items() if end == "failed"}
+    blocked = {name for name, end in driver.ends().items() if end == "blocked"}
+    assert blocked == {name for name in by_id if ancestors(name) & failed}
+    assert set(driver.ends().values()) <= {"completed", "failed", "blocked"}
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    plan=steps(),
+    data=st.data(),
+    stop_after=st.integers(0, 6),
+    how=st.sampled_from(["cancel", "abort", "fail_fast"]),
+    max_in_flight=st.sampled_from([1, 500]),
+)
+def test_stop_at_any_moment_ends_every_node_and_starts_nothing_more(
+    plan: tuple[Step, ...], data: st.DataObject, stop_after: int, how: str, max_in_flight: int
+) -> None:
+    fields = {"on_failure": "fail_fast"} if how == "fail_fast" else {}
+    driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)), max_in_flight=max_in_flight, **fields)
+    scheduler = driver.scheduler
+
+    scheduler.begin(0.0)
+    driver.start_all()
+    for count in itertools.count():
+        if count == stop_after and how != "fail_fast":
+            driver.stop(how, told=lambda: data.draw(st.booleans()))
+        if not driver.running:
+            break
+        driver.end_one()
+        driver.start_all()
+    assert scheduler.is_finished
+    assert (scheduler.in_flight, scheduler.unfinished) == (0, 0)
+    ends = driver.ends()
+    assert set(ends.values()) <= NODE_STATES
+    if not scheduler.is_stopped:
+        assert ends == Model(plan).ends
+    elif how == "cancel":
+        assert scheduler.status() == "cancelled"
+    else:
+        assert scheduler.status() == "failed"
+        assert scheduler.error is not None
+
+
+@settings(max_examples=60, deadline=None)
+@given(plan=steps(), data=st.data())
+def test_events_for_tasks_that_are_not_running_are_ignored(plan: tuple[Step, ...], data: st.DataObject) -> None:
+    driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)))
+    scheduler = driver.scheduler
+
+    def disturb(count: int) -> None:
+        running = {task.id for task in driver.running}
+        known = [task for step in plan for task in {step.id, *step.task_ids} if scheduler.record_of(task) is not None]
+        for task in known:
+            record = scheduler.record_of(task)
+            assert record is not None
+            if task in running or record.status is NodeStatus.RUNNING:
+                continue
+            before = (record.status, record.result, record.error, record.attempts, scheduler.in_flight)
+            match data.draw(st.sampled_from(["complete", "fail", "cancelled"])):
+                case "complete":
+                    scheduler.complete(task, "stray", at=9.0)
+                case "fail":
+                    scheduler.fail(task, NodeError("stray", "stray"), at=9.0)
+                case _:
+                    scheduler.task_cancelled(task, at=9.0)
+            assert (record.status, record.result, record.error, record.attempts, scheduler.in_flight) == before
+
+    driver.run(before_each=disturb)
+    assert driver.ends() == Model(plan).ends
+
+
+@settings(max_examples=60, deadline=None)
+@given(plan=steps(), data=st.data())
+def test_without_limits_what_is_ready_starts_by_priority_then_plan_order(
+    plan: tuple[Step, ...], data: st.DataObject
+) -> None:
+    free = tuple(replace(step, tool="any", max_parallel=None) for step in plan)
+    driver = Driver(free, lambda count: data.draw(st.integers(0, count - 1)))
+    place = {
+        task: (step.priority, number, position)
+        for number, step in enumerate(free)
+        for position, task in enumerate(step.task_ids)
+    }
+    scheduler = driver.scheduler
+    scheduler.begin(0.0)
+    while True:
+        before = len(driver.order)
+        driver.start_all()
+        together = driver.order[before:]
+        assert together == sorted(together, key=place.__getitem__)
+        if not driver.running:
+            break
+        driver.end_one()
+    assert scheduler.is_finished
