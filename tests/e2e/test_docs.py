@@ -1,0 +1,182 @@
+"""Every command and snippet of the documentation runs, and what it says of the code is so."""
+
+import json
+import re
+import runpy
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dagwright.plan.states import NodeStatus, RunStatus
+from dagwright.plan.tools import Effects
+from dagwright.tools import load_tools
+from tests.support.docs import (
+    COMMANDS,
+    FILES,
+    PICTURES,
+    ROOT,
+    Block,
+    Clone,
+    anchors,
+    blocks,
+    environment,
+    expected_output,
+    links,
+    pages,
+    squeezed,
+)
+from tests.support.server import LiveServer
+
+PAGES = {page.relative_to(ROOT).as_posix(): page for page in pages()}
+BLOCKS = [block for page in PAGES.values() for block in blocks(page)]
+PAGES_WITH_COMMANDS = sorted({block.page for block in BLOCKS if block.language in COMMANDS and block.is_run})
+DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
+
+
+def of_language(*languages: str) -> list[Block]:
+    return [block for block in BLOCKS if block.language in languages]
+
+
+@pytest.fixture
+def clone(tmp_path: Path, server: LiveServer) -> Iterator[Clone]:
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    made = Clone(folder, address=server.address)
+    yield made
+    made.close()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS)
+def test_the_commands_of_a_page_run_in_order(page: str, clone: Clone) -> None:
+    for block in blocks(PAGES[page]):
+        clone.save(block)
+        if block.language not in COMMANDS or not block.is_run:
+            continue
+        ended = clone.run(block)
+        assert ended.exit_code == block.exit_code, f"{block}\n{ended.output}"
+        if block.language == "console":
+            assert expected_output(block).search(squeezed(ended.output)), f"{block}\n{ended.output}"
+
+
+def test_every_plan_of_the_documentation_is_what_the_page_says(tmp_path: Path) -> None:
+    for page in sorted({block.page for block in of_language("yaml", "json")}):
+        plans = [block for block in blocks(PAGES[page]) if block.language in ("yaml", "json")]
+        files = [block.name or f"{block.line}.{block.language}" for block in plans]
+        for name, block in zip(files, plans, strict=True):
+            (tmp_path / name).write_text(block.text, encoding="utf-8")
+        tools = _save_tools(page, tmp_path)
+        command = ["dagwright", "check", "--json", *files, *(part for tool in tools for part in ("--tools", tool))]
+        ended = subprocess.run(command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, check=False)
+        said = [json.loads(line) for line in ended.stdout.splitlines()]
+        assert [(document["file"], document["status"]) for document in said] == [
+            (name, "invalid" if "invalid" in block.notes else "valid") for name, block in zip(files, plans, strict=True)
+        ], f"{page}\n{ended.stdout.decode()}{ended.stderr.decode()}"
+
+
+def _save_tools(page: str, folder: Path) -> list[str]:
+    tools = []
+    for block in blocks(PAGES[page]):
+        if block.language == "python" and block.name is not None:
+            (folder / block.name).write_text(block.text, encoding="utf-8")
+            tools.append(block.name)
+    return tools
+
+
+@pytest.mark.parametrize("block", of_language("python"), ids=str)
+def test_each_python_snippet_is_a_module_of_tools_or_runs(block: Block, tmp_path: Path) -> None:
+    path = tmp_path / "snippet.py"
+    path.write_text(block.text, encoding="utf-8")
+    if block.name is not None:
+        assert load_tools([str(path)]).declarations()
+    else:
+        runpy.run_path(str(path))
+
+
+def test_every_block_is_of_a_kind_that_a_test_knows() -> None:
+    unknown = [str(block) for block in BLOCKS if block.language not in COMMANDS | FILES | PICTURES]
+    assert unknown == []
+
+
+def test_few_blocks_are_not_run_and_each_says_why() -> None:
+    not_run = [block for block in BLOCKS if not block.is_run]
+    assert all(block.notes["not run"] for block in not_run)
+    assert len(not_run) <= 4
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if not block.is_run], ids=str)
+def test_what_is_not_run_names_make_targets_files_and_options_that_exist(block: Block) -> None:
+    for line in block.text.splitlines():
+        words = shlex.split(line.removeprefix("$ "), comments=True)
+        if words[:1] == ["make"]:
+            subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True, check=True)
+        elif words[:2] == ["docker", "compose"]:
+            assert words[2] in {"up", "down", "ps", "logs"}
+            assert (ROOT / "docker-compose.yml").is_file()
+        else:
+            assert not words, f"{block}: nobody checks {line!r}"
+
+
+def test_every_option_that_a_page_names_exists() -> None:
+    known = _known_options()
+    for name, page in PAGES.items():
+        named = re.findall(r"(?<![\w-])--[a-z][a-z-]+", _without_blocks(page))
+        assert set(named) <= known, name
+
+
+def _known_options() -> set[str]:
+    code = "".join(
+        path.read_text(encoding="utf-8")
+        for path in [ROOT / "worker.py", ROOT / "scripts/setup", ROOT / "Makefile", *ROOT.glob("dagwright/cli/*.py")]
+    )
+    return set(re.findall(r"--[a-z][a-z-]+", code)) | {"--task-queue"}
+
+
+def _without_blocks(page: Path) -> str:
+    return re.sub(r"^```.*?^```$|<!--.*?-->", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_every_link_within_the_repository_leads_somewhere(name: str) -> None:
+    page = PAGES[name]
+    for link in links(page):
+        if link.startswith("https://"):
+            continue
+        target, _, anchor = link.partition("#")
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), f"{name}: {link}"
+        assert not anchor or anchor in anchors(path), f"{name}: {link}"
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
+def test_a_decision_is_short_and_says_all_four_things(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert re.findall(r"^\*\*(Question|Chosen|Rejected|What would prove us wrong)\.\*\*", text, re.MULTILINE) == [
+        "Question",
+        "Chosen",
+        "Rejected",
+        "What would prove us wrong",
+    ]
+    assert len(text.splitlines()) <= 40
+
+
+def test_decisions_are_numbered_without_a_gap() -> None:
+    assert [int(path.name[:4]) for path in DECISIONS] == list(range(1, len(DECISIONS) + 1))
+    assert [
+        int(re.match(r"# (\d+)\. ", path.read_text(encoding="utf-8"))[1])  # type: ignore[index] # no match fails too
+        for path in DECISIONS
+    ] == list(range(1, len(DECISIONS) + 1))
+
+
+def test_the_glossary_has_every_state_and_kind_of_effects() -> None:
+    glossary = PAGES["docs/glossary.md"].read_text(encoding="utf-8")
+    words = [*NodeStatus, *RunStatus, *Effects]
+    assert [word for word in words if f"`{word}`" not in glossary] == []
+
+
+def test_the_changelog_has_what_is_not_released_on_top() -> None:
+    headings = re.findall(r"^## (.*)$", PAGES["CHANGELOG.md"].read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings[0] == "Unreleased"

@@ -1,0 +1,209 @@
+"""The fenced blocks of the documentation, and a folder like a clone in which they are run.
+
+A block is a command (`bash`, `console`), a file (`yaml`, `json`, `python`) or neither (`mermaid`, `text`). An HTML
+comment right before a block says what the block itself does not, several things apart by `;`:
+
+    file: NAME          the block is saved under that name, for the commands after it
+    exits with N        the commands end with that exit code
+    background          the command goes on while the rest of the page runs
+    invalid             the plan is one that a check refuses
+    not run: REASON     the commands need what is not here
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = frozenset({"bash", "console"})
+FILES = frozenset({"yaml", "json", "python"})
+PICTURES = frozenset({"mermaid", "text"})
+
+COMMAND_TIMEOUT_S = 120
+"""A page's slowest command starts a server and runs a demo."""
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"<!-- ([^>]*) -->\n\Z")
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+_FIRST_LINE_NAME = re.compile(r"# ([\w.-]+\.py)\n")
+_LINKED = ("starter.py", "worker.py", ".venv")
+_COPIED = ("examples", "docs")
+"""What commands name; the rest is imported from where it is installed. File tools follow no link out of the folder."""
+
+_OF_REPOSITORY = ("make ", "python -m pytest ")
+"""Commands that know their own folder: they run there, with the state of the clone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block.
+
+    Args:
+        page: relative to the repository.
+        line: of its fence, from 1.
+        notes: what the comment before it says: word or words before the colon -> text after it.
+    """
+
+    page: str
+    line: int
+    language: str
+    text: str
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str | None:
+        """The file name under which commands know the block."""
+        first_line = _FIRST_LINE_NAME.match(self.text) if self.language == "python" else None
+        return self.notes.get("file") or (first_line[1] if first_line else None)
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code its commands end with."""
+        return next((int(note.split()[-1]) for note in self.notes if note.startswith("exits with ")), 0)
+
+    @property
+    def is_run(self) -> bool:
+        """Whether its commands can be run here."""
+        return "not run" not in self.notes
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def pages() -> list[Path]:
+    """Returns every page of the documentation."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
+
+
+def blocks(page: Path) -> list[Block]:
+    """Returns the blocks of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in _FENCE.finditer(text):
+        comment = _COMMENT.search(text, 0, match.start())
+        line = text.count("\n", 0, match.start()) + 1
+        name = page.relative_to(ROOT).as_posix()
+        found.append(Block(name, line, match[1], match[2], _notes(comment[1]) if comment else {}))
+    return found
+
+
+def _notes(comment: str) -> dict[str, str]:
+    parts = (part.partition(":") for part in comment.split(";"))
+    return {word.strip(): text.strip() for word, _, text in parts}
+
+
+def links(page: Path) -> list[str]:
+    """Returns the targets of a page's links, outside of its blocks."""
+    return _LINK.findall(_FENCE.sub("", page.read_text(encoding="utf-8")))
+
+
+def anchors(page: Path) -> set[str]:
+    """Returns the anchors that a page's headings have on the web."""
+    headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Returns the environment of commands that run in a folder: this Python's programs first, a state of its own."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "DAGWRIGHT_STATE_DIR": str(folder / ".dagwright")}
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the commands of a block ended."""
+
+    exit_code: int
+    output: str
+
+
+class Clone:
+    """A folder in which commands run as in a fresh clone, with a state folder of its own.
+
+    Args:
+        folder: an empty folder.
+        address: of a server that runs, which stands for the one that a page says is at localhost:7233.
+    """
+
+    def __init__(self, folder: Path, *, address: str) -> None:
+        self.folder = folder
+        self._address = address
+        self._background = ExitStack()
+        for name in _LINKED:
+            (folder / name).symlink_to(ROOT / name)
+        for name in _COPIED:
+            shutil.copytree(ROOT / name, folder / name)
+
+    def save(self, block: Block) -> None:
+        """Writes a block that has a file name."""
+        if block.name is not None:
+            (self.folder / block.name).write_text(block.text, encoding="utf-8")
+
+    def run(self, block: Block) -> Ended:
+        """Runs the commands of a block as one script that stops at the first failure."""
+        script = _script(block).replace("localhost:7233", self._address)
+        if "background" in block.notes:
+            self._background.enter_context(self._running(script))
+            return Ended(0, "")
+        ended = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=ROOT if script.startswith(_OF_REPOSITORY) else self.folder,
+            env=environment(self.folder),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+        )
+        return Ended(ended.returncode, ended.stdout.decode("utf-8", "replace"))
+
+    def close(self) -> None:
+        """Ends what still runs in the background, the server of the folder too."""
+        self._background.close()
+        down = "dagwright down"
+        subprocess.run(
+            ["bash", "-c", down], cwd=self.folder, env=environment(self.folder), capture_output=True, check=True
+        )
+
+    @contextmanager
+    def _running(self, script: str) -> Iterator[None]:
+        with (self.folder / "background.log").open("ab") as log:
+            process = subprocess.Popen(
+                ["bash", "-c", script],
+                cwd=self.folder,
+                env=environment(self.folder),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            yield
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(timeout=30)
+
+
+def _script(block: Block) -> str:
+    if block.language != "console":
+        return block.text
+    return "".join(line[2:] + "\n" for line in block.text.splitlines() if line.startswith("$ "))
+
+
+def expected_output(block: Block) -> re.Pattern[str]:
+    """Returns what the output of a `console` block has to match; `…` stands for anything within a line or of lines."""
+    lines = [line for line in block.text.splitlines() if not line.startswith("$ ")]
+    text = re.escape("\n".join(line.rstrip() for line in lines))
+    return re.compile(text.replace("…", ".*?"), re.DOTALL)
+
+
+def squeezed(output: str) -> str:
+    """Returns an output without spaces at the ends of its lines."""
+    return "\n".join(line.rstrip() for line in output.splitlines())
