@@ -53,6 +53,20 @@ async def open_connection(settings: Settings) -> AsyncIterator[Connection]:
         yield Connection(client, server, await register_search_attributes(client))
 
 
+async def find_connection(settings: Settings) -> Client | None:
+    """Returns a client of the server that is named or that runs in the state folder; None if there is none.
+
+    Raises:
+        NoServer: one is named and does not answer.
+    """
+    profile = _profile()
+    namespace = profile.namespace or "default"
+    if profile.address is not None:
+        return await _dial_named(profile, namespace=namespace)
+    server = LocalServer(settings).find(namespace)
+    return None if server is None else await dial(server.address, namespace=namespace)
+
+
 def _profile() -> ClientConfigProfile:
     try:
         return ClientConfigProfile.load()
@@ -62,6 +76,12 @@ def _profile() -> ClientConfigProfile:
 
 
 async def _connect_to(profile: ClientConfigProfile, *, namespace: str) -> Connection:
+    client = await _dial_named(profile, namespace=namespace)
+    server = Server(address=profile.address or "", namespace=namespace)
+    return Connection(client, server, await register_search_attributes(client))
+
+
+async def _dial_named(profile: ClientConfigProfile, *, namespace: str) -> Client:
     where = f"the Temporal server at {profile.address}"
     try:
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):
@@ -79,8 +99,7 @@ async def _connect_to(profile: ClientConfigProfile, *, namespace: str) -> Connec
         raise NoServer(f"{where} refuses the connection: {error}") from error
     except (RuntimeError, ValueError) as error:
         raise NoServer(f"{where} can not be reached: {error}") from error
-    server = Server(address=profile.address or "", namespace=namespace)
-    return Connection(client, server, await register_search_attributes(client))
+    return client
 
 
 async def _check_namespace(client: Client) -> None:

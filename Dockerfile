@@ -1,0 +1,27 @@
+# The worker: runs plans and serves the built-in tools.
+FROM python:3.11.14-slim-bookworm AS build
+WORKDIR /app
+COPY requirements/runtime.txt requirements/runtime.txt
+RUN python -m venv .venv
+RUN .venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements/runtime.txt
+
+FROM python:3.11.14-slim-bookworm
+RUN useradd --system --uid 10001 --home-dir /var/lib/dagwright dagwright
+RUN install -d -o dagwright /var/lib/dagwright /var/lib/dagwright/files
+WORKDIR /app
+COPY --from=build /app/.venv .venv
+COPY dagwright dagwright
+COPY workflows workflows
+COPY activities activities
+COPY worker.py starter.py ./
+ENV PATH=/app/.venv/bin:$PATH \
+    PYTHONPATH=/app \
+    PYTHONUNBUFFERED=1 \
+    DAGWRIGHT_STATE_DIR=/var/lib/dagwright \
+    DAGWRIGHT_FILES_ROOT=/var/lib/dagwright/files \
+    DAGWRIGHT_LOG_FORMAT=json
+USER dagwright
+VOLUME /var/lib/dagwright
+HEALTHCHECK --interval=10s --timeout=10s --start-period=30s --retries=3 \
+    CMD ["python", "-m", "dagwright.server.health"]
+ENTRYPOINT ["python", "worker.py"]

@@ -1,0 +1,36 @@
+#!/bin/sh
+# Waits for the Temporal server and makes its namespace. TEMPORAL_ADDRESS and TEMPORAL_NAMESPACE say which.
+set -eu
+
+tries=0
+until temporal operator cluster health >/dev/null 2>&1; do
+    tries=$((tries + 1))
+    if [ "$tries" -ge 120 ]; then
+        echo "the Temporal server at $TEMPORAL_ADDRESS did not answer within two minutes" >&2
+        exit 1
+    fi
+    sleep 1
+done
+
+# Closed runs are kept for 90 days; a namespace as it comes forgets them after three.
+temporal operator namespace describe --namespace "$TEMPORAL_NAMESPACE" >/dev/null 2>&1 ||
+    temporal operator namespace create --namespace "$TEMPORAL_NAMESPACE" --retention 90d
+
+# A new namespace needs a few seconds until the server knows it everywhere.
+tries=0
+until known=$(temporal operator search-attribute list --namespace "$TEMPORAL_NAMESPACE" 2>/dev/null); do
+    tries=$((tries + 1))
+    [ "$tries" -lt 60 ] || exit 1
+    sleep 1
+done
+
+for attribute in DagwrightState=Keyword DagwrightAwaiting=KeywordList DagwrightSession=Keyword; do
+    name=${attribute%=*}
+    case $known in
+    *"$name"*) ;;
+    *)
+        temporal operator search-attribute create --namespace "$TEMPORAL_NAMESPACE" \
+            --name "$name" --type "${attribute#*=}"
+        ;;
+    esac
+done

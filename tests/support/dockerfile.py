@@ -1,0 +1,30 @@
+"""Reads a Dockerfile as far as ours goes: instructions, continued lines, JSON forms."""
+
+import json
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One instruction: its name in capitals and the text after it, continued lines joined."""
+
+    instruction: str
+    text: str
+
+    @property
+    def words(self) -> list[str]:
+        return shlex.split(self.text)
+
+    def json_after(self, word: str = "") -> list[str]:
+        """Returns the list in JSON form that ends the step, after `word`."""
+        found: list[str] = json.loads(self.text.partition(word)[2] if word else self.text)
+        return found
+
+
+def read_dockerfile(path: Path) -> list[Step]:
+    """Returns the steps in order."""
+    text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [Step(name.upper(), rest.strip()) for name, _, rest in (line.partition(" ") for line in lines)]
