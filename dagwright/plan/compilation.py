@@ -72,6 +72,7 @@ def _compile_node(checked: Checked, index: int) -> CompiledNode:
     node, references = checked.nodes[index], checked.references[index]
     tool = checked.tools.get(node.tool or node.agent or "")
     arguments, holes = _with_holes(node.arguments, references.argument_holes)
+    items, item_holes = _with_holes(node.for_each, references.item_holes)
     compiled = CompiledNode(
         id=node.id,
         kind="plan" if node.plan is not None else "tool",
@@ -82,7 +83,8 @@ def _compile_node(checked: Checked, index: int) -> CompiledNode:
         dependencies=tuple(checked.dependencies[index]),
         join=_join_of(node),
         when=node.when,
-        for_each=references.for_each if isinstance(node.for_each, str) else node.for_each,
+        for_each=references.for_each if isinstance(node.for_each, str) else items,
+        item_holes=item_holes,
         key=references.key,
         max_parallel=node.max_parallel,
         on_error="value" if isinstance(node.on_error, OnErrorValue) else "skip" if node.on_error == "skip" else "block",

@@ -44,6 +44,7 @@ class CompiledNode:
         dependencies: numbers of the nodes it waits for, distinct, in declared order.
         when: CEL expression, and the numbers of the nodes it reads.
         for_each: a literal list, or a template whose value is the list; `None` runs the node once.
+        item_holes: texts with references inside of a literal list, which holds null there.
         on_error: what a failure means for the dependents; `value` stands for the result then.
     """
 
@@ -57,6 +58,7 @@ class CompiledNode:
     join: Join = ("all", 0)
     when: str | None = None
     for_each: Template | list[Any] | None = None
+    item_holes: Sequence[Hole] = ()
     key: Template | None = None
     max_parallel: int | None = None
     on_error: Literal["block", "skip", "value"] = "block"
@@ -96,6 +98,7 @@ class CompiledPlan:
 
 
 _NODE_DEFAULTS = CompiledNode(id="")
+_HOLES = frozenset({"holes", "item_holes"})
 _DEFAULT_OF = {item.name: getattr(_NODE_DEFAULTS, item.name) for item in fields(CompiledNode)}
 
 
@@ -143,21 +146,21 @@ def plan_from_json(encoded: Mapping[str, Any]) -> CompiledPlan:
 
 def _node_to_json(node: CompiledNode) -> dict[str, Any]:
     encoded: dict[str, Any] = {}
-    for item in fields(CompiledNode):
-        value = getattr(node, item.name)
-        if value == getattr(_NODE_DEFAULTS, item.name) and type(value) is type(getattr(_NODE_DEFAULTS, item.name)):
+    for name, default in _DEFAULT_OF.items():
+        value = getattr(node, name)
+        if value is default or (value == default and type(value) is type(default)):
             continue
-        if item.name == "holes":
+        if name in _HOLES:
             value = _holes_to_json(value)
-        elif item.name in ("for_each", "key") and isinstance(value, tuple):
+        elif name in ("for_each", "key") and isinstance(value, tuple):
             value = {"template": _template_to_json(value)}
-        elif item.name == "retry":
+        elif name == "retry":
             value = {part.name: getattr(value, part.name) for part in fields(RetryRule)}
-        elif item.name == "sub_plan":
+        elif name == "sub_plan":
             value = plan_to_json(value)
         elif isinstance(value, tuple):
             value = list(value)
-        encoded[item.name] = value
+        encoded[name] = value
     return encoded
 
 
@@ -165,8 +168,9 @@ def _node_from_json(encoded: Mapping[str, Any]) -> CompiledNode:
     values = dict(encoded)
     if not isinstance(values["id"], str) or values.get("kind", "tool") not in ("tool", "plan"):
         raise ValueError(f"{values['id']!r} is no node of a compiled plan")
-    if "holes" in values:
-        values["holes"] = _holes_from_json(values["holes"])
+    for name in ("holes", "item_holes"):
+        if name in values:
+            values[name] = _holes_from_json(values[name])
     for name in ("for_each", "key"):
         if isinstance(values.get(name), Mapping):
             values[name] = _template_from_json(values[name]["template"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from dagwright.plan.compiled import Hole, HolePath
 from dagwright.plan.conditions import parse_condition
@@ -40,12 +41,14 @@ class NodeReferences:
         argument_holes: texts with references inside of `arguments`.
         objective: parts of the objective of an agent.
         for_each, key: parts of these texts; `None` where there is none, or a literal list.
+        item_holes: texts with references inside of a literal list.
         nodes: ids of the nodes whose values are read, distinct, in order of their first mention.
     """
 
     argument_holes: list[Hole] = field(default_factory=list)
     objective: Template | None = None
     for_each: Template | None = None
+    item_holes: list[Hole] = field(default_factory=list)
     key: Template | None = None
     nodes: dict[str, None] = field(default_factory=dict)
     placeholders: dict[str, None] = field(default_factory=dict)
@@ -64,22 +67,14 @@ def read_references(node: Node, ids: Collection[str], *, extra: Mapping[str, Ref
     """
     found = NodeReferences()
     reader = _Reader(node, ids, found)
-    for key, value in node.arguments.items():
-        # Nearly every argument is a plain value, for which a walk would be dear.
-        if isinstance(value, dict | list):
-            for path, text in walk_texts(value, at=(key,)):
-                reader.argument(path, text)
-        elif isinstance(value, str) and holds_reference(value):
-            reader.argument((key,), value)
+    reader.arguments(node.arguments)
     for key, reference in extra.items():
         found.argument_holes.append(((key,), (reference,)))
         reader.note((reference,), at=("arguments", key), secrets_allowed=True)
     if node.objective is not None:
         found.objective = reader.text(node.objective, at=("objective",))
-    if isinstance(node.for_each, str):
-        found.for_each = reader.text(node.for_each, at=("for_each",), in_item=False)
-        if found.for_each is not None and (len(found.for_each) != 1 or isinstance(found.for_each[0], str)):
-            reader.tell("invalid_field", "for_each must be one reference to a list, or a list", at=("for_each",))
+    if node.for_each is not None:
+        reader.items(node.for_each)
     if node.key is not None:
         found.key = reader.text(node.key, at=("key",))
     if node.human is not None:
@@ -99,10 +94,30 @@ class _Reader:
     def tell(self, code: str, message: str, *, at: tuple[str | int, ...], hint: str | None = None) -> None:
         self.found.problems.append(ReferenceProblem(code, message, at, hint))
 
+    def arguments(self, arguments: Mapping[str, Any]) -> None:
+        for key, value in arguments.items():
+            # Nearly every argument is a plain value, for which a walk would be dear.
+            if isinstance(value, dict | list):
+                for path, text in walk_texts(value, at=(key,)):
+                    self.argument(path, text)
+            elif isinstance(value, str) and holds_reference(value):
+                self.argument((key,), value)
+
     def argument(self, path: HolePath, text: str) -> None:
         template = self.text(text, at=("arguments", *path), secrets_allowed=self.node.plan is None)
         if template is not None:
             self.found.argument_holes.append((path, template))
+
+    def items(self, for_each: str | list[Any]) -> None:
+        if isinstance(for_each, str):
+            template = self.found.for_each = self.text(for_each, at=("for_each",), in_item=False)
+            if template is not None and (len(template) != 1 or isinstance(template[0], str)):
+                self.tell("invalid_field", "for_each must be one reference to a list, or a list", at=("for_each",))
+            return
+        for path, text in walk_texts(for_each):
+            template = self.text(text, at=("for_each", *path), in_item=False)
+            if template is not None:
+                self.found.item_holes.append((path, template))
 
     def text(
         self,

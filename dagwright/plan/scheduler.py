@@ -18,7 +18,7 @@ from dagwright.plan.conditions import Condition, ConditionFailed, evaluate_condi
 from dagwright.plan.errors import NodeError
 from dagwright.plan.graph import dependents_of
 from dagwright.plan.ready_queue import Gate, ReadyQueue
-from dagwright.plan.references import Lookup, ResultOf, Template
+from dagwright.plan.references import Lookup, ResultOf
 from dagwright.plan.resolution import MissingData, Scope, WorkerHole, as_text, resolve_holes, resolve_template
 from dagwright.plan.states import Attempt, ItemRecord, NodeStatus, Record, RunStatus
 from dagwright.plan.worker_results import unwrap_worker_result
@@ -379,7 +379,7 @@ class Scheduler:
     def _expand(self, number: int, condition: Condition | None, at: float) -> None:
         """Makes a task of every item of a `for_each`."""
         node = self.plan.nodes[number]
-        items = self._items_of(node.for_each)
+        items = self._items_of(node)
         record = self.records[number]
         if items is None:
             self._end(number, -1, NodeStatus.SKIPPED, at, settle=False)
@@ -425,8 +425,12 @@ class Scheduler:
         entry.record.status = NodeStatus.READY
         self._queue.push((self.plan.nodes[number].priority, number, index))
 
-    def _items_of(self, for_each: Template | list[Any] | None) -> list[Any] | NodeError | None:
-        items = for_each if isinstance(for_each, list) else resolve_template(for_each or (), scope=self._scope())
+    def _items_of(self, node: CompiledNode) -> list[Any] | NodeError | None:
+        scope = self._scope()
+        if isinstance(node.for_each, list):
+            items, _ = resolve_holes(node.for_each, node.item_holes, scope=scope)
+        else:
+            items = resolve_template(node.for_each or (), scope=scope)
         if items is None:
             return None
         if not isinstance(items, list):

@@ -91,7 +91,7 @@ class Checked:
     def lookups(self) -> list[Lookup]:
         """Distinct lookups in order of their first mention, those of sub-plans behind its own.
 
-        A sub-plan looks its parties up again when it starts; that all of them can be found is known before anything runs.
+        A sub-plan looks its parties up again when it starts; that they can be found is known before anything runs.
         """
         found = [part for node in self.references for part in node.lookups]
         for sub_plan in self.sub_plans.values():

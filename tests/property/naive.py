@@ -144,8 +144,8 @@ def as_text(value: Any) -> str:
     """Returns how a value stands inside a text, by the letter of the contract: compact JSON, a text as it is."""
     if isinstance(value, str):
         return value
-    if value is None:
-        return "null"
+    if value is None or isinstance(value, bool | int):
+        return {"None": "null", "True": "true", "False": "false"}.get(str(value), str(value))
     if isinstance(value, list):
         return "[" + ",".join(map(quoted, value)) + "]"
     return "{" + ",".join(f"{quoted(key)}:{quoted(part)}" for key, part in value.items()) + "}"

@@ -1,0 +1,118 @@
+"""Cycles, levels and the critical path against brute force over small random graphs."""
+
+from itertools import permutations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagwright.plan.graph import critical_path, cycles_of, dependents_of, levels_of
+from tests.unit.plan.building import check, node, plan_of, problems_of
+
+
+@st.composite
+def graphs(draw: st.DrawFn, *, most: int = 7) -> list[list[int]]:
+    """Returns dependencies of up to `most` nodes, with cycles or without."""
+    count = draw(st.integers(1, most))
+    return [
+        draw(st.lists(st.sampled_from([other for other in range(count) if other != number] or [0]), unique=True))
+        if count > 1
+        else []
+        for number in range(count)
+    ]
+
+
+@st.composite
+def acyclic_graphs(draw: st.DrawFn) -> list[list[int]]:
+    """Returns dependencies without a cycle, in an order of nodes that says nothing."""
+    count = draw(st.integers(1, 8))
+    names = draw(st.permutations(range(count)))
+    made: list[list[int]] = [[] for _ in range(count)]
+    for place, number in enumerate(names):
+        made[number] = draw(st.lists(st.sampled_from(names[:place]), unique=True)) if place else []
+    return made
+
+
+def reachable(graph: list[list[int]], start: int) -> set[int]:
+    seen: set[int] = set()
+    stack = list(graph[start])
+    while stack:
+        current = stack.pop()
+        if current not in seen:
+            seen.add(current)
+            stack += graph[current]
+    return seen
+
+
+def groups_of(graph: list[list[int]]) -> list[list[int]]:
+    """Returns the sets of nodes that can all reach each other, the slow way."""
+    reach = [reachable(graph, number) for number in range(len(graph))]
+    groups = {
+        tuple(other for other in range(len(graph)) if other in reach[number] and number in reach[other])
+        for number in range(len(graph))
+        if number in reach[number]
+    }
+    return sorted(map(list, groups))
+
+
+def shortest_cycle_length(graph: list[list[int]], group: list[int]) -> int:
+    for length in range(2, len(group) + 1):
+        for nodes in permutations(group, length):
+            if all(after in graph[before] for before, after in zip(nodes, (*nodes[1:], nodes[0]), strict=True)):
+                return length
+    raise AssertionError("a group without a cycle")
+
+
+@settings(max_examples=150, deadline=None)
+@given(graph=graphs(most=6))
+def test_one_shortest_cycle_for_each_group_starting_at_its_first_node(graph: list[list[int]]) -> None:
+    cycles = cycles_of(graph)
+    groups = groups_of(graph)
+    assert sorted(cycles) == cycles
+    assert sorted(next(group for group in groups if cycle[0] in group) for cycle in cycles) == groups
+    for cycle in cycles:
+        group = next(group for group in groups if cycle[0] in group)
+        assert len(set(cycle)) == len(cycle) == shortest_cycle_length(graph, group)
+        assert all(after in graph[before] for before, after in zip(cycle, (*cycle[1:], cycle[0]), strict=True))
+        assert cycle[0] == min(cycle)
+
+
+@settings(max_examples=100, deadline=None)
+@given(graph=graphs())
+def test_levels_are_there_exactly_without_a_cycle(graph: list[list[int]]) -> None:
+    assert (levels_of(graph) is None) == bool(groups_of(graph)) == bool(cycles_of(graph))
+
+
+@settings(max_examples=150, deadline=None)
+@given(graph=acyclic_graphs())
+def test_levels_and_critical_path_are_those_of_the_longest_chains(graph: list[list[int]]) -> None:
+    def chains_to(number: int) -> list[list[int]]:
+        return [[*chain, number] for need in graph[number] for chain in chains_to(need)] or [[number]]
+
+    levels = levels_of(graph)
+    assert levels == [max(map(len, chains_to(number))) - 1 for number in range(len(graph))]
+    chains = [chain for number in range(len(graph)) for chain in chains_to(number)]
+    longest = max(map(len, chains))
+    assert critical_path(graph, levels) == min(chain for chain in chains if len(chain) == longest)
+
+
+@given(graph=graphs())
+def test_dependents_are_the_edges_read_backwards(graph: list[list[int]]) -> None:
+    backwards = dependents_of(graph)
+    assert sorted((number, need) for number, needs in enumerate(graph) for need in needs) == sorted(
+        (number, need) for need, numbers in enumerate(backwards) for number in numbers
+    )
+    assert all(numbers == sorted(numbers) for numbers in backwards)
+
+
+@settings(max_examples=80, deadline=None)
+@given(graph=graphs(most=6))
+def test_check_tells_each_cycle_and_nothing_else_in_plan_order(graph: list[list[int]]) -> None:
+    raw = plan_of(*(node(f"n{number}", *(f"n{need}" for need in needs)) for number, needs in enumerate(graph)))
+    told = [problem.message for problem in problems_of(raw)]
+    expected = [
+        "CircularDependencyError: " + " → ".join(f"n{number}" for number in (*cycle, cycle[0]))
+        for cycle in cycles_of(graph)
+    ]
+    assert told == expected
+    if not expected:
+        assert check(raw).edges == sum(map(len, graph))

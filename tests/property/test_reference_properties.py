@@ -1,0 +1,195 @@
+"""References: a naive evaluator gives the same values, any id works, and what came out of a result stays text."""
+
+import json
+import re
+import unicodedata
+from typing import Any
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
+from dagwright.plan.model import MAX_ID_BYTES, RESERVED_IDS
+from dagwright.plan.paths import format_path, parse_path
+from dagwright.plan.references import (
+    BadReference,
+    Index,
+    Item,
+    Lookup,
+    Part,
+    Placeholder,
+    ResultOf,
+    Secret,
+    _parse_any,
+    parse_template,
+)
+from dagwright.plan.resolution import Scope, resolve_holes, resolve_template
+from tests.property.naive import as_text
+from tests.unit.plan.building import node, scheduler_of, started
+
+# Characters that mean something in a reference, in a path or in JSON, beside plain and foreign ones.
+ODD = "ab.{}[]\"'\\$ /()\n€é日\N{ROCKET}"
+TEXTS = st.text(st.sampled_from(ODD + "resultx0"), max_size=12)
+KEYS = st.text(st.sampled_from(ODD + "k1"), min_size=1, max_size=6)
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 10**6) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=6,
+)
+TOKENS = ["{{", "}}", "{", "}", "\\", "a", "b", "a b", ".result", ".status", ".error", ".x", "[0]", '["k"]', " ", "."]
+
+
+def is_id(text: str) -> bool:
+    return bool(text.strip()) and text not in RESERVED_IDS and len(text.encode()) <= MAX_ID_BYTES
+
+
+IDS = (
+    st.text(st.sampled_from(ODD + ".result"), min_size=1, max_size=10)
+    .map(lambda text: unicodedata.normalize("NFC", text).strip())
+    .filter(is_id)
+)
+
+
+@st.composite
+def values_with_paths(draw: st.DrawFn) -> tuple[Any, tuple[str | int, ...], Any]:
+    """Returns a JSON value, a path into it, and what stands there."""
+    value = draw(JSON_VALUES)
+    path: list[str | int] = []
+    inner = value
+    while isinstance(inner, dict | list) and inner and draw(st.booleans()):
+        step: Any = draw(st.sampled_from(sorted(inner) if isinstance(inner, dict) else range(len(inner))))
+        path.append(step)
+        inner = inner[step]
+    return value, tuple(path), inner
+
+
+def scope_of(results: dict[str, Any]) -> Scope:
+    return Scope(lambda name, part: results[name] if part == "result" else "completed", inputs={}, lookups={})
+
+
+def written(text: str) -> str:
+    """Returns a text as an author writes it, so that none of it is a reference."""
+    return text.replace("{{", "\\{{")
+
+
+@settings(max_examples=200)
+@given(name=IDS, found=values_with_paths())
+def test_whole_reference_keeps_the_value_and_its_type(name: str, found: tuple[Any, tuple[str | int, ...], Any]) -> None:
+    value, path, expected = found
+    text = "{{" + f"{name}.result{format_path(path)}" + "}}"
+    template = parse_template(text, {name})
+    assert template == (ResultOf(name, "result", path),)
+    resolved = resolve_template(template, scope=scope_of({name: value}))
+    assert (type(resolved), resolved) == (type(expected), expected)
+
+
+@settings(max_examples=200)
+@given(pieces=st.lists(st.tuples(TEXTS, values_with_paths()), min_size=1, max_size=3), last=TEXTS)
+def test_references_inside_of_text_give_what_a_naive_evaluator_gives(
+    pieces: list[tuple[str, tuple[Any, tuple[str | int, ...], Any]]], last: str
+) -> None:
+    text, expected, results = "", "", {}
+    for number, (before, (value, path, inner)) in enumerate(pieces):
+        # A brace or a backslash right before a reference would be another text, which has a test of its own.
+        kept = "." + before.rstrip("{\\") + "."
+        text += written(kept) + "{{" + f"node {number}.result{format_path(path)}" + "}}"
+        expected += kept + as_text(inner)
+        results[f"node {number}"] = value
+    template = parse_template(text + "." + written(last), results)
+    resolved = resolve_template(template, scope=scope_of(results))
+    assert resolved == expected + "." + last
+
+
+@settings(max_examples=300)
+@example(tokens=["{{", "a", ".result", "}}", "{{", "b", ".result", "}}"], extra=["a.result}}{{b"])
+@example(tokens=["\\", "{{", "a", ".result", "}}", "{{", "b", ".result", "}}"], extra=[])
+@example(tokens=["{{", "a", ".result", "}}", " ", ".result"], extra=["a.result}} "])
+@given(tokens=st.lists(st.sampled_from(TOKENS), max_size=14), extra=st.lists(st.text("ab.}{result ", max_size=12)))
+def test_short_way_of_the_parser_says_what_the_long_way_says(tokens: list[str], extra: list[str]) -> None:
+    text = "".join(tokens)
+    ids = {"a", "b", "a b", *(name for name in extra if is_id(name))}
+    try:
+        expected: Any = _parse_any(text, ids)
+    except BadReference as error:
+        expected = error
+    try:
+        got: Any = parse_template(text, ids)
+    except BadReference as error:
+        got = error
+    assert got == expected
+
+
+@settings(max_examples=200)
+@given(names=st.lists(IDS | st.sampled_from(["a", "a.result", "a.result.b", "a.b"]), min_size=1, unique=True))
+def test_longest_declared_id_wins(names: list[str]) -> None:
+    for name in names:
+        text = "{{" + name + ".result}}"
+        fits = [
+            other for other in names if re.match(re.escape(other) + r"\.(result|status|error)([.\[\s}]|$)", text[2:])
+        ]
+        (part,) = parse_template(text, set(names))[:1]
+        assert isinstance(part, ResultOf)
+        assert part.node == max(fits, key=len)
+
+
+@settings(max_examples=100)
+@given(text=TEXTS)
+def test_text_without_two_braces_is_itself(text: str) -> None:
+    assert parse_template(written(text.replace("\\{", "")), {"a"}) == (text.replace("\\{", ""),)
+
+
+@settings(max_examples=60, deadline=None)
+@given(value=JSON_VALUES | st.sampled_from(["{{a.result}}", "\\{{ {{secret.KEY}} $1", "{{PLACEHOLDER_x}}"]))
+def test_text_out_of_a_result_is_never_parsed_again(value: Any) -> None:
+    scheduler = scheduler_of(
+        node("a"),
+        node("b", arguments={"whole": "{{a.result}}", "inside": "<{{a.result}}>"}),
+        node("c", for_each=["{{a.result}}"], arguments={"all": "{{b.result}}", "one": "{{item}}"}),
+        output={"of b": "{{b.result}}", "of c": ["{{c.result}}"]},
+    )
+    started(scheduler)
+    scheduler.complete("a", value, at=1.0)
+    given_to_b = {"whole": value, "inside": f"<{as_text(value)}>"}
+    given_to_c = {"all": given_to_b, "one": "{{a.result}}"}
+    for expected in (given_to_b, given_to_c):
+        (task,) = started(scheduler)
+        assert (task.arguments, task.worker_holes) == (expected, [])
+        scheduler.complete(task.id, task.arguments, at=2.0)
+    assert scheduler.output() == ({"of b": given_to_b, "of c": [[given_to_c]]}, None)
+
+
+@given(found=values_with_paths())
+def test_written_path_reads_back(found: tuple[Any, tuple[str | int, ...], Any]) -> None:
+    _, path, _ = found
+    assert parse_path(format_path(path)) == path
+
+
+REFERENCES = st.one_of(
+    st.builds(ResultOf, IDS, st.sampled_from(["result", "status", "error"]), st.tuples(KEYS, st.integers(0, 3))),
+    st.builds(ResultOf, IDS, st.just("result"), st.just("$..name")),
+    st.builds(ResultOf, IDS, st.just("identity")),
+    st.builds(Placeholder, st.just("x")),
+    st.builds(Item, st.tuples(KEYS)),
+    st.builds(Index),
+    st.builds(Secret, st.just("KEY")),
+    st.builds(Lookup, TEXTS, st.just("company")),
+)
+
+
+@given(template=st.lists(TEXTS | REFERENCES, min_size=1, max_size=4))
+def test_template_survives_its_way_through_json(template: list[Part]) -> None:
+    plan = CompiledPlan(nodes=(CompiledNode(id="a", holes=((("x", 0), tuple(template)),)),))
+    assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan
+
+
+@given(
+    value=st.dictionaries(KEYS, JSON_VALUES, min_size=1, max_size=3),
+    filled=JSON_VALUES,
+    data=st.data(),
+)
+def test_filling_a_hole_changes_nothing_else(value: dict[str, Any], filled: Any, data: st.DataObject) -> None:
+    before = json.dumps(value)
+    key = data.draw(st.sampled_from(sorted(value)))
+    resolved, for_worker = resolve_holes(value, [((key,), (ResultOf("a", "result"),))], scope=scope_of({"a": filled}))
+    assert (resolved, for_worker) == ({**value, key: filled}, [])
+    assert json.dumps(value) == before
