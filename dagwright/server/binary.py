@@ -11,11 +11,12 @@ import shutil
 import signal
 import sys
 import tempfile
+import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 from temporalio.testing import WorkflowEnvironment
 
 from dagwright.server.errors import NoServer
@@ -125,10 +126,7 @@ async def _obtain(target: Path) -> Binary:
 
 async def _download(folder: Path) -> Path | None:
     """Lets the SDK download the program; None if the site is out of reach or the download does not end."""
-    try:
-        async with httpx.AsyncClient(timeout=_REACHABLE_TIMEOUT_S) as client:
-            await client.head(_DOWNLOAD_SITE)
-    except httpx.HTTPError:
+    if not await asyncio.to_thread(_is_site_reachable):
         return None
     tell("downloading the Temporal server (once, about 100 MB)")
     try:
@@ -144,6 +142,19 @@ async def _download(folder: Path) -> Path | None:
         return None
     await environment.shutdown()
     return next((path for path in folder.iterdir() if path.is_file() and os.access(path, os.X_OK)), None)
+
+
+def _is_site_reachable() -> bool:
+    # The standard library knows the proxy settings of the machine too, and is there anyway: `run` is to start fast.
+    request = urllib.request.Request(_DOWNLOAD_SITE, method="HEAD")
+    try:
+        with urllib.request.urlopen(request, timeout=_REACHABLE_TIMEOUT_S):
+            return True
+    except urllib.error.HTTPError as error:
+        error.close()
+        return True
+    except OSError:
+        return False
 
 
 async def _build(folder: Path) -> Path:
