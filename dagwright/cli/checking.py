@@ -1,7 +1,8 @@
 """`check`: says of every plan what is wrong with it, or what it is. Needs no server and no Temporal."""
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from rich.table import Table
@@ -31,8 +32,23 @@ _EVENTS_OF_LEVEL = 3
 
 def check(request: CheckRequest, output: Output) -> int:
     """Checks every plan of the request and returns the exit code: 2 if any of them is invalid."""
-    # The checker makes millions of objects that all live to its end: looking for garbage among them costs a third.
+    with _without_garbage_collection():
+        return _check(request, output)
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """The checker makes millions of objects that live to its end: looking for garbage among them costs a third."""
+    was_enabled = gc.isenabled()
     gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _check(request: CheckRequest, output: Output) -> int:
     tools = load_toolset(load_settings(), request.tools).declarations()
     context = read_pairs(request.context, option="--context")
     code = ExitCode.COMPLETED

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from typer import Abort, TyperException
 
@@ -75,6 +75,18 @@ def guarded(command: Callable[[], int], output: Output, *, settings: Callable[[]
         sentence = f"a defect of Dagwright: {type(error).__name__}: {one_line(str(error))}"
         output.problem(f"{sentence}; its traceback is in {_keep(error, settings)}", status="defect")
         return ExitCode.FAILED
+
+
+def leave(code: int) -> NoReturn:
+    """Ends the process with an exit code."""
+    if "temporalio" not in sys.modules:
+        sys.exit(code)
+    # Threads of the SDK's core still send log lines while the interpreter shuts down, which then ends in `Fatal Python
+    # error: PyGILState_Release` and SIGABRT. Everything of ours is closed by now, so there is nothing to shut down.
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _usage_sentence(error: TyperException) -> str:

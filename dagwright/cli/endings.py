@@ -20,7 +20,7 @@ def tell_end(view: RunView, output: Output, *, url: str | None) -> None:
     _tell_failures(document, output)
     _tell_output(document, output, limit=OUTPUT_CHARACTERS)
     if url:
-        output.say(f"in the Temporal UI: {url}")
+        output.say(f"in the Temporal UI (while a server runs: `dagwright up`): {url}")
 
 
 def tell_result(view: RunView, document: Mapping[str, Any], output: Output) -> None:

@@ -46,7 +46,7 @@ class Output:
 
         # On something that is no terminal a table may be as wide as it needs to be: nothing may be cut off there.
         width = None if self.is_terminal else 200
-        return Console(no_color=not self._has_color, highlight=False, soft_wrap=False, width=width)
+        return Console(no_color=None if self._has_color else True, highlight=False, soft_wrap=False, width=width)
 
     def document(self, document: Any, *, is_line: bool = False) -> None:
         """Writes a JSON document to stdout; `is_line` puts it on one line."""

@@ -1,0 +1,127 @@
+"""`make demo`: onboards a fund in six steps on a real Temporal server, and shows what that did to the database.
+
+Run it again and it changes nothing. Kill it in the middle and the next start goes on with the same run. Each step is
+made to take a moment here, so that there is something to see and to kill; `--pace 0` leaves that out.
+"""
+
+import argparse
+import functools
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from dagwright.cli.async_runs import Farewell, run_async
+from dagwright.cli.connecting import command_settings
+from dagwright.cli.edge import guarded, leave
+from dagwright.cli.exits import ExitCode
+from dagwright.cli.output import Output
+from dagwright.cli.preparing import PreparedRun, prepare_run
+from dagwright.cli.requests import RunRequest
+from dagwright.cli.running import follow_to_end
+from dagwright.client import Runs
+from dagwright.entities.loading import load_parties
+from dagwright.entities.overview import Overview, changed_rows, read_overview
+from dagwright.entities.verbs import onboarding_tools
+from dagwright.server import LocalServer, open_connection
+from dagwright.settings import Settings, load_settings
+from dagwright.tools import ToolRegistry, ToolSpec
+from dagwright.toolset import Toolset, load_toolset
+
+FOLDER = Path(__file__).parent / "onboarding"
+ID_PREFIX = "onboarding-demo-"
+PACE_S = 1.5
+RUNS_LOOKED_AT = 1000
+
+
+def demo(output: Output, *, pace_s: float) -> int:
+    """Loads the parties, runs the plan, shows the rows that are new, and returns the exit code of the run."""
+    settings = command_settings()
+    toolset = _paced(load_toolset(settings), pace_s=pace_s)
+    load_parties(toolset.database, FOLDER / "parties.csv")
+    before = read_overview(toolset.database)
+    output.say(f"database {settings.database_url}\nbefore: {_counts(before)}")
+    prepared = prepare_run(RunRequest(plan=str(FOLDER / "full.json")), toolset, output)
+    code = run_async(lambda farewell: _run(prepared, settings, toolset, output=output, farewell=farewell), output)
+    if code != ExitCode.INTERRUPTED:
+        _tell_changes(before, read_overview(toolset.database), output)
+        output.say("the server keeps running for its UI; `python starter.py down` ends it")
+    return code
+
+
+async def _run(
+    prepared: PreparedRun, settings: Settings, toolset: Toolset, *, output: Output, farewell: Farewell
+) -> int:
+    async with open_connection(settings) as connection:
+        # The server stays, so that the link to its UI leads somewhere afterwards.
+        LocalServer(settings).keep()
+        runs = Runs(connection, task_queue=settings.task_queue)
+        workflow_id = await _choose_id(runs)
+        farewell.text = f"the run {workflow_id} stays where it is; the next start of the demo goes on with it"
+        started = await runs.start(prepared.plan, prepared.inputs, workflow_id=workflow_id)
+        if not started.is_new:
+            output.say(f"{workflow_id} was interrupted and goes on from where it was")
+        return await follow_to_end(workflow_id, connection, settings, toolset=toolset, output=output)
+
+
+async def _choose_id(runs: Runs) -> str:
+    """Returns the id of the demo that was interrupted, else a new one."""
+    numbers = {}
+    for run in await runs.list_runs(limit=RUNS_LOOKED_AT):
+        number = run.workflow_id.removeprefix(ID_PREFIX)
+        if number != run.workflow_id and number.isdecimal():
+            numbers[int(number)] = run.ended_at is not None
+    newest = max(numbers, default=0)
+    return f"{ID_PREFIX}{newest + 1 if numbers.get(newest, True) else newest}"
+
+
+def _paced(toolset: Toolset, *, pace_s: float) -> Toolset:
+    """Returns the same tools with onboarding verbs that take their time; what they are to a plan stays the same."""
+    verbs = [_slowed(spec, pace_s) for spec in ToolRegistry.of(*onboarding_tools(toolset.database))]
+    return replace(toolset, built_in=toolset.built_in.merged(ToolRegistry.of(*verbs)))
+
+
+def _slowed(spec: ToolSpec, pace_s: float) -> ToolSpec:
+    function = spec.function
+    assert function is not None
+
+    @functools.wraps(function)
+    def slow(*positional: Any, **named: Any) -> Any:
+        time.sleep(pace_s)
+        return function(*positional, **named)
+
+    return replace(spec, function=slow)
+
+
+def _counts(overview: Overview) -> str:
+    return ", ".join(f"{sort.value} {count}" for sort, count in overview.counts.items())
+
+
+def _tell_changes(before: Overview, after: Overview, output: Output) -> None:
+    changes = changed_rows(before, after)
+    output.say(f"after:  {_counts(after)}")
+    if not changes:
+        output.say("nothing changed: every step found its work done already")
+        return
+    table = Table(title="rows that are new", title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
+    for changed in changes:
+        row = changed.row
+        table.add_row(changed.change.value, row.sort.value, Text(row.subject), Text(row.detail))
+    output.show(table)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the demo and exits with the code of its run."""
+    parser = argparse.ArgumentParser(description="Onboards a fund in six steps on a real Temporal server.")
+    parser.add_argument("--pace", type=float, default=PACE_S, help="seconds that each step takes longer")
+    pace_s = parser.parse_args(arguments).pace
+    output = Output()
+    leave(guarded(lambda: demo(output, pace_s=pace_s), output, settings=load_settings))
+
+
+if __name__ == "__main__":
+    main()

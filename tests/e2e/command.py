@@ -1,0 +1,120 @@
+"""The command line as a program of its own: start it, read it, interrupt it, give it a terminal."""
+
+import asyncio
+import fcntl
+import json
+import os
+import pty
+import struct
+import sys
+import termios
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a command wrote and how it ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def document(self) -> Any:
+        """The one JSON document on stdout."""
+        return json.loads(self.stdout)
+
+
+class CommandLine:
+    """Starts commands in one folder, with one environment."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.environment = dict(environment)
+
+    async def start(self, *arguments: str, program: tuple[str, ...] = ("starter.py",)) -> Process:
+        """Starts a command and returns its process, with pipes."""
+        first = [str(ROOT / part) if part.endswith(".py") else part for part in program]
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            *first,
+            *arguments,
+            cwd=self.folder,
+            env={**self.environment, "PYTHONPATH": str(ROOT)},
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
+        )
+
+    async def __call__(self, *arguments: str, text: str | None = None) -> Ended:
+        """Runs a command to its end."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(ROOT / "starter.py"),
+            *arguments,
+            cwd=self.folder,
+            env=self.environment,
+            stdin=DEVNULL if text is None else PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+        )
+        return await ended(process, text=text)
+
+    async def on_terminal(self, *arguments: str, answers: str = "") -> tuple[int, str]:
+        """Runs a command on a terminal of its own; returns its exit code and all that was on the screen."""
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(ROOT / "starter.py"),
+            *arguments,
+            cwd=self.folder,
+            env={**self.environment, "TERM": "xterm-256color"},
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.close(slave)
+        os.write(master, answers.encode())
+        screen = asyncio.create_task(asyncio.to_thread(_read_all, master))
+        code = await asyncio.wait_for(process.wait(), TIMEOUT_S)
+        return code, await screen
+
+
+async def ended(process: Process, *, text: str | None = None) -> Ended:
+    """Waits for the end of a command and returns what it wrote."""
+    stdin = None if text is None else text.encode()
+    stdout, stderr = await asyncio.wait_for(process.communicate(stdin), TIMEOUT_S)
+    assert process.returncode is not None
+    return Ended(process.returncode, stdout.decode(), stderr.decode())
+
+
+async def line_with(process: Process, words: str) -> str:
+    """Reads the process's stdout up to the line that holds `words`, and returns that line."""
+    assert process.stdout is not None
+    seen = []
+    async with asyncio.timeout(TIMEOUT_S):
+        async for line in process.stdout:
+            seen.append(line.decode())
+            if words in seen[-1]:
+                return seen[-1]
+    raise AssertionError(f"{words!r} never came; there was:\n{''.join(seen)}")
+
+
+def _read_all(descriptor: int) -> str:
+    parts = []
+    # The terminal of a process that has gone answers with an error, not with an end of file.
+    with suppress(OSError):
+        while part := os.read(descriptor, 65_536):
+            parts.append(part)
+    os.close(descriptor)
+    return b"".join(parts).decode()

@@ -1,0 +1,49 @@
+"""The command line on the shared server, and plans to give it."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.command import CommandLine
+from tests.support.server import LiveServer
+
+Plans = Callable[..., str]
+
+
+@pytest.fixture
+def command_line(server: LiveServer, tmp_path: Path) -> CommandLine:
+    """Commands in an empty folder, on the server of the session."""
+    return CommandLine(tmp_path, server.environment())
+
+
+@pytest.fixture
+async def own_command_line(server: LiveServer, tmp_path: Path) -> AsyncIterator[CommandLine]:
+    """Commands in an empty folder with a state folder of their own; what they leave running is ended."""
+    own = CommandLine(tmp_path, {**server.environment(), "DAGWRIGHT_STATE_DIR": str(tmp_path / "state")})
+    yield own
+    await own("down")
+
+
+@pytest.fixture
+def write_plan(tmp_path: Path) -> Plans:
+    """Writes a plan of these nodes to a file and returns its path."""
+
+    def write(*nodes: dict[str, Any], name: str = "plan.json", **fields: Any) -> str:
+        path = tmp_path / name
+        path.write_text(json.dumps({"plan": 1, **fields, "nodes": nodes}), encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+def calculation(node_id: str, expression: str, **fields: Any) -> dict[str, Any]:
+    """Returns a node that calculates."""
+    return {"id": node_id, "tool": "calculator", "arguments": {"expression": expression}, **fields}
+
+
+def pause(node_id: str, duration: str, **fields: Any) -> dict[str, Any]:
+    """Returns a node that waits."""
+    return {"id": node_id, "tool": "wait", "arguments": {"duration": duration}, **fields}

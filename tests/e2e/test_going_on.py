@@ -1,0 +1,122 @@
+"""Runs outlive the command that started them: watched, cancelled, interrupted, killed, left to the background."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.command import CommandLine, ended, line_with
+from tests.e2e.conftest import Plans, calculation, pause
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.server
+
+_TOOLS = '''
+from pathlib import Path
+from dagwright.tools import tool
+
+@tool(effects="idempotent")
+def mark(name: str) -> str:
+    """Writes a line, so that a test can count the calls."""
+    with (Path(__file__).parent / "marks.txt").open("a") as marks:
+        marks.write(f"{name}\\n")
+    return name
+'''
+
+
+def _mark(name: str, **fields: Any) -> dict[str, Any]:
+    return {"id": name, "tool": "mark", "arguments": {"name": name}, **fields}
+
+
+async def test_one_terminal_runs_another_watches_a_third_cancels(command_line: CommandLine, write_plan: Plans) -> None:
+    plan = write_plan(calculation("first", "1 + 1"), pause("long", "10m", depends_on=["first"]))
+    running = await command_line.start("run", plan, "--id", "steered")
+    await line_with(running, "running    long")
+    watching = await command_line.start("watch", "steered", "--no-serve")
+    await line_with(watching, "completed  first")
+
+    cancelled = await command_line("cancel", "steered", "--reason", "changed my mind", "--by", "ann", "--json")
+    ends = [await ended(running), await ended(watching)]
+    document = (await command_line("result", "steered", "--json")).document
+
+    assert (cancelled.code, cancelled.document["ok"]) == (0, True)
+    assert [end.code for end in ends] == [3, 3]
+    assert [(name, node["status"]) for name, node in document["nodes"].items()] == [
+        ("first", "completed"),
+        ("long", "cancelled"),
+    ]
+    assert [note["message"] for note in document["notes"]] == ["cancelled by ann: changed my mind"]
+
+
+async def test_interrupted_run_stays_and_is_brought_to_its_end_by_the_same_command(
+    command_line: CommandLine, write_plan: Plans
+) -> None:
+    plan = write_plan(calculation("first", "1 + 1"), pause("long", "3s", depends_on=["first"]))
+    running = await command_line.start("run", plan, "--id", "interrupted")
+    await line_with(running, "completed  first")
+    running.send_signal(signal.SIGINT)
+    end = await ended(running)
+    status = await command_line("status", "interrupted", "--json")
+
+    assert end.code == 130
+    assert end.stderr.startswith("the run interrupted stays where it is; go on with `dagwright watch interrupted`")
+    assert "Traceback" not in end.stderr
+    assert (status.code, status.document["nodes"]["first"]["status"]) == (0, "completed")
+
+    again = await command_line("run", plan, "--id", "interrupted", "--json")
+    assert (again.code, again.document["status"]) == (0, "completed")
+
+
+async def test_watch_brings_the_run_of_a_killed_command_to_its_end(
+    command_line: CommandLine, write_plan: Plans, tmp_path: Path
+) -> None:
+    (tmp_path / "marking.py").write_text(_TOOLS, encoding="utf-8")
+    plan = write_plan(
+        _mark("before"),
+        pause("wait", "2s", depends_on=["before"]),
+        _mark("after", depends_on=["wait"]),
+    )
+    running = await command_line.start("run", plan, "--id", "killed", "--tools", "marking.py")
+    await line_with(running, "completed  before")
+    running.send_signal(signal.SIGKILL)
+    assert (await ended(running)).code == -signal.SIGKILL
+
+    watched = await command_line("watch", "killed", "--json")
+
+    assert (watched.code, watched.document["status"]) == (0, "completed")
+    assert (tmp_path / "marks.txt").read_text() == "before\nafter\n"
+
+
+async def test_detached_run_ends_in_the_background_until_down(
+    own_command_line: CommandLine, write_plan: Plans, tmp_path: Path
+) -> None:
+    (tmp_path / "marking.py").write_text(_TOOLS, encoding="utf-8")
+    plan = write_plan(_mark("only"))
+    left = await own_command_line("run", plan, "--id", "left", "--detach", "--tools", "marking.py", "--json")
+    assert (left.code, left.document["workflow_id"], left.document["ok"]) == (0, "left", True)
+
+    await eventually(lambda: (tmp_path / "marks.txt").exists(), timeout_s=30)
+    watched = await own_command_line("watch", "left", "--no-serve", "--json")
+    assert (watched.code, watched.document["output"], watched.stderr) == (0, {"only": "only"}, "")
+
+    down = await own_command_line("down", "--json")
+    assert down.code == 0
+    assert [name.partition("-")[0] for name in down.document["ended"]] == ["worker", "server"]
+    again = await own_command_line("down")
+    assert (again.code, again.stdout) == (0, "nothing was running here\n")
+
+
+async def test_up_serves_until_down_and_is_idempotent(own_command_line: CommandLine, write_plan: Plans) -> None:
+    first = await own_command_line("up", "--json")
+    second = await own_command_line("up", "--json")
+    assert (first.code, first.document["status"]) == (0, "up")
+    assert second.document == first.document
+
+    run = await own_command_line("run", write_plan(calculation("a", "2 + 2")), "--json")
+    assert (run.code, run.document["output"]) == (0, {"a": 4})
+
+    await own_command_line("down")
+    looked = await own_command_line("list", "--json")
+    assert [item["workflow_id"] for item in looked.document] == [run.document["workflow_id"]]
+    assert looked.stderr == "no server was running here, so one was started to read; it ends with this command\n"

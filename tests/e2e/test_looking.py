@@ -1,0 +1,58 @@
+"""`list`, `status`, `result`, `graph`: what they write of one run, and of one that is not there."""
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from tests.e2e.command import CommandLine
+from tests.e2e.conftest import Plans, calculation
+
+pytestmark = pytest.mark.server
+
+
+async def test_commands_that_look_tell_the_same_run(command_line: CommandLine, write_plan: Plans) -> None:
+    plan = write_plan(
+        calculation("a <1>", "1 + 1"),
+        calculation("b", "1 / 0", depends_on=["a <1>"]),
+        calculation("c", "3", depends_on=["a <1>"]),
+        title="Looked at",
+    )
+    ran = await command_line("run", plan, "--id", "looked-at", "--json")
+    listed = await command_line("list", "--json")
+    status = await command_line("status", "looked-at", "--json")
+    shown = await command_line("result", "looked-at")
+    graph = await command_line("graph", "looked-at", "--json")
+    drawn = await command_line("graph", "looked-at", "--format", "svg")
+
+    assert [end.code for end in (ran, listed, status, shown, graph, drawn)] == [1, 0, 1, 1, 0, 0]
+    assert status.document == ran.document
+    mine = next(run for run in listed.document if run["workflow_id"] == "looked-at")
+    assert list(mine) == [
+        "workflow_id", "status", "title", "started_at", "ended_at", "nodes_done", "nodes_total",
+    ]  # fmt: skip
+    assert (mine["status"], mine["title"], mine["nodes_done"], mine["nodes_total"]) == (
+        "completed_with_failures",
+        "Looked at",
+        3,
+        3,
+    )
+    assert shown.stdout.endswith('{\n  "c": 3\n}\n')
+    assert graph.document == {
+        "nodes": [
+            {"id": "a <1>", "title": None, "status": "completed", "tool": "calculator"},
+            {"id": "b", "title": None, "status": "failed", "tool": "calculator"},
+            {"id": "c", "title": None, "status": "completed", "tool": "calculator"},
+        ],
+        "edges": [["a <1>", "b"], ["a <1>", "c"]],
+    }
+    texts = [element.text for element in ET.fromstring(drawn.stdout).iter() if element.tag.endswith("}text")]
+    assert texts[:3] == ["a <1>", "calculator", "completed"]
+
+
+@pytest.mark.parametrize("command", ["status", "watch", "cancel"])
+async def test_unknown_run_is_told_in_one_sentence(command_line: CommandLine, command: str) -> None:
+    end = await command_line(command, "nowhere", "--json")
+
+    assert end.code == 2
+    assert end.document == {"status": "not_found", "message": "there is no run 'nowhere'"}
+    assert end.stderr == "there is no run 'nowhere'\n"
