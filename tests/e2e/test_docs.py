@@ -5,8 +5,10 @@ import re
 import runpy
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -101,6 +103,11 @@ def test_every_block_is_of_a_kind_that_a_test_knows() -> None:
     assert unknown == []
 
 
+def test_a_block_that_fails_is_one_command_so_that_nothing_before_it_hides_behind_its_exit_code() -> None:
+    failing = [block for block in BLOCKS if block.exit_code]
+    assert all(len(block.text.splitlines()) == 1 or block.text.count("$ ") == 1 for block in failing)
+
+
 def test_few_blocks_are_not_run_and_each_says_why() -> None:
     not_run = [block for block in BLOCKS if not block.is_run]
     assert all(block.notes["not run"] for block in not_run)
@@ -149,6 +156,20 @@ def test_every_link_within_the_repository_leads_somewhere(name: str) -> None:
         path = (page.parent / target).resolve() if target else page
         assert path.exists(), f"{name}: {link}"
         assert not anchor or anchor in anchors(path), f"{name}: {link}"
+
+
+@pytest.mark.server
+def test_the_picture_of_the_readme_is_drawn_from_a_real_run(tmp_path: Path) -> None:
+    target = tmp_path / "run.svg"
+    command = [sys.executable, "scripts/run_picture.py", str(target)]
+    subprocess.run(command, cwd=ROOT, env=environment(tmp_path), check=True)
+    assert _words_of(target) == _words_of(ROOT / "docs/run.svg")
+
+
+def _words_of(picture: Path) -> list[str]:
+    """Returns the texts of a picture that no clock and no free port has a part in."""
+    texts = [text.strip() for text in ElementTree.parse(picture).getroot().itertext()]
+    return [text for text in texts if re.fullmatch(r"[^\d\s.{][^\d{]*", text)]
 
 
 @pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
