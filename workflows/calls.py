@@ -1,14 +1,17 @@
 """How a task becomes a command: activity options from the plan, arguments as one payload, headers beside it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import pydantic_core
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import Priority, RawValue, RetryPolicy
 from temporalio.worker import (
+    ExecuteWorkflowInput,
+    HandleSignalInput,
     Interceptor,
     StartActivityInput,
     WorkflowInboundInterceptor,
@@ -48,13 +51,14 @@ class RunScope:
 def make_call(task: Task, encoded: bytes, run: RunScope) -> Call:
     """Returns the payload and headers of a task whose arguments are encoded."""
     path = [*map(list, run.path), *task.path]
-    headers = {wire.HEADER_IDEMPOTENCY_KEY: _json_payload(pydantic_core.to_json(idempotency_key(run.scope, path)))}
+    headers = {wire.HEADER_IDEMPOTENCY_KEY: json_payload(pydantic_core.to_json(idempotency_key(run.scope, path)))}
     if task.worker_holes:
-        headers[wire.HEADER_HOLES] = _json_payload(pydantic_core.to_json(task.worker_holes))
-    return Call(_json_payload(encoded), headers)
+        headers[wire.HEADER_HOLES] = json_payload(pydantic_core.to_json(task.worker_holes))
+    return Call(json_payload(encoded), headers)
 
 
-def _json_payload(encoded: bytes) -> Payload:
+def json_payload(encoded: bytes) -> Payload:
+    """Returns JSON as a payload, as it is."""
     return Payload(metadata={"encoding": b"json/plain"}, data=encoded)
 
 
@@ -99,8 +103,28 @@ class CallInterceptor(Interceptor):
 
 
 class _Inbound(WorkflowInboundInterceptor):
+    """Hands exactly one argument to the run and to every signal.
+
+    Whoever starts or signals may send none or several; the call would end in a `TypeError`, tried again for ever.
+    """
+
     def init(self, outbound: WorkflowOutboundInterceptor) -> None:
         super().init(_Outbound(outbound))
+
+    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
+        input.args = _one_argument(input.args)
+        return await super().execute_workflow(input)
+
+    async def handle_signal(self, input: HandleSignalInput) -> None:
+        input.args = _one_argument(input.args)
+        await super().handle_signal(input)
+
+
+def _one_argument(arguments: Sequence[Any]) -> Sequence[Any]:
+    if len(arguments) == 1:
+        return arguments
+    value = list(arguments) or None
+    return [RawValue(json_payload(pydantic_core.to_json(value, fallback=str)))]
 
 
 class _Outbound(WorkflowOutboundInterceptor):

@@ -17,6 +17,7 @@ from temporalio.common import RawValue, RetryPolicy, SearchAttributeKey
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from dagwright.contracts import limits, wire
+from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.documents import (
     RunFacts,
     compact_document,
@@ -33,14 +34,14 @@ from dagwright.contracts.messages import (
     run_input_from_json,
     sub_plan_end_from_json,
 )
-from dagwright.contracts.outcomes import is_cancellation
+from dagwright.contracts.outcomes import is_cancellation, is_sub_plan
 from dagwright.plan.compiled import CompiledPlan, plan_from_json
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import RunStatus
-from workflows.calls import RunScope
+from workflows.calls import RunScope, json_payload
 from workflows.engine import Engine
-from workflows.sub_plans import report_end
+from workflows.sub_plans import NOTHING_COMPLETED, end_of, report_end
 
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 
@@ -57,12 +58,13 @@ class PlanRefused(Exception):
 class RunPlanWorkflow:
     """Runs one plan to its end and returns the result document (contract.md sections 4 to 6)."""
 
-    @workflow.init
-    def __init__(self, message: RawValue) -> None:  # noqa: ARG002 - Temporal gives it to both
+    def __init__(self) -> None:
         self._engine: Engine | None = None
+        self._status: str | None = None
         self._title: str | None = None
         self._error: dict[str, Any] | None = None
         self._notes: list[dict[str, Any]] = []
+        self._notes_left_out = 0
         self._cancel_before_start: str | None = None
         self._is_cancelled = False
 
@@ -115,10 +117,16 @@ class RunPlanWorkflow:
     async def _compile(self, run_input: RunInput) -> CompiledPlan:
         """Compiles a plan that came as it was written, outside of the workflow."""
         message = {"plan": run_input.plan, "inputs": run_input.inputs, "context": run_input.context}
+        encoded = pydantic_core.to_json(message)
+        if len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
+            # Numbers may be longer here than they were written, and the server ends a run that sends 2 MB.
+            allowed = f"at most {limits.RUN_INPUT_LIMIT_BYTES:,} can be run"
+            told = f"the plan and its inputs have {len(encoded):,} bytes; {allowed}"
+            raise PlanRefused(error_json("too_large", told))
         try:
             compiled = await workflow.execute_activity(
                 wire.ACTIVITY_COMPILE_PLAN,
-                message,
+                RawValue(json_payload(encoded)),
                 start_to_close_timeout=timedelta(minutes=2),
                 retry_policy=RetryPolicy(maximum_attempts=5),
                 summary="reading the plan",
@@ -147,21 +155,24 @@ class RunPlanWorkflow:
         return {lookup: party["id"] for lookup, party in zip(plan.lookups, found, strict=True)}
 
     async def _finish(self, run_input: RunInput | None, cancelled: asyncio.CancelledError | None) -> Any:
-        document = self._document()
         if cancelled is not None:
-            document["status"] = RunStatus.CANCELLED.value
+            self._status = RunStatus.CANCELLED.value
+        document = self._document()
         if encoded_size(document["output"]) > limits.RESULT_LIMIT_BYTES:
             message = f"the output has over {limits.RESULT_LIMIT_BYTES:,} bytes; the nodes' own results are kept"
             document["error"] = document["error"] or error_json("too_large", message)
-        if run_input is not None and run_input.parent is not None:
-            await report_end(run_input.parent, document)
         if workflow.info().typed_search_attributes.get(_STATE) is not None:
             workflow.upsert_search_attributes([_STATE.value_set(document["status"])])
         compact = compact_document(document)
+        if run_input is not None and run_input.parent is not None:
+            end = end_of(document)
+            if not await report_end(run_input.parent, end):
+                # The run above takes the result instead, if it is still there, and needs the output in full.
+                compact |= end
         if cancelled is not None:
             raise cancelled
         if document["status"] == RunStatus.FAILED.value:
-            message = (document["error"] or {}).get("message") or "no node that the plan is for was completed"
+            message = (document["error"] or {}).get("message") or NOTHING_COMPLETED
             raise ApplicationError(message, compact, type=wire.ERROR_PLAN_FAILED, non_retryable=True)
         return compact
 
@@ -169,15 +180,16 @@ class RunPlanWorkflow:
         info = workflow.info()
         facts = RunFacts(info.workflow_id, info.run_id, title=self._title, error=self._error, notes=self._notes)
         if self._engine is None:
-            return result_document(None, facts, status=None if self._error else RunStatus.RUNNING.value)
-        return result_document(self._engine.scheduler, facts)
+            waiting = None if self._error else RunStatus.RUNNING.value
+            return result_document(None, facts, status=self._status or waiting)
+        return result_document(self._engine.scheduler, facts, status=self._status)
 
     @workflow.signal(name=wire.SIGNAL_CANCEL)
     def cancel(self, message: RawValue) -> None:
         """Stops the run; an empty payload works too."""
         request = cancel_request_from_json(_decode_or_none(message))
         reason = request.reason
-        self._notes.append({"code": "cancel", "node": None, "message": _cancel_note(request.reason, request.by)})
+        self._note("cancel", _cancel_note(request.reason, request.by))
         self._is_cancelled, self._cancel_before_start = True, reason
         if self._engine is not None:
             self._engine.request_cancel(reason)
@@ -188,10 +200,21 @@ class RunPlanWorkflow:
         try:
             end = sub_plan_end_from_json(_decode(message))
         except MessageInvalid as error:
-            self._notes.append({"code": "refused", "node": None, "message": f"sub_plan_ended: {error}"})
+            self._note("refused", f"sub_plan_ended: {error}")
             return
-        if self._engine is not None:
-            self._engine.sub_plan_ended(end)
+        if self._engine is None or not is_sub_plan(self._engine.scheduler, end.task):
+            self._note("refused", f"sub_plan_ended: {end.task[:200]!r} is no sub-plan of this run")
+            return
+        self._engine.sub_plan_ended(end)
+
+    def _note(self, code: str, message: str) -> None:
+        """Keeps a note; those beyond the limit, which only a flood of signals makes, are counted in the last one."""
+        if len(self._notes) < limits.NOTES:
+            self._notes.append({"code": code, "node": None, "message": message})
+            return
+        self._notes_left_out += 1
+        left_out = f"{self._notes_left_out} more notes are left out"
+        self._notes[limits.NOTES :] = [{"code": "left_out", "node": None, "message": left_out}]
 
     @workflow.query(name=wire.QUERY_STATUS)
     def status(self) -> dict[str, Any]:
@@ -220,7 +243,7 @@ def _decode(message: RawValue) -> Any:
     if payload.metadata.get("encoding") == b"binary/null":
         return None
     try:
-        return pydantic_core.from_json(payload.data, allow_inf_nan=False)
+        return json_from_bytes(payload.data)
     except ValueError as error:
         raise MessageInvalid(f"the payload is no JSON: {error}") from None
 

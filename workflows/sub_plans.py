@@ -9,11 +9,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pydantic_core
 from temporalio import workflow
+from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import FailureError
 
 from dagwright.contracts import limits, wire
+from dagwright.contracts.documents import encoded_size, error_json
 from dagwright.contracts.messages import (
     Parent,
     RunInput,
@@ -23,10 +26,14 @@ from dagwright.contracts.messages import (
 )
 from dagwright.contracts.outcomes import ResultInvalid, read_result, sub_plan_failure
 from dagwright.plan.scheduler import Task
-from workflows.calls import RunScope
+from dagwright.plan.states import RunStatus
+from workflows.calls import RunScope, json_payload
 
-_COMMAND_BYTES = 50_000
-"""What a start of a sub-plan is counted as, beside its arguments."""
+_COMMAND_BYTES = 2_000
+"""About what the start of a sub-plan has beside its input."""
+
+NOTHING_COMPLETED = "no node that the plan is for was completed"
+"""Why a run failed that has no error of its own."""
 
 EndTaken = Callable[[SubPlanEnd], None]
 
@@ -44,6 +51,7 @@ class SubPlans:
         self._take_end = take_end
         self._open: dict[str, asyncio.Task[None]] = {}
         self._messages: list[asyncio.Task[None]] = []
+        self._stop_reason: str | None = None
         self._handles: dict[str, workflow.ChildWorkflowHandle[Any, Any]] = {}
 
     @property
@@ -53,8 +61,9 @@ class SubPlans:
 
     def start(self, task: Task) -> int:
         """Starts the child workflow of a task; returns about how many bytes its command has."""
-        self._open[task.id] = asyncio.create_task(self._follow(task))
-        return _COMMAND_BYTES
+        encoded = pydantic_core.to_json(self._input_of(task))
+        self._open[task.id] = asyncio.create_task(self._follow(task, json_payload(encoded)))
+        return len(encoded) + _COMMAND_BYTES
 
     def forget(self, task_id: str) -> None:
         """Drops a sub-plan that has ended."""
@@ -63,12 +72,10 @@ class SubPlans:
 
     def cancel_all(self, reason: str) -> None:
         """Tells every open sub-plan to stop; each reports its end as ever."""
-        for task_id, follower in list(self._open.items()):
-            handle = self._handles.get(task_id)
-            if handle is None:
-                follower.cancel()
-            else:
-                self._messages.append(asyncio.create_task(self._tell_to_stop(handle, reason)))
+        # One that is about to start cannot be stopped yet: it is told as soon as it has started.
+        self._stop_reason = reason
+        for handle in self._handles.values():
+            self._messages.append(asyncio.create_task(self._tell_to_stop(handle, reason)))
 
     @staticmethod
     async def _tell_to_stop(handle: workflow.ChildWorkflowHandle[Any, Any], reason: str) -> None:
@@ -78,29 +85,34 @@ class SubPlans:
             # It has ended meanwhile, and its end is on its way.
             return
 
-    async def _follow(self, task: Task) -> None:
+    async def _follow(self, task: Task, encoded: Payload) -> None:
         """Starts a sub-plan and takes its end, should it come without a report."""
         try:
-            handle = await self._start_child(task)
+            handle = await self._start_child(task, encoded)
             self._handles[task.id] = handle
+            if self._stop_reason is not None:
+                await self._tell_to_stop(handle, self._stop_reason)
             payload: RawValue = await handle
             document, _ = read_result(payload.payload)
             self._take_end(sub_plan_end_from_json({**document, "task": task.id}))
         except (FailureError, ResultInvalid, asyncio.CancelledError) as error:
             self._take_end(sub_plan_failure(task.id, error, task.node))
 
-    async def _start_child(self, task: Task) -> workflow.ChildWorkflowHandle[Any, Any]:
-        info = workflow.info()
+    def _input_of(self, task: Task) -> dict[str, Any]:
         child_input = RunInput(
             compiled=task.node.sub_plan,
             inputs=task.arguments,
             scope=self._run.scope,
             path=(*self._run.path, *((kind, name) for kind, name in task.path)),
-            parent=Parent(info.workflow_id, task.id),
+            parent=Parent(workflow.info().workflow_id, task.id),
         )
+        return run_input_to_json(child_input)
+
+    async def _start_child(self, task: Task, encoded: Payload) -> workflow.ChildWorkflowHandle[Any, Any]:
+        info = workflow.info()
         return await workflow.start_child_workflow(
             wire.WORKFLOW_RUN_PLAN,
-            run_input_to_json(child_input),
+            RawValue(encoded),
             id=limits.child_workflow_id(info.workflow_id, task.id),
             result_type=RawValue,
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
@@ -110,11 +122,22 @@ class SubPlans:
         )
 
 
-async def report_end(parent: Parent, document: dict[str, Any]) -> None:
-    """Tells the run above how this one ended; if it is gone, there is nobody to tell."""
-    report = {key: document[key] for key in ("status", "output", "error")} | {"task": parent.task}
+def end_of(document: dict[str, Any]) -> dict[str, Any]:
+    """Returns what a run tells the one above it; an output that is too large to hand up is a failure there."""
+    end = {key: document[key] for key in ("status", "output", "error")}
+    if end["status"] == RunStatus.FAILED and end["error"] is None:
+        end["error"] = error_json("failed", NOTHING_COMPLETED)
+    if encoded_size(end["output"]) > limits.RESULT_LIMIT_BYTES:
+        end |= {"status": RunStatus.FAILED.value, "output": None}
+    return end
+
+
+async def report_end(parent: Parent, end: dict[str, Any]) -> bool:
+    """Tells the run above how this one ended; returns whether it could be told."""
     try:
         above = workflow.get_external_workflow_handle(parent.workflow_id)
-        await above.signal(wire.SIGNAL_SUB_PLAN_ENDED, report)
+        await above.signal(wire.SIGNAL_SUB_PLAN_ENDED, {**end, "task": parent.task})
+        return True
     except FailureError as error:
         workflow.logger.info("the run above is gone", extra={"parent": parent.workflow_id, "reason": error.message})
+        return False

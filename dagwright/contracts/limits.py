@@ -28,6 +28,8 @@ MESSAGE_LIMIT_BYTES = 4 * 1024
 """Failure message; one over 4 MB never arrives."""
 SUMMARY_CHARACTERS = 200
 """Summary of an activity or timer in the Temporal UI; the server refuses over 400 bytes."""
+NOTES = 100
+"""Notes that a run keeps; of those beyond it only the count is told."""
 DETAIL_LINES = 50
 """Lines of the live table in the current details."""
 CANCEL_GRACE_S = 30.0
@@ -63,8 +65,9 @@ def activity_id(task_id: str) -> str:
 
 
 def child_workflow_id(workflow_id: str, task_id: str) -> str:
-    """Returns the workflow id of a sub-plan."""
-    return short_id(f"{workflow_id}/{task_id}", max_bytes=CHILD_ID_BYTES)
+    """Returns the workflow id of a sub-plan; a slash of the task's own is written %2F, so that no two ids collide."""
+    name = task_id.replace("%", "%25").replace("/", "%2F")
+    return short_id(f"{workflow_id}/{name}", max_bytes=CHILD_ID_BYTES)
 
 
 def summary_of(text: str) -> str:

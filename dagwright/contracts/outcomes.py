@@ -23,6 +23,7 @@ from temporalio.exceptions import (
 )
 
 from dagwright.contracts import wire
+from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES, MESSAGE_LIMIT_BYTES, cut_text
 from dagwright.contracts.messages import SubPlanEnd
 from dagwright.plan.compiled import CompiledNode
@@ -48,7 +49,7 @@ def read_result(payload: Payload) -> tuple[Any, Attempt]:
     if encoding not in (b"json/plain", b"json/protobuf"):
         raise ResultInvalid(f"the result is encoded as {encoding.decode(errors='replace')!r}, not as JSON")
     try:
-        return pydantic_core.from_json(payload.data, allow_inf_nan=False), read_attempt(payload.metadata)
+        return json_from_bytes(payload.data), read_attempt(payload.metadata)
     except ValueError as error:
         raise ResultInvalid(f"the result is no JSON: {error}") from None
 
@@ -171,9 +172,14 @@ def sub_plan_failure(task_id: str, error: BaseException, node: CompiledNode) -> 
     return SubPlanEnd(task_id, RunStatus.FAILED, None, failure.to_json())
 
 
+def is_sub_plan(scheduler: Scheduler, task_id: str) -> bool:
+    """Tells whether a task of that id is a sub-plan: nobody else's end may come by signal."""
+    return scheduler.record_of(task_id) is not None and scheduler.node_of(task_id).kind == "plan"
+
+
 def take_sub_plan_end(scheduler: Scheduler, end: SubPlanEnd, *, at: float) -> None:
-    """Takes the end of a sub-plan; the second one for the same task has no effect, nor has one of no task."""
-    if scheduler.record_of(end.task) is None:
+    """Takes the end of a sub-plan; the second one for the same task has no effect, nor has one for no sub-plan."""
+    if not is_sub_plan(scheduler, end.task):
         return
     if end.status in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES):
         is_partial = end.status == RunStatus.COMPLETED_WITH_FAILURES
