@@ -14,6 +14,7 @@ import pytest
 
 from dagwright.plan.states import NodeStatus, RunStatus
 from dagwright.plan.tools import Effects
+from dagwright.settings import Settings
 from dagwright.tools import load_tools
 from tests.support.docs import (
     COMMANDS,
@@ -144,6 +145,13 @@ def _known_options() -> set[str]:
 
 def _without_blocks(page: Path) -> str:
     return re.sub(r"^```.*?^```$|<!--.*?-->", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def test_every_variable_of_the_operations_page_is_a_setting() -> None:
+    rows = re.findall(r"^\| (`[A-Z].*?`) \|", PAGES["docs/operations.md"].read_text(encoding="utf-8"), re.MULTILINE)
+    named = {name.strip("`") for row in rows for name in row.split(", ")}
+    known = {field.validation_alias or f"DAGWRIGHT_{name}".upper() for name, field in Settings.model_fields.items()}
+    assert named - known == {"DAGWRIGHT_SECRET_NAME"}
 
 
 @pytest.mark.parametrize("name", sorted(PAGES))
