@@ -135,6 +135,19 @@ def test_every_option_that_a_page_names_exists() -> None:
         assert set(named) <= known, name
 
 
+def test_the_commands_beside_the_examples_name_files_and_options_that_exist() -> None:
+    known = _known_options()
+    commands = [
+        match[1].split()
+        for page in sorted(ROOT.glob("examples/*/README.md"))
+        for match in re.finditer(r"(?:^|`)python starter\.py ([^`\n]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert commands
+    words = [word for command in commands for word in command]
+    assert [word for word in words if word.startswith("examples/") and not (ROOT / word).is_file()] == []
+    assert [word for word in words if word.startswith("-") and word not in known] == []
+
+
 def _known_options() -> set[str]:
     code = "".join(
         path.read_text(encoding="utf-8")
