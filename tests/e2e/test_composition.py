@@ -1,0 +1,272 @@
+"""The composition without a container engine: the same programs, files, variables and commands as local processes.
+
+What stays untried here: pulling the images, the user and the folders that the Dockerfile makes, the network between
+containers.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dagwright.server import Server
+from dagwright.server.binary import get_binary
+from dagwright.settings import Settings
+from tests.support.dockerfile import read_dockerfile
+from tests.support.eventually import eventually
+from tests.support.postgres import PostgresCluster, private_postgres
+from tests.support.production import ServerPrograms, free_ports, server_programs
+from tests.support.server import LiveServer
+
+pytestmark = [pytest.mark.postgres, pytest.mark.server, pytest.mark.slow]
+
+_ROOT = Path(__file__).resolve().parents[2]
+_NEEDS_A_CONTAINER = ("useradd", "install")
+"""Commands of the Dockerfile that make a user and hand it folders."""
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """The compose file, with what differs on this machine: hosts, ports, the password, the place of files.
+
+    Args:
+        services: the compose file's services.
+        replaced: text in the compose file -> text here, longest first.
+        path: the folders in which commands are looked for.
+        extra: variables that stand in for what a container has by itself.
+    """
+
+    services: dict[str, dict[str, Any]]
+    replaced: dict[str, str]
+    path: str
+    extra: dict[str, str] = field(default_factory=dict)
+
+    def environment(self, service: str) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if name in ("HOME", "LANG", "TMPDIR")}
+        written = self.services[service].get("environment", {})
+        return {
+            **kept,
+            **{name: self.here(str(value)) for name, value in written.items()},
+            "PATH": self.path,
+            **self.extra,
+        }
+
+    def here(self, text: str) -> str:
+        for written, here in self.replaced.items():
+            text = text.replace(written, here)
+        return text
+
+    def health(self, service: str) -> list[str]:
+        kind, *command = self.services[service]["healthcheck"]["test"]
+        assert kind == "CMD"
+        return [self.here(word) for word in command]
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str], *, folder: Path = _ROOT) -> None:
+    ended = subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ended.returncode == 0, f"{command}: {ended.stdout[-1500:]}{ended.stderr[-1500:]}"
+
+
+def _succeeds(command: Sequence[str], environment: Mapping[str, str], *, folder: Path = _ROOT) -> bool:
+    return (
+        subprocess.run(command, env=environment, cwd=folder, capture_output=True, timeout=60, check=False).returncode
+        == 0
+    )
+
+
+@contextmanager
+def _process(
+    command: Sequence[str], environment: Mapping[str, str], *, folder: Path, log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as sink:
+        process = subprocess.Popen(command, env=environment, cwd=folder, stdout=sink, stderr=sink)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresCluster]:
+    with private_postgres() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def programs() -> ServerPrograms:
+    return server_programs(Settings().cache_home)
+
+
+@pytest.fixture(scope="module")
+async def composition(postgres: PostgresCluster, programs: ServerPrograms) -> Composition:
+    binary = await get_binary(Settings().cache_home, wanted_version=None)
+    frontend = free_ports(1)[0]
+    password = "${POSTGRES_PASSWORD:-dagwright}"
+    return Composition(
+        services=yaml.safe_load((_ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"],
+        replaced={
+            f"{password}@postgres:5432/dagwright": f"{password}@127.0.0.1:{postgres.port}/postgres",
+            password: postgres.password,
+            "--dbname=dagwright": "--dbname=postgres",
+            "/etc/temporal/dagwright.yaml": str(_ROOT / "docker/dynamic_config.yaml"),
+            "temporal:7233": f"127.0.0.1:{frontend}",
+            "7233": str(frontend),
+            "5432": str(postgres.port),
+        },
+        path=os.pathsep.join([str(programs.folder), str(binary.path.parent), os.environ["PATH"]]),
+    )
+
+
+@pytest.fixture(scope="module")
+def schema(composition: Composition, programs: ServerPrograms) -> None:
+    """Runs the schema script twice: every `docker compose up` runs it again."""
+    environment = {
+        **composition.environment("temporal-schema"),
+        "SQL_HOST": "127.0.0.1",
+        "SCHEMA_DIR": str(programs.schema),
+    }
+    for _ in range(2):
+        _run(["sh", str(_ROOT / "docker/setup-schema.sh")], environment)
+
+
+@pytest.fixture(scope="module")
+async def frontend(
+    schema: None, composition: Composition, programs: ServerPrograms, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[str]:
+    """Starts the production server with the composition's variables; yields its address."""
+    folder = tmp_path_factory.mktemp("temporal")
+    (folder / "config").mkdir()
+    names = [
+        f"{role}_{kind}_PORT"
+        for role in ("FRONTEND", "HISTORY", "MATCHING", "WORKER")
+        for kind in ("GRPC", "MEMBERSHIP")
+    ]
+    names = [name for name in names if name != "FRONTEND_GRPC_PORT"] + ["FRONTEND_HTTP_PORT"]
+    ports = [port for port in free_ports(len(names) + 1) if str(port) != composition.replaced["7233"]]
+    environment = {
+        **composition.environment("temporal"),
+        **{name: str(port) for name, port in zip(names, ports, strict=False)},
+        "FRONTEND_GRPC_PORT": composition.replaced["7233"],
+        "POSTGRES_SEEDS": "127.0.0.1",
+    }
+    config = programs.render_config({**environment, "PATH": os.environ["PATH"]})
+    (folder / "config/docker.yaml").write_text(config, encoding="utf-8")
+    command = ["temporal-server", "--root", str(folder), "--env", "docker", "start"]
+    program = shutil.which(command[0], path=environment["PATH"])
+    assert program is not None
+    log = folder / "log"
+    with _process([program, *command[1:]], environment, folder=folder, log=log):
+        health = composition.health("temporal")
+        await eventually(lambda: _succeeds(health, environment), timeout_s=90)
+        yield composition.replaced["temporal:7233"]
+
+
+@pytest.fixture(scope="module")
+def namespace(frontend: str, composition: Composition) -> str:
+    """Runs the namespace script twice and returns the address of the server that has it."""
+    for _ in range(2):
+        _run(["sh", str(_ROOT / "docker/create-namespace.sh")], composition.environment("temporal-namespace"))
+    return frontend
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs the steps of the Dockerfile that do not need a container, below a folder; returns that folder."""
+    root = tmp_path_factory.mktemp("image")
+    here = root / "app"
+    environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    for step in read_dockerfile(_ROOT / "Dockerfile"):
+        if step.instruction == "WORKDIR":
+            here = root / step.text.removeprefix("/")
+            here.mkdir(parents=True, exist_ok=True)
+        elif step.instruction == "COPY" and not step.words[0].startswith("--from"):
+            *sources, target = step.words
+            for source in sources:
+                _copy(_ROOT / source, here / target / source if target.endswith("/") else here / target)
+        elif step.instruction == "RUN" and step.words[0] not in _NEEDS_A_CONTAINER:
+            _run(["sh", "-c", step.text], environment, folder=here)
+    return root
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copy(source, target)
+
+
+def test_database_is_healthy(composition: Composition) -> None:
+    _run(
+        composition.health("postgres"), {**composition.environment("postgres"), "PGPORT": composition.replaced["5432"]}
+    )
+
+
+async def test_interface_is_healthy(composition: Composition, server: LiveServer) -> None:
+    found: Server = server.server
+    assert found.ui_url is not None
+    health = [word.replace("http://127.0.0.1:8080", found.ui_url) for word in composition.health("temporal-ui")]
+    _run(health, composition.environment("temporal-ui"))
+
+
+def test_namespace_keeps_closed_runs_and_has_the_search_attributes(namespace: str, composition: Composition) -> None:
+    environment = {**composition.environment("temporal-namespace"), "TEMPORAL_ADDRESS": namespace}
+    described = subprocess.run(
+        ["temporal", "operator", "namespace", "describe", "--namespace", "default", "--output", "json"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert '"workflowExecutionRetentionTtl": "7776000s"' in described.stdout
+    listed = subprocess.run(
+        ["temporal", "operator", "search-attribute", "list", "--namespace", "default"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in ("DagwrightState", "DagwrightAwaiting", "DagwrightSession"):
+        assert name in listed.stdout
+
+
+async def test_worker_of_the_image_serves_and_says_so(image: Path, namespace: str, composition: Composition) -> None:
+    written = {
+        word.partition("=")[0]: word.partition("=")[2]
+        for step in read_dockerfile(_ROOT / "Dockerfile")
+        if step.instruction == "ENV"
+        for word in step.words
+    }
+    environment = {
+        **composition.environment("worker"),
+        **{
+            name: value.replace("/app", f"{image}/app").replace("/var/", f"{image}/var/")
+            for name, value in written.items()
+        },
+        "PATH": os.pathsep.join([f"{image}/app/.venv/bin", composition.path]),
+        "TEMPORAL_ADDRESS": namespace,
+    }
+    (entry,) = [step.json_after() for step in read_dockerfile(_ROOT / "Dockerfile") if step.instruction == "ENTRYPOINT"]
+    python = shutil.which(entry[0], path=environment["PATH"])
+    assert python == f"{image}/app/.venv/bin/python"
+    health = [python, *composition.health("worker")[1:]]
+
+    assert not _succeeds(health, environment, folder=image / "app")
+    with _process([python, *entry[1:]], environment, folder=image / "app", log=image / "log"):
+        await eventually(lambda: _succeeds(health, environment, folder=image / "app"), timeout_s=60)
+    assert not _succeeds(health, environment, folder=image / "app")

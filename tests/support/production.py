@@ -1,0 +1,77 @@
+"""The programs of Temporal's container images, built once with Go into the user's cache, and the files beside them."""
+
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dagwright.server.binary import SERVER_VERSION
+
+_MODULE = f"go.temporal.io/server@v{SERVER_VERSION}"
+_BUILD_TIMEOUT_S = 1200
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPrograms:
+    """Says where the programs are.
+
+    Args:
+        folder: holds `temporal-server` and `temporal-sql-tool`, named as in the images.
+        module: the source of the server: its schema and its config template.
+    """
+
+    folder: Path
+    module: Path
+
+    @property
+    def schema(self) -> Path:
+        return self.module / "schema"
+
+    def render_config(self, environment: Mapping[str, str]) -> str:
+        """Returns the server's config as the image's start script makes it from the environment."""
+        script = Path(__file__).with_name("render_template.go")
+        return _output(["go", "run", str(script), str(self.module / "docker/config_template.yaml")], environment)
+
+
+def server_programs(cache_home: Path) -> ServerPrograms:
+    """Returns the programs of the server, building them if they are not in the cache (about 3 minutes)."""
+    folder = cache_home / "dagwright" / f"server-{SERVER_VERSION}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for package, name in (("cmd/server", "temporal-server"), ("cmd/tools/sql", "temporal-sql-tool")):
+        if not (folder / name).exists():
+            path, _, version = _MODULE.partition("@")
+            _output(["go", "install", f"{path}/{package}@{version}"], {"GOBIN": str(folder)})
+            (folder / Path(package).name).rename(folder / name)
+    described = json.loads(_output(["go", "mod", "download", "-json", _MODULE], {}))
+    return ServerPrograms(folder, Path(described["Dir"]))
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns different ports that nobody listens on now, below 32,768: PostgreSQL keeps them in two signed bytes."""
+    found: list[int] = []
+    for port in range(20_000 + os.getpid() % 10_000, 32_768):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise AssertionError("too few free ports")
+
+
+def _output(command: list[str], environment: Mapping[str, str]) -> str:
+    ended = subprocess.run(
+        command,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=_BUILD_TIMEOUT_S,
+        check=False,
+    )
+    assert ended.returncode == 0, f"{' '.join(command)}: {ended.stderr[-2000:]}"
+    return ended.stdout
