@@ -37,8 +37,9 @@ class LineWriter:
 
     def _show(self, view: RunView, task_id: str, record: Record) -> None:
         pending = view.pending.get(task_id)
-        attempt = max(record.attempts, pending.attempt if pending else 1)
         before = self._seen.get(task_id, (NodeStatus.PENDING, 1))
+        # A call that has just ended is known to the server no more, so what was seen before counts too.
+        attempt = max(record.attempts, pending.attempt if pending else 1, before[1])
         if before == (record.status, attempt) or record.status in _SILENT:
             return
         self._seen[task_id] = (record.status, attempt)

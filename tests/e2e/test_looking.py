@@ -1,5 +1,6 @@
 """`list`, `status`, `result`, `graph`: what they write of one run, and of one that is not there."""
 
+import asyncio
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -18,11 +19,13 @@ async def test_commands_that_look_tell_the_same_run(command_line: CommandLine, w
         title="Looked at",
     )
     ran = await command_line("run", plan, "--id", "looked-at", "--json")
-    listed = await command_line("list", "--json")
-    status = await command_line("status", "looked-at", "--json")
-    shown = await command_line("result", "looked-at")
-    graph = await command_line("graph", "looked-at", "--json")
-    drawn = await command_line("graph", "looked-at", "--format", "svg")
+    listed, status, shown, graph, drawn = await asyncio.gather(
+        command_line("list", "--json"),
+        command_line("status", "looked-at", "--json"),
+        command_line("result", "looked-at"),
+        command_line("graph", "looked-at", "--json"),
+        command_line("graph", "looked-at", "--format", "svg"),
+    )
 
     assert [end.code for end in (ran, listed, status, shown, graph, drawn)] == [1, 0, 1, 1, 0, 0]
     assert status.document == ran.document

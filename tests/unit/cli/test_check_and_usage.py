@@ -1,0 +1,191 @@
+"""`check`, which needs no server, and the answers to bad usage: one sentence, no traceback, the right exit code."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.cli.app import run_command_line
+
+_VALID = {
+    "plan": 1,
+    "title": "Small",
+    "inputs": {"n": {"type": "integer", "prompt": "How many?"}},
+    "nodes": [
+        {"id": "a", "tool": "calculator", "arguments": {"expression": "{{PLACEHOLDER_n}} + 1"}},
+        {"id": "b", "tool": "calculator", "arguments": {"expression": "{{a.result}} + 1"}},
+        {"id": "c", "tool": "calculator", "arguments": {"expression": "{{a.result}} + {{b.result}}"}},
+    ],
+}
+_UNKNOWN_TOOL = {"plan": 1, "nodes": [{"id": "x", "tool": "calculate", "arguments": {}}]}
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def _write(name: str, *values: Any) -> str:
+    Path(name).write_text("\n".join(json.dumps(value) for value in values), encoding="utf-8")
+    return name
+
+
+def test_document_of_a_valid_plan_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    code = run_command_line(["check", _write("small.json", _VALID), "--json"])
+
+    written = capsys.readouterr()
+    assert (code, written.err) == (0, "")
+    assert written.out.count("\n") == 1
+    assert json.loads(written.out) == {
+        "file": "small.json",
+        "line": None,
+        "status": "valid",
+        "title": "Small",
+        "dialect": "plan",
+        "nodes": 3,
+        "edges": 3,
+        "levels": [["a"], ["b"], ["c"]],
+        "critical_path": ["a", "b", "c"],
+        "inputs": [{"name": "n", "type": "integer", "prompt": "How many?"}],
+        "expected_events": 23,
+        "notes": [],
+    }
+
+
+def test_each_line_of_a_jsonl_file_and_each_file_gets_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    files = [_write("many.jsonl", _VALID, _UNKNOWN_TOOL), _write("one.json", _VALID), "none.json"]
+    code = run_command_line(["check", *files, "--json"])
+
+    documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert code == 2
+    assert [(item["file"], item["line"], item["status"]) for item in documents] == [
+        ("many.jsonl", 1, "valid"),
+        ("many.jsonl", 2, "invalid"),
+        ("one.json", None, "valid"),
+        ("none.json", None, "invalid"),
+    ]
+    assert documents[1]["errors"] == [
+        {
+            "code": "unknown_tool",
+            "pointer": "/nodes/0/tool",
+            "node": "x",
+            "message": "there is no tool 'calculate'",
+            "hint": "did you mean 'calculator'?",
+        }
+    ]
+
+
+def test_table_for_people_names_levels_and_path(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["check", _write("small.json", _VALID)]) == 0
+
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        "small.json: valid",
+        "title Small",
+        "dialect plan",
+        "nodes 3 with 3 edges in 3 levels",
+        "level 0 a",
+        "level 1 b",
+        "level 2 c",
+        "critical path a → b → c",
+        "events about 23 in the run's history",
+        "input n (integer): How many?",
+    ]
+
+
+def test_session_names_are_given_by_context(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = {"intents": [{"verb": "cbu.add-product", "params": {"product": "CUSTODY"}, "refs": {"cbu-id": "@cbu"}}]}
+    file = _write("intents.json", plan)
+
+    assert run_command_line(["check", file, "--json"]) == 2
+    refused = json.loads(capsys.readouterr().out)
+    assert refused["errors"][0]["code"] == "missing_context"
+
+    assert run_command_line(["check", file, "--context", "cbu=fund_1", "--json"]) == 0
+
+
+def test_tools_can_be_taken_on_trust() -> None:
+    assert run_command_line(["check", _write("plan.json", _UNKNOWN_TOOL), "--any-tool"]) == 0
+
+
+def test_check_imports_no_temporal(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom dagwright.cli.app import run_command_line\n"
+        "code = run_command_line(['check', 'small.json'])\nsys.exit(code or 'temporalio' in sys.modules)"
+    )
+    _write("small.json", _VALID)
+    environment = {"PYTHONPATH": str(Path(__file__).parents[3]), "PATH": ""}
+    ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["run"], "Missing argument 'PLAN'; see `dagwright run --help`"),
+        (["wach", "x"], "No such command 'wach'. Did you mean 'watch'?; see `dagwright --help`"),
+        (["list", "--limit", "0"], "Invalid value for '--limit': Input should be greater than or equal to 1"),
+        (["run", "none.json"], "none.json: unreadable: there is no file none.json"),
+        (["run", "."], ".: unreadable: . is a folder, not a file"),
+        (["run", "broken.json"], "broken.json: invalid_syntax: broken.json is no valid JSON: "),
+        (["run", "small.json", "--input", "n"], "--input takes KEY=VALUE, not 'n'"),
+        (["run", "small.json", "--input", "n=x"], "invalid_field at /inputs/n: the input 'n': 'x' is no integer"),
+        (["run", "small.json"], "small.json: missing_input at /inputs/n: the input 'n' is missing: How many?"),
+        (["run", "small.json", "--timeout", "soon"], "--timeout: 'soon' is no duration; write a number and a unit"),
+        (["run", "small.json", "--inputs", "none.yaml"], "--inputs: there is no file none.yaml"),
+        (["run", "small.json", "--tools", "none.py"], "There is no file none.py of tools"),
+        (["run", "small.json", "--dialect", "poem"], "small.json: invalid_field: there is no dialect 'poem'"),
+        (["run", "unknown.json"], "unknown.json: unknown_tool at /nodes/0/tool: there is no tool 'calculate'"),
+        (["entities", "load", "none.csv"], "none.csv"),
+    ],
+)  # fmt: skip
+def test_bad_usage_is_told_in_one_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _write("small.json", _VALID)
+    _write("unknown.json", _UNKNOWN_TOOL)
+    Path("broken.json").write_text('{"plan": 1,\n "nodes": [}', encoding="utf-8")
+
+    code = run_command_line(arguments)
+
+    written = capsys.readouterr()
+    assert code == 2
+    assert written.out == ""
+    assert sentence in written.err
+    assert written.err.count("\n") == 1
+
+
+def test_bad_usage_is_a_document_with_json(capsys: pytest.CaptureFixture[str]) -> None:
+    code = run_command_line(["status", "--json"])
+
+    written = capsys.readouterr()
+    assert code == 2
+    assert json.loads(written.out) == {"status": "bad_usage", "message": written.err.strip()}
+
+
+def test_syntax_error_names_line_and_column(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("broken.json").write_text('{"plan": 1,\n "nodes": [}', encoding="utf-8")
+
+    assert run_command_line(["check", "broken.json"]) == 2
+    assert "line 2, column 12" in capsys.readouterr().err
+
+
+def test_setting_that_can_not_be_used_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGWRIGHT_LOG_LEVEL", "shouting")
+
+    assert run_command_line(["check", _write("small.json", _VALID)]) == 2
+    assert capsys.readouterr().err.startswith("DAGWRIGHT_LOG_LEVEL can not be used: ")
+
+
+def test_parties_are_loaded_and_refused_rows_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("parties.csv").write_text("name,kind,jurisdiction\nAnn Lee,person,GB\n,person,GB\n", encoding="utf-8")
+
+    assert run_command_line(["entities", "load", "parties.csv", "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert (report["added"], report["updated"], report["unchanged"]) == (1, 0, 0)
+    assert [row["line"] for row in report["refused"]] == [3]

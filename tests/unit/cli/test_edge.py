@@ -1,0 +1,81 @@
+"""The process edge: every end of a command is an exit code and one sentence."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dagwright.cli.edge import guarded
+from dagwright.cli.exits import CommandRefused, ExitCode, exit_code_of
+from dagwright.cli.output import Output, one_line, printable
+from dagwright.client import IdInUse
+from dagwright.feed import RunNotFound
+from dagwright.server import NoServer
+from dagwright.settings import Settings
+
+
+def _guarded(error: BaseException, folder: Path, *, is_json: bool = False, log_level: str = "info") -> int:
+    def command() -> int:
+        raise error
+
+    settings = Settings.model_validate({"state_dir": folder, "log_level": log_level})
+    return guarded(command, Output(is_json=is_json), settings=lambda: settings)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (CommandRefused("no"), "bad_usage", ExitCode.REFUSED),
+        (NoServer("no"), "no_server", ExitCode.NO_SERVER),
+        (RunNotFound("no"), "not_found", ExitCode.REFUSED),
+        (IdInUse("no"), "id_in_use", ExitCode.REFUSED),
+    ],
+)
+def test_expected_errors_are_documents_with_their_code(
+    error: Exception, status: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _guarded(error, tmp_path, is_json=True) == code
+
+    written = capsys.readouterr()
+    assert json.loads(written.out) == {"status": status, "message": "no"}
+    assert written.err == "no\n"
+
+
+def test_defect_is_one_line_and_its_traceback_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _guarded(KeyError("oops"), tmp_path) == ExitCode.FAILED
+
+    log = tmp_path / "errors.log"
+    expected = f"a defect of Dagwright: KeyError: 'oops'; its traceback is in {log}\n"
+    assert capsys.readouterr().err == expected
+    assert "KeyError: 'oops'" in log.read_text(encoding="utf-8")
+
+
+def test_traceback_is_shown_at_debug_level(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _guarded(KeyError("oops"), tmp_path, log_level="debug")
+
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_interrupt_is_130(tmp_path: Path) -> None:
+    assert _guarded(KeyboardInterrupt(), tmp_path) == 130
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        ("completed", 0),
+        ("running", 0),
+        ("waiting", 0),
+        ("failed", 1),
+        ("completed_with_failures", 1),
+        ("cancelled", 3),
+    ],
+)
+def test_exit_code_tells_the_state_of_the_run(status: str, code: int) -> None:
+    assert exit_code_of(status) == code
+
+
+def test_text_of_a_plan_cannot_take_over_the_terminal() -> None:
+    assert printable("a\x1b[2Jb\u202ec\rd\te\n") == "a\\u001b[2Jb\\u202ec\\u000dd\te\n"
+    assert one_line("two\nlines \x07") == "two lines \\u0007"
+    assert one_line("x" * 400, limit=10) == "xxxxxxxxx…"

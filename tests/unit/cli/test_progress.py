@@ -1,0 +1,117 @@
+"""What is shown of a run: the tree, what fits, lines of changes."""
+
+import pytest
+from rich.console import Console
+
+from dagwright.cli.lines import LineWriter
+from dagwright.cli.progress import Progress, format_duration, progress_of, tree_of
+from dagwright.cli.rendering import Picture
+from dagwright.feed import PendingCall, RunView
+from dagwright.plan.errors import NodeError
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import Attempt
+from tests.unit.cli.views import START, node, start_ready, view_of
+
+
+def _progress(view: RunView, *, room: int = 40, after_s: float = 2.0) -> Progress:
+    assert view.scheduler is not None
+    return progress_of(view, tree_of(view.scheduler.plan), now=START + after_s, room=room)
+
+
+def test_each_node_stands_under_its_deepest_dependency() -> None:
+    view = view_of(node("a"), node("b", "a"), node("late"), node("c", "a", "b"), node("d", "late"))
+
+    rows = _progress(view).rows
+    assert [(row.indent, row.name) for row in rows] == [(0, "a"), (1, "b"), (2, "c"), (0, "late"), (1, "d")]
+
+
+def test_rows_that_do_not_fit_are_counted_by_state() -> None:
+    def complete_most(scheduler: Scheduler) -> None:
+        for number in range(90):
+            scheduler.complete(f"n{number}", None, at=START + 1)
+        scheduler.fail("n95", NodeError("failed", "broke"), at=START + 1)
+
+    view = view_of(*(node(f"n{number}") for number in range(100)), step=complete_most)
+
+    progress = _progress(view, room=12)
+    assert [row.name for row in progress.rows] == ["n90", "n91", "n92", "n93", "n94", "n95", "n96"]
+    assert [(row.name, row.detail) for row in progress.groups] == [("3 more", "running"), ("90 more", "completed")]
+    assert (progress.done, progress.total) == (91, 100)
+    assert progress.eta_s == pytest.approx(2.0 / 91 * 9)
+
+
+def test_items_are_a_bar_with_time_to_go_and_failures_are_named() -> None:
+    def complete_half(scheduler: Scheduler) -> None:
+        for number in range(19):
+            scheduler.complete(f"fan[{number}]", None, at=START + 1)
+        scheduler.fail("fan[19]", NodeError("failed", "broke"), at=START + 1)
+
+    view = view_of(node("fan", for_each=list(range(40))), step=complete_half)
+
+    progress = _progress(view, room=4)
+    first, *items = progress.rows
+    assert (first.name, first.done, first.total) == ("fan", 20, 40)
+    assert first.eta_s == pytest.approx(2.0)
+    assert [(row.name, row.detail) for row in items] == [("fan[19]", "broke"), ("fan[20]", ""), ("fan[21]", "")]
+
+
+@pytest.mark.parametrize(
+    ("call", "after_s", "detail"),
+    [
+        (PendingCall(1, "started"), 2.0, ""),
+        (PendingCall(1, "scheduled"), 2.0, ""),
+        (PendingCall(1, "scheduled"), 5.0, "no worker has taken it yet"),
+        (PendingCall(3, "backing_off", "no route", START + 6), 2.0, "again in 4.0 s: no route"),
+        (PendingCall(1, "cancelling"), 2.0, "stopping"),
+    ],
+)
+def test_row_of_a_running_node_says_what_the_server_says(call: PendingCall, after_s: float, detail: str) -> None:
+    row = _progress(view_of(node("a"), pending={"a": call}), after_s=after_s).rows[0]
+    assert (row.attempts, row.detail, row.elapsed_s) == (call.attempt, detail, after_s)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.32, "320 ms"), (3.21, "3.2 s"), (245, "4 min 5 s"), (7_500, "2 h 5 min")],
+)
+def test_durations_are_read_at_a_glance(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+def test_picture_shows_signs_and_words_of_any_state() -> None:
+    def fail_first(scheduler: Scheduler) -> None:
+        scheduler.fail("a", NodeError("failed", "[bold]broke\x1b[2J"), at=START + 1, attempt=Attempt(3))
+
+    view = view_of(node("a"), node("b", "a"), node("c"), step=fail_first)
+    console = Console(width=100, no_color=True, force_terminal=False)
+    with console.capture() as capture:
+        console.print(Picture(url=None).draw(view, now=START + 2, height=40))
+
+    assert [" ".join(line.split()) for line in capture.get().splitlines()] == [
+        "run-1 running 2.0 s",
+        "✗ a t 1.0 s attempt 3 [bold]broke\\u001b[2J",
+        "⊘ b t Waiting for dependency: a failed",
+        "● c t 2.0 s",
+        "2 of 3 nodes 1 running 1 failed 1 blocked",
+    ]
+
+
+def test_line_writer_tells_each_change_once() -> None:
+    lines: list[str] = []
+    writer = LineWriter(lambda line: lines.append(line[10:]))
+    view = view_of(node("a"), node("b", "a"), pending={"a": PendingCall(1, "started")})
+    writer.show(view)
+    writer.show(view)
+    assert lines == ["running    a"]
+
+    retried = view_of(node("a"), node("b", "a"), pending={"a": PendingCall(2, "started", "no route")})
+    writer.show(retried)
+    assert lines[1:] == ["running    a (attempt 2: no route)"]
+
+    def finish(scheduler: Scheduler) -> None:
+        scheduler.complete("a", 1, at=START + 1, attempt=Attempt(2))
+        start_ready(scheduler)
+        scheduler.fail("b", NodeError("failed", "broke"), at=START + 3)
+
+    writer.show(view_of(node("a"), node("b", "a"), step=finish))
+    assert lines[2:] == ["completed  a  1.0 s, attempt 2", "failed     b  3.0 s  broke"]

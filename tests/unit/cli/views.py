@@ -1,0 +1,45 @@
+"""Views of runs made with the real scheduler, stopped wherever a test wants to look."""
+
+from collections.abc import Callable
+from typing import Any
+
+from dagwright.feed import PendingCall, RunView
+from dagwright.plan.scheduler import Scheduler
+from dagwright.preparation import check_plan, prepare_plan
+
+START = 1_700_000_000.0
+
+
+def view_of(
+    *nodes: dict[str, Any],
+    step: Callable[[Scheduler], None] = lambda _: None,
+    pending: dict[str, PendingCall] | None = None,
+) -> RunView:
+    """Returns the view of a run of these nodes whose ready tasks were started, and that `step` then moved on."""
+    checked = check_plan({"plan": 1, "nodes": list(nodes)}, {}, any_tool=True)
+    scheduler = Scheduler(prepare_plan(checked, {}), {})
+    scheduler.begin(START)
+    start_ready(scheduler)
+    step(scheduler)
+    return RunView(
+        workflow_id="run-1",
+        run_id="r",
+        status=scheduler.status().value,
+        title=None,
+        scheduler=scheduler,
+        pending=pending or {},
+        started_at=START,
+        ended_at=None,
+        is_closed=scheduler.is_finished,
+    )
+
+
+def start_ready(scheduler: Scheduler) -> None:
+    """Starts every task that may start."""
+    while scheduler.next_task(START) is not None:
+        pass
+
+
+def node(node_id: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
+    """Returns a node of a tool that nobody has."""
+    return {"id": node_id, "tool": "t", "depends_on": list(depends_on), **fields}
