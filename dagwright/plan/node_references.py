@@ -25,12 +25,18 @@ from dagwright.plan.references import (
 
 @dataclass(frozen=True, slots=True)
 class ReferenceProblem:
-    """A text of a node that does not hold what it should; `at` is the path inside of the node."""
+    """A text of a node that does not hold what it should.
+
+    Args:
+        at: the path inside of the node.
+        unknown: the name that no node has, if that is what is wrong.
+    """
 
     code: str
     message: str
     at: tuple[str | int, ...]
     hint: str | None = None
+    unknown: str | None = None
 
 
 @dataclass(slots=True)
@@ -91,8 +97,8 @@ class _Reader:
         self.ids = ids
         self.found = found
 
-    def tell(self, code: str, message: str, *, at: tuple[str | int, ...], hint: str | None = None) -> None:
-        self.found.problems.append(ReferenceProblem(code, message, at, hint))
+    def tell(self, code: str, message: str, *, at: tuple[str | int, ...]) -> None:
+        self.found.problems.append(ReferenceProblem(code, message, at))
 
     def arguments(self, arguments: Mapping[str, Any]) -> None:
         for key, value in arguments.items():
@@ -130,8 +136,10 @@ class _Reader:
         try:
             template = parse_template(text, self.ids)
         except BadReference as error:
-            message = f"Invalid reference: {error.text}: {error.message}" + (f"; {error.hint}" if error.hint else "")
-            self.tell("invalid_reference", message, at=at, hint=error.hint)
+            message = f"Invalid reference: {error.text}: {error.message}"
+            self.found.problems.append(
+                ReferenceProblem("invalid_reference", message, at, error.hint, unknown=error.unknown)
+            )
             return None
         self.note(template, at=at, in_item=in_item, secrets_allowed=secrets_allowed)
         return template

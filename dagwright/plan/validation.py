@@ -4,7 +4,7 @@
 numbers the rest. Both are linear in nodes and edges.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,9 @@ from dagwright.plan.tools import ToolDeclaration
 
 MAX_DEPTH = 8
 """Sub-plans inside of sub-plans; deeper is a mistake and would end in the stack."""
+
+_MOST_COMPARED_NAMES = 50_000
+"""Names that are compared with wrong ones in one check; about half a second."""
 
 _KINDS = ("tool", "agent", "human", "plan")
 _NEEDS = (("key", "for_each"), ("max_parallel", "for_each"), ("objective", "agent"))
@@ -118,6 +121,19 @@ def check_document(document: Document, *, tools: Mapping[str, ToolDeclaration], 
     return checked
 
 
+class _Hints:
+    """Names that are near to wrong ones, as long as a budget lasts: without it many wrong names take quadratic time."""
+
+    def __init__(self) -> None:
+        self._names_left = _MOST_COMPARED_NAMES
+
+    def near(self, name: str | None, known: Collection[str]) -> str | None:
+        if name is None or len(known) > self._names_left:
+            return None
+        self._names_left -= len(known)
+        return suggestion(name, known)
+
+
 class _Checker:
     """Checks one plan object; sub-plans get checkers of their own."""
 
@@ -137,6 +153,7 @@ class _Checker:
         self.tools = tools
         self.any_tool = any_tool
         self.problems: list[Problem] = []
+        self.hints = _Hints()
         self.schemas: dict[str, SchemaOfTool | None] = {}
         self.sub_plans: dict[int, Checked] = {}
         # The references that the dialect found itself, by node.
@@ -210,7 +227,9 @@ class _Checker:
     def _read_node(self, index: int, node: Node, numbers: Mapping[str, int]) -> NodeReferences:
         references = read_references(node, numbers, extra=self.extra.get(index, {}))
         for problem in references.problems:
-            self.tell(problem.code, problem.message, ("nodes", index, *problem.at), node=node.id, hint=problem.hint)
+            hint = problem.hint or self.hints.near(problem.unknown, numbers)
+            message = problem.message + (f"; {hint}" if hint else "")
+            self.tell(problem.code, message, ("nodes", index, *problem.at), node=node.id, hint=hint)
         self._check_kind(index, node)
         self._check_join(index, node, references)
         if node.plan is not None:
@@ -248,7 +267,7 @@ class _Checker:
         declaration = self.tools.get(node.tool)
         if declaration is None:
             if not self.any_tool:
-                hint = suggestion(node.tool, list(self.tools)) or "name the module that has it with --tools"
+                hint = self.hints.near(node.tool, self.tools) or "name the module that has it with --tools"
                 self.tell(
                     "unknown_tool",
                     f"there is no tool {node.tool!r}",
@@ -294,6 +313,7 @@ class _Checker:
             return
         document = self.document.sub_documents.get(index, Document(node.plan))
         inner = _Checker(document, self.root, base=(*self.base, *at), tools=self.tools, any_tool=self.any_tool)
+        inner.hints = self.hints
         checked = inner.check()
         self.problems += inner.problems
         if checked is None:
@@ -305,7 +325,7 @@ class _Checker:
                 self.tell("missing_input", message, ("nodes", index, "arguments"), node=node.id)
         for name in node.arguments:
             if name not in checked.inputs:
-                hint = suggestion(name, list(checked.inputs))
+                hint = self.hints.near(name, checked.inputs)
                 where = ("nodes", index, "arguments", name)
                 self.tell("invalid_arguments", f"the sub-plan has no input {name!r}", where, node=node.id, hint=hint)
 
@@ -315,7 +335,7 @@ class _Checker:
             try:
                 template = parse_template(text, numbers)
             except BadReference as error:
-                hint = error.hint
+                hint = error.hint or self.hints.near(error.unknown, numbers)
                 message = f"Invalid reference: {error.text}: {error.message}" + (f"; {hint}" if hint else "")
                 self.tell("invalid_reference", message, ("output", *path), node=None, hint=hint)
                 continue
@@ -342,7 +362,7 @@ class _Checker:
             needed: dict[int, None] = {}
             for place, name in enumerate(node.depends_on):
                 if name not in numbers:
-                    hint = suggestion(name, numbers)
+                    hint = self.hints.near(name, numbers)
                     message = f"{node.id!r} depends on {name!r}, which is no node" + (f"; {hint}" if hint else "")
                     at = ("nodes", index, "depends_on", place)
                     self.tell("unknown_dependency", message, at, node=node.id, hint=hint)

@@ -1,0 +1,389 @@
+"""What is wrong with a plan: code, pointer, node and hint of each problem, and all of them at once."""
+
+import time
+from typing import Any
+
+import pytest
+
+from dagwright.plan.document import Document
+from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.validation import MAX_DEPTH, check_document
+from tests.unit.plan.building import TOOLS, check, node, plan_of, problems_of
+
+
+def told(*nodes: Any, **fields: Any) -> list[tuple[str, str, str | None, str, str | None]]:
+    return [
+        (problem.code, problem.pointer, problem.node, problem.message, problem.hint)
+        for problem in problems_of(plan_of(*nodes, **fields))
+    ]
+
+
+def test_duplicate_id_is_told_at_its_second_place() -> None:
+    assert told(node("a"), node("b"), node("a")) == [
+        ("duplicate_id", "/nodes/2/id", "a", "'a' is the id of node 0 and of node 2", None)
+    ]
+
+
+def test_ids_that_differ_only_in_unicode_form_are_one_id() -> None:
+    assert [problem[0] for problem in told(node("caf\u00e9"), node("cafe\u0301"))] == ["duplicate_id"]
+
+
+def test_dependency_on_itself_is_no_cycle() -> None:
+    assert told(node("a", "a"), node("b", arguments={"x": "{{b.result}}"})) == [
+        ("self_dependency", "/nodes/0", "a", "'a' depends on itself", None),
+        ("self_dependency", "/nodes/1", "b", "'b' depends on itself", None),
+    ]
+
+
+def test_unknown_dependency_has_a_hint() -> None:
+    assert told(node("fetch"), node("b", "fetch", "fecth")) == [
+        (
+            "unknown_dependency",
+            "/nodes/1/depends_on/1",
+            "b",
+            "'b' depends on 'fecth', which is no node; did you mean 'fetch'?",
+            "did you mean 'fetch'?",
+        )
+    ]
+
+
+def test_unknown_reference_has_a_hint_and_the_place_of_its_text() -> None:
+    assert told(node("fetch_mail"), node("b", arguments={"x": [{"y/z": "see {{fetch_mial.result.data}}"}]})) == [
+        (
+            "invalid_reference",
+            "/nodes/1/arguments/x/0/y~1z",
+            "b",
+            "Invalid reference: {{fetch_mial.result.data}}: there is no node 'fetch_mial'; did you mean 'fetch_mail'?",
+            "did you mean 'fetch_mail'?",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{{fetch}}", "after the node's id comes .result, .status or .error"),
+        ("{{fetch.data}}", "after the node's id comes .result, .status or .error"),
+        ("{{what}}", "it is no reference; write \\{{ where two braces are meant as text"),
+        ("{{ }}", "it is no reference; write \\{{ where two braces are meant as text"),
+        ("{{fetch.result[}}", "'[' is no path"),
+        ("{{item.x}}", "it has a meaning only inside of a node with for_each"),
+        ("{{index}}", "it has a meaning only inside of a node with for_each"),
+    ],
+)
+def test_braces_that_are_no_reference_are_refused(text: str, message: str) -> None:
+    ((code, pointer, _, got, _),) = told(node("fetch"), node("b", arguments={"x": text}))
+    assert (code, pointer) == ("invalid_reference", "/nodes/1/arguments/x")
+    assert got.startswith(f"Invalid reference: {text}: {message}")
+
+
+def test_reference_that_is_not_closed_is_refused() -> None:
+    ((code, _, _, message, _),) = told(node("a"), node("b", arguments={"x": "{{a.result.x"}))
+    assert (code, message) == ("invalid_reference", "Invalid reference: {{a.result.x: it is not closed by }}")
+
+
+def test_cycle_is_told_once_with_its_nodes() -> None:
+    nodes = (node("c", "b"), node("a", "c"), node("b", arguments={"x": "{{a.result}}"}), node("d", "a"))
+    assert told(*nodes) == [
+        (
+            "cycle",
+            "/nodes/0",
+            "c",
+            "CircularDependencyError: c → b → a → c",
+            "remove one of these dependencies",
+        )
+    ]
+
+
+def test_cycle_of_260_nodes_is_told_whole() -> None:
+    ((code, _, first, message, _),) = told(*(node(f"n{number}", f"n{(number + 1) % 260}") for number in range(260)))
+    assert (code, first) == ("cycle", "n0")
+    assert message == "CircularDependencyError: " + " → ".join([*(f"n{number}" for number in range(260)), "n0"])
+
+
+def test_1500_edges_on_40_nodes_are_one_shortest_cycle() -> None:
+    pairs = [(one, other) for one in range(40) for other in range(40) if one != other][:1500]
+    nodes = (node(f"n{n}", *(f"n{other}" for one, other in pairs if one == n)) for n in range(40))
+    assert [problem[3] for problem in told(*nodes)] == ["CircularDependencyError: n0 → n1 → n0"]
+
+
+def test_one_cycle_for_each_strongly_connected_group() -> None:
+    nodes = [node("a", "b"), node("b", "a", "c"), node("c", "b", "d"), node("d", "e"), node("e", "d"), node("f", "a")]
+    assert [problem[3] for problem in told(*nodes)] == [
+        "CircularDependencyError: a → b → a",
+        "CircularDependencyError: d → e → d",
+    ]
+
+
+def test_forward_reference_is_legal_and_orders_the_levels() -> None:
+    checked = check(plan_of(node("z", arguments={"x": "{{a.result}}"}), node("a"), node("b", "z", "a")))
+    assert checked.levels == [["a"], ["z"], ["b"]]
+    assert checked.critical_path == ["a", "z", "b"]
+    assert (checked.edges, list(checked.dependencies)) == (3, [[1], [], [0, 1]])
+
+
+def test_reference_and_dependency_on_one_node_are_one_edge() -> None:
+    reads = {"x": "{{a.result}} {{a.status}}", "y": "{{a.error}}"}
+    checked = check(plan_of(node("a"), node("b", "a", "a", arguments=reads, when="a.result == 1")))
+    assert checked.edges == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "at", "message"),
+    [
+        ({"tool": None}, "", "a node has exactly one of tool, agent, human and plan; this one has none of them"),
+        ({"agent": "w"}, "", "a node has exactly one of tool, agent, human and plan; this one has tool and agent"),
+        ({"key": "{{a.result}}"}, "/key", "'key' needs 'for_each'"),
+        ({"max_parallel": 2}, "/max_parallel", "'max_parallel' needs 'for_each'"),
+        ({"objective": "do"}, "/objective", "'objective' needs 'agent'"),
+        ({"tool": ""}, "/tool", "tool must be a name of 1 to 200 bytes"),
+        ({"tool": "é" * 101}, "/tool", "tool must be a name of 1 to 200 bytes"),
+        ({"join": {"at_least": 2}}, "/join", "join: at_least 2 of 1 dependencies can never be done"),
+        ({"join": "most"}, "/join", "join: expected all, any, all_done or {at_least: k}, not 'most'"),
+        ({"on_error": "panic"}, "/on_error", "on_error: expected block, skip, ask, replan or {value: …}, not 'panic'"),
+        ({"depends_on": "a"}, "/depends_on", "depends_on: expected a list of node ids, not 'a'"),
+        ({"arguments": [1]}, "/arguments", "arguments: expected an object, not [1]"),
+        ({"priority": 9}, "/priority", "priority: input should be less than or equal to 5"),
+        ({"priority": "1"}, "/priority", "priority: input should be a valid integer"),
+        ({"timeout": "soon"}, "/timeout", "timeout: 'soon' is no duration; write a number and a unit, such as 500ms"),
+        ({"timeout": "0s"}, "/timeout", "timeout: '0s' is out of range; a duration is over 0 and at most 3650d"),
+        ({"retry": {"max_attempts": 0}}, "/retry/max_attempts", "retry.max_attempts: input should be greater than"),
+        ({"when": "a.result >"}, "/when", "when: it is no CEL expression"),
+        ({"when": "item > 1"}, "/when", "when: item has a meaning only in a node with for_each"),
+        ({"for_each": "all of {{a.result}}"}, "/for_each", "for_each must be one reference to a list, or a list"),
+        ({"for_each": "x"}, "/for_each", "for_each must be one reference to a list, or a list"),
+    ],
+)
+def test_field_that_makes_no_sense_is_told_with_its_place(fields: dict[str, Any], at: str, message: str) -> None:
+    raw = node("b", "a") | fields
+    problems = [problem for problem in told(node("a"), raw) if problem[0] == "invalid_field"]
+    assert [(problem[1], problem[2]) for problem in problems] == [(f"/nodes/1{at}", "b")]
+    assert problems[0][3].startswith(message)
+
+
+def test_unknown_key_is_told_with_the_nearest_known_one() -> None:
+    assert told(node("a", dependson=["b"]), tittle="x") == [
+        ("invalid_field", "/tittle", None, "unknown key 'tittle'", "did you mean 'title'?"),
+        ("invalid_field", "/nodes/0/dependson", "a", "unknown key 'dependson'", "did you mean 'depends_on'?"),
+    ]
+
+
+@pytest.mark.parametrize("node_id", ["item", "index", "inputs", "secret", "", " ", "x" * 201, "é" * 101, "\ud800", 5])
+def test_id_that_cannot_be_used_is_refused(node_id: Any) -> None:
+    ((code, pointer, *_),) = told({"id": node_id, "tool": "any"})
+    assert (code, pointer) == ("invalid_field", "/nodes/0/id")
+
+
+@pytest.mark.parametrize("node_id", ["a.b c/d (e)", "x" * 200, "日" * 66, "a.result", "{{x}}", '"', "@result_1", "\n."])
+def test_any_other_text_is_an_id_and_can_be_referred_to(node_id: str) -> None:
+    checked = check(plan_of(node("z", arguments={"x": "{{" + node_id + ".result}}"}), node(node_id)))
+    assert checked.levels == [[node_id], ["z"]]
+
+
+def test_node_that_is_no_object_and_missing_id_are_told() -> None:
+    assert [(code, pointer, message) for code, pointer, _, message, _ in told("x", {"tool": "any"})] == [
+        ("invalid_field", "/nodes/0", "node 0 is no object"),
+        ("invalid_field", "/nodes/1", "'id' is missing"),
+    ]
+
+
+def test_node_with_a_wrong_field_can_still_be_referred_to() -> None:
+    problems = told(node("a", priority=9, depends_on=["gone"]), node("b", arguments={"x": "{{a.result}}"}))
+    assert [(problem[0], problem[1]) for problem in problems] == [
+        ("invalid_field", "/nodes/0/priority"),
+        ("unknown_dependency", "/nodes/0/depends_on/0"),
+    ]
+
+
+@pytest.mark.parametrize(("raw", "code"), [({"plan": 1}, "invalid_field"), ({"nodes": []}, "empty_plan")])
+def test_plan_without_nodes_is_refused(raw: dict[str, Any], code: str) -> None:
+    assert [problem.code for problem in problems_of(raw)] == [code]
+
+
+def test_unknown_tool_is_told_with_the_nearest_one_and_taken_on_trust_if_asked() -> None:
+    assert [problem[:2] + problem[4:] for problem in told(node("a", tool="typd"))] == [
+        ("unknown_tool", "/nodes/0/tool", "did you mean 'typed'?")
+    ]
+    assert check(plan_of(node("a", tool="typd")), any_tool=True).edges == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "at", "message", "hint"),
+    [
+        ({}, "", '"name" is a required property', None),
+        ({"name": 5}, "/name", '5 is not of type "string"', None),
+        ({"name": "Jo", "count": 0}, "/count", "0 is less than the minimum of 1", None),
+        ({"name": "Jo", "tags": ["x", 1]}, "/tags/1", '1 is not of type "string"', None),
+        ({"name": "Jo", "cuont": 1}, "/cuont", "unknown argument 'cuont'", "did you mean 'count'?"),
+        ({"name": "Jo", "cbu-id": 1}, "/cbu-id", '1 is not of type "string"', None),
+        ({"name": "{{f.result}}", "count": "x"}, "/count", '"x" is not of type "integer"', None),
+        ({"name": "Jo", "tags": ["{{f.result}}", 1]}, "/tags/1", '1 is not of type "string"', None),
+    ],
+)
+def test_wrong_argument_is_told_with_its_place_as_written(
+    arguments: dict[str, Any], at: str, message: str, hint: str | None
+) -> None:
+    ((code, pointer, node_id, got, advice),) = told(node("f"), node("a", tool="typed", arguments=arguments))
+    assert (code, pointer, node_id, advice) == ("invalid_arguments", f"/nodes/1/arguments{at}", "a", hint)
+    assert got == f"typed: {message}"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"name": "{{f.result}}"},
+        {"name": "x {{f.result}}", "count": "{{f.result}}", "mode": "{{f.result}}"},
+        {"name": "Jo", "tags": "{{f.result}}"},
+        {"name": "Jo", "tags": ["{{f.result}}", "{{f.result}}"]},
+        {"name": "Jo", "cbu-id": "x"},
+    ],
+)
+def test_what_hangs_on_a_reference_is_not_judged(arguments: dict[str, Any]) -> None:
+    assert told(node("f"), node("a", tool="typed", arguments=arguments)) == []
+
+
+def test_schema_of_a_tool_that_is_none_is_told() -> None:
+    tools = {"t": ToolDeclaration("t", input_schema={"type": "objekt"})}
+    (problem,) = problems_of(plan_of(node("a", tool="t"), node("b", tool="t")), tools=tools)
+    assert (problem.code, problem.pointer) == ("unknown_tool", "/nodes/0/tool")
+
+
+def test_schema_that_names_another_address_never_touches_the_network() -> None:
+    tools = {"t": ToolDeclaration("t", input_schema={"$ref": "http://127.0.0.1:9/schema.json"})}
+    (problem,) = problems_of(plan_of(node("a", tool="t")), tools=tools)
+    assert problem.code == "unknown_tool"
+
+
+def test_secret_is_taken_in_arguments_of_a_tool_only() -> None:
+    tools = {**TOOLS, "java": ToolDeclaration("java", is_foreign=True)}
+    raw = plan_of(
+        node("a", arguments={"key": "Bearer {{secret.API_KEY}}"}),
+        node("b", for_each="{{secret.LIST}}"),
+        node("c", tool="java", arguments={"key": "{{secret.API_KEY}}"}),
+        output="{{secret.API_KEY}}",
+    )
+    assert [(problem.code, problem.pointer) for problem in problems_of(raw, tools=tools)] == [
+        ("invalid_reference", "/nodes/1/for_each"),
+        ("invalid_arguments", "/nodes/2/arguments"),
+        ("invalid_reference", "/output"),
+    ]
+
+
+def test_inputs_are_declared_ones_then_placeholders_as_they_are_found() -> None:
+    checked = check(
+        plan_of(
+            node("a", arguments={"x": "{{PLACEHOLDER_found}} {{PLACEHOLDER_year}}"}),
+            inputs={"year": {"type": "integer", "minimum": 2000, "prompt": "Which?", "default": 2024}},
+            output="{{PLACEHOLDER_last}}",
+        )
+    )
+    assert dict(checked.inputs) == {
+        "year": {"type": "integer", "minimum": 2000, "prompt": "Which?", "default": 2024},
+        "found": {"type": "string"},
+        "last": {"type": "string"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("inputs", "at"), [({"a b": {}}, "/inputs"), ({"n": {"type": "nr"}}, "/inputs/n"), ({"n": 5}, "/inputs/n")]
+)
+def test_input_that_is_no_schema_is_told(inputs: dict[str, Any], at: str) -> None:
+    (problem,) = problems_of(plan_of(node("a"), inputs=inputs))
+    assert problem.code == "invalid_field"
+    assert problem.pointer.startswith(at)
+
+
+def test_sub_plan_is_checked_in_place_and_told_what_it_needs() -> None:
+    inner = plan_of(node("x", "y"), node("y", arguments={"n": "{{PLACEHOLDER_n}}"}), node("z", "gone"))
+    assert told(node("a"), node("s", plan=inner, arguments={"m": "{{a.result}}"})) == [
+        (
+            "unknown_dependency",
+            "/nodes/1/plan/nodes/2/depends_on/0",
+            "z",
+            "'z' depends on 'gone', which is no node",
+            None,
+        ),
+        ("missing_input", "/nodes/1/arguments", "s", "the sub-plan needs the input 'n'", None),
+        ("invalid_arguments", "/nodes/1/arguments/m", "s", "the sub-plan has no input 'm'", None),
+    ]
+
+
+def test_sub_plan_in_a_file_that_was_not_read_is_told() -> None:
+    assert [problem[:2] for problem in told(node("s", plan="other.yaml"))] == [("unreadable", "/nodes/0/plan")]
+
+
+def test_sub_plans_nested_too_deep_are_told() -> None:
+    raw = plan_of(node("n"))
+    for _ in range(MAX_DEPTH):
+        raw = plan_of(node("n", plan=raw))
+    assert problems_of(raw) == ()
+    assert [problem.code for problem in problems_of(plan_of(node("n", plan=raw)))] == ["too_large"]
+
+
+def test_every_problem_is_told_at_once() -> None:
+    problems = told(
+        node("a", "b"),
+        node("b", "a"),
+        node("a"),
+        node("c", "nowhere", tool="gone", retires=1),
+        node("d", tool="typed", when="1 +", arguments={"name": 5, "x": "{{nobody.result}}"}),
+        {"id": "item", "tool": "any"},
+        on_failure="explode",
+        output="{{zzz.result}}",
+    )
+    assert [problem[0] for problem in problems] == [
+        "invalid_field",
+        "invalid_field",
+        "invalid_field",
+        "duplicate_id",
+        "unknown_tool",
+        "invalid_reference",
+        "invalid_field",
+        "invalid_arguments",
+        "invalid_arguments",
+        "invalid_reference",
+        "unknown_dependency",
+        "cycle",
+    ]
+
+
+def test_pointers_are_those_of_the_document_as_written() -> None:
+    document = Document(
+        plan_of(node("a", tool="gone")),
+        dialect="tasks",
+        pointers={"/nodes/0": "/dag/0", "/nodes/0/tool": "/dag/0/verb"},
+    )
+    with pytest.raises(PlanInvalid) as caught:
+        check_document(document, tools=TOOLS)
+    assert [problem.pointer for problem in caught.value.problems] == ["/dag/0/verb"]
+
+
+def big_plan(count: int, *, broken: bool = False) -> dict[str, Any]:
+    """Returns a plan with references, dependencies and arguments against a schema; or one with faults in each node."""
+    first = node("n0", tool="typed", arguments={"name": "first"})
+    rest = (
+        node(
+            f"n{number}",
+            f"m{number}" if broken else f"n{max(0, number - 3)}",
+            tool="typed",
+            arguments={"name": f"{{{{n{number - 1}.result}}}} + {{{{n{number // 2}.result}}}}", "count": number},
+        )
+        for number in range(1, count)
+    )
+    return plan_of(first, *rest)
+
+
+def cpu_seconds_to_check(raw: dict[str, Any]) -> float:
+    started = time.process_time()
+    problems_of(raw)
+    return time.process_time() - started
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_check_takes_linear_time(broken: bool) -> None:
+    """A ratio of two runs in one process; 10 times the nodes would take 100 times as long if it were quadratic."""
+    small, large = big_plan(600, broken=broken), big_plan(6_000, broken=broken)
+    cpu_seconds_to_check(small)
+    quick = min(cpu_seconds_to_check(small) for _ in range(3))
+    assert cpu_seconds_to_check(large) < 30 * quick
