@@ -84,7 +84,8 @@ Template = tuple[Part, ...]
 """A text in parts. One part that is a reference keeps the type of its value; otherwise the parts make one text."""
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: Python sets the traceback of an exception that leaves a context manager.
+@dataclass(unsafe_hash=True)
 class BadReference(Exception):
     """Something in double braces is no reference; `unknown` is the name in it that no node has, if that is why."""
 

@@ -1,0 +1,223 @@
+"""References and paths: every way to write one, what is no reference, and what stands in place of it."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.plan.paths import MissingValue, Path, format_path, get_value, parse_path
+from dagwright.plan.references import (
+    BadReference,
+    Index,
+    Item,
+    Lookup,
+    Placeholder,
+    ResultOf,
+    Secret,
+    Template,
+    parse_template,
+    suggestion,
+    walk_texts,
+)
+from dagwright.plan.resolution import MissingData, Scope, resolve_holes, resolve_template
+
+IDS = {"a", "a b", "a.result", "fetch/mail (x)", "café", "x}} y", '"q"', "@result_1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("", ("",)),
+        ("$100 {not} { { } } \\n {{", ("$100 {not} { { } } \\n {{",)),
+        ("{{a.result}}", (ResultOf("a", "result"),)),
+        ("{{ a.result }}", (ResultOf("a", "result"),)),
+        ("{{a.status}}", (ResultOf("a", "status"),)),
+        ("{{a.error.message}}", (ResultOf("a", "error", ("message",)),)),
+        ("{{a.result.data[0].id}}", (ResultOf("a", "result", ("data", 0, "id")),)),
+        ("{{a.result[-1]}}", (ResultOf("a", "result", (-1,)),)),
+        ('{{a.result["odd key"].x}}', (ResultOf("a", "result", ("odd key", "x")),)),
+        ("{{a.result['it\\'s']}}", (ResultOf("a", "result", ("it's",)),)),
+        ('{{a.result["}}"]}}', (ResultOf("a", "result", ("}}",)),)),
+        ('{{a.result["a\\"b"]}}', (ResultOf("a", "result", ('a"b',)),)),
+        ("{{a.result.x-y}}", (ResultOf("a", "result", ("x-y",)),)),
+        ("{{a.result.日本}}", (ResultOf("a", "result", ("日本",)),)),
+        ("{{a.result.files[*].name}}", (ResultOf("a", "result", "$.files[*].name"),)),
+        ("{{a.result..name}}", (ResultOf("a", "result", "$..name"),)),
+        ("{{a.result[?@.price < 10]}}", (ResultOf("a", "result", "$[?@.price < 10]"),)),
+        ("{{a.result[1:3]}}", (ResultOf("a", "result", "$[1:3]"),)),
+        ("{{a b.result}}", (ResultOf("a b", "result"),)),
+        ("{{fetch/mail (x).result.n}}", (ResultOf("fetch/mail (x)", "result", ("n",)),)),
+        ("{{cafe\u0301.result}}", (ResultOf("café", "result"),)),
+        ("{{a.result.result}}", (ResultOf("a.result", "result"),)),
+        ("{{a.result.x.result}}", (ResultOf("a", "result", ("x", "result")),)),
+        ("{{x}} y.result}}", (ResultOf("x}} y", "result"),)),
+        ('{{"q".result}}', (ResultOf('"q"', "result"),)),
+        ("{{@result_1.result.id}}", (ResultOf("@result_1", "result", ("id",)),)),
+        ("{{PLACEHOLDER_reply_to}}", (Placeholder("reply_to"),)),
+        ("{{secret.API_KEY}}", (Secret("API_KEY"),)),
+        ("{{item}}", (Item(),)),
+        ("{{item.path[0]}}", (Item(("path", 0)),)),
+        ("{{ index }}", (Index(),)),
+        (
+            "Total {{a.result}} of {{a b.result.n}}.",
+            ("Total ", ResultOf("a", "result"), " of ", ResultOf("a b", "result", ("n",)), "."),
+        ),
+        ("{{a.result}}{{a.status}}", (ResultOf("a", "result"), ResultOf("a", "status"))),
+        ("\\{{a.result}}", ("{{a.result}}",)),
+        ("\\{{a}} {{a.result}}", ("{{a}} ", ResultOf("a", "result"))),
+        ("\\\\{{a.result}}", ("\\{{a.result}}",)),
+        ("{{{a.result}}}", ("{", ResultOf("a", "result"), "}")),
+        ("{{ never closed", ("{{ never closed",)),
+        ("}} {{a.result}} }}", ("}} ", ResultOf("a", "result"), " }}")),
+    ],
+)
+def test_text_has_these_parts(text: str, parts: Template) -> None:
+    assert parse_template(text, IDS) == parts
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint", "unknown"),
+    [
+        ("{{b.result}}", "there is no node 'b'", None, "b"),
+        ("x {{ gone.result.y }}", "there is no node 'gone'", None, "gone"),
+        ("{{a}}", "after the node's id comes .result, .status or .error", None, None),
+        ("{{anything}}", "it is no reference", "write \\{{ where two braces are meant as text", None),
+        ("{{PLACEHOLDER_}}", "it is no reference", "write \\{{ where two braces are meant as text", None),
+        ("{{secret.}}", "it is no reference", "write \\{{ where two braces are meant as text", None),
+        ("{{a.resulting}}", "after the node's id comes .result, .status or .error", None, None),
+    ],
+)
+def test_braces_around_something_else_are_no_reference(
+    text: str, message: str, hint: str | None, unknown: str | None
+) -> None:
+    with pytest.raises(BadReference) as caught:
+        parse_template(text, IDS)
+    assert (caught.value.message, caught.value.hint, caught.value.unknown) == (message, hint, unknown)
+
+
+def test_path_that_is_none_is_told() -> None:
+    with pytest.raises(BadReference, match=r"is no path"):
+        parse_template("{{a.result[?]}}", IDS)
+
+
+def test_texts_with_braces_are_found_in_document_order() -> None:
+    value = {"b": ["x", "{{1}}", {"c": "{{2}}"}], "a": "{{3}}", "n": 5, "m": None}
+    assert list(walk_texts(value)) == [(("b", 1), "{{1}}"), (("b", 2, "c"), "{{2}}"), (("a",), "{{3}}")]
+
+
+def test_nothing_is_suggested_where_nothing_is_near() -> None:
+    assert suggestion("fetch_mial", ["send", "fetch_mail"]) == "did you mean 'fetch_mail'?"
+    assert suggestion("zzz", ["send", "fetch_mail"]) is None
+
+
+VALUE = {"data": [{"id": 7, "odd key": True}, {"id": 8}], "n": None, "": 0, "-1": "minus"}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("", VALUE),
+        (".data[0].id", 7),
+        (".data[-1].id", 8),
+        ('.data[0]["odd key"]', True),
+        (".n", None),
+        ('[""]', 0),
+        (".data[*].id", [7, 8]),
+        ("..id", [7, 8]),
+        (".data[?@.id > 7]", [{"id": 8}]),
+        (".data[0:1].id", [7]),
+        (".nothing[*]", []),
+        ("[-1]", "minus"),
+    ],
+)
+def test_path_leads_to_its_value(path: str, expected: Any) -> None:
+    assert get_value(VALUE, parse_path(path), start="x") == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        (".emial", "'emial' not found in x; it has , -1, data, n"),
+        (".data.id", "'id' not found in x.data; it is a list of 2"),
+        (".data[2]", "[2] not found in x.data; it has 2 items"),
+        (".n.deep", "'deep' not found in x.n; it is null"),
+        (".data[0].id.x", "'x' not found in x.data[0].id; it is a number"),
+        ('.data[0]["odd key"].x', "'x' not found in x.data[0][\"odd key\"]; it is a boolean"),
+        ('["-1"].x', "'x' not found in x[\"-1\"]; it is a text"),
+    ],
+)
+def test_missing_value_tells_where_it_stopped_and_what_was_there(path: str, message: str) -> None:
+    with pytest.raises(MissingValue) as caught:
+        get_value(VALUE, parse_path(path), start="x")
+    assert str(caught.value).replace("x.-1", 'x["-1"]') == message
+
+
+def test_only_a_dozen_keys_are_shown() -> None:
+    with pytest.raises(MissingValue, match=r"it has k00, k01, .*, k11, …$"):
+        get_value({f"k{number:02}": 0 for number in range(20)}, ("x",), start="a")
+
+
+@pytest.mark.parametrize("text", ["", ".data[0].id", '["odd key"]', '["a\\"b"]', "..id", "[1:3]", '[""]', '["日 本"]'])
+def test_path_is_written_as_it_was_read(text: str) -> None:
+    assert format_path(parse_path(text)) == text
+
+
+@pytest.mark.parametrize("path", ["x", ".", "[", "[?]", ".a b", "[a]", "." * 50, "[" * 5_000])
+def test_text_that_is_no_path_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match="is no path"):
+        parse_path(path)
+
+
+def scope(**results: Any) -> Scope:
+    def value_of(name: str, part: str) -> Any:
+        return results[name] if part == "result" else "completed"
+
+    return Scope(value_of, {"who": "Ann", "n": 5}, {Lookup("Acme", "company"): "id-1"}, item={"k": [1]}, index=2)
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ((ResultOf("a", "result"),), {"x": [1, None]}),
+        ((ResultOf("a", "result", ("x", 0)),), 1),
+        (("n=", ResultOf("a", "result", ("x", 0)), " ", ResultOf("a", "result")), 'n=1 {"x":[1,null]}'),
+        (("-", ResultOf("b", "result"), "-"), '-q"\n\\{{a.result}}$1-'),
+        ((ResultOf("a", "result", "$.x[*]"),), [1, None]),
+        ((ResultOf("c", "identity"),), "id-7"),
+        ((ResultOf("a", "identity"),), {"x": [1, None]}),
+        ((Placeholder("n"),), 5),
+        (("to ", Placeholder("who")), "to Ann"),
+        ((Item(),), {"k": [1]}),
+        ((Item(("k", 0)), Index()), "12"),
+        ((Lookup("Acme", "company"),), "id-1"),
+        (("text {{only}}",), "text {{only}}"),
+    ],
+)
+def test_template_has_this_value(template: Template, expected: Any) -> None:
+    results = {"a": {"x": [1, None]}, "b": 'q"\n\\{{a.result}}$1', "c": {"id": "id-7", "n": 1}}
+    assert resolve_template(template, scope=scope(**results)) == expected
+
+
+def test_missing_data_names_the_reference() -> None:
+    with pytest.raises(MissingData, match=r"^Missing data: item\.z: 'z' not found in item; it has k$"):
+        resolve_template((Item(("z",)),), scope=scope())
+
+
+def test_secret_stays_a_name_until_the_worker_has_it() -> None:
+    template = ("Bearer ", Secret("KEY"), "/", ResultOf("a", "result"))
+    shown, for_worker = resolve_holes({"h": {"x": None}}, [(("h", "x"), template)], scope=scope(a=1))
+    assert shown == {"h": {"x": "Bearer {{secret.KEY}}/1"}}
+    assert for_worker == [(("h", "x"), [{"text": "Bearer "}, {"secret": "KEY"}, {"text": "/"}, {"text": "1"}])]
+
+
+@pytest.mark.parametrize("path", [("a", 0), ("b",)])
+def test_reference_is_shown_as_it_is_written(path: Path) -> None:
+    assert str(ResultOf("x", "result", path)) == "x.result" + format_path(path)
+    assert [
+        str(part) for part in (Placeholder("p"), Item(("k",)), Index(), Secret("S"), ResultOf("@r", "identity"))
+    ] == [
+        "PLACEHOLDER_p",
+        "item.k",
+        "index",
+        "secret.S",
+        "@r",
+    ]
