@@ -3,14 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import pydantic_core
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
+from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.common import Priority, RawValue, RetryPolicy
 from temporalio.worker import (
     ExecuteWorkflowInput,
+    HandleQueryInput,
     HandleSignalInput,
     Interceptor,
     StartActivityInput,
@@ -111,6 +113,13 @@ class _Inbound(WorkflowInboundInterceptor):
     def init(self, outbound: WorkflowOutboundInterceptor) -> None:
         super().init(_Outbound(outbound))
 
+    async def handle_query(self, input: HandleQueryInput) -> Any:
+        answer = await super().handle_query(input)
+        running = workflow.instance()
+        if isinstance(answer, WorkflowMetadata) and isinstance(running, HasDetails):
+            answer.current_details = running.details()
+        return answer
+
     async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
         input.args = _one_argument(input.args)
         return await super().execute_workflow(input)
@@ -125,6 +134,14 @@ def _one_argument(arguments: Sequence[Any]) -> Sequence[Any]:
         return arguments
     value = list(arguments) or None
     return [RawValue(json_payload(pydantic_core.to_json(value, fallback=str)))]
+
+
+@runtime_checkable
+class HasDetails(Protocol):
+    """A workflow that makes its current details when somebody looks at them, and not in every workflow task."""
+
+    def details(self) -> str:
+        """Returns Markdown."""
 
 
 class _Outbound(WorkflowOutboundInterceptor):

@@ -18,7 +18,6 @@ from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import Scheduler, Task
 from dagwright.plan.tools import ToolDeclaration
 from workflows.calls import RunScope, make_call, start_call
-from workflows.details import render_details
 from workflows.sub_plans import SubPlans
 
 _COMMAND_BYTES = 1_000
@@ -75,11 +74,9 @@ class Engine:
                     await self._stop()
                     break
                 await self._dispatch()
-                self._show()
-                if not (self.scheduler.is_finished or self.scheduler.is_stopped):
+                if self._is_going_on():
                     await workflow.wait_condition(lambda: bool(self._events))
                     self._take_events()
-            self._show()
         finally:
             if deadline is not None:
                 deadline.cancel()
@@ -88,6 +85,9 @@ class Engine:
         """Stops what runs, after the workflow itself was told to stop."""
         self._take_events()
         await self._stop()
+
+    def _is_going_on(self) -> bool:
+        return not (self.scheduler.is_finished or self.scheduler.is_stopped)
 
     def _take_events(self) -> None:
         events, self._events = self._events, []
@@ -113,8 +113,8 @@ class Engine:
 
     async def _dispatch(self) -> None:
         """Starts what may start, within what one workflow task and one history can hold."""
-        sent_bytes = 0
-        while self._history_has_room():
+        sent_bytes, most = 0, _most_in_flight()
+        while self.scheduler.in_flight + 1 < most:
             ready = next_call(self.scheduler, now_s())
             if ready is None:
                 return
@@ -122,7 +122,7 @@ class Engine:
             if sent_bytes > limits.TASK_COMMANDS_LIMIT_BYTES:
                 # Only a new workflow task empties the batch of commands, and only a timer brings one by itself.
                 await workflow.sleep(0.001, summary="sending the rest of a large batch")
-                sent_bytes = 0
+                sent_bytes, most = 0, _most_in_flight()
                 self._take_events()
                 if self.scheduler.is_stopped:
                     return
@@ -131,12 +131,6 @@ class Engine:
             size, events = info.get_current_history_size(), info.get_current_history_length()
             message = f"the run's history has {events:,} events and {size / 1e6:.0f} MB, which leaves no room to go on"
             self.scheduler.abort(NodeError("too_large", message), now_s())
-
-    def _history_has_room(self) -> bool:
-        info, in_flight = workflow.info(), self.scheduler.in_flight + 1
-        size = info.get_current_history_size() + in_flight * limits.RESULT_LIMIT_BYTES
-        events = info.get_current_history_length() + in_flight * limits.EVENTS_PER_TASK
-        return size < limits.HISTORY_LIMIT_BYTES and events < limits.HISTORY_LIMIT_EVENTS
 
     def _start(self, task: Task, encoded: bytes) -> int:
         """Starts a task; returns about how many bytes its command has."""
@@ -176,7 +170,6 @@ class Engine:
         grace = asyncio.create_task(workflow.sleep(limits.CANCEL_GRACE_S, summary=wire.TIMER_GRACE))
         grace.add_done_callback(lambda done: None if done.cancelled() else self.push(self._leave_outside))
         while not self.scheduler.is_finished:
-            self._show()
             await workflow.wait_condition(lambda: bool(self._events))
             self._take_events()
         grace.cancel()
@@ -186,5 +179,10 @@ class Engine:
         for task_id in [*self._handles, *self._sub_plans.open_tasks]:
             self.scheduler.task_cancelled(task_id, at=at, reason=wire.REASON_STILL_OUTSIDE)
 
-    def _show(self) -> None:
-        workflow.set_current_details(render_details(self.scheduler))
+
+def _most_in_flight() -> float:
+    """Returns how many tasks in flight the rest of the history could take; it changes with each workflow task."""
+    info = workflow.info()
+    by_size = (limits.HISTORY_LIMIT_BYTES - info.get_current_history_size()) / limits.RESULT_LIMIT_BYTES
+    by_events = (limits.HISTORY_LIMIT_EVENTS - info.get_current_history_length()) / limits.EVENTS_PER_TASK
+    return min(by_size, by_events)

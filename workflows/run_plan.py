@@ -3,6 +3,9 @@
 Everything that comes from outside is decoded here, inside of one process-edge `try`: an exception in workflow code
 would otherwise be tried again for ever, and the run would stay RUNNING (engine-findings.md 7).
 
+It runs outside of the SDK's sandbox: nobody's code but ours runs here, and the sandbox is entered seven times for
+each payload, which costs more than all the rest of a run (benchmarks/README.md).
+
 Replay: commands come from the scheduler's order alone. A change of that order needs a patch marker, and the saved
 histories of the versions before in `tests/replay`.
 """
@@ -40,6 +43,7 @@ from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import RunStatus
 from workflows.calls import RunScope, json_payload
+from workflows.details import render_details
 from workflows.engine import Engine
 from workflows.sub_plans import NOTHING_COMPLETED, end_of, report_end
 
@@ -54,7 +58,7 @@ class PlanRefused(Exception):
         self.error = error
 
 
-@workflow.defn(name=wire.WORKFLOW_RUN_PLAN)
+@workflow.defn(name=wire.WORKFLOW_RUN_PLAN, sandboxed=False)
 class RunPlanWorkflow:
     """Runs one plan to its end and returns the result document (contract.md sections 4 to 6)."""
 
@@ -231,6 +235,10 @@ class RunPlanWorkflow:
         if record is None:
             return None
         return node_document(scheduler, scheduler.node_of(node_id), record)
+
+    def details(self) -> str:
+        """Returns the live table for the Temporal UI."""
+        return render_details(self._engine.scheduler) if self._engine else ""
 
     @workflow.query(name=wire.QUERY_GRAPH)
     def graph(self) -> dict[str, Any]:
