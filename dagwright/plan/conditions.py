@@ -70,16 +70,16 @@ def parse_condition(text: str, is_node: Callable[[str], bool]) -> Condition:
     keys = list(_NODES_KEY.finditer(text)) + list(_NODES_NAME.finditer(bare))
     if len(keys) < len(_NODES.findall(bare)):
         raise ValueError('after `nodes` comes the id of a node in brackets and quotes, such as nodes["my node"]')
-    names = [_unquoted(match[1]) for match in sorted(keys, key=lambda match: match.start())]
-    names += [match[0] for match in _WORD.finditer(bare) if match[0] in program.variables()]
-    for name in names:
-        if name in SCOPE_NAMES and not is_node(name):
-            continue
+    variables = set(program.variables()) - bound
+    mentions = [(match.start(), _unquoted(match[1])) for match in keys]
+    # A node may be called `nodes`; in a condition the word alone means all of them.
+    words = variables - SCOPE_NAMES
+    mentions += [(match.start(), match[0]) for match in _WORD.finditer(bare) if match[0] in words]
+    for _, name in sorted(mentions):
         if is_node(name):
             nodes.append(name)
-        elif name not in bound:
+        else:
             raise ValueError(f"there is no node {name!r}")
-    variables = set(program.variables()) - bound
     return Condition(text, tuple(dict.fromkeys(nodes)), bool(variables & {"item", "index"}))
 
 

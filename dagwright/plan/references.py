@@ -96,6 +96,8 @@ class BadReference(Exception):
 
 
 _FIELD = re.compile(r"\.(result|status|error)(?=[.\[\s}]|$)")
+_NOT_BEFORE = ("\\", "{")
+"""With one of these before it, a usual reference may be text, or its id may begin earlier."""
 _USUAL = re.compile(r"\{\{([^{}]+)\.(result|status|error)\}\}")
 _ID_WINDOW = MAX_ID_BYTES + 16
 """Characters after `{{` in which an id, spaces around it and its field must stand."""
@@ -128,7 +130,7 @@ def _parse_usual(text: str, ids: Collection[str]) -> Template | None:
     pieces = _USUAL.split(text)
     if len(pieces) == 4:
         before, first, field, rest = pieces
-        if first not in ids or "{{" in before or "{{" in rest or "." in rest or before.endswith("\\"):
+        if first not in ids or "{{" in before or "{{" in rest or "." in rest or before.endswith(_NOT_BEFORE):
             return None
         reference = ResultOf(first, field)  # type: ignore[arg-type]  # the pattern names the fields
         if not before and not rest:
@@ -139,7 +141,9 @@ def _parse_usual(text: str, ids: Collection[str]) -> Template | None:
     before, first, field, between, second, field_of_second, rest = pieces
     if first not in ids or second not in ids or f"{first}.{field}}}}}{between}{{{{{second}" in ids:
         return None
-    if "{{" in before or "{{" in between or "{{" in rest or "\\" in text or "." in rest:
+    if "{{" in before or "{{" in between or "{{" in rest or "." in rest:
+        return None
+    if before.endswith(_NOT_BEFORE) or between.endswith(_NOT_BEFORE):
         return None
     one = ResultOf(first, field)  # type: ignore[arg-type]  # the pattern names the fields
     two = ResultOf(second, field_of_second)  # type: ignore[arg-type]  # the pattern names the fields

@@ -1,0 +1,124 @@
+"""`when`: what a condition may say, what it reads, and when it holds."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.plan.conditions import ConditionFailed, evaluate_condition, parse_condition
+from tests.unit.plan.building import node, plan_of, problems_of
+
+IDS = {"check", "sum", "odd id", "b.c", "map", "nodes"}
+
+
+def evaluate(text: str, **scope: Any) -> bool:
+    nodes = {
+        "check": {
+            "result": {"approved": True, "n": 5, "list": [1, 2, 3], "none": None},
+            "status": "completed",
+            "error": None,
+        },
+        "sum": {"result": None, "status": "failed", "error": {"code": "x", "message": "m"}},
+        "odd id": {"result": "text", "status": "completed", "error": None},
+        "b.c": {"result": [], "status": "completed", "error": None},
+        "map": {"result": 1, "status": "completed", "error": None},
+        "nodes": {"result": 2, "status": "completed", "error": None},
+    }
+    condition = parse_condition(text, IDS.__contains__)
+    read = {name: nodes[name] for name in condition.nodes}
+    return evaluate_condition(condition, {"nodes": read, "inputs": {"quarter": "Q1", "n": 2}} | scope)
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("true", True),
+        ("check.result.approved", True),
+        ("check.result.approved && check.result.n > 4", True),
+        ("size(check.result.list) == 3", True),
+        ("check.result.list.exists(x, x > 2)", True),
+        ("check.result.list.all(x, x > 2)", False),
+        ("check.result.list[0] == 1", True),
+        ("2 in check.result.list", True),
+        ('nodes["odd id"].result == "text"', True),
+        ("nodes['b.c'].result == []", True),
+        ("map.result == 1", True),
+        ('check.status == "completed" && sum.status == "failed"', True),
+        ('sum.error.code == "x"', True),
+        ('inputs.quarter == "Q1"', True),
+        ("inputs.n + 1 == 3", True),
+        ("has(check.result.gone)", False),
+        ('"check.result.approved" == ""', False),
+    ],
+)
+def test_condition_holds(text: str, holds: bool) -> None:
+    assert evaluate(text) is holds
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sum.result > 3",
+        "sum.result.deep.path == 1",
+        "check.result.none > 1",
+        "check.result.gone == 1",
+        "check.result.list[9] == 1",
+        "check.error.code == 'x'",
+        "sum.result",
+        "inputs.gone == 1",
+        "size(sum.result) > 0",
+    ],
+)
+def test_condition_that_needs_what_is_null_or_missing_is_false(text: str) -> None:
+    assert evaluate(text) is False
+
+
+def test_condition_over_the_item_reads_item_and_index() -> None:
+    assert evaluate("item.n > 1 && index == 0", item={"n": 2}, index=0) is True
+    condition = parse_condition("item.n > 1", IDS.__contains__)
+    assert (condition.uses_item, condition.nodes) == (True, ())
+
+
+def test_condition_tells_what_it_reads_in_order_of_mention() -> None:
+    text = 'sum.result == 1 || nodes["odd id"].status == "check" || check.result.n == 1 || sum.status == ""'
+    assert parse_condition(text, IDS.__contains__).nodes == ("sum", "odd id", "check")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("check.result.n", "is neither true nor false but 5"),
+        ("'text'", "is neither true nor false but 'text'"),
+        ("check.result.n + 'x' == 5", "cannot be evaluated"),
+        ("1 / 0 == 1", "cannot be evaluated"),
+    ],
+)
+def test_condition_that_is_no_truth_fails(text: str, message: str) -> None:
+    with pytest.raises(ConditionFailed, match=message):
+        evaluate(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a >", "it is no CEL expression"),
+        ("", "it is no CEL expression"),
+        ("gone.result == 1", "gone"),
+        ('nodes["gone"].result == 1', "gone"),
+        ("nodes == 1", "after `nodes` comes the id of a node"),
+        ("check.result.list.map(x, x) == []", r"map\(\) cannot be used"),
+        ("check.result.list.filter(x, x > 1) == []", r"filter\(\) cannot be used"),
+        ("[[1]].all(x, x.all(y, y > 0))", "inside another comprehension"),
+        ("true" + " && true" * 1_000, "at most 4000 are allowed"),
+        ("(" * 300 + "true" + ")" * 300, "it is no CEL expression"),
+    ],
+)
+def test_text_that_is_no_condition_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_condition(text, {"check"}.__contains__)
+
+
+def test_condition_adds_its_edges_to_the_plan_and_is_told_with_its_node() -> None:
+    raw = plan_of(node("a"), node("b", when="zzz.result == 1"), node("c", when="b.result == 1 && a.result == 1"))
+    assert [(problem.code, problem.pointer, problem.node) for problem in problems_of(raw)] == [
+        ("invalid_field", "/nodes/1/when", "b")
+    ]
