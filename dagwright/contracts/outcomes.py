@@ -17,6 +17,7 @@ from temporalio.exceptions import (
     CancelledError,
     ChildWorkflowError,
     FailureError,
+    RetryState,
     TerminatedError,
     TimeoutError,
     TimeoutType,
@@ -76,19 +77,26 @@ def read_failure(error: BaseException, node: CompiledNode, effects: Effects) -> 
     cause = error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else error
     if isinstance(cause, ApplicationError):
         message = cut_text(cause.message or "no message", max_bytes=MESSAGE_LIMIT_BYTES)
-        return NodeError(cause.type or "tool_failed", message, not cause.non_retryable), _attempt_of(cause, node)
+        attempt = _attempt_of(cause, _attempts_of(error, node))
+        return NodeError(cause.type or "tool_failed", message, not cause.non_retryable), attempt
     if isinstance(cause, TimeoutError):
-        return _read_timeout(cause, node, effects), Attempt(node.retry.max_attempts)
+        return _read_timeout(cause, node, effects), Attempt(_attempts_of(error, node))
     if isinstance(cause, TerminatedError):
         return NodeError("terminated", "the sub-plan was terminated"), Attempt()
     message = cause.message if isinstance(cause, FailureError) else str(cause)
     return NodeError("tool_failed", cut_text(message, max_bytes=MESSAGE_LIMIT_BYTES)), Attempt()
 
 
-def _attempt_of(error: ApplicationError, node: CompiledNode) -> Attempt:
+def _attempts_of(error: BaseException, node: CompiledNode) -> int:
+    """Returns how often something was tried that does not say so itself: the server only tells why it stopped."""
+    was_last = isinstance(error, ActivityError) and error.retry_state is RetryState.MAXIMUM_ATTEMPTS_REACHED
+    return node.retry.max_attempts if was_last else 1
+
+
+def _attempt_of(error: ApplicationError, otherwise: int) -> Attempt:
     details = error.details[0] if error.details else None
     if not isinstance(details, Mapping):
-        return Attempt(1 if error.non_retryable else node.retry.max_attempts)
+        return Attempt(otherwise)
     metadata = {
         wire.METADATA_ATTEMPT: str(details.get("attempt", 1)).encode(),
         wire.METADATA_STARTED_AT: str(details.get("started_at") or "").encode(),

@@ -1,0 +1,204 @@
+"""Sub-plans on the real server: nested, many, failing, and stopped from above."""
+
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+
+from tests.support.eventually import eventually
+from tests.support.runs import Runs, bare, blocked, cancelled, document_of, done, events_of, failed, histories_of
+from tests.support.tools import Bench
+
+pytestmark = pytest.mark.server
+
+_DOUBLE: dict[str, Any] = {
+    "inputs": {"n": {"type": "number"}},
+    "nodes": [{"id": "twice", "tool": "add", "arguments": {"left": "{{PLACEHOLDER_n}}", "right": "{{PLACEHOLDER_n}}"}}],
+    "output": "{{twice.result}}",
+}
+
+
+async def test_sub_plan_takes_arguments_as_inputs_and_returns_its_output(runs: Runs) -> None:
+    plan = {
+        "nodes": [
+            {"id": "a", "tool": "add", "arguments": {"left": 1, "right": 2}},
+            {"id": "sub", "plan": _DOUBLE, "arguments": {"n": "{{a.result}}"}},
+            {"id": "after", "tool": "echo", "arguments": {"got": "{{sub.result}}"}},
+        ]
+    }
+    assert await runs.run(plan) == {
+        "status": "completed",
+        "output": {"after": {"got": 6.0}},
+        "nodes": {"a": done(3.0), "sub": done(6.0), "after": done({"got": 6.0})},
+    }
+
+
+async def test_sub_plans_nest(runs: Runs) -> None:
+    plan = _DOUBLE
+    for _ in range(3):
+        plan = {
+            "inputs": {"n": {"type": "number"}},
+            "nodes": [{"id": "sub", "plan": plan, "arguments": {"n": "{{PLACEHOLDER_n}}"}}],
+            "output": "{{sub.result}}",
+        }
+    handle = await runs.start(plan, inputs={"n": 2})
+    assert (await document_of(handle))["output"] == 4.0
+    names = [history.workflow_id.removeprefix(handle.id) for history in await histories_of(runs.client, handle)]
+    assert names == ["", "/sub", "/sub/sub", "/sub/sub/sub"]
+
+
+async def test_ids_with_slashes_do_not_make_sub_plans_collide(runs: Runs) -> None:
+    inner = {"nodes": [{"id": "b", "plan": {"nodes": [{"id": "x", "tool": "echo", "arguments": {"at": "a then b"}}]}}]}
+    plan = {
+        "nodes": [
+            {"id": "a", "plan": inner},
+            {"id": "a/b", "plan": {"nodes": [{"id": "x", "tool": "echo", "arguments": {"at": "a/b"}}]}},
+        ]
+    }
+    assert (await runs.run(plan))["nodes"] == {
+        "a": done({"b": {"x": {"at": "a then b"}}}),
+        "a/b": done({"x": {"at": "a/b"}}),
+    }
+
+
+async def test_sub_plan_runs_for_each_item(runs: Runs) -> None:
+    plan = {
+        "nodes": [
+            {
+                "id": "each",
+                "for_each": [{"k": "a/b", "n": 1}, {"k": "c", "n": 2}],
+                "key": "{{item.k}}",
+                "plan": _DOUBLE,
+                "arguments": {"n": "{{item.n}}"},
+            }
+        ]
+    }
+    assert (await runs.run(plan))["nodes"] == {
+        "each": done([2.0, 4.0]),
+        "each[a/b]": done(2.0),
+        "each[c]": done(4.0),
+    }
+
+
+async def test_failed_sub_plan_fails_its_node(runs: Runs) -> None:
+    sub = {"nodes": [{"id": "x", "tool": "fail", "arguments": {"message": "no luck"}}]}
+    plan = {
+        "nodes": [
+            {"id": "sub", "plan": sub},
+            {"id": "after", "tool": "echo", "depends_on": ["sub"]},
+            {"id": "value", "plan": sub, "on_error": {"value": 0}},
+        ]
+    }
+    message = "sub_plan_failed: the sub-plan failed: no node that the plan is for was completed"
+    document = await runs.run(plan)
+    assert document["nodes"] == {
+        "sub": failed(message),
+        "after": blocked("sub"),
+        "value": done(0, error=message),
+    }
+
+
+async def test_sub_plan_with_failures_completes_in_part(runs: Runs) -> None:
+    sub = {"nodes": [{"id": "bad", "tool": "fail"}, {"id": "good", "tool": "echo"}]}
+    document = await runs.run({"nodes": [{"id": "sub", "plan": sub}]})
+    assert document == {
+        "status": "completed",
+        "output": {"sub": {"good": {}}},
+        "nodes": {"sub": done({"good": {}}, partial=True)},
+    }
+
+
+async def test_cancel_reaches_the_lowest_sub_plan(runs: Runs, bench: Bench, unique: str) -> None:
+    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "500ms"}
+    plan = {"nodes": [{"id": "one", "plan": {"nodes": [{"id": "two", "plan": {"nodes": [hold]}}]}}]}
+    handle = await runs.start(plan)
+    await eventually(lambda: unique in bench.entered)
+    await handle.signal("cancel", {"reason": "enough"})
+    assert bare(await document_of(handle)) == {
+        "status": "cancelled",
+        "output": {},
+        "nodes": {"one": cancelled("the sub-plan was cancelled")},
+        "notes": [{"code": "cancel", "node": None, "message": "cancelled: enough"}],
+    }
+    assert bench.cleaned.count(unique) == 1
+    ends = [
+        (bare(await document_of(runs.client.get_workflow_handle(history.workflow_id))))["nodes"]
+        for history in (await histories_of(runs.client, handle))[1:]
+    ]
+    assert ends == [{"two": cancelled("the sub-plan was cancelled")}, {"hold": cancelled()}]
+
+
+async def test_cancel_at_the_very_start_leaves_no_sub_plan_behind(runs: Runs) -> None:
+    plan = {"nodes": [{"id": f"s{number}", "plan": _DOUBLE, "arguments": {"n": number}} for number in range(8)]}
+    handle = await runs.start(plan)
+    await handle.signal("cancel")
+    document = bare(await document_of(handle))
+    statuses = {node["status"] for node in document["nodes"].values()}
+    assert statuses <= {"completed", "cancelled"}
+    below = (await histories_of(runs.client, handle))[1:]
+    started = {history.workflow_id.rpartition("/")[2] for history in below}
+    # histories_of waits for the end of each sub-plan, so none runs on; what was cancelled above was so below.
+    for history in below:
+        child = await document_of(runs.client.get_workflow_handle(history.workflow_id))
+        name = history.workflow_id.rpartition("/")[2]
+        if child["status"] == "completed":
+            assert document["nodes"][name]["status"] == "completed"
+    assert started >= {name for name, node in document["nodes"].items() if node["status"] == "completed"}
+
+
+async def test_terminated_sub_plan_fails_its_node(runs: Runs, bench: Bench, unique: str) -> None:
+    sub = {"nodes": [{"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "500ms"}]}
+    handle = await runs.start({"nodes": [{"id": "sub", "plan": sub}]})
+    await eventually(lambda: unique in bench.entered)
+    child = runs.client.get_workflow_handle(f"{handle.id}/sub")
+    await child.terminate("by hand")
+    bench.open(unique)
+    assert bare(await document_of(handle))["nodes"] == {
+        "sub": failed("sub_plan_failed: the sub-plan failed: the sub-plan was terminated")
+    }
+    runs.forget(handle)
+
+
+async def test_sub_plan_cancelled_through_temporal_is_cancelled_above(runs: Runs, bench: Bench, unique: str) -> None:
+    sub = {"nodes": [{"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "500ms"}]}
+    handle = await runs.start({"nodes": [{"id": "sub", "plan": sub}]})
+    await eventually(lambda: unique in bench.entered)
+    await runs.client.get_workflow_handle(f"{handle.id}/sub").cancel()
+    assert bare(await document_of(handle))["nodes"] == {"sub": cancelled("the sub-plan was cancelled")}
+
+
+async def test_large_output_of_a_sub_plan_fails_its_node(runs: Runs) -> None:
+    nodes = [{"id": f"t{number}", "tool": "text", "arguments": {"size": 200_000}} for number in range(12)]
+    sub = {"nodes": nodes, "output": [f"{{{{t{number}.result}}}}" for number in range(12)]}
+    document = await runs.run({"nodes": [{"id": "sub", "plan": sub}]})
+    assert document["nodes"] == {
+        "sub": failed(
+            "sub_plan_failed: the sub-plan failed: the output has over 262,144 bytes; the nodes' own results are kept"
+        )
+    }
+
+
+async def test_large_arguments_of_a_sub_plan_fail_its_node(runs: Runs) -> None:
+    sub = {
+        "inputs": {"texts": {"type": "array"}},
+        "nodes": [{"id": "x", "tool": "echo", "arguments": {"x": "{{PLACEHOLDER_texts[0]}}"}}],
+    }
+    sub["nodes"][0]["arguments"] = {"x": "{{PLACEHOLDER_texts}}"}  # type: ignore[index]
+    nodes = [{"id": f"t{number}", "tool": "text", "arguments": {"size": 200_000}} for number in range(12)]
+    texts = [f"{{{{t{number}.result}}}}" for number in range(12)]
+    document = await runs.run({"nodes": [*nodes, {"id": "sub", "plan": sub, "arguments": {"texts": texts}}]})
+    error = document["nodes"]["sub"]["error"]
+    assert error == "too_large: the arguments have 2,400,047 bytes; at most 262,144 are allowed"
+
+
+async def test_many_large_sub_plans_start_in_several_workflow_tasks(runs: Runs) -> None:
+    title = "t" * 100_000
+    sub = {
+        "nodes": [{"id": "x", "tool": "add", "arguments": {"left": 1, "right": 1}, "title": title}],
+        "output": "{{x.result}}",
+    }
+    plan = {"nodes": [{"id": "each", "for_each": list(range(60)), "plan": sub}]}
+    handle = await runs.start(plan)
+    assert (await document_of(handle))["output"] == {"each": [2.0] * 60}
+    timers = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_TIMER_STARTED)
+    assert len(timers) >= 3
