@@ -1,6 +1,7 @@
 """What every test gets: an environment without the machine's settings, and the real server if it asks."""
 
 import os
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -17,6 +18,11 @@ _NEEDS = {"java": "Java", "postgres": "PostgreSQL", "chromium": "Chromium", "nod
 _LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 _FOREIGN_PREFIXES = ("DAGWRIGHT_", "TEMPORAL_", "OPENAI_", "LITELLM_", "SERPER_", "NO_COLOR")
+
+
+def pytest_configure() -> None:
+    """Lets a session that is told to end clean up as after Ctrl-C: it would leave its server behind."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
