@@ -50,7 +50,7 @@ def _unavailable_parts(node: Node, tools: Mapping[str, ToolDeclaration]) -> Iter
 
 
 def _compile(checked: Checked) -> CompiledPlan:
-    nodes = [_compile_node(checked, index) for index in range(len(checked.nodes))]
+    nodes = tuple(_compile_node(checked, index) for index in range(len(checked.nodes)))
     named = {node.tool for node in nodes if node.kind == "tool"}
     output, output_holes = _with_holes(checked.plan.output, checked.output_holes)
     return CompiledPlan(
@@ -63,7 +63,7 @@ def _compile(checked: Checked) -> CompiledPlan:
         deadline_s=checked.plan.deadline.total_seconds() if checked.plan.deadline else None,
         output=output,
         output_holes=output_holes,
-        lookups=checked.lookups,
+        lookups=tuple(checked.lookups),
         dialect=checked.dialect,
     )
 

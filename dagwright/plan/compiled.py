@@ -124,6 +124,8 @@ def plan_from_json(encoded: Mapping[str, Any]) -> CompiledPlan:
     Raises:
         ValueError: the form is of a newer kind, or is not what `plan_to_json` makes.
     """
+    if not isinstance(encoded, Mapping):
+        raise ValueError("a compiled plan must be an object")
     if encoded.get("format") != 1:
         raise ValueError(f"compiled plan of format {encoded.get('format')!r}; this program reads format 1")
     try:

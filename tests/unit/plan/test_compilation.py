@@ -1,0 +1,203 @@
+"""The compiled plan: what it keeps, what is refused for now, and its way through JSON."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dagwright.plan.arguments import with_parts
+from dagwright.plan.compilation import compile_plan
+from dagwright.plan.compiled import CompiledNode, RetryRule, plan_from_json, plan_to_json
+from dagwright.plan.durations import parse_duration
+from dagwright.plan.errors import PlanInvalid, pointer
+from dagwright.plan.references import Index, Item, ResultOf
+from dagwright.plan.tools import Effects, ToolDeclaration, parameter_name
+from tests.unit.plan.building import TOOLS, check, compiled, node, plan_of, problems_of
+
+EVERYTHING = plan_of(
+    node("a", title="First", timeout="90s", heartbeat="5s", priority=1, metadata={"worker": True}),
+    node(
+        "b",
+        "a",
+        for_each="{{a.result.files[*]}}",
+        key="{{item.name}}-{{index}}",
+        max_parallel=2,
+        arguments={"x": ["{{item}}", "{{secret.KEY}}", 1], "y": {"z": "n={{a.result}}"}, "0": None},
+        when="a.result.n > 1",
+        retry={"max_attempts": 5, "first_delay": "500ms", "factor": 3.5, "max_delay": "1m"},
+        on_error={"value": [None]},
+        join="any",
+    ),
+    node("c", for_each=[1, {"n": "{{a.result}}"}], on_error="skip", join={"at_least": 1}, depends_on=["b"]),
+    node("s", plan=plan_of(node("inner", arguments={"q": "{{PLACEHOLDER_q}}"})), arguments={"q": "{{b.result}}"}),
+    title="All of it",
+    metadata={"confidence": 0.9},
+    inputs={"n": {"type": "integer", "default": 4}},
+    on_failure="fail_fast",
+    deadline="2h",
+    output={"all": ["{{c.result}}", 1]},
+)
+
+
+def test_compiled_plan_survives_its_way_through_json() -> None:
+    made = compile_plan(check(EVERYTHING))
+    # Schemas and descriptions stay behind: only the check needs them.
+    assert made.tools.keys() == {"any"}
+    assert compiled(EVERYTHING) == plan_from_json(plan_to_json(made)) == made
+
+
+def test_node_is_compiled_with_numbers_holes_and_seconds() -> None:
+    plan = compiled(EVERYTHING)
+    assert plan.nodes[1] == CompiledNode(
+        id="b",
+        tool="any",
+        arguments={"x": [None, None, 1], "y": {"z": None}, "0": None},
+        holes=plan.nodes[1].holes,
+        dependencies=(0,),
+        join=("any", 0),
+        when="a.result.n > 1",
+        for_each=(ResultOf("a", "result", "$.files[*]"),),
+        key=(Item(("name",)), "-", Index()),
+        max_parallel=2,
+        on_error="value",
+        value=[None],
+        retry=RetryRule(max_attempts=5, first_delay_s=0.5, factor=3.5, max_delay_s=60.0),
+    )
+    assert [path for path, _ in plan.nodes[1].holes] == [("x", 0), ("x", 1), ("y", "z")]
+    assert (plan.nodes[0].timeout_s, plan.nodes[0].heartbeat_s, plan.nodes[0].is_worker) == (90.0, 5.0, True)
+    assert (plan.nodes[2].for_each, plan.nodes[2].item_holes) == (
+        [1, {"n": None}],
+        (((1, "n"), (ResultOf("a", "result"),)),),
+    )
+    assert (plan.deadline_s, plan.on_failure, plan.output) == (7200.0, "fail_fast", {"all": [None, 1]})
+    assert plan.nodes[3].kind == "plan"
+    assert plan.nodes[3].sub_plan is not None
+    assert list(plan.nodes[3].sub_plan.inputs) == ["q"]
+
+
+@pytest.mark.parametrize(
+    ("effects", "declared", "written", "attempts"),
+    [
+        (Effects.WRITE, None, None, 1),
+        (Effects.READ, None, None, 3),
+        (Effects.IDEMPOTENT, 7, None, 7),
+        (Effects.WRITE, None, {"max_attempts": 2}, 2),
+        (Effects.READ, 7, {"first_delay": "2s"}, 7),
+    ],
+)
+def test_write_is_tried_once_unless_the_plan_or_the_tool_says_otherwise(
+    effects: Effects, declared: int | None, written: dict[str, Any] | None, attempts: int
+) -> None:
+    tools = {"t": ToolDeclaration("t", effects, max_attempts=declared)}
+    plan = compiled(plan_of(node("a", tool="t", retry=written)), tools=tools)
+    assert plan.nodes[0].retry.max_attempts == attempts
+
+
+def test_timeout_is_that_of_the_tool_unless_the_plan_has_one() -> None:
+    tools = {"t": ToolDeclaration("t", timeout_s=5.0)}
+    plan = compiled(plan_of(node("a", tool="t"), node("b", tool="t", timeout="7s")), tools=tools)
+    assert [made.timeout_s for made in plan.nodes] == [5.0, 7.0]
+
+
+def test_what_is_not_available_yet_is_told_with_its_place() -> None:
+    inner = plan_of(node("h", human={"type": "APPROVAL", "prompt": "Go?"}))
+    raw = plan_of(
+        node("a", on_error="ask"),
+        node("b", on_error="replan", approval="required"),
+        node("c", agent="writer", objective="Write"),
+        node("d", plan=inner),
+        node("e", approval={"type": "APPROVAL"}),
+        node("f", approval="never"),
+    )
+    assert problems_of(raw) == ()
+    with pytest.raises(PlanInvalid) as caught:
+        compile_plan(check(raw))
+    assert [(problem.code, problem.pointer, problem.node, problem.message) for problem in caught.value.problems] == [
+        ("not_available", "/nodes/0/on_error", "a", "on_error: ask: not available yet"),
+        ("not_available", "/nodes/1/on_error", "b", "on_error: replan: not available yet"),
+        ("not_available", "/nodes/1/approval", "b", "asking for an approval: not available yet"),
+        (
+            "not_available",
+            "/nodes/2/agent",
+            "c",
+            "the agent 'writer' (no tool of --tools has that name): not available yet",
+        ),
+        ("not_available", "/nodes/3/plan/nodes/0/human", "h", "asking a person: not available yet"),
+        ("not_available", "/nodes/4/approval", "e", "asking for an approval: not available yet"),
+    ]
+
+
+def test_agent_runs_as_the_tool_of_its_name_with_objective_and_context() -> None:
+    tools = {**TOOLS, "writer": ToolDeclaration("writer", Effects.READ)}
+    plan = compiled(plan_of(node("a"), node("w", "a", agent="writer", objective="Sum up {{a.result.n}}")), tools=tools)
+    made = plan.nodes[1]
+    assert (made.kind, made.tool, made.arguments) == ("tool", "writer", {"objective": None, "context": {"a": None}})
+    assert made.holes == (
+        (("objective",), ("Sum up ", ResultOf("a", "result", ("n",)))),
+        (("context", "a"), (ResultOf("a", "result"),)),
+    )
+    assert plan.tools["writer"].effects is Effects.READ
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        {},
+        {"format": 2, "nodes": []},
+        {"format": 1},
+        {"format": 1, "nodes": [5]},
+        {"format": 1, "nodes": [{"id": "a", "holes": [[["x"], [{"nonsense": 1}]]]}]},
+        {"format": 1, "nodes": [], "tools": {"t": {"effects": "odd"}}},
+    ],
+)
+def test_json_that_is_no_compiled_plan_is_refused(encoded: Any) -> None:
+    with pytest.raises(ValueError, match=r"compiled plan|reference|effects|Effects"):
+        plan_from_json(encoded)
+
+
+def test_field_of_a_newer_program_is_ignored() -> None:
+    plan = plan_from_json({"format": 1, "nodes": [{"id": "a", "colour": "red"}], "mood": "good"})
+    assert [made.id for made in plan.nodes] == ["a"]
+
+
+def test_filling_parts_copies_only_what_lies_on_their_paths() -> None:
+    value = {"a": {"b": [1, {"c": 2}], "kept": {}}, "other": []}
+    filled = with_parts(value, [(("a", "b", 1, "c"), 3), (("a", "b", 0), 0)])
+    assert filled == {"a": {"b": [0, {"c": 3}], "kept": {}}, "other": []}
+    assert value == {"a": {"b": [1, {"c": 2}], "kept": {}}, "other": []}
+    assert filled["a"]["kept"] is value["a"]["kept"]  # type: ignore[index]  # a literal of mixed types
+    assert with_parts(value, []) is value
+    assert with_parts(value, [((), 5)]) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("500ms", 0.5), ("30s", 30), ("5m", 300), ("2h", 7200), ("7d", 604_800), ("1.5s", 1.5), (" 1s ", 1)],
+)
+def test_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
+    assert parse_duration(text).total_seconds() == seconds
+
+
+@pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-1s", "0s", "1w", "3651d", "1e3s", "٣s", "1h30m"])
+def test_text_that_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no duration|is out of range"):
+        parse_duration(text)
+
+
+def test_key_with_hyphens_is_the_parameter_with_underscores() -> None:
+    declared: dict[str, Any] = {"cbu_id": {}, "a-b": {}}
+    assert [parameter_name(key, declared) for key in ("cbu-id", "cbu_id", "a-b", "x-y")] == [
+        "cbu_id",
+        "cbu_id",
+        "a-b",
+        "x-y",
+    ]
+
+
+def test_pointer_escapes_what_rfc_6901_says() -> None:
+    assert pointer("nodes", 0, "a/b", "~", "") == "/nodes/0/a~1b/~0/"
+
+
+def test_compiled_plan_is_plain_json() -> None:
+    encoded = plan_to_json(compile_plan(check(EVERYTHING)))
+    assert json.loads(json.dumps(encoded)) == encoded

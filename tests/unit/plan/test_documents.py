@@ -1,0 +1,278 @@
+"""What crosses the boundary: documents, messages, keys, limits and the published schema."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from dagwright.contracts.documents import (
+    RunFacts,
+    compact_document,
+    compact_value,
+    encoded_size,
+    format_time,
+    graph_document,
+    result_document,
+)
+from dagwright.contracts.idempotency import idempotency_key
+from dagwright.contracts.limits import INLINE_VALUE_BYTES, cut_text, short_id, summary_of
+from dagwright.contracts.messages import (
+    CancelRequest,
+    MessageInvalid,
+    Parent,
+    RunInput,
+    SubPlanEnd,
+    cancel_request_from_json,
+    run_input_from_json,
+    run_input_to_json,
+    sub_plan_end_from_json,
+)
+from dagwright.plan.states import Attempt
+from dagwright.plan_schema import SCHEMA_FILE, schema_text
+from tests.unit.plan.building import broken, compiled, node, plan_of, problems_of, scheduler_of, started
+from tests.unit.plan.test_compilation import EVERYTHING
+
+FACTS = RunFacts("w1", "r1", title="T")
+
+
+def ended_run() -> dict[str, Any]:
+    scheduler = scheduler_of(
+        node("a", title="First", tool="typed", arguments={"name": "Jo"}), node("b", "a"), node("m", for_each=[1])
+    )
+    started(scheduler, at=1.5)
+    scheduler.complete("a", {"n": 1}, at=2.25, attempt=Attempt(2, 1.75, "v1"))
+    started(scheduler, at=2.25)
+    scheduler.fail("b", broken("no"), at=3.0)
+    scheduler.complete("m[0]", "x" * 10_000, at=4.0)
+    return result_document(scheduler, FACTS)
+
+
+def test_result_document_is_the_contract() -> None:
+    document = ended_run()
+    assert list(document) == [
+        *("workflow_id", "run_id", "status", "title", "output", "error", "nodes", "waiting_for", "usage", "notes")
+    ]
+    assert (document["status"], document["output"]) == ("completed_with_failures", {"m": ["x" * 10_000]})
+    assert list(document["nodes"]) == ["a", "b", "m", "m[0]"]
+    assert document["nodes"]["a"] == {
+        "status": "completed",
+        "title": "First",
+        "tool": "typed",
+        "result": {"n": 1},
+        "error": None,
+        "attempts": 2,
+        "started_at": "1970-01-01T00:00:01.750Z",
+        "ended_at": "1970-01-01T00:00:02.250Z",
+        "blocked_by": [],
+        "supersedes": None,
+        "partial": False,
+        "reason": None,
+        "lineage": {
+            "inputs": [],
+            "effects": "pure",
+            "tool_version": "v1",
+            "attempts": 2,
+            "started_at": "1970-01-01T00:00:01.750Z",
+            "ended_at": "1970-01-01T00:00:02.250Z",
+        },
+    }
+    assert document["nodes"]["b"]["error"] == {"code": "tool_failed", "message": "no", "retryable": False}
+    assert document["nodes"]["b"]["lineage"]["inputs"] == ["a"]
+
+
+def test_compact_document_puts_references_in_place_of_large_values() -> None:
+    document = ended_run()
+    compact = compact_document(document)
+    reference = {"ref": "output", "bytes": encoded_size(document["output"])}
+    assert {**compact["output"], "preview": ""} == {**reference, "preview": ""}
+    assert compact["nodes"]["m[0]"]["result"] == {"ref": "node:m[0]", "bytes": 10_002, "preview": "x" * 200}
+    assert compact["nodes"]["a"] == document["nodes"]["a"]
+
+
+def test_value_is_compacted_above_the_limit_only() -> None:
+    fits = "x" * (INLINE_VALUE_BYTES - 2)
+    assert compact_value(fits, ref="r") == fits
+    assert compact_value(fits + "x", ref="r") == {"ref": "r", "bytes": INLINE_VALUE_BYTES + 1, "preview": "x" * 200}
+
+
+def test_document_of_many_nodes_is_told_in_counts() -> None:
+    nodes = {f"n{number}": {"status": "completed", "result": "x" * 5_000} for number in range(300)}
+    compact = compact_document({"output": None, "nodes": nodes})
+    assert (compact["nodes"], compact["nodes_ref"]) == ({}, {"ref": "history", "counts": {"completed": 300}})
+
+
+def test_document_of_a_run_that_never_had_a_plan() -> None:
+    facts = RunFacts("w", "r", error={"code": "invalid", "message": "m", "retryable": False}, notes=[{"code": "c"}])
+    document = result_document(None, facts)
+    assert (document["status"], document["nodes"], document["error"]) == ("failed", {}, facts.error)
+
+
+def test_graph_document_has_edges_from_a_node_to_those_that_wait() -> None:
+    scheduler = scheduler_of(node("b", "a"), node("a", title="T"))
+    assert graph_document(scheduler) == {
+        "nodes": [
+            {"id": "b", "title": None, "status": "pending", "tool": "any"},
+            {"id": "a", "title": "T", "status": "ready", "tool": "any"},
+        ],
+        "edges": [["a", "b"]],
+    }
+
+
+def test_time_is_rfc_3339_with_milliseconds() -> None:
+    assert [format_time(None), format_time(0.0), format_time(1_700_000_000.9996)] == [
+        None,
+        "1970-01-01T00:00:00.000Z",
+        "2023-11-14T22:13:20.999Z",
+    ]
+
+
+def test_key_of_an_effect_is_stable_and_has_40_characters() -> None:
+    key = idempotency_key("run-1", [["node", "a"], ["item", "k"]])
+    assert key == idempotency_key("run-1", [["node", "a"], ["item", "k"]], generation=0)
+    assert (len(key), key[:4], key.isascii()) == (40, "dw1_", True)
+    # A change here would make every effect of a running plan happen again.
+    assert key == "dw1_7fd3t757y6lnyw7rupcysbld5gd4iorgtzrs"
+
+
+@pytest.mark.parametrize(
+    ("scope", "path", "generation"),
+    [
+        ("run-2", [["node", "a"], ["item", "k"]], 0),
+        ("run-1", [["node", "a"], ["item", "k"]], 1),
+        ("run-1", [["node", "a"], ["node", "k"]], 0),
+        ("run-1", [["node", "a[k]"]], 0),
+        ("run-1", [["node", "a"]], 0),
+    ],
+)
+def test_keys_of_different_effects_differ(scope: str, path: list[list[str]], generation: int) -> None:
+    assert idempotency_key(scope, path, generation=generation) != idempotency_key(
+        "run-1", [["node", "a"], ["item", "k"]]
+    )
+
+
+def test_texts_are_cut_at_characters_and_never_too_long() -> None:
+    assert cut_text("short", max_bytes=5) == "short"
+    assert cut_text("日本語日本語", max_bytes=10) == "日本…"
+    assert len(cut_text("é" * 100, max_bytes=50).encode()) <= 50
+    assert summary_of("  a\n b\t" + "c" * 300).startswith("a b ccc")
+    assert all(len(summary_of(text * 300).encode()) <= 400 for text in ("x", "日", "é"))
+
+
+def test_long_ids_stay_different_and_within_their_limit() -> None:
+    one, other = short_id("日" * 400 + "a", max_bytes=200), short_id("日" * 400 + "b", max_bytes=200)
+    assert one != other
+    assert max(len(one.encode()), len(other.encode())) <= 200
+    assert short_id("plain", max_bytes=200) == "plain"
+
+
+@pytest.mark.parametrize(
+    "run_input",
+    [
+        RunInput(plan={"plan": 1, "nodes": []}, inputs={"a": 1}, context={"cbu": "x"}),
+        RunInput(compiled=compiled(EVERYTHING), max_in_flight=7, deadline_s=1.5),
+        RunInput(
+            compiled=compiled(plan_of(node("a"))),
+            scope="s",
+            path=(("node", "x"), ("item", "k")),
+            parent=Parent("w", "x[k]"),
+        ),
+    ],
+)
+def test_input_of_a_run_survives_its_way_through_json(run_input: RunInput) -> None:
+    assert run_input_from_json(json.loads(json.dumps(run_input_to_json(run_input)))) == run_input
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        None,
+        5,
+        [],
+        "text",
+        {},
+        {"plan": {}, "compiled": {}},
+        {"compiled": 5},
+        {"compiled": {"format": 1, "nodes": [5]}},
+        {"plan": {}, "inputs": 5},
+        {"plan": {}, "options": "fast"},
+        {"plan": {}, "options": {"max_parallel": 0}},
+        {"plan": {}, "options": {"max_parallel": True}},
+        {"plan": {}, "options": {"max_parallel": "5"}},
+        {"plan": {}, "options": {"deadline": 5}},
+        {"plan": {}, "options": {"deadline": "soon"}},
+        {"plan": {}, "path": 5},
+        {"plan": {}, "path": ["x"]},
+        {"plan": {}, "parent": "w"},
+    ],
+)
+def test_input_that_cannot_be_read_is_refused_in_one_sentence(message: Any) -> None:
+    with pytest.raises(MessageInvalid) as caught:
+        run_input_from_json(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (None, CancelRequest()),
+        (["x"], CancelRequest()),
+        ("too late", CancelRequest("too late")),
+        ({"reason": 5, "by": None}, CancelRequest("5")),
+        ({"reason": "r", "by": "ann", "more": 1}, CancelRequest("r", "ann")),
+    ],
+)
+def test_cancel_takes_anything(message: Any, expected: CancelRequest) -> None:
+    assert cancel_request_from_json(message) == expected
+
+
+def test_report_of_a_sub_plan_is_read_or_refused() -> None:
+    report = {"task": "a", "status": "completed", "output": 5, "error": None}
+    assert sub_plan_end_from_json(report) == SubPlanEnd("a", "completed", 5, None)
+    for wrong in (None, {}, {"task": 5}, [report]):
+        with pytest.raises(MessageInvalid):
+            sub_plan_end_from_json(wrong)
+
+
+def test_published_schema_is_what_the_model_says() -> None:
+    assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text()
+
+
+SCHEMA_CASES: list[dict[str, Any]] = [
+    EVERYTHING,
+    plan_of(node("a", human={"type": "SELECTION", "options": ["x"], "on_timeout": {"escalate": "ann"}})),
+    plan_of(node("s", plan=plan_of(node("t", plan=plan_of(node("u")))))),
+    plan_of(node("s", plan={"dag": []}), node("f", plan="other.yaml")),
+    plan_of(node("a", cache={"ttl": "1h"}, approval="never", on_error="ask")),
+]
+WRONG_SCHEMA_CASES: list[dict[str, Any]] = [
+    plan_of(),
+    {"plan": 2, "nodes": [node("a")]},
+    plan_of({"id": "a"}),
+    plan_of(node("a", agent="x", tool="y")),
+    plan_of(node("item")),
+    plan_of(node("a", dependson=[])),
+    plan_of(node("a", join="most")),
+    plan_of(node("a", on_error={"value": 1, "more": 2})),
+    plan_of(node("a", timeout="soon")),
+    plan_of(node("s", plan={"plan": 1, "nodes": []})),
+    plan_of(node("s", plan={"plan": 1, "nodes": [{"id": "x", "tool": "t", "priority": 9}]})),
+    plan_of(node("a"), inputs={"no name": {}}),
+]
+
+
+def test_schema_takes_right_plans_and_refuses_wrong_ones() -> None:
+    validator = jsonschema_rs.Draft202012Validator(json.loads(schema_text()))
+    assert [validator.is_valid(plan) for plan in SCHEMA_CASES] == [True] * len(SCHEMA_CASES)
+    assert [validator.is_valid(plan) for plan in WRONG_SCHEMA_CASES] == [False] * len(WRONG_SCHEMA_CASES)
+
+
+def test_check_refuses_what_the_schema_refuses() -> None:
+    assert all(problems_of(plan) for plan in WRONG_SCHEMA_CASES)
+
+
+def test_schema_command_tells_whether_the_file_is_fresh() -> None:
+    done = subprocess.run([sys.executable, "-m", "dagwright.plan_schema", "--check"], check=False, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
