@@ -37,7 +37,7 @@ async def pause(seconds: float, value: int) -> int:
     return value
 
 
-@workflow.defn(name="FanOutByHand")
+@workflow.defn(name="FanOutByHand", sandboxed=False)
 class FanOutByHandWorkflow:
     """One activity, 200 that need it, and one that needs them all."""
 
@@ -49,7 +49,7 @@ class FanOutByHandWorkflow:
         return await _no_op(len(leaves))
 
 
-@workflow.defn(name="ChainByHand")
+@workflow.defn(name="ChainByHand", sandboxed=False)
 class ChainByHandWorkflow:
     """50 activities, one after the other."""
 
@@ -62,7 +62,7 @@ class ChainByHandWorkflow:
         return value
 
 
-@workflow.defn(name="LayersByHand")
+@workflow.defn(name="LayersByHand", sandboxed=False)
 class LayersByHandWorkflow:
     """10 layers of 20 activities; each needs the whole layer before."""
 
@@ -75,7 +75,7 @@ class LayersByHandWorkflow:
         return sum(values)
 
 
-@workflow.defn(name="StragglersByHand")
+@workflow.defn(name="StragglersByHand", sandboxed=False)
 class StragglersByHandWorkflow:
     """20 chains of 5 activities between a start and an end; in each layer one takes longer."""
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 SLACK = 1.5
 """A goal is lost only past this: machines that build are noisy, and a slow minute must not stop a change."""
 
-Verdict = Literal["reached", "missed", "lost"]
+Verdict = Literal["reached", "missed", "lost", "told"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Figure:
     Args:
         name: what was measured.
         value: the number.
-        goal: the bound to reach.
+        goal: the bound to reach; None for a number that is only told.
         is_floor: whether the number should be at least the goal, and not at most.
         unit: of number and goal; `x` for a ratio.
         measured: the medians and samples it was made from.
@@ -30,20 +30,22 @@ class Figure:
 
     name: str
     value: float
-    goal: float
+    goal: float | None
     is_floor: bool = False
     unit: str = "x"
     measured: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def verdict(self) -> Verdict:
-        """`reached`; `missed` within the slack; `lost` past it."""
+        """`reached`; `missed` within the slack; `lost` past it; `told` where there is no goal."""
+        if self.goal is None:
+            return "told"
         past = self.goal / self.value if self.is_floor else self.value / self.goal
         return "reached" if past <= 1 else "missed" if past <= SLACK else "lost"
 
 
 def ratio_figure(
-    name: str, above: Sequence[float], below: Sequence[float], *, goal: float, is_floor: bool = False
+    name: str, above: Sequence[float], below: Sequence[float], *, goal: float | None = None, is_floor: bool = False
 ) -> Figure:
     """Returns the ratio of two medians as a figure; the samples come along."""
     over, under = statistics.median(above), statistics.median(below)
@@ -60,7 +62,8 @@ def table(figures: Sequence[Figure]) -> str:
     """Returns the figures as a Markdown table."""
     lines = ["| figure | measured | goal | |", "|---|---|---|---|"]
     for figure in figures:
-        bound = f"{'at least' if figure.is_floor else 'at most'} {figure.goal:g} {figure.unit}"
+        word = "at least" if figure.is_floor else "at most"
+        bound = f"{word} {figure.goal:g} {figure.unit}" if figure.goal is not None else ""
         measured = f"{figure.value:.3g} {figure.unit}{_medians(figure)}"
         lines.append(f"| {figure.name} | {measured} | {bound} | {figure.verdict} |")
     return "\n".join(lines)

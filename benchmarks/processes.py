@@ -20,6 +20,9 @@ from dagwright.server.namespace import register_search_attributes
 from dagwright.settings import Settings
 
 BY_HAND_QUEUE = "by-hand"
+ONE_QUEUE = "one-queue"
+"""Queue of Dagwright's worker that has workflows and tools on one."""
+
 TOOLS_FILE = str(Path(tools.__file__).resolve())
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -34,34 +37,41 @@ class Bench:
 
     Args:
         client: of the server that Dagwright starts, which the runs of Dagwright and those by hand share.
-        runs: starts runs of Dagwright there.
+        one_queue: starts runs of Dagwright there, with the tools on the queue of the workflows.
+        own_queue: starts runs there whose tools are on a queue of their own, as those of `--tools` are.
         plain: client of a server as it comes, with a worker for the workflows by hand.
         settings: of the server that Dagwright starts; its state folder is a temporary one.
     """
 
     client: Client
-    runs: Runs
+    one_queue: Runs
+    own_queue: Runs
     plain: Client
     settings: Settings
 
 
 @asynccontextmanager
 async def open_bench(folder: Path) -> AsyncIterator[Bench]:
-    """Runs two servers and three workers inside the block, their state in a folder."""
+    """Runs two servers and four workers inside the block, their state in a folder."""
     settings = Settings(state_dir=folder / "state")
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(LocalServer(settings).hold())
         client = await dial(server.address)
         missing = await register_search_attributes(client)
         plain = await stack.enter_async_context(_plain_server(settings, folder))
-        worker = ["worker.py", "--tools", TOOLS_FILE]
-        await stack.enter_async_context(_running([*python(settings), *worker], log=folder / "dagwright.log"))
-        for address in (server.address, plain):
-            by_hand = ["-m", "benchmarks.by_hand_worker", address]
-            log = folder / f"by-hand-{address.rpartition(':')[2]}.log"
-            await stack.enter_async_context(_running([*python(settings), *by_hand], log=log))
-        runs = Runs(Connection(client, server, missing), task_queue=settings.task_queue)
-        yield Bench(client, runs, await dial(plain), settings)
+        workers = {
+            "own-queue": ["worker.py", "--tools", TOOLS_FILE],
+            "one-queue": ["-m", "benchmarks.one_queue_worker", server.address],
+            "by-hand": ["-m", "benchmarks.by_hand_worker", server.address],
+            "by-hand-plain": ["-m", "benchmarks.by_hand_worker", plain],
+        }
+        for name, command in workers.items():
+            running = _running([*python(settings), *command], log=folder / f"{name}.log")
+            await stack.enter_async_context(running)
+        connection = Connection(client, server, missing)
+        one_queue = Runs(connection, task_queue=ONE_QUEUE)
+        own_queue = Runs(connection, task_queue=settings.task_queue)
+        yield Bench(client, one_queue, own_queue, await dial(plain), settings)
 
 
 def python(settings: Settings) -> list[str]:

@@ -7,7 +7,7 @@ does hits both. The first pair of each row warms up and is not counted.
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,7 +20,10 @@ from temporalio.common import WorkflowIDReusePolicy
 from benchmarks import shapes
 from benchmarks.commands import run_to_end
 from benchmarks.figures import Figure, median_figure, ratio_figure
+from benchmarks.one_queue_worker import one_queue_toolset
 from benchmarks.processes import BY_HAND_QUEUE, TOOLS_FILE, Bench, python
+from dagwright.client import Runs
+from dagwright.plan.tools import ToolDeclaration
 from dagwright.preparation import check_plan, prepare_plan
 from dagwright.toolset import load_toolset
 
@@ -56,27 +59,46 @@ class Sample:
 
 
 async def against_hand(bench: Bench, pairs: int) -> list[Figure]:
-    """Measures Dagwright against the same graph written by hand, on one server."""
+    """Measures Dagwright against the same graph written by hand, on one server, all on one queue."""
+    toolset = one_queue_toolset(bench.settings)
     figures = []
     for name, (make_plan, workflow_type) in _SHAPES.items():
         ours, theirs = await _pairs(
-            pairs, _dagwright(bench, make_plan()), partial(_by_hand, bench.client, workflow_type)
+            pairs,
+            partial(_dagwright, bench.one_queue, make_plan(), tools=toolset.declarations(), client=bench.client),
+            partial(_by_hand, bench.client, workflow_type),
         )
         figures += [
-            ratio_figure(
-                f"{name}: time", [one.seconds for one in ours], [one.seconds for one in theirs], goal=TIME_RATIO
-            ),
-            ratio_figure(
-                f"{name}: events", [one.events for one in ours], [one.events for one in theirs], goal=EVENTS_RATIO
-            ),
+            ratio_figure(f"{name}: time", _seconds(ours), _seconds(theirs), goal=TIME_RATIO),
+            ratio_figure(f"{name}: events", _events(ours), _events(theirs), goal=EVENTS_RATIO),
         ]
+    return figures
+
+
+async def own_queue(bench: Bench, pairs: int) -> list[Figure]:
+    """Measures the same where the tools have a queue of their own, as those of `--tools` have; it has no goal.
+
+    Activities of another queue are never handed out eagerly, so each costs a way through the server's matching.
+    """
+    toolset = load_toolset(bench.settings, [TOOLS_FILE])
+    figures = []
+    for name, (make_plan, workflow_type) in _SHAPES.items():
+        ours, theirs = await _pairs(
+            pairs,
+            partial(_dagwright, bench.own_queue, make_plan(), tools=toolset.declarations(), client=bench.client),
+            partial(_by_hand, bench.client, workflow_type),
+        )
+        figures.append(ratio_figure(f"{name}, tools of `--tools`: time", _seconds(ours), _seconds(theirs)))
     return figures
 
 
 async def stragglers(bench: Bench, pairs: int) -> list[Figure]:
     """Measures the makespan of 20 chains with stragglers against their critical path."""
+    tools = load_toolset(bench.settings, [TOOLS_FILE]).declarations()
     ours, theirs = await _pairs(
-        pairs, _dagwright(bench, shapes.stragglers()), partial(_by_hand, bench.client, _STRAGGLERS)
+        pairs,
+        partial(_dagwright, bench.own_queue, shapes.stragglers(), tools=tools, client=bench.client),
+        partial(_by_hand, bench.client, _STRAGGLERS),
     )
     makespans = [await _makespan_s(one.handle) for one in ours]
     critical = [shapes.STRAGGLERS_CRITICAL_PATH_S] * len(makespans)
@@ -95,7 +117,7 @@ async def servers(bench: Bench, pairs: int) -> list[Figure]:
             partial(_by_hand, bench.plain, workflow_type),
             partial(_by_hand, bench.client, workflow_type),
         )
-        seconds = [one.seconds for one in plain], [one.seconds for one in tuned]
+        seconds = _seconds(plain), _seconds(tuned)
         figures.append(ratio_figure(f"{name}: server as it comes", *seconds, goal=SERVER_RATIO, is_floor=True))
     return figures
 
@@ -133,6 +155,7 @@ async def check(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a r
 
 ROWS: dict[str, Row] = {
     "hand": against_hand,
+    "own-queue": own_queue,
     "stragglers": stragglers,
     "servers": servers,
     "start-up": start_up,
@@ -157,22 +180,16 @@ async def _pairs(count: int, first: Run, second: Run) -> tuple[list[Sample], lis
     return of_first, of_second
 
 
-def _dagwright(bench: Bench, plan: shapes.Plan) -> Run:
-    """Returns what runs a plan as `run` does: checked, compiled, started, waited for; all of it is measured."""
-    toolset = load_toolset(bench.settings, [TOOLS_FILE])
-    declarations = toolset.declarations()
-
-    async def run() -> Sample:
-        before = time.perf_counter()
-        started = await bench.runs.start(prepare_plan(check_plan(plan, declarations), {}), {})
-        handle = bench.client.get_workflow_handle(started.workflow_id)
-        document = await handle.result()
-        seconds = time.perf_counter() - before
-        if document["status"] != "completed":
-            raise RuntimeError(f"the run {started.workflow_id} ended as {document['status']}")
-        return await _sample(handle, seconds)
-
-    return run
+async def _dagwright(runs: Runs, plan: shapes.Plan, *, tools: Mapping[str, ToolDeclaration], client: Client) -> Sample:
+    """Runs a plan as `run` does: checked, compiled, started, waited for; all of it is measured."""
+    before = time.perf_counter()
+    started = await runs.start(prepare_plan(check_plan(plan, tools), {}), {})
+    handle = client.get_workflow_handle(started.workflow_id)
+    document = await handle.result()
+    seconds = time.perf_counter() - before
+    if document["status"] != "completed":
+        raise RuntimeError(f"the run {started.workflow_id} ended as {document['status']}")
+    return await _sample(handle, seconds)
 
 
 async def _by_hand(client: Client, workflow_type: str) -> Sample:
@@ -185,6 +202,14 @@ async def _by_hand(client: Client, workflow_type: str) -> Sample:
     )
     await handle.result()
     return await _sample(handle, time.perf_counter() - before)
+
+
+def _seconds(samples: Sequence[Sample]) -> list[float]:
+    return [sample.seconds for sample in samples]
+
+
+def _events(samples: Sequence[Sample]) -> list[float]:
+    return [sample.events for sample in samples]
 
 
 async def _sample(handle: WorkflowHandle[Any, Any], seconds: float) -> Sample:

@@ -1,0 +1,39 @@
+"""Dagwright's own worker with the tools of the benchmark on the queue of its workflows, where built-in tools are.
+
+The baseline has its workflows and activities on one queue too, as one would write it by hand, and only there does
+Temporal hand out activities eagerly. `python -m benchmarks.one_queue_worker ADDRESS` serves until it is told to stop.
+"""
+
+import asyncio
+import signal
+import sys
+from dataclasses import replace
+
+import worker
+from benchmarks.processes import ONE_QUEUE, TOOLS_FILE
+from dagwright.logs import configure_logging
+from dagwright.server.local import dial
+from dagwright.settings import Settings, load_settings
+from dagwright.tools import ToolRegistry, load_tools
+from dagwright.toolset import Toolset, load_toolset
+
+
+def one_queue_toolset(settings: Settings) -> Toolset:
+    """Returns every tool of the benchmark as if it were built in."""
+    toolset = load_toolset(settings)
+    return replace(toolset, built_in=toolset.built_in.merged(load_tools([TOOLS_FILE])), own=ToolRegistry())
+
+
+async def serve(address: str) -> None:
+    """Serves plans and tools until SIGINT or SIGTERM."""
+    settings = load_settings()
+    configure_logging(settings)
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    async with worker.serving(await dial(address), one_queue_toolset(settings), task_queue=ONE_QUEUE):
+        await stopped.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(sys.argv[1]))
