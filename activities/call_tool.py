@@ -124,6 +124,4 @@ class _Call:
         }
 
     def _started_at(self) -> str:
-        return (
-            self._info.started_time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        )
+        return self._info.started_time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -74,19 +74,13 @@ def posture_of(error: BaseException, effects: Effects) -> Posture:
     if isinstance(error, NotStarted | httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
         return Posture(NOT_STARTED, is_final=False)
     if isinstance(error, RetryLater):
-        return Posture(
-            TOOL_FAILED, is_final=False, delay=None if error.after is None else capped(error.after)
-        )
+        return Posture(TOOL_FAILED, is_final=False, delay=None if error.after is None else capped(error.after))
     if isinstance(error, httpx.HTTPStatusError):
         return _posture_of_status(error.response, effects)
     if isinstance(error, ApplicationError):
-        return Posture(
-            error.type or TOOL_FAILED, is_final=error.non_retryable, delay=_capped(error.next_retry_delay)
-        )
+        return Posture(error.type or TOOL_FAILED, is_final=error.non_retryable, delay=_capped(error.next_retry_delay))
     code = WORKER_STOPPED if isinstance(error, WorkerStopped) else TOOL_FAILED
-    is_final = isinstance(
-        error, GiveUp | ValueError | TypeError | httpx.InvalidURL | httpx.UnsupportedProtocol
-    )
+    is_final = isinstance(error, GiveUp | ValueError | TypeError | httpx.InvalidURL | httpx.UnsupportedProtocol)
     return Posture(code, is_final=is_final or effects is Effects.WRITE)
 
 

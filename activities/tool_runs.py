@@ -72,9 +72,7 @@ async def _in_task(run: ToolRun) -> Outcome:
         # A result made while handling the cancel is part of the clean-up, not of the work.
         error = None if task.cancelled() else task.result().error
         if error is not None:
-            structlog.get_logger("activities").warning(
-                "clean-up of a cancelled tool failed", error=repr(error)
-            )
+            structlog.get_logger("activities").warning("clean-up of a cancelled tool failed", error=repr(error))
         return _cancelled()
     return task.result()
 
@@ -101,9 +99,7 @@ async def _in_thread(run: ToolRun) -> Outcome:
     return future.result()
 
 
-async def _ended(
-    future: "asyncio.Future[Outcome]", cancellation: Cancellation, *, stop: Callable[[], Any]
-) -> bool:
+async def _ended(future: "asyncio.Future[Outcome]", cancellation: Cancellation, *, stop: Callable[[], Any]) -> bool:
     """Waits for `future`; the first cancel tells the tool to stop. Returns whether it ended."""
     deadline_s: float | None = None
     while True:

@@ -123,9 +123,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 def checked_role(role: str) -> str:
     """Returns the role. Raises ValueError for one that is not in the catalogue."""
     if role not in ROLES:
-        raise ValueError(
-            f"Unknown role {role!r}{nearest(role.upper(), ROLES)} Known roles: {', '.join(ROLES)}"
-        )
+        raise ValueError(f"Unknown role {role!r}{nearest(role.upper(), ROLES)} Known roles: {', '.join(ROLES)}")
     return role
 
 
@@ -141,9 +139,7 @@ def checked_jurisdiction(code: str) -> str:
     """Returns an ISO 3166 code in capitals (`LU`, `US-DE`). Raises ValueError for any other shape."""
     capitals = code.strip().upper()
     if not _JURISDICTION.fullmatch(capitals):
-        raise ValueError(
-            f"jurisdiction {code!r} is no ISO 3166 code; expected two letters such as LU, or US-DE"
-        )
+        raise ValueError(f"jurisdiction {code!r} is no ISO 3166 code; expected two letters such as LU, or US-DE")
     return capitals
 
 

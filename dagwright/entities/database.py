@@ -116,9 +116,7 @@ def _checked_url(text_url: str) -> URL:
     try:
         url = make_url(text_url)
     except (ArgumentError, ValueError) as error:
-        raise ValueError(
-            "the database URL cannot be read; expected for example sqlite:///parties.db"
-        ) from error
+        raise ValueError("the database URL cannot be read; expected for example sqlite:///parties.db") from error
     backend = url.get_backend_name()
     if backend == "sqlite":
         if not url.database or url.database == ":memory:" or "mode=memory" in url.database:

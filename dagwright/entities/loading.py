@@ -119,9 +119,7 @@ def _set_client_type(party: Party, row: PartyRow) -> bool:
     if not row.client_type or party.client_type == row.client_type:
         return False
     if party.client_type:
-        raise ValueError(
-            f"client_type: {described(party)} is a {party.client_type!r}, not {row.client_type!r}"
-        )
+        raise ValueError(f"client_type: {described(party)} is a {party.client_type!r}, not {row.client_type!r}")
     party.client_type = row.client_type
     return True
 

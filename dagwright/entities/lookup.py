@@ -123,10 +123,7 @@ class PartyFinder:
         parties = self._session.scalars(
             select(Party).where(Party.id.in_(select(ids.c.id)), Party.status == PartyStatus.ACTIVE)
         ).all()
-        return [
-            _candidate_of(party, "exact name" if party.name_key == text.key else "other name")
-            for party in parties
-        ]
+        return [_candidate_of(party, "exact name" if party.name_key == text.key else "other name") for party in parties]
 
     @cached_property
     def _names(self) -> list[_Known]:
@@ -152,9 +149,7 @@ Step = Callable[[_Text, Sequence[_Known]], list[Candidate]]
 
 def _same_core(text: _Text, names: Sequence[_Known]) -> list[Candidate]:
     return [
-        known.candidate(97, _because("the name, legal form aside", known))
-        for known in names
-        if known.core == text.core
+        known.candidate(97, _because("the name, legal form aside", known)) for known in names if known.core == text.core
     ]
 
 
@@ -235,9 +230,7 @@ def _ranked(candidates: Iterable[Candidate]) -> list[Candidate]:
         held = best.get(candidate.id)
         if held is None or candidate.score > held.score:
             best[candidate.id] = candidate
-    order = sorted(
-        best.values(), key=lambda found: (-found.score, found.name, found.jurisdiction or "", found.id)
-    )
+    order = sorted(best.values(), key=lambda found: (-found.score, found.name, found.jurisdiction or "", found.id))
     return order[:CANDIDATE_LIMIT]
 
 

@@ -74,9 +74,7 @@ class Party(Base):
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), default=_now)
 
     other_names: Mapped[list["PartyName"]] = relationship(back_populates="party", order_by="PartyName.id")
-    identifiers: Mapped[list["PartyIdentifier"]] = relationship(
-        back_populates="party", order_by="PartyIdentifier.id"
-    )
+    identifiers: Mapped[list["PartyIdentifier"]] = relationship(back_populates="party", order_by="PartyIdentifier.id")
 
 
 class PartyName(Base):

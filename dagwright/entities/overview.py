@@ -107,9 +107,7 @@ def _rows(session: Session) -> Iterator[OverviewRow]:
     for subscription, fund in session.execute(products):
         yield OverviewRow(subscription.id, RowSort.PRODUCT, _named(fund), subscription.product)
     relations = (
-        select(Relation, cbu, other)
-        .join(cbu, Relation.from_id == cbu.id)
-        .join(other, Relation.to_id == other.id)
+        select(Relation, cbu, other).join(cbu, Relation.from_id == cbu.id).join(other, Relation.to_id == other.id)
     )
     for relation, fund, target in session.execute(relations):
         detail = f"{_RELATION_DETAIL[RelationKind(relation.kind)]} {_named(target)}"

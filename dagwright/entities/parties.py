@@ -82,9 +82,7 @@ def find_party(session: Session, key: NaturalKey) -> Party | None:
     ).one_or_none()
 
 
-def add_party(
-    session: Session, key: NaturalKey, *, client_type: str = "", party_id: str | None = None
-) -> Party:
+def add_party(session: Session, key: NaturalKey, *, client_type: str = "", party_id: str | None = None) -> Party:
     """Adds a party and returns it; the caller has looked that its natural key is free."""
     party = Party(
         id=party_id or new_id(key.kind.value),
@@ -189,9 +187,7 @@ def ensure_product(session: Session, cbu: Party, *, product: str) -> tuple[Produ
     if cbu.kind != PartyKind.FUND:
         raise ValueError(f"cbu-id: products are for funds, not for {described(cbu)}")
     existing = session.scalars(
-        select(ProductSubscription).where(
-            ProductSubscription.cbu_id == cbu.id, ProductSubscription.product == product
-        )
+        select(ProductSubscription).where(ProductSubscription.cbu_id == cbu.id, ProductSubscription.product == product)
     ).one_or_none()
     if existing is not None:
         return existing, False

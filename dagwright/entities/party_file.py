@@ -28,9 +28,7 @@ from dagwright.entities.names import clean_name
 from dagwright.entities.parties import NaturalKey, is_id
 
 REQUIRED_COLUMNS = ("name", "kind")
-OPTIONAL_COLUMNS = (
-    *("id", "jurisdiction", "client_type", "aliases", "former_names", "lei", "born", "status"),
-)
+OPTIONAL_COLUMNS = (*("id", "jurisdiction", "client_type", "aliases", "former_names", "lei", "born", "status"),)
 
 
 class CsvReader(Protocol):
@@ -170,9 +168,7 @@ def _party_row(line: int, fields: Mapping[str, str]) -> PartyRow:
         raise ValueError("lei: a person has none")
     party_id = fields.get("id") or None
     if party_id is not None and not is_id(party_id):
-        raise ValueError(
-            f"id: {party_id[:80]!r} may hold only letters, digits and _ . : - and at most 64 of them"
-        )
+        raise ValueError(f"id: {party_id[:80]!r} may hold only letters, digits and _ . : - and at most 64 of them")
     return PartyRow(
         line=line,
         key=NaturalKey(

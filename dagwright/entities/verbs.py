@@ -154,9 +154,7 @@ class OnboardingVerbs:
 
         return self._once(key, "cbu.add-product", ProductResult, work)
 
-    def _once(
-        self, key: str, verb: str, result_type: type[Result], work: Callable[[Session], Result]
-    ) -> Result:
+    def _once(self, key: str, verb: str, result_type: type[Result], work: Callable[[Session], Result]) -> Result:
         """Runs `work` unless its effect is recorded, and records it in the same transaction."""
 
         def transaction(session: Session) -> Result:

@@ -35,17 +35,13 @@ def test_arguments_are_params_then_refs_then_lookups() -> None:
 
 
 def test_lookups_are_neither_nodes_nor_edges() -> None:
-    checked = check(
-        intents({**ENSURE, "lookups": {"a": JOHN, "b": dict(JOHN)}}, {**ENSURE, "lookups": {"a": JOHN}})
-    )
+    checked = check(intents({**ENSURE, "lookups": {"a": JOHN, "b": dict(JOHN)}}, {**ENSURE, "lookups": {"a": JOHN}}))
     assert checked.levels == [["@result_1", "@result_2"]]
     assert checked.edges == 0
     assert checked.lookups == [Lookup("John Smith", "person")]
 
 
-@pytest.mark.parametrize(
-    "empty", [{}, {"refs": None, "lookups": None, "params": None}, {"refs": {}, "lookups": {}}]
-)
+@pytest.mark.parametrize("empty", [{}, {"refs": None, "lookups": None, "params": None}, {"refs": {}, "lookups": {}}])
 def test_groups_may_be_null_or_missing(empty: dict[str, Any]) -> None:
     assert check(intents({"verb": "v", **empty})).nodes[0].arguments == {}
 
@@ -128,9 +124,7 @@ def test_name_that_the_session_does_not_have_is_missing_context() -> None:
     assert problem.hint == "give it with --context manco=ID"
 
 
-@pytest.mark.parametrize(
-    "value", ["{{@result_1.result}} \\{{x}} {{{{", {"a": ["{{item}}"]}, "plain", None, 7]
-)
+@pytest.mark.parametrize("value", ["{{@result_1.result}} \\{{x}} {{{{", {"a": ["{{item}}"]}, "plain", None, 7])
 def test_value_of_the_session_is_never_taken_for_a_reference(value: Any) -> None:
     checked = check(intents(ENSURE, {"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": value})
     node = compile_plan(checked).nodes[1]
@@ -158,8 +152,6 @@ def test_forward_reference_is_noted_in_the_words_of_intents() -> None:
 
 
 def test_placeholders_in_params_are_asked_for() -> None:
-    checked = check(
-        intents({"verb": "v", "params": {"a": {"b": "{{PLACEHOLDER_fund}}"}, "c": "@result_1 costs $100"}})
-    )
+    checked = check(intents({"verb": "v", "params": {"a": {"b": "{{PLACEHOLDER_fund}}"}, "c": "@result_1 costs $100"}}))
     assert list(checked.inputs) == ["fund"]
     assert checked.edges == 0

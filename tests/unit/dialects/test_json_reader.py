@@ -45,8 +45,7 @@ def test_what_python_writes_is_read_back(value: Any, is_ascii: bool) -> None:
         ("[0, 1e999]", "1e999 is no number that JSON has or a double can hold at line 1, column 5"),
         (
             f"[{'9' * 5000}]",
-            "999999999999… (5000 characters) is no number that JSON has or a double can hold"
-            " at line 1, column 2",
+            "999999999999… (5000 characters) is no number that JSON has or a double can hold at line 1, column 2",
         ),
     ],
 )
@@ -87,9 +86,7 @@ def test_nesting_is_bounded() -> None:
     ],
 )
 def test_values_that_are_no_json_are_told_with_their_place(value: Any, place: str) -> None:
-    assert [(problem.code, problem.pointer) for problem in json_problems(value)] == [
-        ("invalid_syntax", place)
-    ]
+    assert [(problem.code, problem.pointer) for problem in json_problems(value)] == [("invalid_syntax", place)]
 
 
 @given(json_values)

@@ -10,9 +10,7 @@ from tests.conformance.kit import check, codes_of
 STEP = {"id": "a", "intent": "Find it", "tool": "t", "arguments": {"input": {}}}
 
 
-@pytest.mark.parametrize(
-    ("raw", "at"), [([STEP], ""), ({"steps": [STEP]}, "/steps"), ({"plan": [STEP]}, "/plan")]
-)
+@pytest.mark.parametrize(("raw", "at"), [([STEP], ""), ({"steps": [STEP]}, "/steps"), ({"plan": [STEP]}, "/plan")])
 def test_list_of_steps_may_stand_alone_or_under_a_key(raw: Any, at: str) -> None:
     document = to_document(raw)
     assert document.dialect == "steps"

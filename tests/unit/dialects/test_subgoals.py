@@ -51,9 +51,7 @@ def test_any_slot_name_gets_the_value_of_that_slot(slot: str) -> None:
 
 
 def test_slot_that_is_not_declared_is_an_invalid_reference() -> None:
-    (problem,) = problems_of(
-        {"sub_goals": [SOURCE, {"id": 2, "worker": "w", "inputs": {"x": [ref("plian")]}}]}
-    )
+    (problem,) = problems_of({"sub_goals": [SOURCE, {"id": 2, "worker": "w", "inputs": {"x": [ref("plian")]}}]})
     assert (problem.code, problem.pointer) == ("invalid_reference", "/sub_goals/1/inputs/x/0/slot")
     assert problem.hint == "did you mean 'plain'?"
 

@@ -16,9 +16,7 @@ PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
 
 
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def loaded(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[EntityDatabase]:
+def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EntityDatabase]:
     """The parties of the example; nothing in this module changes them."""
     url = f"sqlite:///{tmp_path_factory.mktemp('parties') / 'parties.db'}"
     if request.param == "postgresql":
@@ -29,9 +27,7 @@ def loaded(
     database.dispose()
 
 
-def hits(
-    database: EntityDatabase, search_text: str, *, entity_type: str
-) -> list[tuple[str, str | None, str]]:
+def hits(database: EntityDatabase, search_text: str, *, entity_type: str) -> list[tuple[str, str | None, str]]:
     findings = database.read(lambda session: find_parties(session, search_text, entity_type=entity_type))
     return [(found.name, found.jurisdiction, found.reason) for found in findings.hits]
 
@@ -172,9 +168,7 @@ def test_candidates_are_limited(database: EntityDatabase, tmp_path: Path) -> Non
     (tmp_path / "many.csv").write_text("name,kind\n" + rows)
     load_parties(database, tmp_path / "many.csv")
     findings = database.read(lambda session: find_parties(session, "Smith", entity_type="person"))
-    assert [found.name for found in findings.hits] == [
-        f"Smith {number:02d}" for number in range(CANDIDATE_LIMIT)
-    ]
+    assert [found.name for found in findings.hits] == [f"Smith {number:02d}" for number in range(CANDIDATE_LIMIT)]
     assert all(isinstance(found, Candidate) for found in findings.hits)
 
 

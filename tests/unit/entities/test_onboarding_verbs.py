@@ -166,9 +166,7 @@ WRONG_CALLS: list[tuple[str, str, dict[str, str]]] = [
 """What is told, and the call; `FUND`, `CO` and `MAN` stand for the ids of such parties."""
 
 
-def test_wrong_arguments_are_told_and_change_nothing(
-    database: EntityDatabase, verbs: OnboardingVerbs
-) -> None:
+def test_wrong_arguments_are_told_and_change_nothing(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
     ids = {
         "MAN": add_person(database, "John Smith"),
         "CO": verbs.create_limited_company("k1", name="ManCo", jurisdiction="LU").id,
@@ -186,9 +184,7 @@ def test_wrong_arguments_are_told_and_change_nothing(
 
 def test_key_of_one_verb_is_refused_for_another(verbs: OnboardingVerbs) -> None:
     verbs.create_limited_company("k1", name="Apex", jurisdiction="LU")
-    with pytest.raises(
-        ValueError, match=r"key of a entity\.create-limited-company was used again for a cbu\.ensure"
-    ):
+    with pytest.raises(ValueError, match=r"key of a entity\.create-limited-company was used again for a cbu\.ensure"):
         verbs.ensure_cbu("k1", CbuRequest("Apex", "LU"))
 
 
@@ -282,9 +278,7 @@ def test_changes_are_told_row_by_row(database: EntityDatabase, verbs: Onboarding
     fund = verbs.ensure_cbu("k2", CbuRequest("Fund", "LU", manco_id=manco.id))
     verbs.add_product("k3", cbu_id=fund.id, product="CUSTODY")
     changes = changed_rows(before, read_overview(database))
-    assert [
-        (change.change, change.row.sort, change.row.subject, change.row.detail) for change in changes
-    ] == [
+    assert [(change.change, change.row.sort, change.row.subject, change.row.detail) for change in changes] == [
         (Change.ADDED, RowSort.COMPANY, "ManCo", "LU, active"),
         (Change.ADDED, RowSort.FUND, "Fund", "LU, fund, active"),
         (Change.ADDED, RowSort.PRODUCT, "Fund (LU)", "CUSTODY"),

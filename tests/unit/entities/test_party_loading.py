@@ -46,12 +46,7 @@ def test_refused_rows_are_told_by_line(database: EntityDatabase) -> None:
 
 
 def test_mark_quotes_and_line_breaks_inside_fields_are_read(database: EntityDatabase, tmp_path: Path) -> None:
-    text = (
-        "\ufeffName,Kind,Aliases\r\n"
-        '"Smith, ""Jo"" & Sons",company,"Smith Sons|The\r\nSmiths"\r\n'
-        "\r\n"
-        "Bad,kind,\r\n"
-    )
+    text = '\ufeffName,Kind,Aliases\r\n"Smith, ""Jo"" & Sons",company,"Smith Sons|The\r\nSmiths"\r\n\r\nBad,kind,\r\n'
     report = load_parties(database, written(tmp_path, text))
     assert (report.added, [row.line for row in report.refused]) == (1, [5])
     for search_text in ('Smith, "Jo" & Sons', "the smiths"):
@@ -90,9 +85,7 @@ def test_rows_that_contradict_the_store_are_refused(database: EntityDatabase, tm
         RefusedRow(3, "id: 'kite' belongs to company 'Kite AG' (CH)"),
         RefusedRow(4, "id: company 'Kite AG' (CH) is there already with the id 'kite', not 'other'"),
         RefusedRow(5, "lei: 635400BLACKROCKMAN14 belongs to company 'Kite AG' (CH)"),
-        RefusedRow(
-            6, "lei: company 'Kite AG' (CH) has the LEI 635400BLACKROCKMAN14, not 771200BLACKROCKMAN14"
-        ),
+        RefusedRow(6, "lei: company 'Kite AG' (CH) has the LEI 635400BLACKROCKMAN14, not 771200BLACKROCKMAN14"),
         RefusedRow(8, "client_type: fund 'Rook Fund' (CH) is a 'fund', not 'trust'"),
         RefusedRow(9, "client_type: only a fund has one, not a person"),
         RefusedRow(10, "lei: a person has none"),
