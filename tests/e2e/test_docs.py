@@ -1,21 +1,24 @@
 """Every command and snippet of the documentation runs, and what it says of the code is so."""
 
-import json
 import re
 import runpy
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from dagwright.dialects.reading import inline_files, read_plan_file
+from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.states import NodeStatus, RunStatus
-from dagwright.plan.tools import Effects
+from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.preparation import check_plan
 from dagwright.settings import Settings
 from dagwright.tools import load_tools
+from dagwright.toolset import load_toolset
 from tests.support.docs import (
     COMMANDS,
     FILES,
@@ -30,8 +33,9 @@ from tests.support.docs import (
     links,
     pages,
     squeezed,
+    state_of,
 )
-from tests.support.server import LiveServer
+from tests.support.server import LiveServer, live_server
 
 PAGES = {page.relative_to(ROOT).as_posix(): page for page in pages()}
 BLOCKS = [block for page in PAGES.values() for block in blocks(page)]
@@ -44,12 +48,14 @@ def of_language(*languages: str) -> list[Block]:
 
 
 @pytest.fixture
-def clone(tmp_path: Path, server: LiveServer) -> Iterator[Clone]:
+async def clone(tmp_path: Path, server: LiveServer) -> AsyncIterator[Clone]:
+    """A clone whose server runs already, so that not each command has to start and end one."""
     folder = tmp_path / "clone"
     folder.mkdir()
     made = Clone(folder, address=server.address)
-    yield made
-    made.close()
+    async with live_server(state_of(folder)):
+        yield made
+        made.close()
 
 
 @pytest.mark.server
@@ -65,19 +71,24 @@ def test_the_commands_of_a_page_run_in_order(page: str, clone: Clone) -> None:
             assert expected_output(block).search(squeezed(ended.output)), f"{block}\n{ended.output}"
 
 
-def test_every_plan_of_the_documentation_is_what_the_page_says(tmp_path: Path) -> None:
-    for page in sorted({block.page for block in of_language("yaml", "json")}):
-        plans = [block for block in blocks(PAGES[page]) if block.language in ("yaml", "json")]
-        files = [block.name or f"{block.line}.{block.language}" for block in plans]
-        for name, block in zip(files, plans, strict=True):
-            (tmp_path / name).write_text(block.text, encoding="utf-8")
-        tools = _save_tools(page, tmp_path)
-        command = ["dagwright", "check", "--json", *files, *(part for tool in tools for part in ("--tools", tool))]
-        ended = subprocess.run(command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, check=False)
-        said = [json.loads(line) for line in ended.stdout.splitlines()]
-        assert [(document["file"], document["status"]) for document in said] == [
-            (name, "invalid" if "invalid" in block.notes else "valid") for name, block in zip(files, plans, strict=True)
-        ], f"{page}\n{ended.stdout.decode()}{ended.stderr.decode()}"
+@pytest.mark.parametrize("page", sorted({block.page for block in of_language("yaml", "json")}))
+def test_every_plan_of_a_page_is_what_the_page_says(page: str, tmp_path: Path) -> None:
+    plans = [block for block in blocks(PAGES[page]) if block.language in ("yaml", "json")]
+    files = [tmp_path / (block.name or f"{block.line}.{block.language}") for block in plans]
+    for file, block in zip(files, plans, strict=True):
+        file.write_text(block.text, encoding="utf-8")
+    tools = load_toolset(Settings(state_dir=state_of(tmp_path)), _save_tools(page, tmp_path)).declarations()
+    for file, block in zip(files, plans, strict=True):
+        problems = _problems(file, tools)
+        assert bool(problems) == ("invalid" in block.notes), f"{block}: {problems}"
+
+
+def _problems(file: Path, tools: Mapping[str, ToolDeclaration]) -> list[str]:
+    try:
+        check_plan(inline_files(read_plan_file(file), base=file.parent), tools)
+    except PlanInvalid as invalid:
+        return [str(problem) for problem in invalid.problems]
+    return []
 
 
 def _save_tools(page: str, folder: Path) -> list[str]:
@@ -85,7 +96,7 @@ def _save_tools(page: str, folder: Path) -> list[str]:
     for block in blocks(PAGES[page]):
         if block.language == "python" and block.name is not None:
             (folder / block.name).write_text(block.text, encoding="utf-8")
-            tools.append(block.name)
+            tools.append(str(folder / block.name))
     return tools
 
 

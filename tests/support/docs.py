@@ -110,10 +110,15 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
+def state_of(folder: Path) -> Path:
+    """Returns the state folder of commands that run in a folder."""
+    return folder / ".dagwright"
+
+
 def environment(folder: Path) -> dict[str, str]:
     """Returns the environment of commands that run in a folder: this Python's programs first, a state of its own."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "DAGWRIGHT_STATE_DIR": str(folder / ".dagwright")}
+    return {**os.environ, "PATH": path, "DAGWRIGHT_STATE_DIR": str(state_of(folder))}
 
 
 @dataclass(frozen=True, slots=True)
