@@ -58,7 +58,7 @@ def create_workers(client: Client, toolset: Toolset, *, task_queue: str) -> list
             task_queue,
             activities=[
                 *tool_activities(toolset.built_in, toolset.environment),
-                lookup_activity(toolset.database),
+                lookup_activity(toolset.database_url),
                 compile_activity(toolset.declarations()),
             ],
             workflows=[RunPlanWorkflow],

@@ -6,15 +6,16 @@ This module must not import workflows.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
 from dagwright.contracts.wire import ACTIVITY_RESOLVE_LOOKUPS
-from dagwright.entities.database import EntityDatabase, as_database
-from dagwright.entities.resolution import LookupsFailed, problems_as_json, resolve_lookups
+
+if TYPE_CHECKING:
+    from dagwright.entities.database import EntityDatabase
 
 ERROR_LOOKUP_FAILED = "lookup_failed"
 """`ApplicationError.type`; the first detail is the list of problems, all of them."""
@@ -25,15 +26,18 @@ DETAILS_LIMIT_BYTES = 1_000_000
 LookupActivity = Callable[[list[Any]], Awaitable[list[dict[str, Any]]]]
 
 
-def lookup_activity(database: EntityDatabase | str) -> LookupActivity:
+def lookup_activity(database: "EntityDatabase | str") -> LookupActivity:
     """Returns the activity `resolve_lookups` over a store, or its URL, opened at its first call."""
-    store = as_database(database)
 
     @activity.defn(name=ACTIVITY_RESOLVE_LOOKUPS)
     async def resolve(lookups: list[Any]) -> list[dict[str, Any]]:
         """Returns `{"id", "name", "kind"}` for each `{"search_text", "entity_type"}`, in order."""
+        # Not at the top: every worker imports this module, and SQLAlchemy takes long to import.
+        from dagwright.entities.database import as_database  # noqa: PLC0415
+        from dagwright.entities.resolution import LookupsFailed, problems_as_json, resolve_lookups  # noqa: PLC0415
+
         try:
-            bound = await asyncio.to_thread(resolve_lookups, store, lookups)
+            bound = await asyncio.to_thread(resolve_lookups, as_database(database), lookups)
         except LookupsFailed as failure:
             message = cut_text(str(failure), max_bytes=MESSAGE_LIMIT_BYTES)
             problems = problems_as_json(failure.problems, limit_bytes=DETAILS_LIMIT_BYTES)

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.verbs import onboarding_tools
+from dagwright.entities.onboarding import onboarding_tools
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, load_tools, queue_name
@@ -25,7 +24,7 @@ class Toolset:
         built_in: served on the task queue of the workflows.
         own: the tools of `--tools`, served on `own_queue`; a name that both have means the own one.
         references: the values of `--tools`, absolute, so that another command can load the same.
-        database: the store behind the onboarding verbs.
+        database_url: the store behind the onboarding verbs; nothing is opened before a verb is called.
     """
 
     built_in: ToolRegistry
@@ -33,7 +32,7 @@ class Toolset:
     own_queue: str | None
     references: tuple[str, ...]
     environment: ToolEnvironment
-    database: EntityDatabase
+    database_url: str
 
     def declarations(self) -> Mapping[str, ToolDeclaration]:
         """Returns what a plan can call: tool name -> declaration."""
@@ -57,8 +56,7 @@ def load_toolset(settings: Settings, references: Sequence[str] = ()) -> Toolset:
         serper_base_url=settings.serper_base_url,
         secret=settings.secret,
     )
-    database = EntityDatabase(settings.database_url)
-    built_in = builtin_tools(environment).merged(ToolRegistry.of(*onboarding_tools(database)))
+    built_in = builtin_tools(environment).merged(ToolRegistry.of(*onboarding_tools(settings.database_url)))
     own = load_tools(references) if references else ToolRegistry()
     queue = queue_name(own) if own.python_tools() else None
     return Toolset(
@@ -67,7 +65,7 @@ def load_toolset(settings: Settings, references: Sequence[str] = ()) -> Toolset:
         own_queue=queue,
         references=tuple(_absolute(reference) for reference in references),
         environment=environment,
-        database=database,
+        database_url=settings.database_url,
     )
 
 

@@ -24,9 +24,10 @@ from dagwright.cli.preparing import PreparedRun, prepare_run
 from dagwright.cli.requests import RunRequest
 from dagwright.cli.running import follow_to_end
 from dagwright.client import Runs
+from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
+from dagwright.entities.onboarding import onboarding_tools
 from dagwright.entities.overview import Overview, changed_rows, read_overview
-from dagwright.entities.verbs import onboarding_tools
 from dagwright.server import LocalServer, open_connection
 from dagwright.settings import Settings, load_settings
 from dagwright.tools import ToolRegistry, ToolSpec
@@ -42,13 +43,14 @@ def demo(output: Output, *, pace_s: float) -> int:
     """Loads the parties, runs the plan, shows the rows that are new, and returns the exit code of the run."""
     settings = command_settings()
     toolset = _paced(load_toolset(settings), pace_s=pace_s)
-    load_parties(toolset.database, FOLDER / "parties.csv")
-    before = read_overview(toolset.database)
+    database = EntityDatabase(settings.database_url)
+    load_parties(database, FOLDER / "parties.csv")
+    before = read_overview(database)
     output.say(f"database {settings.database_url}\nbefore: {_counts(before)}")
     prepared = prepare_run(RunRequest(plan=str(FOLDER / "full.json")), toolset, output)
     code = run_async(lambda farewell: _run(prepared, settings, toolset, output=output, farewell=farewell), output)
     if code != ExitCode.INTERRUPTED:
-        _tell_changes(before, read_overview(toolset.database), output)
+        _tell_changes(before, read_overview(database), output)
         output.say("the server keeps running for its UI; `python starter.py down` ends it")
     return code
 
@@ -81,7 +83,7 @@ async def _choose_id(runs: Runs) -> str:
 
 def _paced(toolset: Toolset, *, pace_s: float) -> Toolset:
     """Returns the same tools with onboarding verbs that take their time; what they are to a plan stays the same."""
-    verbs = [_slowed(spec, pace_s) for spec in ToolRegistry.of(*onboarding_tools(toolset.database))]
+    verbs = [_slowed(spec, pace_s) for spec in ToolRegistry.of(*onboarding_tools(toolset.database_url))]
     return replace(toolset, built_in=toolset.built_in.merged(ToolRegistry.of(*verbs)))
 
 

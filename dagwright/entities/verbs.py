@@ -1,26 +1,26 @@
-"""The verbs of onboarding: one idempotent transaction each, and the tools that plans call them by.
+"""The verbs of onboarding: one idempotent transaction each.
 
 A verb is idempotent twice. By key: the effect is recorded under the idempotency key in the transaction that
 makes it, so a second attempt gets the recorded result. By natural key: what is already there is found and
-left as it is. `OnboardingVerbs` takes the key as an argument; the tools take it from their context.
+left as it is. `OnboardingVerbs` takes the key as an argument; the tools of
+`onboarding` take it from their context.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
 from dagwright.entities.catalogue import (
     PartyKind,
-    Product,
-    Role,
     checked_client_type,
     checked_jurisdiction,
 )
-from dagwright.entities.database import EntityDatabase, as_database
+from dagwright.entities.database import EntityDatabase
 from dagwright.entities.models import Effect, Party, RelationKind
 from dagwright.entities.names import clean_name
+from dagwright.entities.onboarding import CbuRequest, CbuResult, CompanyResult, ProductResult, RoleResult
 from dagwright.entities.parties import (
     NaturalKey,
     described,
@@ -31,76 +31,11 @@ from dagwright.entities.parties import (
     relations_of,
     required_party,
 )
-from dagwright.tools import ToolSpec, context, spec_of, tool
 
 DEFAULT_CLIENT_TYPE = "fund"
 
 
-@dataclass(frozen=True, slots=True)
-class CompanyResult:
-    """A company that is in the store now; `created` says whether this call added it."""
-
-    id: str
-    kind: str
-    name: str
-    jurisdiction: str
-    created: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CbuResult:
-    """A fund that is in the store now, with all its links; `created` says whether this call added it."""
-
-    id: str
-    kind: str
-    name: str
-    jurisdiction: str | None
-    client_type: str
-    parent_entity_ids: list[str]
-    manco_id: str | None
-    related_to: list[str]
-    created: bool
-    linked: bool
-    """Whether this call added a link."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoleResult:
-    """A role that is assigned now; `id` is the assignment's."""
-
-    id: str
-    cbu_id: str
-    cbu_name: str
-    entity_id: str
-    entity_name: str
-    role: str
-    created: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ProductResult:
-    """A product that a fund has now; `id` is the subscription's."""
-
-    id: str
-    cbu_id: str
-    cbu_name: str
-    product: str
-    created: bool
-
-
 Result = TypeVar("Result", CompanyResult, CbuResult, RoleResult, ProductResult)
-
-
-@dataclass(frozen=True, slots=True)
-class CbuRequest:
-    """What `cbu.ensure` was asked for; texts as they came."""
-
-    name: str
-    jurisdiction: str | None = None
-    client_type: str | None = None
-    parent_entity_id: str | None = None
-    manco_id: str | None = None
-    related_to: str | None = None
 
 
 class OnboardingVerbs:
@@ -166,72 +101,6 @@ class OnboardingVerbs:
             return result
 
         return self._database.write(transaction)
-
-
-def onboarding_tools(database: EntityDatabase | str) -> list[ToolSpec]:
-    """Returns the tools `cbu.ensure`, `cbu.assign-role`, `cbu.add-product`, `entity.create-limited-company`.
-
-    Args:
-        database: the store, or its URL; nothing is opened before the first call of a tool.
-    """
-    verbs = OnboardingVerbs(as_database(database))
-
-    @tool(name="entity.create-limited-company", effects="idempotent")
-    def create_limited_company(*, name: str, jurisdiction: str) -> CompanyResult:
-        """Create a limited company, or return the one of that name and jurisdiction.
-
-        Args:
-            name: registered name, legal form included.
-            jurisdiction: ISO 3166 code, for example LU.
-        """
-        return verbs.create_limited_company(context().idempotency_key, name=name, jurisdiction=jurisdiction)
-
-    @tool(name="cbu.ensure", effects="idempotent")
-    def ensure_cbu(
-        *,
-        name: str,
-        jurisdiction: str | None = None,
-        client_type: str | None = None,
-        parent_entity_id: str | None = None,
-        manco_id: str | None = None,
-        related_to: str | None = None,
-    ) -> CbuResult:
-        """Create a client business unit (a fund), or return the one of that name, and link it.
-
-        Args:
-            name: name of the fund.
-            jurisdiction: ISO 3166 code, for example LU; left out, the only fund of that name is meant.
-            client_type: a short word such as fund.
-            parent_entity_id: id of the company or fund that stands above it.
-            manco_id: id of its management company.
-            related_to: id of a company or fund that it is related to.
-        """
-        request = CbuRequest(name, jurisdiction, client_type, parent_entity_id, manco_id, related_to)
-        return verbs.ensure_cbu(context().idempotency_key, request)
-
-    @tool(name="cbu.assign-role", effects="idempotent")
-    def assign_role(*, cbu_id: str, entity_id: str, role: Role) -> RoleResult:
-        """Give a party a role at a fund or a company.
-
-        Args:
-            cbu_id: id of the fund or company at which the role is held.
-            entity_id: id of the person or organisation that gets the role.
-            role: the role.
-        """
-        return verbs.assign_role(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, role=role)
-
-    @tool(name="cbu.add-product", effects="idempotent")
-    def add_product(*, cbu_id: str, product: Product) -> ProductResult:
-        """Subscribe a fund to a product.
-
-        Args:
-            cbu_id: id of the fund.
-            product: the product.
-        """
-        return verbs.add_product(context().idempotency_key, cbu_id=cbu_id, product=product)
-
-    functions = (create_limited_company, ensure_cbu, assign_role, add_product)
-    return [spec for function in functions if (spec := spec_of(function)) is not None]
 
 
 def _settle_client_type(fund: Party, client_type: str | None) -> None:

@@ -9,7 +9,8 @@ PROCESSES = 4
 CALL = """
 import sys
 from dagwright.entities.database import EntityDatabase
-from dagwright.entities.verbs import CbuRequest, OnboardingVerbs
+from dagwright.entities.onboarding import CbuRequest
+from dagwright.entities.verbs import OnboardingVerbs
 
 url, process = sys.argv[1:]
 print("ready", flush=True)

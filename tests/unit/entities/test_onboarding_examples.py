@@ -8,9 +8,9 @@ import pytest
 
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
+from dagwright.entities.onboarding import onboarding_tools
 from dagwright.entities.overview import RowSort, changed_rows, read_overview
 from dagwright.entities.resolution import LookupsFailed, resolve_lookups
-from dagwright.entities.verbs import onboarding_tools
 from dagwright.tools.testing import tool_context
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "onboarding"

@@ -9,9 +9,10 @@ import pytest
 
 from dagwright.entities.catalogue import ROLES, PartyKind
 from dagwright.entities.database import EntityDatabase
+from dagwright.entities.onboarding import CbuRequest, onboarding_tools
 from dagwright.entities.overview import Change, RowSort, changed_rows, read_overview
 from dagwright.entities.parties import NaturalKey, ensure_party
-from dagwright.entities.verbs import CbuRequest, OnboardingVerbs, onboarding_tools
+from dagwright.entities.verbs import OnboardingVerbs
 from dagwright.tools.testing import tool_context
 
 
