@@ -24,6 +24,7 @@ from temporalio.exceptions import (
 )
 
 from dagwright.contracts import wire
+from dagwright.contracts.call_limits import options_problem
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES, MESSAGE_LIMIT_BYTES, cut_text
 from dagwright.contracts.messages import SubPlanEnd
@@ -31,7 +32,9 @@ from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import Scheduler, Task
 from dagwright.plan.states import Attempt, RunStatus
-from dagwright.plan.tools import Effects
+from dagwright.plan.tools import Effects, ToolDeclaration
+
+_UNDECLARED = ToolDeclaration(name="")
 
 
 class ResultInvalid(Exception):
@@ -140,6 +143,11 @@ def encode_arguments(arguments: Mapping[str, Any]) -> bytes:
 def next_call(scheduler: Scheduler, at: float) -> tuple[Task, bytes] | None:
     """Returns the next task to start with its encoded arguments; tasks that cannot be sent fail on the way."""
     while (task := scheduler.next_task(at)) is not None:
+        tool = scheduler.plan.tools.get(task.node.tool, _UNDECLARED)
+        problem = None if task.node.kind == "plan" else options_problem(task.node, tool)
+        if problem is not None:
+            scheduler.fail(task.id, NodeError("invalid_field", problem), at=at)
+            continue
         try:
             return task, encode_arguments(task.arguments)
         except CallTooLarge as error:

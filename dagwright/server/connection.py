@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfigProfile
 from temporalio.service import RPCError, RPCStatusCode
 
+from dagwright.contracts.conversion import data_converter
 from dagwright.logs import temporal_runtime
 from dagwright.server.errors import NoServer
 from dagwright.server.local import LocalServer, Server, dial
@@ -87,7 +87,7 @@ async def _dial_named(profile: ClientConfigProfile, *, namespace: str) -> Client
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):
             client = await Client.connect(
                 **profile.to_client_connect_config(),
-                data_converter=pydantic_data_converter,
+                data_converter=data_converter,
                 runtime=temporal_runtime(),
             )
             await _check_namespace(client)

@@ -19,9 +19,9 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ValidationError
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError
 
+from dagwright.contracts.conversion import data_converter
 from dagwright.logs import temporal_runtime
 from dagwright.server.binary import Binary, get_binary, tell
 from dagwright.server.daemon import Daemon
@@ -298,9 +298,7 @@ async def dial(address: str, *, namespace: str = "default") -> Client:
     Raises:
         RuntimeError: nobody answers there.
     """
-    return await Client.connect(
-        address, namespace=namespace, data_converter=pydantic_data_converter, runtime=temporal_runtime()
-    )
+    return await Client.connect(address, namespace=namespace, data_converter=data_converter, runtime=temporal_runtime())
 
 
 def _port(address: str) -> int:

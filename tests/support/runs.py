@@ -4,6 +4,7 @@ Each run that a test starts is looked at when the test ends, with its sub-plans:
 has failed, and its history replays to the same end in a process that keeps no state.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -17,7 +18,6 @@ from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowHistory
 from temporalio.common import RawValue, TypedSearchAttributes
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import (
     ExecuteWorkflowInput,
@@ -31,6 +31,7 @@ from temporalio.worker import (
 
 import worker
 from dagwright.contracts import wire
+from dagwright.contracts.conversion import data_converter
 from dagwright.contracts.messages import RunInput, run_input_to_json
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.preparation import check_plan, prepare_plan
@@ -57,6 +58,10 @@ _ASKED_AGAIN = (
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND,
 )
 """The server asks again, by no fault of the run: a signal came while it ended, or over 2 MB of results at once."""
+
+
+_STUCK_AFTER_S = 40.0
+"""Far more than any of the runs takes on a busy machine."""
 
 
 class Runs:
@@ -151,7 +156,7 @@ async def document_of(handle: Handle) -> Document:
         AssertionError: the run ended without a document.
     """
     try:
-        return cast(Document, await handle.result())
+        return cast(Document, await _result_of(handle))
     except WorkflowFailureError as failure:
         cause = failure.cause
         if isinstance(cause, CancelledError):
@@ -236,21 +241,37 @@ async def histories_of(client: Client, handle: Handle) -> list[WorkflowHistory]:
 
 async def _end_of(handle: Handle) -> None:
     try:
-        await handle.result()
+        await _result_of(handle)
     except WorkflowFailureError:
         return
 
 
+async def _result_of(handle: Handle) -> Any:
+    """Returns the result of a run; one that is stuck is terminated, and fails the test with the reason."""
+    try:
+        async with asyncio.timeout(_STUCK_AFTER_S):
+            return await handle.result()
+    except TimeoutError:
+        history = await handle.fetch_history()
+        await handle.terminate("stuck")
+        raise AssertionError(f"{handle.id} is stuck: {_task_failures(history)}") from None
+
+
 def assert_clean(history: WorkflowHistory) -> None:
     """Checks that no workflow task failed and that the run ended by its own word."""
-    failures = [
-        event.workflow_task_failed_event_attributes
-        for event in history.events
-        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
-    ]
-    wrong = [f"{failure.cause}: {failure.failure.message}" for failure in failures if failure.cause not in _ASKED_AGAIN]
+    wrong = _task_failures(history)
     assert not wrong, f"{history.workflow_id}: {wrong}"
     assert end_of(history) in ("completed", "failed", "canceled")
+
+
+def _task_failures(history: WorkflowHistory) -> list[str]:
+    found = []
+    for event in events_of(history, EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED):
+        failed_event = event.workflow_task_failed_event_attributes
+        if failed_event.cause not in _ASKED_AGAIN:
+            cause = WorkflowTaskFailedCause.Name(failed_event.cause)
+            found.append(f"{cause}: {failed_event.failure.message}")
+    return found
 
 
 def end_of(history: WorkflowHistory) -> str:
@@ -268,7 +289,7 @@ def result_of(history: WorkflowHistory) -> Any:
         payloads = failure.application_failure_info.details.payloads
     else:
         payloads = []
-    return pydantic_data_converter.payload_converter.from_payloads(payloads)
+    return data_converter.payload_converter.from_payloads(payloads)
 
 
 class _Capture(Interceptor):
@@ -301,7 +322,7 @@ async def replay(history: WorkflowHistory) -> tuple[Exception | None, list[Any]]
         workflows=[RunPlanWorkflow],
         workflow_runner=UnsandboxedWorkflowRunner(),
         interceptors=[CallInterceptor(), capture],
-        data_converter=pydantic_data_converter,
+        data_converter=data_converter,
     )
     outcome = await replayer.replay_workflow(history, raise_on_replay_failure=False)
     return outcome.replay_failure, capture.ends
