@@ -1,0 +1,67 @@
+"""Order never comes from a hash: histories of workers with different hash seeds are the same and replay in another."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import WorkflowHistory
+
+from tests.support.chaos import ROOT, result_within, start_run, worker_process
+from tests.support.chaos_tools import make_database
+from tests.support.server import live_server
+
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
+_REPLAY = """
+import asyncio, sys
+from pathlib import Path
+from temporalio.client import WorkflowHistory
+from tests.support.runs import assert_replays
+
+for path in sys.argv[1:]:
+    history = WorkflowHistory.from_json(Path(path).stem, Path(path).read_text())
+    asyncio.run(assert_replays(history))
+"""
+
+
+def _calls(history: WorkflowHistory) -> list[str]:
+    """Returns the activities of the first workflow task: nothing but the plan decides their order."""
+    scheduled = [
+        event.activity_task_scheduled_event_attributes
+        for event in history.events
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+    ]
+    first = scheduled[0].workflow_task_completed_event_id
+    return [call.activity_id for call in scheduled if call.workflow_task_completed_event_id == first]
+
+
+async def test_histories_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
+    roots = [f"{letter}{number}" for letter in "qazwsx" for number in range(5)]
+    nodes = [
+        {"id": name, "tool": "echo", "arguments": {"x": name, "y": 1}, "priority": 1 + len(name) % 3} for name in roots
+    ]
+    ends = {name: f"{{{{{name}.result.x}}}}" for name in roots}
+    joins = [{"id": f"join{number}", "tool": "echo", "arguments": ends, "join": "any"} for number in range(3)]
+    paths = []
+    orders = []
+    async with live_server(tmp_path / "server") as server:
+        client = await server.start()
+        for seed in ("0", "1", "4242"):
+            folder = tmp_path / f"seed{seed}"
+            folder.mkdir()
+            make_database(folder)
+            async with worker_process(server.address, folder, environment={"PYTHONHASHSEED": seed}):
+                handle = await start_run(client, {"nodes": [*nodes, *joins]}, workflow_id=f"seed-{seed}")
+                await result_within(handle, 60)
+            history = await handle.fetch_history()
+            orders.append(_calls(history))
+            paths.append(tmp_path / f"seed-{seed}.json")
+            paths[-1].write_text(history.to_json())
+    assert orders == [roots] * 3
+    replaying = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _REPLAY, *map(str, paths), cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "99"}
+    )
+    assert await replaying.wait() == 0

@@ -1,0 +1,171 @@
+"""Kills of the worker and of the server at named points of a run: nothing is lost, nothing happens twice."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.chaos import (
+    FaultPoints,
+    WorkerProcess,
+    reactive_graph,
+    restart,
+    result_within,
+    start_run,
+    worker_process,
+)
+from tests.support.chaos_tools import attempts_of, effects_of, make_database
+from tests.support.runs import assert_clean, assert_replays, bare, done, failed
+from tests.support.server import LiveServer, live_server
+
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
+_RETRY = {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0}
+
+
+@pytest.fixture
+async def own_server(tmp_path: Path) -> AsyncIterator[LiveServer]:
+    """A server that the test may kill."""
+    async with live_server(tmp_path / "server") as server:
+        yield server
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """What test, tools and worker share."""
+    found = tmp_path / "shared"
+    found.mkdir()
+    make_database(found)
+    return found
+
+
+@pytest.fixture
+def points(folder: Path) -> FaultPoints:
+    return FaultPoints(folder)
+
+
+@pytest.fixture
+async def worker(own_server: LiveServer, folder: Path) -> AsyncIterator[WorkerProcess]:
+    async with worker_process(own_server.address, folder) as process:
+        yield process
+
+
+def _effect(name: str, *after: str) -> dict[str, Any]:
+    return {
+        "id": name,
+        "tool": "effect_then_hold",
+        "arguments": {"name": name},
+        "depends_on": list(after),
+        "retry": _RETRY,
+        "heartbeat": "1s",
+    }
+
+
+_THREE = {"nodes": [_effect("a"), _effect("b", "a"), _effect("c", "b"), _effect("beside")]}
+
+
+async def test_worker_killed_while_a_step_runs(
+    own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
+) -> None:
+    points.hold("b")
+    handle = await start_run(await own_server.start(), _THREE, workflow_id="worker-killed")
+    await points.reached("b")
+    await worker.kill()
+    points.release("b")
+    await worker.start()
+    document = await result_within(handle, 60)
+    assert bare(document)["nodes"] == {
+        "a": done("a"),
+        "b": done("b", attempts=2),
+        "c": done("c"),
+        "beside": done("beside"),
+    }
+    assert effects_of(folder) == ["a", "b", "beside", "c"]
+    assert attempts_of(folder) == ["a", "b", "b", "beside", "c"]
+    history = await handle.fetch_history()
+    assert_clean(history)
+    await assert_replays(history)
+
+
+async def test_worker_killed_between_two_steps(
+    own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
+) -> None:
+    points.hold("b")
+    handle = await start_run(await own_server.start(), _THREE, workflow_id="between")
+    await points.reached("b")
+    # Step b ends, and the worker is gone before anybody could react to its end.
+    points.release("b")
+    await worker.kill()
+    await worker.start()
+    document = await result_within(handle, 60)
+    assert {name: node["result"] for name, node in document["nodes"].items()} == {
+        name: name for name in ("a", "b", "c", "beside")
+    }
+    assert effects_of(folder) == ["a", "b", "beside", "c"]
+
+
+async def test_worker_killed_before_the_run_begins(own_server: LiveServer, worker: WorkerProcess, folder: Path) -> None:
+    await worker.kill()
+    handle = await start_run(await own_server.start(), _THREE, workflow_id="before")
+    await worker.start()
+    await result_within(handle, 60)
+    assert attempts_of(folder) == ["a", "b", "beside", "c"]
+
+
+async def test_server_killed_while_a_step_runs(
+    own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
+) -> None:
+    points.hold("b")
+    handle = await start_run(await own_server.start(), _THREE, workflow_id="server-killed")
+    await points.reached("b")
+    await restart(own_server)
+    points.release("b")
+    document = await result_within(handle, 90)
+    assert {name: node["result"] for name, node in document["nodes"].items()} == {
+        name: name for name in ("a", "b", "c", "beside")
+    }
+    assert effects_of(folder) == ["a", "b", "beside", "c"]
+
+
+async def test_write_of_a_killed_worker_is_never_repeated(
+    own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
+) -> None:
+    points.hold("w")
+    write = {"id": "w", "tool": "write_then_hold", "arguments": {"name": "w"}, "heartbeat": "1s", "retry": _RETRY}
+    after = {"id": "told", "tool": "echo", "arguments": {"why": "{{w.error.code}}"}, "join": "all_done"}
+    handle = await start_run(await own_server.start(), {"nodes": [write, after]}, workflow_id="write")
+    await points.reached("w")
+    await worker.kill()
+    await worker.start()
+    document = await result_within(handle, 60)
+    outcome = "outcome unknown: its worker died, so nobody knows whether write_then_hold made its change"
+    assert bare(document)["nodes"] == {
+        "w": failed(f"outcome_unknown: {outcome}"),
+        "told": done({"why": "outcome_unknown"}),
+    }
+    assert attempts_of(folder) == ["w"]
+
+
+async def test_every_value_of_a_reactive_graph_is_right_after_kills_of_worker_and_server(
+    own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
+) -> None:
+    plan, values = reactive_graph(100, seed=7)
+    kills = ("n10", "n35", "n60", "n85")
+    for name in kills:
+        points.hold(name)
+    handle = await start_run(await own_server.start(), plan, workflow_id="reactive")
+    for number, name in enumerate(kills):
+        await points.reached(name)
+        await worker.kill()
+        if number % 2:
+            await restart(own_server)
+        points.release(name)
+        await worker.start()
+    document = await result_within(handle, 120)
+    output = (await handle.query("status"))["output"]
+    assert (document["status"], output) == ("completed", values)
+    assert effects_of(folder) == sorted(name for name in values if name.endswith("9"))
+    history = await handle.fetch_history()
+    assert_clean(history)
+    await assert_replays(history)

@@ -1,0 +1,175 @@
+"""Processes that are killed in the middle of a run: workers, and the server they talk to."""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client
+
+from dagwright.contracts import wire
+from dagwright.contracts.messages import RunInput, run_input_to_json
+from dagwright.preparation import check_plan, prepare_plan
+from dagwright.settings import Settings
+from dagwright.toolset import load_toolset
+from tests.support.chaos_tools import FOLDER_VARIABLE, value_of
+from tests.support.eventually import eventually
+from tests.support.runs import Handle
+from tests.support.server import LiveServer
+
+ROOT = Path(__file__).parents[2]
+TOOLS = ROOT / "tests" / "support" / "chaos_tools.py"
+
+_EXIT_S = 20.0
+
+
+class WorkerProcess:
+    """`worker.py` as a process of its own, started as often as it is killed.
+
+    Args:
+        address: where the server is.
+        folder: shared with the tools; log and state are there too.
+        environment: more variables of the process.
+    """
+
+    def __init__(self, address: str, folder: Path, *, environment: dict[str, str] | None = None) -> None:
+        self._folder = folder
+        self._environment = {
+            **os.environ,
+            "TEMPORAL_ADDRESS": address,
+            "DAGWRIGHT_STATE_DIR": str(folder / "state"),
+            "DAGWRIGHT_LOG_FORMAT": "json",
+            FOLDER_VARIABLE: str(folder),
+            **(environment or {}),
+        }
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def log(self) -> str:
+        """What the worker wrote so far."""
+        return (self._folder / "worker.log").read_text(errors="replace")
+
+    async def start(self) -> None:
+        """Starts the worker; runs go on as soon as it polls."""
+        with (self._folder / "worker.log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                str(ROOT / "worker.py"),
+                "--tools",
+                str(TOOLS),
+                cwd=ROOT,
+                env=self._environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    async def kill(self) -> None:
+        """Kills the worker with SIGKILL."""
+        assert self._process is not None
+        assert self._process.returncode is None, self.log
+        self._process.send_signal(signal.SIGKILL)
+        await self._process.wait()
+
+    async def stop(self) -> None:
+        """Ends the worker if it runs."""
+        if self._process is None or self._process.returncode is not None:
+            return
+        self._process.terminate()
+        try:
+            await asyncio.wait_for(self._process.wait(), _EXIT_S)
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+
+@asynccontextmanager
+async def worker_process(
+    address: str, folder: Path, *, environment: dict[str, str] | None = None
+) -> AsyncIterator[WorkerProcess]:
+    """Runs a worker inside the block."""
+    process = WorkerProcess(address, folder, environment=environment)
+    await process.start()
+    try:
+        yield process
+    finally:
+        await process.stop()
+
+
+class FaultPoints:
+    """Holds tools at their fault points and sees when they get there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def hold(self, name: str) -> None:
+        """Makes the tool wait at the point from its next call on."""
+        (self._folder / f"hold-{name}").touch()
+
+    def release(self, name: str) -> None:
+        """Lets the tool go on."""
+        (self._folder / f"hold-{name}").unlink(missing_ok=True)
+
+    async def reached(self, name: str) -> None:
+        """Waits until a tool is at the point, or has passed it."""
+
+        def is_reached() -> bool:
+            return (self._folder / f"reached-{name}").exists()
+
+        await eventually(is_reached, timeout_s=60)
+
+    def forget(self, name: str) -> None:
+        """Forgets that a tool was at the point, to see the next time."""
+        (self._folder / f"reached-{name}").unlink(missing_ok=True)
+
+
+async def start_run(client: Client, plan: Any, *, workflow_id: str) -> Handle:
+    """Starts a plan for the tools of the worker process, as the command line does."""
+    toolset = load_toolset(Settings(), [str(TOOLS)])
+    compiled = prepare_plan(check_plan(plan, toolset.declarations()), {})
+    return await client.start_workflow(
+        wire.WORKFLOW_RUN_PLAN,
+        run_input_to_json(RunInput(compiled=compiled)),
+        id=workflow_id,
+        task_queue=wire.DEFAULT_TASK_QUEUE,
+    )
+
+
+async def result_within(handle: Handle, seconds: float) -> dict[str, Any]:
+    """Returns the document of a run that completes in time."""
+    async with asyncio.timeout(seconds):
+        found: dict[str, Any] = await handle.result()
+        return found
+
+
+async def restart(server: LiveServer) -> None:
+    """Kills the server with SIGKILL and starts it again on the same data."""
+    await server.kill()
+    await server.start()
+
+
+def reactive_graph(size: int, *, seed: int) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns a random plan in which each value depends on those before it, and the right value of every node."""
+    chance = random.Random(seed)
+    nodes: list[dict[str, Any]] = []
+    values: dict[str, str] = {}
+    for number in range(size):
+        name = f"n{number}"
+        before = sorted(chance.sample(range(number), min(number, chance.randint(0, 3))))
+        tool = "effect_then_hold" if number % 10 == 9 else "compute"
+        names = [f"n{earlier}" for earlier in before]
+        arguments: dict[str, Any] = {"name": name}
+        if tool == "compute":
+            arguments["values"] = [f"{{{{{earlier}.result}}}}" for earlier in names]
+            values[name] = value_of(name, [values[earlier] for earlier in names])
+        else:
+            values[name] = name
+        retry = {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0}
+        node = {"id": name, "tool": tool, "arguments": arguments, "retry": retry, "heartbeat": "2s"}
+        nodes.append(node if tool == "compute" else {**node, "depends_on": names})
+    return {"nodes": nodes, "output": {name: f"{{{{{name}.result}}}}" for name in values}}, values

@@ -1,0 +1,99 @@
+"""Tools of the chaos tests: loaded by a worker process of its own, which is killed while they run.
+
+Each tool is a named fault point: it touches `<folder>/reached-<point>` and, as long as `<folder>/hold-<point>` is
+there, waits. Effects are rows in SQLite, made once for each idempotency key and counted for each attempt.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from dagwright.tools import context, tool
+
+FOLDER_VARIABLE = "CHAOS_FOLDER"
+"""Environment variable of the worker process: the folder that test and tools share."""
+
+_POLL_S = 0.02
+
+
+def value_of(name: str, values: list[str]) -> str:
+    """Returns the value that a node of a reactive graph has: it depends on its name and on all its inputs."""
+    return hashlib.sha256(json.dumps([name, values]).encode()).hexdigest()[:16]
+
+
+def make_database(folder: Path) -> None:
+    """Makes the tables of effects in a folder."""
+    with closing(_connect(folder)) as database, database:
+        database.execute("CREATE TABLE effects (key TEXT PRIMARY KEY, name TEXT NOT NULL)")
+        database.execute("CREATE TABLE attempts (key TEXT NOT NULL, name TEXT NOT NULL)")
+
+
+def effects_of(folder: Path) -> list[str]:
+    """Returns the names of the effects that were made, in order of name; one made under two keys stands twice."""
+    return _names(folder, "effects")
+
+
+def attempts_of(folder: Path) -> list[str]:
+    """Returns the name of the effect for each attempt to make one."""
+    return _names(folder, "attempts")
+
+
+def _names(folder: Path, table: str) -> list[str]:
+    with closing(_connect(folder)) as database:
+        return [name for (name,) in database.execute(f"SELECT name FROM {table} ORDER BY name")]
+
+
+def _connect(folder: Path) -> sqlite3.Connection:
+    return sqlite3.connect(folder / "effects.db", timeout=20)
+
+
+def _folder() -> Path:
+    return Path(os.environ[FOLDER_VARIABLE])
+
+
+async def _fault_point(name: str) -> None:
+    folder = _folder()
+    (folder / f"reached-{name}").touch()
+    while (folder / f"hold-{name}").exists():
+        await asyncio.sleep(_POLL_S)
+
+
+def _record(name: str, *, is_once: bool) -> None:
+    key = context().idempotency_key if is_once else f"{context().workflow_id}/{context().attempt}"
+    with closing(_connect(_folder())) as database, database:
+        database.execute("INSERT INTO attempts VALUES (?, ?)", (key, name))
+        database.execute("INSERT OR IGNORE INTO effects VALUES (?, ?)", (key, name))
+
+
+@tool(effects="read")
+async def compute(name: str, values: list[str]) -> str:
+    """Returns the value of a node of a reactive graph."""
+    await _fault_point(name)
+    return value_of(name, values)
+
+
+@tool(effects="idempotent")
+async def effect_then_hold(name: str) -> str:
+    """Makes its effect and then waits at its fault point: a kill there makes a second attempt."""
+    _record(name, is_once=True)
+    await _fault_point(name)
+    return name
+
+
+@tool(effects="write")
+async def write_then_hold(name: str) -> str:
+    """Makes a change that no key guards and waits at its fault point."""
+    _record(name, is_once=False)
+    await _fault_point(name)
+    return name
+
+
+@tool(effects="read")
+async def echo(**arguments: Any) -> dict[str, Any]:
+    """Returns its arguments."""
+    return arguments
