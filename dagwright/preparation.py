@@ -3,15 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-import jsonschema_rs
-
 from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.limits import RUN_INPUT_LIMIT_BYTES
 from dagwright.dialects import to_document
-from dagwright.plan.arguments import refuse_remote
 from dagwright.plan.compilation import compile_plan
 from dagwright.plan.compiled import CompiledPlan, plan_to_json
-from dagwright.plan.errors import PlanInvalid, Problem, pointer
+from dagwright.plan.errors import PlanInvalid, Problem
+from dagwright.plan.inputs import missing_inputs, wrong_inputs
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.validation import Checked, check_document
 
@@ -40,7 +38,7 @@ def prepare_plan(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
         PlanInvalid: an input is missing, unknown or of the wrong type; the plan uses what cannot run yet; or it is
             too large to be the input of a run.
     """
-    problems = [*missing_inputs(checked.inputs, inputs), *_wrong_inputs(checked.inputs, inputs)]
+    problems = [*missing_inputs(checked.inputs, inputs), *wrong_inputs(checked.inputs, inputs)]
     if problems:
         raise PlanInvalid(problems)
     compiled = compile_plan(checked)
@@ -50,35 +48,3 @@ def prepare_plan(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
         hint = "split it into sub-plans, or use for_each instead of many nodes"
         raise PlanInvalid([Problem("too_large", message, hint=hint)])
     return compiled
-
-
-def missing_inputs(declared: Mapping[str, Mapping[str, Any]], given: Mapping[str, Any]) -> list[Problem]:
-    """Returns a problem for every input that has neither a value nor a default."""
-    return [
-        Problem(
-            "missing_input",
-            f"the input {name!r} is missing" + (f": {schema['prompt']}" if schema.get("prompt") else ""),
-            pointer("inputs", name),
-            hint=f"give it with --input {name}=VALUE",
-        )
-        for name, schema in declared.items()
-        if name not in given and "default" not in schema
-    ]
-
-
-def _wrong_inputs(declared: Mapping[str, Mapping[str, Any]], given: Mapping[str, Any]) -> list[Problem]:
-    problems = []
-    for name, value in given.items():
-        if name not in declared:
-            continue
-        schema = {key: part for key, part in declared[name].items() if key not in ("prompt", "default")}
-        validator = jsonschema_rs.Draft202012Validator(schema, retriever=refuse_remote)
-        problems += [
-            Problem(
-                "invalid_field",
-                f"the input {name!r}: {error.message}",
-                pointer("inputs", name, *error.instance_path),
-            )
-            for error in validator.iter_errors(value)
-        ]
-    return problems

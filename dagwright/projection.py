@@ -5,6 +5,7 @@ come to a workflow in batches, one for each workflow task, signals first. Tasks 
 `describe` knows them, which is the feed's part.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import pydantic_core
@@ -71,7 +72,7 @@ class Projection:
         self.changes = 0
         """Rises with every batch that was taken."""
         self._plan: CompiledPlan | None = None
-        self._lookups: dict[Lookup, Any] | None = None
+        self._lookups: Mapping[Lookup, Any] | None = None
         self._cancel: str | None = None
         self._is_cancelled = False
         self._batch: list[HistoryEvent] = []
@@ -131,8 +132,16 @@ class Projection:
 
     def _set_plan(self, plan: CompiledPlan) -> None:
         self._plan, self.title = plan, plan.title
-        if not plan.lookups:
-            self._lookups = {}
+        if not self._missing_lookups():
+            self._lookups = self._lookups_given
+
+    @property
+    def _lookups_given(self) -> Mapping[Lookup, Any]:
+        return self.run_input.lookups if self.run_input is not None else {}
+
+    def _missing_lookups(self) -> list[Lookup]:
+        wanted = self._plan.lookups if self._plan is not None else ()
+        return [lookup for lookup in wanted if lookup not in self._lookups_given]
 
     def _begin(self, at: float) -> None:
         assert self._plan is not None
@@ -223,7 +232,8 @@ class Projection:
             self._set_plan(plan_from_json(_from_json(payload)))
         elif name == wire.ACTIVITY_RESOLVE_LOOKUPS and self._plan is not None:
             found = _from_json(payload)
-            self._lookups = {lookup: party["id"] for lookup, party in zip(self._plan.lookups, found, strict=True)}
+            looked_up = {lookup: party["id"] for lookup, party in zip(self._missing_lookups(), found, strict=True)}
+            self._lookups = {**self._lookups_given, **looked_up}
         elif self.scheduler is not None and name in self._tasks:
             take_result(self.scheduler, self._tasks[name], payload, at=at)
 

@@ -89,7 +89,8 @@ def _retry_policy(task: Task, tool: ToolDeclaration) -> RetryPolicy:
         initial_interval=timedelta(seconds=rule.first_delay_s),
         backoff_coefficient=rule.factor,
         maximum_interval=timedelta(seconds=rule.max_delay_s) if rule.max_delay_s is not None else None,
-        maximum_attempts=rule.max_attempts,
+        # What a foreign write failed of is not known to be before its change, so it is never tried again.
+        maximum_attempts=1 if tool.is_foreign and tool.effects is Effects.WRITE else rule.max_attempts,
         non_retryable_error_types=_LOST_ATTEMPT if tool.effects is Effects.WRITE else None,
     )
 

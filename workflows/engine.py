@@ -49,7 +49,7 @@ class Engine:
         self._deadline_s = deadline_s
         self._events: list[Event] = []
         self._handles: dict[str, workflow.ActivityHandle[RawValue]] = {}
-        self._sub_plans = SubPlans(run, self.sub_plan_ended)
+        self._sub_plans = SubPlans(run, self.sub_plan_ended, lookups=scheduler.lookups)
 
     def push(self, event: Event) -> None:
         """Adds something that happened; it is taken in the order of arrival."""
@@ -166,7 +166,8 @@ class Engine:
             return
         for handle in list(self._handles.values()):
             handle.cancel()
-        self._sub_plans.cancel_all("the run above was cancelled")
+        error = self.scheduler.error
+        self._sub_plans.cancel_all(f"the run above ended: {error.message}" if error else "the run above was cancelled")
         grace = asyncio.create_task(workflow.sleep(limits.CANCEL_GRACE_S, summary=wire.TIMER_GRACE))
         grace.add_done_callback(lambda done: None if done.cancelled() else self.push(self._leave_outside))
         while not self.scheduler.is_finished:

@@ -11,20 +11,20 @@ histories of the versions before in `tests/replay`.
 """
 
 import asyncio
+from collections.abc import Coroutine, Mapping
 from datetime import timedelta
 from typing import Any
 
 import pydantic_core
 from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy, SearchAttributeKey
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType
 
 from dagwright.contracts import limits, wire
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.documents import (
     RunFacts,
     compact_document,
-    encoded_size,
     error_json,
     graph_document,
     node_document,
@@ -39,6 +39,7 @@ from dagwright.contracts.messages import (
 )
 from dagwright.contracts.outcomes import is_cancellation, is_sub_plan
 from dagwright.plan.compiled import CompiledPlan, plan_from_json
+from dagwright.plan.inputs import wrong_inputs
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import RunStatus
@@ -109,11 +110,17 @@ class RunPlanWorkflow:
     async def _run_plan(self, run_input: RunInput) -> None:
         plan = run_input.compiled or await self._compile(run_input)
         self._title = plan.title
+        if problems := wrong_inputs(plan.inputs, run_input.inputs):
+            # A sub-plan is given values that came out of results, which nobody could check before.
+            told = [problem.to_json() for problem in problems]
+            raise PlanRefused({**error_json(problems[0].code, problems[0].message), "errors": told})
         info = workflow.info()
         scope = RunScope(run_input.scope or info.first_execution_run_id, run_input.path, info.task_queue)
-        lookups = await self._resolve_lookups(plan)
+        deadline_s = _smallest(plan.deadline_s, run_input.deadline_s)
+        lookups = await self._resolve_lookups(plan, run_input.lookups, deadline_s=deadline_s)
         scheduler = Scheduler(plan, run_input.inputs, lookups=lookups, max_in_flight=run_input.max_in_flight)
-        self._engine = Engine(scheduler, scope, deadline_s=_smallest(plan.deadline_s, run_input.deadline_s))
+        left = _time_left(deadline_s)
+        self._engine = Engine(scheduler, scope, deadline_s=left.total_seconds() if left else None)
         if self._is_cancelled:
             self._engine.request_cancel(self._cancel_before_start)
         await self._engine.run()
@@ -132,6 +139,7 @@ class RunPlanWorkflow:
                 wire.ACTIVITY_COMPILE_PLAN,
                 RawValue(json_payload(encoded)),
                 start_to_close_timeout=timedelta(minutes=2),
+                schedule_to_close_timeout=_time_left(run_input.deadline_s),
                 retry_policy=RetryPolicy(maximum_attempts=5),
                 summary="reading the plan",
                 result_type=dict[str, Any],
@@ -140,37 +148,38 @@ class RunPlanWorkflow:
             raise PlanRefused(_refusal(error, "the plan cannot be read")) from None
         return plan_from_json(compiled)
 
-    async def _resolve_lookups(self, plan: CompiledPlan) -> dict[Lookup, Any]:
-        """Finds every party that the plan looks up, before anything else happens."""
-        if not plan.lookups:
-            return {}
-        wanted = [{"search_text": lookup.search_text, "entity_type": lookup.entity_type} for lookup in plan.lookups]
+    async def _resolve_lookups(
+        self, plan: CompiledPlan, found_before: Mapping[Lookup, Any], *, deadline_s: float | None
+    ) -> Mapping[Lookup, Any]:
+        """Finds every party that the plan looks up and the run above has not found, before anything else happens."""
+        missing = [lookup for lookup in plan.lookups if lookup not in found_before]
+        if not missing:
+            return found_before
+        wanted = [{"search_text": lookup.search_text, "entity_type": lookup.entity_type} for lookup in missing]
         try:
             found = await workflow.execute_activity(
                 wire.ACTIVITY_RESOLVE_LOOKUPS,
                 wanted,
                 start_to_close_timeout=timedelta(minutes=1),
+                schedule_to_close_timeout=_time_left(deadline_s),
                 retry_policy=RetryPolicy(maximum_attempts=5),
                 summary=limits.summary_of(f"looking up {', '.join(item['search_text'] for item in wanted)}"),
                 result_type=list[dict[str, Any]],
             )
         except ActivityError as error:
             raise PlanRefused(_refusal(error, "the lookups failed")) from None
-        return {lookup: party["id"] for lookup, party in zip(plan.lookups, found, strict=True)}
+        return {**found_before, **{lookup: party["id"] for lookup, party in zip(missing, found, strict=True)}}
 
     async def _finish(self, run_input: RunInput | None, cancelled: asyncio.CancelledError | None) -> Any:
         if cancelled is not None:
             self._status = RunStatus.CANCELLED.value
         document = self._document()
-        if encoded_size(document["output"]) > limits.RESULT_LIMIT_BYTES:
-            message = f"the output has over {limits.RESULT_LIMIT_BYTES:,} bytes; the nodes' own results are kept"
-            document["error"] = document["error"] or error_json("too_large", message)
         if workflow.info().typed_search_attributes.get(_STATE) is not None:
             workflow.upsert_search_attributes([_STATE.value_set(document["status"])])
         compact = compact_document(document)
         if run_input is not None and run_input.parent is not None:
             end = end_of(document)
-            if not await report_end(run_input.parent, end):
+            if not await _without_interruption(report_end(run_input.parent, end)):
                 # The run above takes the result instead, if it is still there, and needs the output in full.
                 compact |= end
         if cancelled is not None:
@@ -268,6 +277,8 @@ def _refusal(error: ActivityError, otherwise: str) -> dict[str, Any]:
     cause = error.__cause__
     if is_cancellation(error):
         raise asyncio.CancelledError from error
+    if isinstance(cause, TimeoutError) and cause.type == TimeoutType.SCHEDULE_TO_CLOSE:
+        return error_json("deadline_exceeded", f"{otherwise}: the run took over its deadline")
     if not isinstance(cause, ApplicationError):
         return error_json("failed", f"{otherwise}: {cause}")
     found = cause.details[0] if cause.details else None
@@ -278,6 +289,23 @@ def _refusal(error: ActivityError, otherwise: str) -> dict[str, Any]:
 
 def _cancel_note(reason: str | None, by: str | None) -> str:
     return f"cancelled{f' by {by}' if by else ''}{f': {reason}' if reason else ''}"
+
+
+def _time_left(deadline_s: float | None) -> timedelta | None:
+    """Returns what is left of a deadline that counts from the start of the run, at least a millisecond."""
+    if deadline_s is None:
+        return None
+    left = workflow.info().start_time + timedelta(seconds=deadline_s) - workflow.now()
+    return max(left, timedelta(milliseconds=1))
+
+
+async def _without_interruption(work: Coroutine[Any, Any, bool]) -> bool:
+    """Awaits something to its end, also if the run is cancelled meanwhile: it has ended already."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        return await task
 
 
 def _smallest(*values: float | None) -> float | None:

@@ -6,13 +6,13 @@ to as well, because a child that was terminated sends nothing.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pydantic_core
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
-from temporalio.common import RawValue
+from temporalio.common import Priority, RawValue
 from temporalio.exceptions import FailureError
 
 from dagwright.contracts import limits, wire
@@ -25,6 +25,8 @@ from dagwright.contracts.messages import (
     sub_plan_end_from_json,
 )
 from dagwright.contracts.outcomes import ResultInvalid, read_result, sub_plan_failure
+from dagwright.plan.errors import NodeError
+from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Task
 from dagwright.plan.states import RunStatus
 from workflows.calls import RunScope, json_payload
@@ -44,11 +46,13 @@ class SubPlans:
     Args:
         run: what the ids and keys of the run are made of.
         take_end: takes the end of a sub-plan; the second one for the same task has no effect.
+        lookups: parties that this run has looked up, for the sub-plans that look up the same.
     """
 
-    def __init__(self, run: RunScope, take_end: EndTaken) -> None:
+    def __init__(self, run: RunScope, take_end: EndTaken, *, lookups: Mapping[Lookup, Any]) -> None:
         self._run = run
         self._take_end = take_end
+        self._lookups = lookups
         self._open: dict[str, asyncio.Task[None]] = {}
         self._messages: list[asyncio.Task[None]] = []
         self._stop_reason: str | None = None
@@ -97,6 +101,11 @@ class SubPlans:
             self._take_end(sub_plan_end_from_json({**document, "task": task.id}))
         except (FailureError, ResultInvalid, asyncio.CancelledError) as error:
             self._take_end(sub_plan_failure(task.id, error, task.node))
+        # The edge of this task: nobody awaits it, so what nobody expected would leave the run waiting for ever.
+        except Exception as error:
+            workflow.logger.exception("following a sub-plan ended by a defect", extra={"node_id": task.id})
+            bug = NodeError(wire.ERROR_BUG, f"{type(error).__name__}: {error}")
+            self._take_end(SubPlanEnd(task.id, RunStatus.FAILED, None, bug.to_json()))
 
     def _input_of(self, task: Task) -> dict[str, Any]:
         child_input = RunInput(
@@ -105,8 +114,14 @@ class SubPlans:
             scope=self._run.scope,
             path=(*self._run.path, *((kind, name) for kind, name in task.path)),
             parent=Parent(workflow.info().workflow_id, task.id),
+            deadline_s=task.node.timeout_s or None,
+            lookups=self._lookups_of(task),
         )
         return run_input_to_json(child_input)
+
+    def _lookups_of(self, task: Task) -> dict[Lookup, Any]:
+        wanted = task.node.sub_plan.lookups if task.node.sub_plan else ()
+        return {lookup: self._lookups[lookup] for lookup in wanted if lookup in self._lookups}
 
     async def _start_child(self, task: Task, encoded: Payload) -> workflow.ChildWorkflowHandle[Any, Any]:
         info = workflow.info()
@@ -118,6 +133,7 @@ class SubPlans:
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
             cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
             static_summary=limits.summary_of(task.node.title or task.id),
+            priority=Priority(priority_key=task.node.priority),
             search_attributes=info.typed_search_attributes if info.typed_search_attributes.search_attributes else None,
         )
 
@@ -128,7 +144,8 @@ def end_of(document: dict[str, Any]) -> dict[str, Any]:
     if end["status"] == RunStatus.FAILED and end["error"] is None:
         end["error"] = error_json("failed", NOTHING_COMPLETED)
     if encoded_size(end["output"]) > limits.RESULT_LIMIT_BYTES:
-        end |= {"status": RunStatus.FAILED.value, "output": None}
+        message = f"its output has over {limits.RESULT_LIMIT_BYTES:,} bytes, which is more than can be handed up"
+        end |= {"status": RunStatus.FAILED.value, "output": None, "error": error_json("too_large", message)}
     return end
 
 

@@ -89,7 +89,7 @@ def check_document(checked: Checked, source: PlanSource) -> dict[str, Any]:
         "levels": levels,
         "critical_path": checked.critical_path,
         "inputs": [
-            {"name": name, "type": schema.get("type"), "prompt": schema.get("prompt")}
+            {"name": name, "type": schema.get("type", "string"), "prompt": schema.get("prompt")}
             for name, schema in checked.inputs.items()
         ],
         "expected_events": expected_events(checked, depth=len(levels)),

@@ -10,6 +10,7 @@ from typing import Any
 
 from dagwright.plan.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.plan.durations import parse_duration
+from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import MAX_IN_FLIGHT
 
 
@@ -37,6 +38,7 @@ class RunInput:
         deadline_s: seconds the whole run may take.
         scope: scope of idempotency keys; `None` for a root run, whose own is taken.
         path: typed path of the run from the root, for sub-plans.
+        lookups: parties that the run above has looked up already.
     """
 
     plan: Any = None
@@ -48,6 +50,7 @@ class RunInput:
     scope: str | None = None
     path: tuple[tuple[str, str], ...] = ()
     parent: Parent | None = None
+    lookups: Mapping[Lookup, Any] = field(default_factory=dict)
     tools: tuple[str, ...] = ()
 
 
@@ -68,6 +71,9 @@ def run_input_to_json(run_input: RunInput) -> dict[str, Any]:
         encoded["parent"] = {"workflow_id": run_input.parent.workflow_id, "task": run_input.parent.task}
         encoded["scope"] = run_input.scope
         encoded["path"] = [list(step) for step in run_input.path]
+        encoded["lookups"] = [
+            [lookup.search_text, lookup.entity_type, found] for lookup, found in run_input.lookups.items()
+        ]
     return encoded
 
 
@@ -94,6 +100,7 @@ def run_input_from_json(message: Any) -> RunInput:
             scope=message.get("scope"),
             path=tuple((str(kind), str(name)) for kind, name in message.get("path", ())),
             parent=Parent(parent["workflow_id"], parent["task"]) if parent else None,
+            lookups={Lookup(text, kind): found for text, kind, found in message.get("lookups", ())},
         )
     except (ValueError, TypeError, KeyError) as error:
         raise MessageInvalid(f"the input cannot be read: {error}") from None

@@ -45,6 +45,9 @@ def _unavailable_parts(node: Node, tools: Mapping[str, ToolDeclaration]) -> Iter
         yield "agent", f"the agent {node.agent!r} (no tool of --tools has that name)"
     if node.on_error in ("ask", "replan"):
         yield "on_error", f"on_error: {node.on_error}"
+    for name in ("retry", "heartbeat") if node.plan is not None else ():
+        if getattr(node, name) is not None:
+            yield name, f"{name} of a sub-plan (give it to the nodes inside)"
     if node.approval == "required" or isinstance(node.approval, Human):
         yield "approval", "asking for an approval"
 
@@ -90,7 +93,7 @@ def _compile_node(checked: Checked, index: int) -> CompiledNode:
         on_error="value" if isinstance(node.on_error, OnErrorValue) else "skip" if node.on_error == "skip" else "block",
         value=node.on_error.value if isinstance(node.on_error, OnErrorValue) else None,
         retry=_retry_of(node, tool),
-        timeout_s=node.timeout.total_seconds() if node.timeout else tool.timeout_s if tool else _UNKNOWN_TOOL_TIMEOUT_S,
+        timeout_s=_timeout_s(node, tool),
         heartbeat_s=node.heartbeat.total_seconds() if node.heartbeat else None,
         priority=node.priority,
         is_worker=node.metadata.get("worker") is True,
@@ -110,6 +113,15 @@ def _agent_as_tool(compiled: CompiledNode, checked: Checked, index: int) -> Comp
         arguments["context"] = dict.fromkeys(ids)
         holes += [(("context", name), (ResultOf(name, "result"),)) for name in ids]
     return replace(compiled, arguments=arguments, holes=tuple(holes))
+
+
+def _timeout_s(node: Node, tool: ToolDeclaration | None) -> float:
+    """Returns the seconds one attempt may take; 0 for a sub-plan that has no limit of its own."""
+    if node.timeout is not None:
+        return node.timeout.total_seconds()
+    if node.plan is not None:
+        return 0.0
+    return tool.timeout_s if tool else _UNKNOWN_TOOL_TIMEOUT_S
 
 
 def _join_of(node: Node) -> Join:

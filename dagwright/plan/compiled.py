@@ -45,6 +45,7 @@ class CompiledNode:
         when: CEL expression, and the numbers of the nodes it reads.
         for_each: a literal list, or a template whose value is the list; `None` runs the node once.
         item_holes: texts with references inside of a literal list, which holds null there.
+        timeout_s: seconds of one attempt; of a sub-plan seconds of the whole, 0 for no limit.
         on_error: what a failure means for the dependents; `value` stands for the result then.
     """
 

@@ -14,6 +14,7 @@ from dagwright.plan.compiled import Hole
 from dagwright.plan.document import Document
 from dagwright.plan.errors import Note, PlanInvalid, Problem, pointer
 from dagwright.plan.field_problems import read_nodes, read_plan_fields
+from dagwright.plan.inputs import schema_of, wrong_defaults
 from dagwright.plan.model import Node, Plan
 from dagwright.plan.node_references import NodeReferences, read_references
 from dagwright.plan.references import (
@@ -233,7 +234,7 @@ class _Checker:
         self._check_kind(index, node)
         self._check_join(index, node, references)
         if node.plan is not None:
-            self._check_sub_plan(index, node)
+            self._check_sub_plan(index, node, references)
         elif node.tool is not None:
             self._check_tool(index, node, references)
         return references
@@ -298,7 +299,7 @@ class _Checker:
                 self.tell("unknown_tool", message, ("nodes", index, "tool"), node=None)
         return self.schemas[declaration.name]
 
-    def _check_sub_plan(self, index: int, node: Node) -> None:
+    def _check_sub_plan(self, index: int, node: Node, references: NodeReferences) -> None:
         at = ("nodes", index, "plan")
         if not isinstance(node.plan, Mapping):
             self.tell(
@@ -319,10 +320,15 @@ class _Checker:
         if checked is None:
             return
         self.sub_plans[index] = checked
-        for name, schema in checked.inputs.items():
-            if name not in node.arguments and "default" not in schema:
+        for name, declared in checked.inputs.items():
+            if name not in node.arguments and "default" not in declared:
                 message = f"the sub-plan needs the input {name!r}"
                 self.tell("missing_input", message, ("nodes", index, "arguments"), node=node.id)
+        holes = references.argument_holes
+        schema = schema_of(checked.inputs if not inner.problems else {})
+        for path, message, advice in schema.problems_of(node.arguments, holes):
+            at_value = ("nodes", index, "arguments", *path)
+            self.tell("invalid_arguments", f"the sub-plan's input {message}", at_value, node=node.id, hint=advice)
         for name in node.arguments:
             if name not in checked.inputs:
                 hint = self.hints.near(name, checked.inputs)
@@ -400,11 +406,12 @@ class _Checker:
         inputs = {name: value.model_dump(mode="json", exclude_none=True) for name, value in plan.inputs.items()}
         for name, schema in inputs.items():
             try:
-                SchemaOfTool({key: value for key, value in schema.items() if key not in ("prompt", "default")})
+                for problem in wrong_defaults({name: schema}):
+                    self.tell("invalid_field", problem.message, ("inputs", name, "default"), node=None)
             except ValueError as error:
                 self.tell("invalid_field", f"input {name!r}: {error}", ("inputs", name), node=None)
         found = [name for node in references.values() for name in node.placeholders]
         found += [part.name for _, template in output_holes for part in template if isinstance(part, Placeholder)]
         for name in found:
-            inputs.setdefault(name, {"type": "string"})
+            inputs.setdefault(name, {})
         return inputs

@@ -1,11 +1,12 @@
 """YAML that says what JSON can say."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dagwright.dialects.yaml_reader import MAX_ALIASED_VALUES, read_yaml
@@ -32,6 +33,8 @@ def test_json_is_read_as_json(value: Any) -> None:
 
 @given(json_values)
 def test_what_a_yaml_writer_writes_is_read_back(value: Any) -> None:
+    # The writer speaks YAML 1.1, where 0E0 and 0o7 are text, so it leaves them without quotes.
+    assume(not re.search(r'"([-+]?[0-9.]+[eE][-+]?[0-9]+|0o[0-7]+)"', json.dumps(value)))
     written = yaml.dump(value, Dumper=yaml.CSafeDumper, allow_unicode=True)
     assert read_yaml(written, name="x") == value
 

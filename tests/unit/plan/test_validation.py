@@ -280,8 +280,8 @@ def test_inputs_are_declared_ones_then_placeholders_as_they_are_found() -> None:
     )
     assert dict(checked.inputs) == {
         "year": {"type": "integer", "minimum": 2000, "prompt": "Which?", "default": 2024},
-        "found": {"type": "string"},
-        "last": {"type": "string"},
+        "found": {},
+        "last": {},
     }
 
 

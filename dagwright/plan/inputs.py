@@ -1,0 +1,65 @@
+"""Checks values against the inputs that a plan declares (contract.md section 1).
+
+Whoever starts a run checks them before it starts; a sub-plan checks what the run above gave it, because values
+that came out of results were not known before.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from dagwright.plan.arguments import SchemaOfTool
+from dagwright.plan.errors import Problem, pointer
+
+Declared = Mapping[str, Mapping[str, Any]]
+"""Name of an input -> its JSON Schema, with `prompt` and `default` beside the schema's own keys."""
+
+_NOT_SCHEMA = frozenset({"prompt", "default"})
+
+
+def schema_of(declared: Declared) -> SchemaOfTool:
+    """Returns the schema of an object that holds every input.
+
+    Raises:
+        ValueError: one of the inputs is no JSON Schema.
+    """
+    properties = {
+        name: {key: part for key, part in schema.items() if key not in _NOT_SCHEMA} for name, schema in declared.items()
+    }
+    return SchemaOfTool({"type": "object", "properties": properties})
+
+
+def missing_inputs(declared: Declared, given: Mapping[str, Any]) -> list[Problem]:
+    """Returns a problem for every input that has neither a value nor a default."""
+    return [
+        Problem(
+            "missing_input",
+            f"the input {name!r} is missing" + (f": {schema['prompt']}" if schema.get("prompt") else ""),
+            pointer("inputs", name),
+            hint=f"give it with --input {name}=VALUE",
+        )
+        for name, schema in declared.items()
+        if name not in given and "default" not in schema
+    ]
+
+
+def wrong_inputs(declared: Declared, given: Mapping[str, Any]) -> list[Problem]:
+    """Returns a problem for every value that is not what its input declares; undeclared values are left alone."""
+    known = {name: value for name, value in given.items() if name in declared}
+    return [
+        Problem("invalid_field", f"the input {str(path[0])!r}: {message}", pointer("inputs", *path), hint=hint)
+        for path, message, hint in schema_of(declared).problems_of(known, ())
+    ]
+
+
+def wrong_defaults(declared: Declared) -> list[Problem]:
+    """Returns a problem for every default that is not what its own input declares."""
+    defaults = {name: schema["default"] for name, schema in declared.items() if "default" in schema}
+    return [
+        Problem(
+            "invalid_field",
+            f"the default of the input {str(path[0])!r}, {json.dumps(defaults[str(path[0])])[:60]}: {message}",
+            pointer("inputs", str(path[0]), "default", *path[1:]),
+        )
+        for path, message, _ in schema_of(declared).problems_of(defaults, ())
+    ]
