@@ -91,6 +91,9 @@ async def _running(command: Sequence[str], *, log: Path) -> AsyncIterator[None]:
     finally:
         if process.returncode is None:
             process.terminate()
+        else:
+            last_words = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+            sys.stderr.write(f"{log.stem} had ended with exit code {process.returncode}:\n{last_words}\n")
         try:
             await asyncio.wait_for(process.wait(), timeout=_STOP_TIMEOUT_S)
         except TimeoutError:

@@ -46,6 +46,9 @@ _SHAPES = {
 }
 _STRAGGLERS = "StragglersByHand"
 
+_RUN_TIMEOUT_S = 120.0
+"""A run that takes longer has lost its worker."""
+
 Row = Callable[[Bench, int], Awaitable[list[Figure]]]
 
 
@@ -185,7 +188,7 @@ async def _dagwright(runs: Runs, plan: shapes.Plan, *, tools: Mapping[str, ToolD
     before = time.perf_counter()
     started = await runs.start(prepare_plan(check_plan(plan, tools), {}), {})
     handle = client.get_workflow_handle(started.workflow_id)
-    document = await handle.result()
+    document = await asyncio.wait_for(handle.result(), _RUN_TIMEOUT_S)
     seconds = time.perf_counter() - before
     if document["status"] != "completed":
         raise RuntimeError(f"the run {started.workflow_id} ended as {document['status']}")
@@ -200,7 +203,7 @@ async def _by_hand(client: Client, workflow_type: str) -> Sample:
         task_queue=BY_HAND_QUEUE,
         id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
     )
-    await handle.result()
+    await asyncio.wait_for(handle.result(), _RUN_TIMEOUT_S)
     return await _sample(handle, time.perf_counter() - before)
 
 
