@@ -1,0 +1,37 @@
+"""How the benchmarks judge what they measured."""
+
+import pytest
+
+from benchmarks.figures import Figure, Verdict, ratio_figure, table
+
+
+@pytest.mark.parametrize(
+    ("value", "is_floor", "verdict"),
+    [
+        (1.0, False, "reached"),
+        (2.0, False, "reached"),
+        (2.9, False, "missed"),
+        (3.0, False, "missed"),
+        (3.1, False, "lost"),
+        (2.0, True, "reached"),
+        (1.4, True, "missed"),
+        (1.3, True, "lost"),
+    ],
+)
+def test_goal_is_lost_only_past_one_and_a_half_times(value: float, is_floor: bool, verdict: Verdict) -> None:
+    assert Figure("x", value, 2.0, is_floor=is_floor).verdict == verdict
+
+
+def test_number_without_a_goal_is_only_told() -> None:
+    assert Figure("x", 9.0, None).verdict == "told"
+
+
+def test_ratio_is_that_of_the_medians_and_the_table_shows_both() -> None:
+    figure = ratio_figure("chain: time", [1.0, 9.0, 3.0], [2.0, 2.0, 0.1], goal=1.15)
+    assert figure.value == 1.5
+    assert table([figure, Figure("told", 2.0, None, unit="s")]) == (
+        "| figure | measured | goal | |\n"
+        "|---|---|---|---|\n"
+        "| chain: time | 1.5 x (3 : 2) | at most 1.15 x | missed |\n"
+        "| told | 2 s |  | told |"
+    )

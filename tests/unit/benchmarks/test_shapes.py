@@ -1,0 +1,30 @@
+"""The graphs of the benchmarks: valid plans, of the size that the table says."""
+
+from collections.abc import Callable
+
+import pytest
+
+from benchmarks import shapes, tools
+from dagwright.preparation import check_plan
+from dagwright.tools import load_tools
+
+
+@pytest.mark.parametrize(
+    ("make_plan", "nodes", "edges"),
+    [
+        (shapes.fan_out, 202, 400),
+        (shapes.chain, 50, 49),
+        (shapes.layers, 200, 3_600),
+        (shapes.stragglers, 102, 120),
+        (lambda: shapes.large(1_000), 1_000, 2_990),
+    ],
+)
+def test_shape_is_a_valid_plan_of_its_size(make_plan: Callable[[], shapes.Plan], nodes: int, edges: int) -> None:
+    checked = check_plan(make_plan(), load_tools([tools.__file__]).declarations())
+    assert len(checked.nodes) == nodes
+    assert sum(len(needs) for needs in checked.dependencies) == edges
+
+
+def test_each_layer_has_one_straggler_and_no_chain_has_two() -> None:
+    slow = [(chain, step) for step in range(5) for chain in range(20) if shapes.is_straggler(chain, step)]
+    assert slow == [(0, 0), (4, 1), (8, 2), (12, 3), (16, 4)]
