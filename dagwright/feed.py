@@ -24,8 +24,9 @@ from dagwright.contracts.documents import (
     graph_document,
     result_document,
 )
+from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
 from dagwright.plan.scheduler import Scheduler
-from dagwright.projection import Projection
+from dagwright.projection import Projection, is_reference
 
 PAGE_PAUSE_S = 0.3
 """Rest between two pages of history: hurried readers would slow the run (engine-findings.md 11)."""
@@ -97,18 +98,30 @@ class RunView:
         facts = RunFacts(self.workflow_id, self.run_id, title=self.title, error=self.error, notes=self.notes)
         document = result_document(self.scheduler, facts, status=self.status)
         if self.written is not None:
-            for key in ("title", "error", "usage", "notes", "waiting_for"):
-                document[key] = self.written.get(key, document[key])
-            if not _is_reference(self.written.get("output")):
-                document["output"] = self.written.get("output")
-            document["notes"] = [
-                *document["notes"],
-                *(note for note in self.notes if note not in document["notes"]),
-            ]
+            document = self._as_written(document, self.written)
         if not full:
             document["output"] = _shortened(document["output"], ref="output")
             for name, node in document["nodes"].items():
                 node["result"] = _shortened(node["result"], ref=f"node:{name}")
+        return document
+
+    def _as_written(self, projected: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the document that the run wrote, with the values that stand there by reference."""
+        document = {**projected, **{key: written[key] for key in projected if key in written}}
+        document |= {"workflow_id": self.workflow_id, "run_id": self.run_id, "status": self.status}
+        document["notes"] = [*document["notes"], *(note for note in self.notes if note not in document["notes"])]
+        if is_reference(document["output"], ref="output") and self.scheduler is not None:
+            output, error = self.scheduler.output()
+            document["output"] = document["output"] if error else output
+        if "nodes_ref" in written:
+            document["nodes"] = projected["nodes"]
+            return document
+        document["nodes"] = {
+            name: {**node, "result": projected["nodes"][name]["result"]}
+            if is_reference(node["result"], ref=f"node:{name}") and name in projected["nodes"]
+            else dict(node)
+            for name, node in document["nodes"].items()
+        }
         return document
 
     def graph(self) -> dict[str, Any]:
@@ -119,10 +132,6 @@ class RunView:
     def nodes_done(self) -> int:
         """Count of nodes in a final state."""
         return sum(record.status.is_final for record in self.scheduler.records) if self.scheduler else 0
-
-
-def _is_reference(value: Any) -> bool:
-    return isinstance(value, dict) and value.keys() == {"ref", "bytes", "preview"}
 
 
 def _shortened(value: Any, *, ref: str) -> Any:
@@ -233,6 +242,7 @@ class RunFeed:
             await asyncio.sleep(PAGE_PAUSE_S)
 
     def _view(self, projection: Projection, description: WorkflowExecutionDescription) -> RunView:
+        projection.settle()
         pending = {}
         for call in description.raw_description.pending_activities if not projection.is_closed else ():
             task_id = projection.task_of(call.activity_id)
@@ -250,7 +260,7 @@ class RunFeed:
             is_closed=projection.is_closed,
             written=projection.document,
             error=projection.error.to_json() if projection.error else None,
-            notes=[*projection.notes, *_task_notes(description)],
+            notes=[*projection.notes, *_task_notes(description, projection.task_failure)],
         )
 
 
@@ -273,12 +283,14 @@ def _status_of(projection: Projection) -> str:
     return "running"
 
 
-def _task_notes(description: WorkflowExecutionDescription) -> list[dict[str, Any]]:
+def _task_notes(description: WorkflowExecutionDescription, failure: str | None) -> list[dict[str, Any]]:
+    """Returns a note if the workflow task fails again and again; history holds the first failure of a series."""
     task = description.raw_description.pending_workflow_task
     if task.attempt <= 2:
         return []
+    cause = cut_text(failure, max_bytes=MESSAGE_LIMIT_BYTES) if failure else "no worker answered in time"
     message = (
-        f"the run cannot go on: its workflow task has failed {task.attempt - 1} times, as it does when a worker "
-        "with other workflow code serves it; it goes on by itself when a right worker is there"
+        f"the run cannot go on: its workflow task has failed {task.attempt - 1} times ({cause}); it is tried again "
+        "and again, and goes on by itself when a worker can do it"
     )
     return [{"code": "workflow_task_failing", "node": None, "message": message}]

@@ -1,22 +1,23 @@
 """From the history of a run to the states of its nodes, with no worker and no query.
 
 The pure scheduler is fed the run's input and its events, in the order in which the workflow took them: events
-come to a workflow in batches, one for each workflow task, signals first. Tasks in flight are in no event;
-`describe` knows them, which is the feed's part.
+come to a workflow in batches, one for each workflow task, signals first. A task counts as running from the event
+that scheduled it; how its attempts fare is in no event, and `describe` knows it, which is the feed's part. When
+the run has ended, what it wrote of itself stands above what was worked out here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 import pydantic_core
 from temporalio.api.common.v1 import Payload
-from temporalio.api.enums.v1 import EventType
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter
 
-from dagwright.contracts import wire
-from dagwright.contracts.limits import activity_id, child_workflow_id
+from dagwright.contracts import limits, wire
 from dagwright.contracts.messages import (
     MessageInvalid,
     RunInput,
@@ -37,6 +38,7 @@ from dagwright.plan.compiled import CompiledPlan, plan_from_json
 from dagwright.plan.errors import NodeError
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import NodeStatus, Record
 
 _CLOSED_AS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: None,
@@ -69,6 +71,8 @@ class Projection:
         """The document that the run itself wrote at its end."""
         self.error: NodeError | None = None
         self.notes: list[dict[str, Any]] = []
+        self.task_failure: str | None = None
+        """Why the last workflow task failed; `None` once one has been done."""
         self.changes = 0
         """Rises with every batch that was taken."""
         self._plan: CompiledPlan | None = None
@@ -76,7 +80,11 @@ class Projection:
         self._cancel: str | None = None
         self._is_cancelled = False
         self._batch: list[HistoryEvent] = []
-        self._task_starts: dict[int, float] = {}
+        self._task_starts: dict[int, tuple[float, float]] = {}
+        """Workflow tasks that have begun: event id -> when, and how many tasks in flight the history had room for."""
+        self._now = 0.0
+        """When the workflow task began whose commands come next; it is the workflow's own clock."""
+        self._most_in_flight = 0.0
         self._scheduled: dict[int, str] = {}
         self._deadline_timer: str | None = None
         self._grace_timer: str | None = None
@@ -100,10 +108,12 @@ class Projection:
                 self.started_at = at
                 self._read_input(event)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
-                self._task_starts[event.event_id] = at
+                self._task_starts[event.event_id] = at, _most_in_flight(event)
+            case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+                self.task_failure = _task_failure(event)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
-                started = event.workflow_task_completed_event_attributes.started_event_id
-                await self._take_batch(before=started, at=self._task_starts.pop(started, at))
+                self.task_failure = None
+                await self._take_batch(event, at)
             case closing if closing in _CLOSED_AS:
                 await self._close(event, at)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
@@ -113,6 +123,11 @@ class Projection:
                     self._scheduled[event.event_id] = wire.ACTIVITY_COMPILE_PLAN
                 elif scheduled.activity_type.name == wire.ACTIVITY_RESOLVE_LOOKUPS:
                     self._scheduled[event.event_id] = wire.ACTIVITY_RESOLVE_LOOKUPS
+                else:
+                    self._start(self._tasks, scheduled.activity_id)
+            case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
+                initiated = event.start_child_workflow_execution_initiated_event_attributes
+                self._start(self._children, initiated.workflow_id)
             case EventType.EVENT_TYPE_TIMER_STARTED:
                 self._note_timer(event)
             case _:
@@ -158,28 +173,64 @@ class Projection:
 
     # Batches.
 
-    async def _take_batch(self, *, before: int, at: float) -> None:
+    async def _take_batch(self, completed: HistoryEvent, at: float) -> None:
         """Takes the events that the workflow saw in one workflow task, in its order."""
+        self.settle()
+        before = completed.workflow_task_completed_event_attributes.started_event_id
+        self._now, self._most_in_flight = self._task_starts.pop(before, (at, 0.0))
         batch = [event for event in self._batch if event.event_id < before]
         self._batch = [event for event in self._batch if event.event_id >= before]
         signalled = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
         signals = [event for event in batch if event.event_type == signalled]
         others = [event for event in batch if event.event_type != signalled]
         for event in [*signals, *others]:
-            await self._take_event(event, at)
+            await self._take_event(event, self._now)
         if self.scheduler is None and self._plan is not None and self._lookups is not None:
-            self._begin(at)
-        self._dispatch(at)
+            self._begin(self._now)
         self.changes += 1
 
-    def _dispatch(self, at: float) -> None:
-        if self.scheduler is None or self.scheduler.is_stopped:
+    def settle(self) -> None:
+        """Does what the last workflow task did and left no event of: tasks that cannot be sent have failed.
+
+        To be called when all events that are there have been taken, before anybody looks.
+        """
+        if self.scheduler is None or self.is_closed:
             return
-        while (ready := next_call(self.scheduler, at)) is not None:
-            task, _ = ready
-            self._tasks[activity_id(task.id)] = task.id
-            if task.node.kind == "plan":
-                self._children[child_workflow_id(self._workflow_id, task.id)] = task.id
+        while not self.scheduler.is_stopped and self.scheduler.in_flight + 1 < self._most_in_flight:
+            if not self._give_next():
+                return
+
+    def _give_next(self) -> bool:
+        """Takes the next task from the scheduler, as the workflow does; it is `ready` until its event comes."""
+        assert self.scheduler is not None
+        ready = next_call(self.scheduler, self._now)
+        if ready is None:
+            return False
+        task, _ = ready
+        record = self.scheduler.record_of(task.id)
+        assert record is not None
+        record.status, record.started_at = NodeStatus.READY, None
+        if task.node.kind == "plan":
+            self._children[limits.child_workflow_id(self._workflow_id, task.id)] = task.id
+        else:
+            self._tasks[limits.activity_id(task.id)] = task.id
+        return True
+
+    def _start(self, given: Mapping[str, str], name: str) -> None:
+        """Takes the event that a task was scheduled: the workflow has given out all those before it too.
+
+        Args:
+            given: id on the wire -> task id.
+            name: id on the wire.
+        """
+        if self.scheduler is None:
+            return
+        while name not in given and self._give_next():
+            pass
+        # Another version of the workflow may have chosen in another order: what history says is what runs.
+        record = self.scheduler.record_of(given.get(name, name))
+        if record is not None and record.status is NodeStatus.READY:
+            record.status, record.started_at = NodeStatus.RUNNING, self._now
 
     async def _take_event(self, event: HistoryEvent, at: float) -> None:
         match event.event_type:
@@ -324,12 +375,71 @@ class Projection:
             self.error = NodeError("terminated", f"the run was terminated: {reason or 'no reason given'}")
         elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT:
             self.error = NodeError("timed_out", "the run took over the time that its starter gave it")
+        self._end_nodes(at)
         self.changes += 1
+
+    def _end_nodes(self, at: float) -> None:
+        """Gives every node the end that the run wrote; one that it wrote nothing of ended with the run at the latest.
+
+        A run writes no nodes if it was ended by force, and their counts alone if they are many.
+        """
+        if self.scheduler is None:
+            return
+        for name, node in (self.document or {}).get("nodes", {}).items():
+            record = self.scheduler.record_of(name)
+            if record is not None:
+                _take_written(record, node, name=name)
+        for record in _all_records(self.scheduler):
+            if not record.status.is_final:
+                record.status, record.ended_at = NodeStatus.CANCELLED, at
+                record.reason = self.error.message if self.error else None
 
     def _take_document(self, document: Any) -> None:
         self.document = document if isinstance(document, dict) and "nodes" in document else None
         if self.document is None and self.closed_as is None:
             self.error = NodeError("failed", "the run ended without a document")
+
+
+def _most_in_flight(started: HistoryEvent) -> float:
+    """Returns how many tasks in flight the workflow allows itself in a workflow task: what its engine works out."""
+    size = started.workflow_task_started_event_attributes.history_size_bytes
+    by_size = (limits.HISTORY_LIMIT_BYTES - size) / limits.RESULT_LIMIT_BYTES
+    by_events = (limits.HISTORY_LIMIT_EVENTS - started.event_id) / limits.EVENTS_PER_TASK
+    return min(by_size, by_events)
+
+
+def _task_failure(event: HistoryEvent) -> str:
+    failed = event.workflow_task_failed_event_attributes
+    cause = WorkflowTaskFailedCause.Name(failed.cause).removeprefix("WORKFLOW_TASK_FAILED_CAUSE_")
+    words = cause.replace("_", " ").lower()
+    return f"{words}: {failed.failure.message}" if failed.failure.message else words
+
+
+def _all_records(scheduler: Scheduler) -> Iterator[Record]:
+    for record in scheduler.records:
+        yield record
+        for item in record.items:
+            yield item.record
+
+
+def is_reference(value: Any, *, ref: str) -> bool:
+    """Tells whether a value of a written document stands for one that was too large to write."""
+    return isinstance(value, dict) and value.keys() == {"ref", "bytes", "preview"} and value["ref"] == ref
+
+
+def _take_written(record: Record, node: Mapping[str, Any], *, name: str) -> None:
+    """Makes a record say what the run wrote of its node; a large value is only there as a reference, so it stays."""
+    record.status = NodeStatus(node["status"])
+    if not is_reference(node["result"], ref=f"node:{name}"):
+        record.result = node["result"]
+    record.error = NodeError(**node["error"]) if node["error"] else None
+    record.attempts, record.partial, record.reason = node["attempts"], node["partial"], node["reason"]
+    record.blocked_by = tuple(node["blocked_by"])
+    record.started_at, record.ended_at = _seconds(node["started_at"]), _seconds(node["ended_at"])
+
+
+def _seconds(time: str | None) -> float | None:
+    return None if time is None else datetime.fromisoformat(time).timestamp()
 
 
 def _from_json(payload: Payload) -> Any:

@@ -1,0 +1,164 @@
+"""`RunFeed` on a real server: what it shows is what the run knows, while it goes on and after any end."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+
+from dagwright.feed import RunFeed, RunView
+from dagwright.projection import Projection
+from tests.support.eventually import eventually
+from tests.support.runs import Handle, Runs, blocked, cancelled, document_of, done, failed
+from tests.support.runs import bare as bare_document
+from tests.support.tools import Bench
+
+pytestmark = pytest.mark.server
+
+_WIDE = 200
+"""More calls than the engine starts at once: it keeps room for their results in the history."""
+
+
+async def _view(runs: Runs, handle: Handle) -> RunView:
+    return await RunFeed(runs.client, handle.id).read()
+
+
+def _counts(document: Mapping[str, Any]) -> dict[str, int]:
+    return dict(Counter(node["status"] for node in document["nodes"].values()))
+
+
+def _hold(node_id: str, name: str, **fields: Any) -> dict[str, Any]:
+    return {"id": node_id, "tool": "hold", "arguments": {"name": name}, **fields}
+
+
+async def _count_scheduled(handle: Handle) -> int:
+    kind = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+    return len([event async for event in handle.fetch_history_events() if event.event_type == kind])
+
+
+async def test_only_calls_that_history_holds_are_running(kept_runs: Runs, bench: Bench, unique: str) -> None:
+    nodes = [_hold(f"n{number}", unique) for number in range(_WIDE)]
+    handle = await kept_runs.start({"nodes": nodes, "output": "{{n0.result}}"})
+    try:
+        await eventually(lambda: unique in bench.entered)
+        scheduled = await _count_scheduled(handle)
+        counts = _counts((await _view(kept_runs, handle)).document())
+    finally:
+        bench.open(unique)
+    assert 0 < scheduled < _WIDE
+    assert counts == {"running": scheduled, "ready": _WIDE - scheduled}
+
+    written = await document_of(handle)
+    assert (await _view(kept_runs, handle)).document() == written
+
+
+async def test_every_state_is_projected_before_the_run_tells_it(kept_runs: Runs, client: Client) -> None:
+    def echo(node_id: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
+        return {"id": node_id, "tool": "echo", "arguments": {}, "depends_on": list(depends_on), **fields}
+
+    sub = {"nodes": [echo("inner")], "output": "{{inner.result}}"}
+    nodes = [
+        echo("late", priority=5),
+        echo("soon", priority=1),
+        echo("items", for_each=[1, 2, 3, 4], max_parallel=2),
+        {"id": "below", "plan": sub},
+        echo("lost", "soon", arguments={"text": "{{soon.result.nothing}}"}),
+        echo("stuck", "lost"),
+        echo("passed", "soon", when="false"),
+        echo("last", "late", "items", "below"),
+    ]
+    handle = await kept_runs.start({"nodes": nodes})
+    written = await document_of(handle)
+
+    projection = Projection(handle.id, pydantic_data_converter)
+    scheduled = set()
+    events = [event async for event in handle.fetch_history_events()]
+    for event in events[:-1]:
+        await projection.take(event)
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            scheduled.add(event.activity_task_scheduled_event_attributes.activity_id)
+        running = {name for name in _running(projection) if name != "below"}
+        assert running <= scheduled
+    projection.settle()
+
+    assert projection.scheduler is not None
+    assert [record.status.value for record in projection.scheduler.records] == [
+        written["nodes"][node["id"]]["status"] for node in nodes
+    ]
+
+
+def _running(projection: Projection) -> list[str]:
+    if projection.scheduler is None:
+        return []
+    found = []
+    for node, record in zip(projection.scheduler.plan.nodes, projection.scheduler.records, strict=True):
+        found += [f"{node.id}[{item.key}]" for item in record.items if item.record.status == "running"]
+        if record.status == "running" and not record.items:
+            found.append(node.id)
+    return found
+
+
+async def test_node_that_cannot_be_sent_has_failed_while_others_run(kept_runs: Runs, bench: Bench, unique: str) -> None:
+    nodes = [
+        {"id": "first", "tool": "echo", "arguments": {}},
+        _hold("held", unique, depends_on=["first"]),
+        {"id": "lost", "tool": "echo", "arguments": {"text": "{{first.result.nothing}}"}},
+        {"id": "stuck", "tool": "echo", "arguments": {}, "depends_on": ["lost"]},
+    ]
+    handle = await kept_runs.start({"nodes": nodes})
+    try:
+        await eventually(lambda: unique in bench.entered)
+        document = bare_document((await _view(kept_runs, handle)).document())
+    finally:
+        bench.open(unique)
+    missing = "missing_data: Missing data: first.result.nothing: 'nothing' not found in first.result; it has no keys"
+    assert document["nodes"] == {
+        "first": done({}),
+        "held": {"status": "running"},
+        "lost": failed(missing),
+        "stuck": blocked("lost"),
+    }
+    written = await document_of(handle)
+    assert (await _view(kept_runs, handle)).document() == written
+
+
+async def test_large_values_are_put_back_and_everything_else_is_as_the_run_wrote_it(kept_runs: Runs) -> None:
+    look_alike = {"ref": "node:other", "bytes": 1, "preview": "x"}
+    nodes = [
+        {"id": "large", "tool": "text", "arguments": {"size": 20_000}},
+        {"id": "alike", "tool": "echo", "arguments": look_alike},
+    ]
+    handle = await kept_runs.start({"nodes": nodes, "output": "{{large.result}}"})
+    written = await document_of(handle)
+    shown = (await _view(kept_runs, handle)).document()
+
+    assert written["output"] == {"ref": "output", "bytes": 20_002, "preview": "x" * 200}
+    large = {**written["nodes"]["large"], "result": "x" * 20_000}
+    assert shown == {**written, "output": "x" * 20_000, "nodes": {**written["nodes"], "large": large}}
+
+
+async def test_run_that_was_terminated_leaves_nothing_unfinished(kept_runs: Runs, bench: Bench, unique: str) -> None:
+    nodes = [
+        {"id": "first", "tool": "add", "arguments": {"left": 1, "right": 2}},
+        _hold("held", unique, depends_on=["first"]),
+        _hold("items", unique, for_each=[1, 2], depends_on=["held"]),
+    ]
+    handle = await kept_runs.start({"nodes": nodes})
+    kept_runs.forget(handle)
+    try:
+        await eventually(lambda: unique in bench.entered)
+        await handle.terminate(reason="enough")
+        view = await _view(kept_runs, handle)
+    finally:
+        bench.open(unique)
+    reason = "the run was terminated: enough"
+    assert bare_document(view.document()) == {
+        "status": "failed",
+        "output": None,
+        "nodes": {"first": done(3.0), "held": cancelled(reason), "items": cancelled(reason)},
+        "error": f"terminated: {reason}",
+    }
+    assert (view.is_closed, view.nodes_done) == (True, 3)
