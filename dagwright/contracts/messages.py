@@ -61,7 +61,7 @@ def run_input_to_json(run_input: RunInput) -> dict[str, Any]:
     if run_input.max_in_flight != MAX_IN_FLIGHT:
         options["max_parallel"] = run_input.max_in_flight
     if run_input.deadline_s is not None:
-        options["deadline"] = f"{round(run_input.deadline_s * 1000)}ms"
+        options["deadline"] = _duration_text(run_input.deadline_s)
     encoded["options"] = options
     if run_input.compiled is not None:
         encoded["compiled"] = plan_to_json(run_input.compiled)
@@ -75,6 +75,19 @@ def run_input_to_json(run_input: RunInput) -> dict[str, Any]:
             [lookup.search_text, lookup.entity_type, found] for lookup, found in run_input.lookups.items()
         ]
     return encoded
+
+
+def _duration_text(seconds: float) -> str:
+    """Returns a duration as `parse_duration` takes it back, exact to its microseconds.
+
+    A number there has nine digits before the point at most, so what is long is told in seconds; no plan can write a
+    long duration that has parts of a millisecond.
+    """
+    microseconds = max(1, round(seconds * 1_000_000))
+    if microseconds < 10**12:
+        return f"{microseconds // 1000}.{microseconds % 1000:03}ms"
+    milliseconds = microseconds // 1000
+    return f"{milliseconds // 1000}.{milliseconds % 1000:03}s"
 
 
 def run_input_from_json(message: Any) -> RunInput:
