@@ -98,9 +98,8 @@ class Engine:
     def _start_deadline(self) -> "asyncio.Task[None] | None":
         if self._deadline_s is None:
             return None
-        message = f"the run took over its deadline of {self._deadline_s:g} s"
         timer = asyncio.create_task(workflow.sleep(self._deadline_s, summary=wire.TIMER_DEADLINE))
-        error = NodeError("deadline_exceeded", message)
+        error = NodeError("deadline_exceeded", "the run took over its deadline")
 
         def passed(task: "asyncio.Task[None]") -> None:
             if not task.cancelled():

@@ -128,7 +128,7 @@ async def test_deadline_ends_the_run_and_keeps_what_is_done(runs: Runs, bench: B
             {"id": "after", "tool": "echo", "depends_on": ["slow"]},
         ],
     }
-    reason = "the run took over its deadline of 0.5 s"
+    reason = "the run took over its deadline"
     assert await runs.run(plan) == {
         "status": "failed",
         "output": {"quick": 2.0},
@@ -145,7 +145,7 @@ async def test_deadline_ends_the_run_and_keeps_what_is_done(runs: Runs, bench: B
 async def test_deadline_of_the_start_message_counts_too(runs: Runs, bench: Bench, unique: str) -> None:
     plan = {"nodes": [{"id": "slow", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "300ms"}]}
     document = await runs.run_raw({"plan": plan, "options": {"deadline": "300ms"}})
-    assert document["error"] == "deadline_exceeded: the run took over its deadline of 0.3 s"
+    assert document["error"] == "deadline_exceeded: the run took over its deadline"
 
 
 async def test_at_most_max_parallel_tasks_of_a_run_are_in_flight(runs: Runs, bench: Bench, unique: str) -> None:

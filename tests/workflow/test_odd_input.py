@@ -1,0 +1,363 @@
+"""Whatever is sent to a run, it ends in a clear state and no workflow task fails."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio import activity
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import Worker
+
+from dagwright.plan.tools import Effects, ToolDeclaration
+from tests.support.eventually import eventually
+from tests.support.runs import Handle, Runs, bare, document_of, done, raw
+from tests.support.tools import ODD_FAILURES, ODD_RESULTS, Bench
+
+pytestmark = pytest.mark.server
+
+_FINE = {"nodes": [{"id": "a", "tool": "echo"}]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((), "invalid: the input must be an object"),
+        ((None,), "invalid: the input must be an object"),
+        (("text",), "invalid: the input must be an object"),
+        ((7,), "invalid: the input must be an object"),
+        (([],), "invalid: the input must be an object"),
+        (({"plan": _FINE}, {"second": 1}), "invalid: the input must be an object"),
+        (({},), "invalid: the input must hold exactly one of"),
+        (({"plan": _FINE, "compiled": {}},), "invalid: the input must hold exactly one of"),
+        (({"plan": _FINE, "inputs": 5},), "invalid: 'inputs' must be an object"),
+        (({"plan": _FINE, "options": {"max_parallel": 0}},), "invalid: options.max_parallel must be"),
+        (({"plan": _FINE, "options": {"deadline": 5}},), "invalid: options.deadline must be"),
+        (({"plan": _FINE, "options": {"deadline": "soon"}},), "invalid: the input cannot be read"),
+        (({"plan": _FINE, "path": 7},), "invalid: the input cannot be read"),
+        (({"plan": _FINE, "parent": "above"},), "invalid: the input cannot be read"),
+        (({"compiled": {"format": 2}},), "invalid: the input cannot be read"),
+        (({"compiled": {"format": 1, "nodes": [{"id": 1, "holes": 5}]}},), "invalid: the input cannot be read"),
+        (({"compiled": []},), "invalid: the input cannot be read"),
+        (({"plan": None},), "invalid_field: "),
+        (({"plan": "steps"},), "invalid_field: "),
+        (({"plan": {"nodes": []}},), "empty_plan: "),
+        (({"plan": {"nodes": [{"id": "a", "tool": "nope"}]}},), "unknown_tool: "),
+        (({"plan": {"nodes": [{"id": "a", "tool": "echo", "depends_on": ["a"]}]}},), "self_dependency: "),
+        ((raw(b"{"),), "invalid: the payload is no JSON"),
+        ((raw(b"\xff\x00"),), "invalid: the payload is no JSON"),
+        ((raw(b"[" * 100_000),), "invalid: the payload is no JSON"),
+        ((raw(b'{"plan": 1e999}'),), "invalid: the payload is no JSON"),
+        ((raw(b"\x00", "binary/encrypted"),), "invalid: the payload is no JSON"),
+        ((raw(b"", "binary/null"),), "invalid: the input must be an object"),
+    ],
+)
+async def test_wrong_input_fails_the_run_with_a_sentence(runs: Runs, arguments: tuple[Any, ...], error: str) -> None:
+    document = await runs.run_raw(*arguments)
+    assert (document["status"], document["nodes"]) == ("failed", {})
+    assert document["error"].startswith(error)
+
+
+async def test_every_problem_of_a_raw_plan_is_told(runs: Runs) -> None:
+    nodes = [{"id": "a", "tool": "nope"}, {"id": "b", "tool": "add", "arguments": {"left": "x"}, "depends_on": ["c"]}]
+    document = await document_of(await runs.start_raw({"plan": {"nodes": nodes}}))
+    codes = [problem["code"] for problem in document["error"]["errors"]]
+    assert sorted(set(codes)) == ["invalid_arguments", "unknown_dependency", "unknown_tool"]
+
+
+async def test_raw_plan_of_any_dialect_runs(runs: Runs) -> None:
+    steps = [
+        {"id": "one", "intent": "say it", "tool": "echo", "arguments": {"x": 1}},
+        {"id": "two", "intent": "again", "tool": "echo", "arguments": {"x": "{{one.result.x}}"}},
+    ]
+    intents = {
+        "intents": [
+            {"verb": "echo", "params": {"x": 1}},
+            {"verb": "echo", "params": {}, "refs": {"x": "@result_1"}},
+        ]
+    }
+    native = {"plan": 1, "nodes": [{"id": "a", "tool": "echo", "arguments": {"x": "{{PLACEHOLDER_x}}"}}]}
+    found = [
+        await runs.run_raw({"plan": {"steps": steps}}),
+        await runs.run_raw({"plan": intents}),
+        await runs.run_raw({"plan": native, "inputs": {"x": "1"}}),
+    ]
+    assert [document["nodes"] for document in found] == [
+        {"one": done({"x": 1}), "two": done({"x": 1})},
+        {"@result_1": done({"x": 1}), "@result_2": done({"x": {"x": 1}})},
+        {"a": done({"x": "1"})},
+    ]
+
+
+@pytest.mark.parametrize(
+    "node_id",
+    ["計" * 66, "a/b", "line\nbreak", "👩‍🚀", "a.b (c)", 'q"uote\\', "nul\x00", "~", "a|b", " a ", "x" * 200],
+)
+async def test_odd_ids_run(runs: Runs, node_id: str) -> None:
+    nodes = [
+        {"id": node_id, "tool": "echo", "arguments": {"x": 1}},
+        {"id": "sub", "plan": {"nodes": [{"id": node_id, "plan": _FINE}]}},
+        {"id": "each", "tool": "echo", "for_each": [node_id, "y" * 5_000], "key": "{{item}}"},
+        {"id": "uses", "tool": "echo", "arguments": {"got": f"{{{{{node_id}.result.x}}}}"}},
+    ]
+    document = await runs.run({"nodes": nodes})
+    assert document["nodes"] == {
+        node_id: done({"x": 1}),
+        "sub": done({node_id: {"a": {}}}),
+        "each": done([{}, {}]),
+        f"each[{node_id}]": done({}),
+        f"each[{'y' * 5_000}]": done({}),
+        "uses": done({"got": 1}),
+    }
+
+
+async def test_long_titles_and_tables_are_cut(runs: Runs) -> None:
+    node = {"id": "a", "tool": "echo", "title": "| **x** \n" * 50_000}
+    handle = await runs.start({"title": "t" * 100_000, "nodes": [node]})
+    assert (await document_of(handle))["status"] == "completed"
+
+
+async def test_large_arguments_results_and_outputs_are_told(runs: Runs) -> None:
+    plan = {
+        "nodes": [
+            {"id": "fits", "tool": "text", "arguments": {"size": 200_000}},
+            {"id": "big", "tool": "text", "arguments": {"size": 300_000}},
+            {"id": "huge", "tool": "text", "arguments": {"size": 6_000_000}},
+            {"id": "two", "tool": "echo", "arguments": {"a": "{{fits.result}}", "b": "{{fits.result}}"}},
+        ],
+        "output": ["{{fits.result}}", "{{fits.result}}"],
+    }
+    document = await runs.run(plan)
+    preview = {"ref": "node:fits", "bytes": 200_002, "preview": "x" * 200}
+    errors = {name: node["error"].partition(":")[0] for name, node in document["nodes"].items() if "error" in node}
+    assert errors == {"big": "too_large", "huge": "too_large", "two": "too_large"}
+    assert document["nodes"]["fits"] == done(preview)
+    assert document["output"] == {"ref": "output", "bytes": 400_007, "preview": '["' + "x" * 198}
+    assert "error" not in document
+
+
+async def test_many_large_results_do_not_wedge_the_run(runs: Runs) -> None:
+    nodes = [{"id": f"t{number}", "tool": "text", "arguments": {"size": 250_000}} for number in range(24)]
+    uses = [{"id": f"u{n}", "tool": "echo", "arguments": {"t": f"{{{{t{n}.result}}}}"}} for n in range(24)]
+    document = await runs.run({"nodes": [*nodes, *uses]})
+    assert (document["status"], len(document["nodes"])) == ("completed", 48)
+
+
+async def test_document_of_many_nodes_is_counts(runs: Runs) -> None:
+    items = ["y" * 3_000 + str(number) for number in range(300)]
+    handle = await runs.start(
+        {"nodes": [{"id": "m", "tool": "echo", "for_each": items, "arguments": {"x": "{{item}}"}}]}
+    )
+    document = await document_of(handle)
+    assert document["nodes"] == {}
+    assert document["nodes_ref"] == {"ref": "history", "counts": {"completed": 301}}
+
+
+async def test_numbers_that_grow_when_written_again_are_refused(runs: Runs) -> None:
+    encoded = (
+        b'{"plan": {"nodes": [{"id": "a", "tool": "echo", "arguments": {"x": ['
+        + b",".join([b"1e15"] * 200_000)
+        + b"]}}]}}"
+    )
+    document = await runs.run_raw(raw(encoded))
+    assert document["error"].startswith("too_large: ")
+
+
+async def test_huge_plan_is_refused(runs: Runs) -> None:
+    nodes = [{"id": f"n{number}", "tool": "echo", "arguments": {"x": "y" * 60}} for number in range(15_000)]
+    document = await runs.run_raw({"plan": {"nodes": nodes}})
+    assert document["error"].startswith("too_large: ")
+
+
+async def test_plan_with_very_many_problems_is_refused(runs: Runs) -> None:
+    nodes = [{"id": f"n{number}" + "z" * 180, "tool": f"nope{number}"} for number in range(4_000)]
+    document = await runs.run_raw({"plan": {"nodes": nodes}})
+    assert document["error"].startswith("unknown_tool: ")
+
+
+@pytest.mark.parametrize("tool", ["odd_failure", "odd_failure_async"])
+@pytest.mark.parametrize("kind", sorted(ODD_FAILURES))
+async def test_tool_may_raise_anything(runs: Runs, tool: str, kind: str) -> None:
+    node = {"id": "a", "tool": tool, "arguments": {"kind": kind}, "retry": {"max_attempts": 1}}
+    document = await runs.run({"nodes": [node, {"id": "b", "tool": "echo"}]})
+    assert document["status"] == "completed_with_failures"
+    assert document["nodes"]["a"]["status"] == "failed"
+    assert document["nodes"]["a"]["error"]
+
+
+@pytest.mark.parametrize("kind", sorted(ODD_RESULTS))
+async def test_tool_may_return_anything(runs: Runs, kind: str) -> None:
+    node = {"id": "a", "tool": "odd_result", "arguments": {"kind": kind}, "retry": {"max_attempts": 1}}
+    document = await runs.run({"nodes": [node, {"id": "b", "tool": "echo"}]})
+    assert document["status"] in ("completed", "completed_with_failures")
+    assert document["nodes"]["b"] == done({})
+
+
+GARBAGE: list[tuple[Any, ...]] = [
+    (),
+    (None,),
+    (1, 2),
+    ("text",),
+    ([1, {"a": 2}],),
+    ({"reason": {"a": [1]}, "by": 5},),
+    (raw(b"{"),),
+    (raw(b"\xff", "binary/encrypted"),),
+]
+"""Payloads of signals that nobody promised."""
+
+
+@pytest.mark.parametrize("arguments", GARBAGE)
+async def test_cancel_works_with_any_payload(runs: Runs, bench: Bench, unique: str, arguments: tuple[Any, ...]) -> None:
+    node = {"id": "a", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "300ms"}
+    handle = await runs.start({"nodes": [node]})
+    await eventually(lambda: unique in bench.entered)
+    await handle.signal("cancel", args=arguments)
+    assert (await document_of(handle))["status"] == "cancelled"
+
+
+async def test_other_signals_are_refused_or_kept_and_never_fatal(runs: Runs, bench: Bench, unique: str) -> None:
+    node = {"id": "a", "tool": "hold", "arguments": {"name": unique}}
+    handle = await runs.start({"nodes": [node]})
+    await eventually(lambda: unique in bench.entered)
+    forged = {"task": "a", "status": "completed", "output": "forged"}
+    for arguments in (*GARBAGE, ({"task": "nobody"},), (forged,)):
+        for name in ("sub_plan_ended", "feedback", "nobody_knows"):
+            await handle.signal(name, args=arguments)
+    bench.open(unique)
+    document = bare(await document_of(handle))
+    assert document["nodes"] == {"a": done(unique)}
+    assert [note["code"] for note in document["notes"]] == ["refused"] * (len(GARBAGE) + 2)
+
+
+async def test_flood_of_refused_signals_keeps_a_hundred_notes(kept_runs: Runs, bench: Bench, unique: str) -> None:
+    node = {"id": "a", "tool": "hold", "arguments": {"name": unique}}
+    handle = await kept_runs.start({"nodes": [node]})
+    await eventually(lambda: unique in bench.entered)
+    for _ in range(120):
+        await handle.signal("sub_plan_ended", "x")
+    bench.open(unique)
+    document = await document_of(handle)
+    assert len(document["notes"]) == 101
+    assert document["notes"][-1] == {"code": "left_out", "node": None, "message": "20 more notes are left out"}
+    await kept_runs.check_ended()
+
+
+# Workers of others.
+
+
+@activity.defn(name="foreign.answer")
+async def _answer(arguments: dict[str, Any]) -> RawValue:
+    return _ANSWERS[arguments["kind"]]
+
+
+@activity.defn(name="foreign.fail")
+async def _fail(arguments: dict[str, Any]) -> None:
+    details = RawValue(Payload(metadata={"encoding": b"binary/encrypted"}, data=b"\xff"))
+    raise ApplicationError("no", details, type="Foreign", non_retryable=True)
+
+
+@activity.defn(name="foreign.describe")
+async def _describe(arguments: dict[str, Any]) -> dict[str, Any]:
+    found = activity.info()
+    return {"id": found.activity_id, "attempt": found.attempt, "arguments": arguments}
+
+
+_ANSWERS = {
+    "binary": raw(b"\x00\x01", "binary/plain"),
+    "encrypted": raw(b"\x00\x01", "binary/encrypted"),
+    "broken": raw(b'{"a": '),
+    "nan": raw(b"NaN"),
+    "infinite": raw(b'{"a": [1e999]}'),
+    "digits": raw(b"9" * 5_000),
+    "surrogate": raw(b'"\\ud800"'),
+    "deep": raw(b"[" * 100_000 + b"]" * 100_000),
+    "null": raw(b"", "binary/null"),
+    "no_encoding": RawValue(Payload(data=b"1")),
+    "odd_attempt": RawValue(Payload(metadata={"encoding": b"json/plain", "dagwright-attempt": b"many"}, data=b"1")),
+}
+
+
+@pytest.fixture(scope="session")
+async def foreign_queue(client: Client) -> AsyncIterator[str]:
+    queue = f"foreign-{uuid4().hex}"
+    async with Worker(client, task_queue=queue, activities=[_answer, _fail, _describe]):
+        yield queue
+
+
+def _foreign(runs: Runs, queue: str, *, effects: Effects = Effects.READ) -> Runs:
+    names = ("foreign.answer", "foreign.fail", "foreign.describe", "foreign.missing")
+    declared = {
+        name: ToolDeclaration(name, effects=effects, task_queue=queue, is_foreign=True, timeout_s=10) for name in names
+    }
+    runs.tools = {**runs.tools, **declared}
+    return runs
+
+
+async def test_results_of_foreign_workers_are_json_or_refused(runs: Runs, foreign_queue: str) -> None:
+    nodes = [{"id": kind, "tool": "foreign.answer", "arguments": {"kind": kind}} for kind in _ANSWERS]
+    document = await _foreign(runs, foreign_queue).run({"nodes": nodes})
+    found = {name: node.get("error", "result: ").partition(":")[0] for name, node in document["nodes"].items()}
+    assert found == {
+        **dict.fromkeys(_ANSWERS, "invalid_result"),
+        "null": "result",
+        "odd_attempt": "result",
+    }
+
+
+async def test_failures_of_foreign_workers_are_told(runs: Runs, foreign_queue: str) -> None:
+    nodes = [
+        {"id": "fail", "tool": "foreign.fail", "arguments": {}},
+        {"id": "missing", "tool": "foreign.missing", "arguments": {}, "retry": {"max_attempts": 1}},
+        {"id": "fine", "tool": "foreign.describe", "arguments": {"x": 1}},
+    ]
+    document = await _foreign(runs, foreign_queue).run({"nodes": nodes})
+    assert document["nodes"]["fail"] == {"status": "failed", "error": "Foreign: no"}
+    assert document["nodes"]["missing"]["error"].startswith("NotFoundError: ")
+    assert document["nodes"]["fine"] == done({"id": "fine", "attempt": 1, "arguments": {"x": 1}})
+
+
+async def _end_kind(handle: Handle) -> str:
+    """Returns the state that a run ended in, or the type of the error that stands instead of a document."""
+    try:
+        return str((await document_of(handle))["status"])
+    except AssertionError as error:
+        return str(error).partition(":")[0]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"timeout_s": -1},
+        {"timeout_s": 1e300},
+        {"timeout_s": None},
+        {"heartbeat_s": 1e12},
+        {"retry": {"max_attempts": -1}},
+        {"retry": {"factor": 0.1}},
+        {"retry": {"first_delay_s": -5}},
+        {"priority": 99},
+        {"priority": "high"},
+        {"tool": "x" * 2_000},
+        {"tool": 5},
+        {"title": 5},
+        {"dependencies": [7]},
+        {"arguments": 5},
+        {"for_each": 5},
+        {"kind": "plan"},
+        {"when": "1 +"},
+    ],
+    ids=str,
+)
+async def test_compiled_plan_that_no_compiler_made_ends(runs: Runs, odd: dict[str, Any]) -> None:
+    compiled = {"format": 1, "nodes": [{"id": "a", "tool": "echo", **odd}], "tools": {}, "deadline_s": 2.0}
+    handle = await runs.start_raw({"compiled": compiled})
+    assert await _end_kind(handle) in ("failed", "Bug")
+
+
+@pytest.mark.parametrize("queue", ["/_sys/queue", "q" * 2_000, 5], ids=["system", "long", "number"])
+async def test_compiled_tool_on_a_queue_that_cannot_be_ends(runs: Runs, queue: Any) -> None:
+    tools = {"echo": {"effects": "read", "task_queue": queue}}
+    compiled = {"format": 1, "nodes": [{"id": "a", "tool": "echo"}], "tools": tools, "deadline_s": 2.0}
+    assert await _end_kind(await runs.start_raw({"compiled": compiled})) == "failed"
