@@ -8,15 +8,19 @@ them. This module imports nothing of Dagwright.
 import os
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, LiteralString
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 SERPER_BASE_URL = "https://google.serper.dev"
 """The address of the Serper search service, as its own documentation gives it."""
 
 _PREFIX = "DAGWRIGHT_"
+_WRONG_DATABASE = "wrong_database"
+_BRACKETED = re.compile(r"\[.*\]")
+"""An address of IPv6, which has colons of its own."""
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
 
 
@@ -73,6 +77,14 @@ class Settings(BaseSettings):
     def _absolute(cls, path: Path) -> Path:
         return path.expanduser().absolute()
 
+    @field_validator("database_url")
+    @classmethod
+    def _known_database(cls, url: str) -> str:
+        wrong = _wrong_database(url)
+        if wrong is not None:
+            raise PydanticCustomError(_WRONG_DATABASE, wrong)
+        return url
+
     @field_validator("log_level", "log_format", mode="before")
     @classmethod
     def _lower(cls, text: object) -> object:
@@ -113,8 +125,30 @@ def load_settings() -> Settings:
         first = error.errors(include_url=False, include_context=False)[0]
         name = str(first["loc"][0]) if first["loc"] else "environment"
         variable = name if name.isupper() else f"{_PREFIX}{name.upper()}"
-        raise SettingsError(f"{variable} can not be used: {first['msg']}, got {first['input']!r}") from error
+        got = "" if first["type"] == _WRONG_DATABASE else f", got {first['input']!r}"
+        raise SettingsError(f"{variable} can not be used: {first['msg']}{got}") from error
 
 
 def _in_state_dir(values: dict[str, Any], name: str, scheme: str) -> str:
     return f"{scheme}{values['state_dir'] / name}"
+
+
+def _wrong_database(url: str) -> LiteralString | None:
+    """Returns what is wrong with a database URL, without the URL: it may hold a password.
+
+    The driver checks the rest; this keeps what it could never open out of every command, without importing it.
+    """
+    scheme, sign, rest = url.partition("://")
+    kind = scheme.partition("+")[0]
+    if not sign or not kind:
+        return "it is no URL such as sqlite:///parties.db"
+    if kind == "sqlite":
+        path, _, options = rest.partition("?")
+        if path.strip("/") in ("", ":memory:") or "mode=memory" in options:
+            return "a SQLite database in memory cannot be shared by workers; name a file"
+        return None if path.startswith("/") else "the path of a SQLite file comes after three slashes"
+    if kind not in ("postgresql", "postgres"):
+        return "only SQLite and PostgreSQL are known"
+    place = rest.partition("?")[0].rpartition("@")[2].partition("/")[0]
+    port = _BRACKETED.sub("", place).partition(":")[2]
+    return "its port is no number" if port and not port.isdecimal() else None

@@ -140,6 +140,44 @@ def test_value_that_can_not_be_used_is_told_in_one_sentence(
     assert str(refusal.value) == sentence
 
 
+@pytest.mark.parametrize(
+    ("url", "wrong"),
+    [
+        ("parties.db", "it is no URL such as sqlite:///parties.db"),
+        ("://x", "it is no URL such as sqlite:///parties.db"),
+        ("mysql://ann:hidden@host/parties", "only SQLite and PostgreSQL are known"),
+        ("sqlite://", "a SQLite database in memory cannot be shared by workers; name a file"),
+        ("sqlite:///:memory:", "a SQLite database in memory cannot be shared by workers; name a file"),
+        ("sqlite:///file:x?mode=memory", "a SQLite database in memory cannot be shared by workers; name a file"),
+        ("sqlite://parties.db", "the path of a SQLite file comes after three slashes"),
+        ("postgresql://ann:hidden@host:port/parties", "its port is no number"),
+    ],
+)  # fmt: skip
+def test_database_that_no_worker_could_open_is_told_without_its_password(
+    url: str, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", url)
+    with pytest.raises(SettingsError) as refusal:
+        load_settings()
+    assert str(refusal.value) == f"DAGWRIGHT_DATABASE_URL can not be used: {wrong}"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:///parties.db",
+        "sqlite:////var/lib/parties.db",
+        "sqlite+pysqlite:///parties.db?timeout=3",
+        "postgres://host/parties",
+        "postgresql+psycopg://ann:p%40ss:word@[::1]:5432/parties?connect_timeout=3",
+        "postgresql:///parties?host=/var/run/postgresql",
+    ],
+)
+def test_database_of_a_known_kind_is_taken_as_it_is(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", url)
+    assert load_settings().database_url == url
+
+
 def test_secret_is_read_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings()
     assert settings.secret("CRM_TOKEN") is None
