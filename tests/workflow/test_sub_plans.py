@@ -173,7 +173,8 @@ async def test_large_output_of_a_sub_plan_fails_its_node(runs: Runs) -> None:
     document = await runs.run({"nodes": [{"id": "sub", "plan": sub}]})
     assert document["nodes"] == {
         "sub": failed(
-            "sub_plan_failed: the sub-plan failed: its output has over 262,144 bytes, which is more than can be handed up"
+            "sub_plan_failed: the sub-plan failed: its output has over 262,144 bytes, "
+            "which is more than can be handed up"
         )
     }
 

@@ -1,0 +1,146 @@
+"""Records the histories that `test_saved_histories` replays: `python -m tests.replay.record [NAME]…`.
+
+Run it for a new scenario, or when a change of the order of commands is wanted and no run of the version before can be
+there any more. Without names all are made anew. The bad histories are made of the good ones.
+"""
+
+import asyncio
+import base64
+import copy
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from dagwright.settings import Settings
+from tests.replay.scenarios import SCENARIOS
+from tests.support.runs import histories_of, serving_runs
+from tests.support.server import live_server
+from tests.support.tools import Bench
+
+HISTORIES = Path(__file__).parent / "histories"
+
+Json = dict[str, Any]
+
+_PROCESS = re.compile(r"^[0-9]+@.+")
+"""What the SDK calls a process, and the queue of its own: its number at the name of its machine."""
+
+
+async def record(names: Sequence[str]) -> None:
+    """Runs scenarios on a server of their own and saves their histories, then makes the bad ones."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with live_server(Path(folder) / "server") as server:
+            client = await server.start()
+            bench = Bench()
+            settings = Settings(state_dir=Path(folder) / "worker")
+            async with serving_runs(client, bench.registry(), settings=settings) as runs:
+                for name in names:
+                    handle = await SCENARIOS[name](runs, bench)
+                    for number, history in enumerate(await histories_of(client, handle)):
+                        below = f"-{number}" if number else ""
+                        saved = {"workflow_id": history.workflow_id, "history": _anonymous(history.to_json_dict())}
+                        _save(HISTORIES / "good" / f"{name}{below}.json", saved)
+    make_bad_histories()
+
+
+def _save(path: Path, value: Json) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _anonymous(value: Any) -> Any:
+    """Takes away what tells of the machine: names of processes and traces with paths; a replay reads neither."""
+    if isinstance(value, dict):
+        kept = {name: part for name, part in value.items() if name not in ("stackTrace", "binaryChecksum")}
+        return {name: _anonymous(part) for name, part in kept.items()}
+    if isinstance(value, str):
+        return _PROCESS.sub("recorder", value)
+    return [_anonymous(part) for part in value] if isinstance(value, list) else value
+
+
+# Histories that must not replay.
+
+
+def make_bad_histories() -> None:
+    """Makes each bad history of the good one of its scenario."""
+    for name, (scenario, spoil) in _SPOILERS.items():
+        saved = json.loads((HISTORIES / "good" / f"{scenario}.json").read_text(encoding="utf-8"))
+        spoiled = copy.deepcopy(saved)
+        spoil(spoiled["history"]["events"])
+        assert spoiled != saved, name
+        _save(HISTORIES / "bad" / f"{name}.json", spoiled)
+
+
+def _scheduled(events: list[Json]) -> list[Json]:
+    attributes = "activityTaskScheduledEventAttributes"
+    return [event[attributes] for event in events if attributes in event]
+
+
+def _rename_step(events: list[Json]) -> None:
+    _scheduled(events)[1]["activityId"] = "other"
+
+
+def _change_tool(events: list[Json]) -> None:
+    _scheduled(events)[1]["activityType"]["name"] = "echo"
+
+
+def _swap_steps(events: list[Json]) -> None:
+    first, second = _scheduled(events)[1:3]
+    first["activityId"], second["activityId"] = second["activityId"], first["activityId"]
+
+
+def _change_plan(change: Callable[[Json], None]) -> Callable[[list[Json]], None]:
+    """Gives a history the input of another plan: what a change of the scheduler would look like."""
+
+    def spoil(events: list[Json]) -> None:
+        payload = events[0]["workflowExecutionStartedEventAttributes"]["input"]["payloads"][0]
+        message = json.loads(base64.b64decode(payload["data"]))
+        change(message["compiled"])
+        payload["data"] = base64.b64encode(json.dumps(message).encode()).decode()
+
+    return spoil
+
+
+def _add_root(plan: Json) -> None:
+    plan["nodes"].append({**plan["nodes"][0], "id": "more"})
+
+
+def _drop_last(plan: Json) -> None:
+    plan["nodes"].pop()
+    plan["output_holes"] = []
+
+
+def _reverse_priorities(plan: Json) -> None:
+    for node in plan["nodes"]:
+        node["priority"] = 6 - node.get("priority", 3)
+
+
+def _drop_deadline(plan: Json) -> None:
+    del plan["deadline_s"]
+
+
+def _change_result(events: list[Json]) -> None:
+    payload = events[-1]["workflowExecutionCompletedEventAttributes"]["result"]["payloads"][0]
+    document = json.loads(base64.b64decode(payload["data"]))
+    document["output"] = "something else"
+    payload["data"] = base64.b64encode(json.dumps(document).encode()).decode()
+
+
+_SPOILERS: dict[str, tuple[str, Callable[[list[Json]], None]]] = {
+    "step_renamed": ("chain", _rename_step),
+    "tool_changed": ("chain", _change_tool),
+    "steps_swapped": ("diamond", _swap_steps),
+    "step_added": ("chain", _change_plan(_add_root)),
+    "step_dropped": ("chain", _change_plan(_drop_last)),
+    "order_changed": ("fan_out", _change_plan(_reverse_priorities)),
+    "timer_dropped": ("deadline", _change_plan(_drop_deadline)),
+    "result_changed": ("chain", _change_result),
+}
+"""Name of the bad history -> the scenario it is made of, and how."""
+
+
+if __name__ == "__main__":
+    asyncio.run(record(sys.argv[1:] or list(SCENARIOS)))

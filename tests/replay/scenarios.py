@@ -1,0 +1,147 @@
+"""The runs whose histories are kept: one of each thing that decides the order of commands."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tests.support.eventually import eventually
+from tests.support.runs import Handle, Runs, document_of
+from tests.support.tools import Bench
+
+Scenario = Callable[[Runs, Bench], Awaitable[Handle]]
+"""Starts a run and brings it to its end."""
+
+_FAST = {"max_attempts": 3, "first_delay": "10ms"}
+
+
+def _add(node: str, left: Any, right: Any = 1) -> dict[str, Any]:
+    return {"id": node, "tool": "add", "arguments": {"left": left, "right": right}}
+
+
+CHAIN = {"nodes": [_add("a", 1), _add("b", "{{a.result}}"), _add("c", "{{b.result}}")], "output": "{{c.result}}"}
+
+_DIAMOND = {
+    "nodes": [
+        _add("d", "{{b.result}}", "{{c.result}}"),
+        _add("b", "{{a.result}}", 10),
+        _add("c", "{{a.result}}", 100),
+        _add("a", 1),
+    ]
+}
+_FAN_OUT = {
+    "nodes": [
+        _add("root", 0),
+        *(_add(f"n{number}", "{{root.result}}", number) | {"priority": 1 + number % 5} for number in range(30)),
+        {"id": "join", "tool": "total", "arguments": {"values": [f"{{{{n{n}.result}}}}" for n in range(30)]}},
+    ]
+}
+_MIXED = {
+    "nodes": [
+        {"id": "ok", "tool": "echo", "arguments": {"n": 3}},
+        {"id": "bad", "tool": "fail"},
+        {"id": "blocked", "tool": "echo", "depends_on": ["bad"]},
+        {"id": "value", "tool": "fail", "on_error": {"value": 1}},
+        {"id": "no", "tool": "echo", "when": "ok.result.n > 5"},
+        {"id": "skipped", "tool": "echo", "depends_on": ["no"]},
+        {"id": "any", "tool": "echo", "depends_on": ["ok", "bad"], "join": "any"},
+        {"id": "done", "tool": "echo", "arguments": {"why": "{{bad.error.code}}"}, "join": "all_done"},
+        {"id": "flaky", "tool": "flaky", "arguments": {"until": 3}, "retry": _FAST},
+    ]
+}
+_ITEMS = {
+    "nodes": [
+        {"id": "list", "tool": "echo", "arguments": {"items": ["x", "y", "z"]}},
+        {
+            "id": "each",
+            "tool": "echo",
+            "for_each": "{{list.result.items}}",
+            "key": "{{item}}",
+            "max_parallel": 2,
+            "arguments": {"item": "{{item}}", "at": "{{index}}"},
+        },
+        {"id": "after", "tool": "echo", "arguments": {"all": "{{each.result}}"}},
+    ]
+}
+_SUB_PLANS = {
+    "nodes": [
+        {"id": "sub", "plan": CHAIN},
+        {"id": "each", "plan": {"nodes": [{"id": "x", "tool": "echo"}]}, "for_each": [1, 2]},
+        {"id": "bad", "plan": {"nodes": [{"id": "x", "tool": "fail"}]}},
+        {"id": "after", "tool": "echo", "arguments": {"got": "{{sub.result}}"}},
+    ]
+}
+_FAILED = {"nodes": [_add("a", 1), {"id": "b", "tool": "give_up", "depends_on": ["a"]}]}
+
+
+def _plan(plan: dict[str, Any]) -> Scenario:
+    async def run(runs: Runs, bench: Bench) -> Handle:
+        handle = await runs.start(plan)
+        await document_of(handle)
+        return handle
+
+    return run
+
+
+async def _raw(runs: Runs, bench: Bench) -> Handle:
+    handle = await runs.start_raw({"plan": CHAIN})
+    await document_of(handle)
+    return handle
+
+
+async def _refused(runs: Runs, bench: Bench) -> Handle:
+    handle = await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "nobody"}]}})
+    await document_of(handle)
+    return handle
+
+
+def _held(name: str, **plan: Any) -> dict[str, Any]:
+    return {
+        **plan,
+        "nodes": [
+            _add("done", 1),
+            {"id": "held", "tool": "hold", "arguments": {"name": name}, "depends_on": ["done"], "heartbeat": "300ms"},
+            {"id": "after", "tool": "echo", "depends_on": ["held"]},
+        ],
+    }
+
+
+async def _cancelled(runs: Runs, bench: Bench) -> Handle:
+    handle = await runs.start(_held("signal"))
+    await eventually(lambda: "signal" in bench.entered)
+    await handle.signal("cancel", {"reason": "enough", "by": "ann"})
+    await document_of(handle)
+    return handle
+
+
+async def _cancelled_through_temporal(runs: Runs, bench: Bench) -> Handle:
+    handle = await runs.start(_held("temporal"))
+    await eventually(lambda: "temporal" in bench.entered)
+    await handle.cancel()
+    await document_of(handle)
+    return handle
+
+
+async def _cancelled_sub_plan(runs: Runs, bench: Bench) -> Handle:
+    handle = await runs.start({"nodes": [{"id": "sub", "plan": _held("below")}]})
+    await eventually(lambda: "below" in bench.entered)
+    await handle.signal("cancel")
+    await document_of(handle)
+    return handle
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "chain": _plan(CHAIN),
+    "diamond": _plan(_DIAMOND),
+    "fan_out": _plan(_FAN_OUT),
+    "mixed": _plan(_MIXED),
+    "items": _plan(_ITEMS),
+    "sub_plans": _plan(_SUB_PLANS),
+    "failed": _plan(_FAILED),
+    "fail_fast": _plan({**_FAILED, "on_failure": "fail_fast", "nodes": [*_FAILED["nodes"], _add("c", "{{b.result}}")]}),
+    "deadline": _plan(_held("deadline", deadline="500ms")),
+    "raw": _raw,
+    "refused": _refused,
+    "cancelled": _cancelled,
+    "cancelled_through_temporal": _cancelled_through_temporal,
+    "cancelled_sub_plan": _cancelled_sub_plan,
+}
+"""Name of the history -> the run that makes it."""
