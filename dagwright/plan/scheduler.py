@@ -27,7 +27,9 @@ MAX_ITEMS = 10_000
 """Items of one `for_each`; each of them is a task of its own in the run."""
 
 MAX_IN_FLIGHT = 500
-"""Tasks of one run at once (engine-findings.md 12: more would overflow the server's buffer of events)."""
+"""Tasks of one run at once (engine-findings.md 12: more would overflow the server's buffer of events).
+
+The engine starts fewer while results travel inline (docs/decisions/0008)."""
 
 
 ONE_ATTEMPT = Attempt()
