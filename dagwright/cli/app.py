@@ -13,7 +13,7 @@ import typer
 from dagwright.cli.edge import guarded
 from dagwright.cli.exits import ExitCode
 from dagwright.cli.output import Output
-from dagwright.cli.requests import CancelRequest, CheckRequest, LookRequest, RunRequest
+from dagwright.cli.requests import CancelRequest, CheckRequest, LookRequest, RunRequest, refuse_half_characters
 
 if TYPE_CHECKING:
     from dagwright.settings import Settings
@@ -222,7 +222,12 @@ def _answer(code: Any) -> int:
 
 
 def _call(module: str, function: str, request: object, output: Output) -> int:
-    """Loads the module of a command and calls the function in it, which returns the exit code."""
+    """Loads the module of a command and calls the function in it, which returns the exit code.
+
+    Raises:
+        CommandRefused: a text of the request is no UTF-8.
+    """
+    refuse_half_characters(request)
     command = getattr(importlib.import_module(f"dagwright.cli.{module}"), function)
     code: int = command(request, output)
     return code

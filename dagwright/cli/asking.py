@@ -30,6 +30,9 @@ def _ask(name: str, schema: Mapping[str, Any]) -> JsonValue:
     while True:
         try:
             text = input(question)
+        except UnicodeDecodeError:
+            print("that is no UTF-8")  # noqa: T201 -- part of the conversation
+            continue
         except EOFError:
             message = f"the input {name!r} is missing"
             raise CommandRefused(message, status="missing_input", code=ExitCode.REFUSED) from None

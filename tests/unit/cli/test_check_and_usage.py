@@ -158,6 +158,37 @@ def test_bad_usage_is_told_in_one_sentence(
     assert written.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "small.json", "--input", "q=\udcff"],
+        ["run", "small.json", "--input", "\udcff=1"],
+        ["run", "small.json", "--id", "a\udcff"],
+        ["run", "small.json", "--timeout", "\udcff"],
+        ["check", "small.json", "--context", "cbu=\udcff"],
+        ["check", "small.json", "--dialect", "\udcff"],
+        ["status", "\udcff"],
+        ["cancel", "run-1", "--reason", "\udcff"],
+    ],
+)
+def test_argument_that_is_no_utf_8_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    _write("small.json", _VALID)
+
+    code = run_command_line([*arguments, "--json"])
+
+    written = capsys.readouterr()
+    assert (code, json.loads(written.out)["status"]) == (2, "invalid_field")
+    assert "\\udcff" in written.err
+    assert written.err.endswith("is no UTF-8\n")
+    assert written.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_file_may_have_any_name(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line([command, "\udcff.json"]) == 2
+    assert "unreadable" in capsys.readouterr().err
+
+
 def test_bad_usage_is_a_document_with_json(capsys: pytest.CaptureFixture[str]) -> None:
     code = run_command_line(["status", "--json"])
 
