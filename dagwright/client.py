@@ -25,7 +25,6 @@ from dagwright.contracts.limits import WORKFLOW_ID_BYTES, summary_of
 from dagwright.contracts.messages import RunInput, run_input_to_json
 from dagwright.feed import RunFeed, RunNotFound
 from dagwright.plan.compiled import CompiledPlan
-from dagwright.plan.scheduler import MAX_IN_FLIGHT
 from dagwright.server import Connection
 
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
@@ -102,9 +101,9 @@ class Runs:
         inputs: Mapping[str, Any],
         *,
         workflow_id: str | None = None,
+        source: Any = None,
         tools: Sequence[str] = (),
         deadline_s: float | None = None,
-        max_in_flight: int = MAX_IN_FLIGHT,
     ) -> Started:
         """Starts a run, or attaches to the one of the same id, plan and inputs.
 
@@ -112,15 +111,17 @@ class Runs:
             plan: the compiled plan.
             inputs: values of its inputs.
             workflow_id: id of the run; one is made if it is not given.
+            source: the plan as it was written, as JSON: what a plan of the same id is compared with. The compiled plan
+                stands in for it; it is another one with other tools.
             tools: values of `--tools`, kept in the run's memo.
 
         Raises:
             IdInUse: a run of that id has another plan or other inputs.
             IdInvalid: no run can have that id.
         """
-        run_input = RunInput(compiled=plan, inputs=inputs, deadline_s=deadline_s, max_in_flight=max_in_flight)
+        run_input = RunInput(compiled=plan, inputs=inputs, deadline_s=deadline_s)
         content = run_input_to_json(run_input)
-        digest = _digest(content)
+        digest = _digest({"source": content["compiled"] if source is None else source, "inputs": dict(inputs)})
         chosen = _checked_id(workflow_id) if workflow_id is not None else f"run-{uuid4().hex[:12]}"
         there = await self._find(chosen) if workflow_id is not None else None
         if there is None:
@@ -237,8 +238,8 @@ def _checked_id(workflow_id: str) -> str:
     return workflow_id
 
 
-def _digest(message: Mapping[str, Any]) -> str:
+def _digest(content: Mapping[str, Any]) -> str:
     """Returns what tells plan and inputs from others; options may differ."""
-    same = {"compiled": message["compiled"], "inputs": message["inputs"]}
-    canonical = json.dumps(same, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    # In ASCII, so that there is no text that cannot be encoded.
+    canonical = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -18,9 +18,14 @@ from dagwright.toolset import Toolset
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A run that can be started: its plan, the values of its inputs and its own deadline in seconds."""
+    """A run that can be started: its plan, the values of its inputs and its own deadline in seconds.
+
+    Args:
+        source: the plan as it was written, with all that its meaning hangs on: dialect and context.
+    """
 
     plan: CompiledPlan
+    source: dict[str, Any]
     inputs: dict[str, Any]
     deadline_s: float | None
 
@@ -36,11 +41,13 @@ def prepare_run(request: RunRequest, toolset: Toolset, output: Output) -> Prepar
     context = read_pairs(request.context, option="--context")
     texts = read_pairs(request.inputs, option="--input")
     given = read_inputs_file(request.inputs_file)
-    checked = check_plan(read_plan(request.plan), toolset.declarations(), dialect=request.dialect, context=context)
+    raw = read_plan(request.plan)
+    checked = check_plan(raw, toolset.declarations(), dialect=request.dialect, context=context)
     values: dict[str, JsonValue] = {**given, **typed_inputs(checked.inputs, texts)}
     if request.is_asking and not request.is_detached and output.can_ask:
         values = ask_inputs(checked.inputs, values)
-    return PreparedRun(prepare_plan(checked, values), values, deadline_s)
+    source = {"plan": raw, "dialect": checked.dialect, "context": context}
+    return PreparedRun(prepare_plan(checked, values), source, values, deadline_s)
 
 
 def _deadline_s(timeout: str | None) -> float | None:

@@ -124,6 +124,7 @@ async def _start(
         prepared.plan,
         prepared.inputs,
         workflow_id=request.workflow_id,
+        source=prepared.source,
         tools=toolset.references,
         deadline_s=prepared.deadline_s,
     )

@@ -74,15 +74,22 @@ output: "{{hi.result}}"
 
 
 async def test_same_id_attaches_to_the_same_plan_and_refuses_another(
-    command_line: CommandLine, write_plan: Plans
+    command_line: CommandLine, write_plan: Plans, tmp_path: Path
 ) -> None:
+    (tmp_path / "calculating.py").write_text(
+        _TOOLS.replace(
+            "greet(name: str, count: int = 1)", 'calculator(expression: str, name: str = "", count: int = 1)'
+        ),
+        encoding="utf-8",
+    )
     plan = write_plan(calculation("a", "6 * 7"))
     first = await command_line("run", plan, "--id", "mine", "--json")
     again = await command_line("run", plan, "--id", "mine", "--json")
+    other_tools = await command_line("run", plan, "--id", "mine", "--json", "--tools", "calculating.py")
     other = await command_line("run", write_plan(calculation("a", "6 * 8")), "--id", "mine", "--json")
 
-    assert (first.code, again.code) == (0, 0)
-    assert again.document == first.document
+    assert (first.code, again.code, other_tools.code) == (0, 0, 0)
+    assert again.document == first.document == other_tools.document
     assert other.code == 2
     assert other.document["status"] == "id_in_use"
     assert other.stderr.strip() == other.document["message"]
