@@ -39,7 +39,9 @@ _EXPECTED: Final = {
 }
 """Errors whose text is the sentence to show. By name: importing their modules would cost commands that need none."""
 
-_SERVER_LOST: Final = "temporalio.service.RPCError"
+_SERVER_ERROR: Final = "temporalio.service.RPCError"
+_SERVER_LOST: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"})
+"""What the client says if nobody answered; all else is the answer of a server that refuses."""
 _LOG_NAME: Final = "errors.log"
 
 
@@ -100,8 +102,10 @@ def _expected(error: Exception) -> _Answer | None:
         name = f"{kind.__module__}.{kind.__qualname__}"
         if name in _EXPECTED:
             return _EXPECTED[name]
-        if name == _SERVER_LOST:
-            return _Answer("no_server", ExitCode.NO_SERVER)
+        if name == _SERVER_ERROR:
+            status = getattr(getattr(error, "status", None), "name", "")
+            is_lost = status in _SERVER_LOST
+            return _Answer("no_server", ExitCode.NO_SERVER) if is_lost else _Answer("refused", ExitCode.FAILED)
     return None
 
 

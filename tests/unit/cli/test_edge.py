@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.cli.edge import guarded
 from dagwright.cli.exits import CommandRefused, ExitCode, exit_code_of
@@ -29,6 +30,12 @@ def _guarded(error: BaseException, folder: Path, *, is_json: bool = False, log_l
         (NoServer("no"), "no_server", ExitCode.NO_SERVER),
         (RunNotFound("no"), "not_found", ExitCode.REFUSED),
         (IdInUse("no"), "id_in_use", ExitCode.REFUSED),
+        (RPCError("no", RPCStatusCode.UNAVAILABLE, b""), "no_server", ExitCode.NO_SERVER),
+        (RPCError("no", RPCStatusCode.DEADLINE_EXCEEDED, b""), "no_server", ExitCode.NO_SERVER),
+        (RPCError("no", RPCStatusCode.CANCELLED, b""), "no_server", ExitCode.NO_SERVER),
+        (RPCError("no", RPCStatusCode.RESOURCE_EXHAUSTED, b""), "refused", ExitCode.FAILED),
+        (RPCError("no", RPCStatusCode.PERMISSION_DENIED, b""), "refused", ExitCode.FAILED),
+        (RPCError("no", RPCStatusCode.INVALID_ARGUMENT, b""), "refused", ExitCode.FAILED),
     ],
 )
 def test_expected_errors_are_documents_with_their_code(
