@@ -27,6 +27,9 @@ from dagwright.feed import RunFeed, RunNotFound
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.server import Connection
 
+HISTORIES_AT_ONCE = 8
+"""Histories that `list` reads at once: a thousand readers would slow the runs and fill the memory."""
+
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 _CLOSE_STATES = {
     RawStatus.WORKFLOW_EXECUTION_STATUS_RUNNING: "running",
@@ -157,7 +160,13 @@ class Runs:
                 runs.append(run)
             if len(runs) == limit:
                 break
-        return list(await asyncio.gather(*(self._summary(run) for run in runs)))
+        turns = asyncio.Semaphore(HISTORIES_AT_ONCE)
+
+        async def summary(run: WorkflowExecution) -> RunSummary:
+            async with turns:
+                return await self._summary(run)
+
+        return list(await asyncio.gather(*(summary(run) for run in runs)))
 
     async def cancel(self, workflow_id: str, *, reason: str | None = None, by: str | None = None) -> None:
         """Asks a run to stop.
