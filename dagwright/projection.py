@@ -6,11 +6,10 @@ that scheduled it; how its attempts fare is in no event, and `describe` knows it
 the run has ended, what it wrote of itself stands above what was worked out here.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import pydantic_core
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
@@ -22,6 +21,7 @@ from dagwright.contracts.messages import (
     MessageInvalid,
     RunInput,
     cancel_request_from_json,
+    read_message,
     run_input_from_json,
     sub_plan_end_from_json,
 )
@@ -138,7 +138,7 @@ class Projection:
     def _read_input(self, event: HistoryEvent) -> None:
         payloads = event.workflow_execution_started_event_attributes.input.payloads
         try:
-            self.run_input = run_input_from_json(_from_json(payloads[0]) if payloads else None)
+            self.run_input = run_input_from_json(_read_argument(payloads))
         except MessageInvalid as error:
             self.error = NodeError("invalid", str(error))
             return
@@ -260,7 +260,7 @@ class Projection:
     def _take_signal(self, event: HistoryEvent, at: float) -> None:
         signal = event.workflow_execution_signaled_event_attributes
         try:
-            message = _from_json(signal.input.payloads[0]) if signal.input.payloads else None
+            message = _read_argument(signal.input.payloads)
         except MessageInvalid:
             message = None
         if signal.signal_name == wire.SIGNAL_CANCEL:
@@ -280,9 +280,9 @@ class Projection:
         name = self._scheduled.pop(scheduled_id, "")
         payload = payloads[0] if payloads else Payload(metadata={"encoding": b"binary/null"})
         if name == wire.ACTIVITY_COMPILE_PLAN:
-            self._set_plan(plan_from_json(_from_json(payload)))
+            self._set_plan(plan_from_json(read_message(payload)))
         elif name == wire.ACTIVITY_RESOLVE_LOOKUPS and self._plan is not None:
-            found = _from_json(payload)
+            found = read_message(payload)
             looked_up = {lookup: party["id"] for lookup, party in zip(self._missing_lookups(), found, strict=True)}
             self._lookups = {**self._lookups_given, **looked_up}
         elif self.scheduler is not None and name in self._tasks:
@@ -338,7 +338,7 @@ class Projection:
     def _note_timer(self, event: HistoryEvent) -> None:
         summary = event.user_metadata.summary
         timer_id = event.timer_started_event_attributes.timer_id
-        text = _from_json(summary) if summary.data else None
+        text = read_message(summary) if summary.data else None
         if text == wire.TIMER_DEADLINE:
             self._deadline_timer = timer_id
         elif text == wire.TIMER_GRACE:
@@ -363,7 +363,7 @@ class Projection:
         self.closed_as = _CLOSED_AS[event.event_type]
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
             payloads = event.workflow_execution_completed_event_attributes.result.payloads
-            self._take_document(_from_json(payloads[0]) if payloads else None)
+            self._take_document(read_message(payloads[0]) if payloads else None)
         elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
             error = await self._converter.decode_failure(event.workflow_execution_failed_event_attributes.failure)
             details = getattr(error, "details", ())
@@ -383,6 +383,9 @@ class Projection:
 
         A run writes no nodes if it was ended by force, and their counts alone if they are many.
         """
+        if self.document is not None and not self.document["nodes"] and "nodes_ref" not in self.document:
+            # The run was refused before it began.
+            self.scheduler = None
         if self.scheduler is None:
             return
         for name, node in (self.document or {}).get("nodes", {}).items():
@@ -398,6 +401,12 @@ class Projection:
         self.document = document if isinstance(document, dict) and "nodes" in document else None
         if self.document is None and self.closed_as is None:
             self.error = NodeError("failed", "the run ended without a document")
+
+
+def _read_argument(payloads: Sequence[Payload]) -> Any:
+    """Returns the one argument of a run or a signal, as the workflow is handed it: several are a list."""
+    values = [read_message(payload) for payload in payloads]
+    return values[0] if len(values) == 1 else values or None
 
 
 def _most_in_flight(started: HistoryEvent) -> float:
@@ -440,12 +449,3 @@ def _take_written(record: Record, node: Mapping[str, Any], *, name: str) -> None
 
 def _seconds(time: str | None) -> float | None:
     return None if time is None else datetime.fromisoformat(time).timestamp()
-
-
-def _from_json(payload: Payload) -> Any:
-    if payload.metadata.get("encoding") == b"binary/null":
-        return None
-    try:
-        return pydantic_core.from_json(payload.data, allow_inf_nan=False)
-    except ValueError as error:
-        raise MessageInvalid(f"the payload is no JSON: {error}") from None

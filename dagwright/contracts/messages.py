@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from temporalio.api.common.v1 import Payload
+
+from dagwright.contracts.decoding import json_from_bytes
 from dagwright.plan.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.plan.durations import parse_duration
 from dagwright.plan.references import Lookup
@@ -16,6 +19,20 @@ from dagwright.plan.scheduler import MAX_IN_FLIGHT
 
 class MessageInvalid(Exception):
     """A message is not what the contract says; the text says what was expected."""
+
+
+def read_message(payload: Payload) -> Any:
+    """Returns the JSON value of a payload that somebody sent; an empty one is null.
+
+    Raises:
+        MessageInvalid: it is no JSON, or holds what could not be written again.
+    """
+    if payload.metadata.get("encoding") == b"binary/null":
+        return None
+    try:
+        return json_from_bytes(payload.data)
+    except ValueError as error:
+        raise MessageInvalid(f"the payload is no JSON: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

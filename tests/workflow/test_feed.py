@@ -1,5 +1,6 @@
 """`RunFeed` on a real server: what it shows is what the run knows, while it goes on and after any end."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -7,12 +8,12 @@ from typing import Any
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 
+from dagwright.contracts.conversion import data_converter
 from dagwright.feed import RunFeed, RunView
 from dagwright.projection import Projection
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, blocked, cancelled, document_of, done, failed
+from tests.support.runs import Handle, Runs, bare_node, blocked, cancelled, document_of, done, failed
 from tests.support.runs import bare as bare_document
 from tests.support.tools import Bench
 
@@ -73,7 +74,7 @@ async def test_every_state_is_projected_before_the_run_tells_it(kept_runs: Runs,
     handle = await kept_runs.start({"nodes": nodes})
     written = await document_of(handle)
 
-    projection = Projection(handle.id, pydantic_data_converter)
+    projection = Projection(handle.id, data_converter)
     scheduled = set()
     events = [event async for event in handle.fetch_history_events()]
     for event in events[:-1]:
@@ -138,6 +139,34 @@ async def test_large_values_are_put_back_and_everything_else_is_as_the_run_wrote
     assert written["output"] == {"ref": "output", "bytes": 20_002, "preview": "x" * 200}
     large = {**written["nodes"]["large"], "result": "x" * 20_000}
     assert shown == {**written, "output": "x" * 20_000, "nodes": {**written["nodes"], "large": large}}
+
+
+async def test_nodes_that_were_only_counted_are_put_back(kept_runs: Runs) -> None:
+    nodes = [{"id": f"n{number}", "tool": "text", "arguments": {"size": 8_000}} for number in range(140)]
+    handle = await kept_runs.start({"nodes": nodes, "output": "{{n0.status}}"})
+    written = await document_of(handle)
+    shown = (await _view(kept_runs, handle)).document()
+
+    assert (written["nodes"], written["nodes_ref"]["counts"]) == ({}, {"completed": 140})
+    assert shown["output"] == "completed"
+    assert [bare_node(node) for node in shown["nodes"].values()] == [done("x" * 8_000)] * 140
+
+
+async def test_run_that_was_refused_has_no_nodes(kept_runs: Runs) -> None:
+    plan = {"nodes": [{"id": "a", "tool": "echo", "arguments": {}}], "inputs": {"n": {"type": "integer", "default": 1}}}
+    handle = await kept_runs.start(plan)
+    refused = await kept_runs.start_raw({"compiled": await _compiled_of(handle), "inputs": {"n": "many"}})
+
+    assert (await document_of(refused))["nodes"] == {}
+    view = await _view(kept_runs, refused)
+    assert (view.status, view.document()["nodes"], view.graph()["nodes"]) == ("failed", {}, [])
+
+
+async def _compiled_of(handle: Handle) -> Any:
+    async for event in handle.fetch_history_events():
+        payloads = event.workflow_execution_started_event_attributes.input.payloads
+        return json.loads(payloads[0].data)["compiled"]
+    raise AssertionError("there are no events")
 
 
 async def test_run_that_was_terminated_leaves_nothing_unfinished(kept_runs: Runs, bench: Bench, unique: str) -> None:

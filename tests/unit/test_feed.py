@@ -1,0 +1,148 @@
+"""`RunFeed` over histories made by hand: what no worker of ours writes, and what it tells of it."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import (
+    HistoryEvent,
+    WorkflowExecutionStartedEventAttributes,
+    WorkflowTaskCompletedEventAttributes,
+    WorkflowTaskFailedEventAttributes,
+)
+from temporalio.api.workflow.v1 import PendingWorkflowTaskInfo, WorkflowExecutionInfo
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
+from temporalio.client import Client
+
+from dagwright.contracts.conversion import data_converter
+from dagwright.contracts.messages import MessageInvalid, RunInput, read_message, run_input_to_json
+from dagwright.feed import RunFeed, RunView
+from dagwright.preparation import check_plan, prepare_plan
+
+_PLAN = {"plan": 1, "nodes": [{"id": "a", "tool": "t"}]}
+
+
+class _Handle:
+    def __init__(self, events: Sequence[HistoryEvent], attempt: int) -> None:
+        self._events = events
+        self._attempt = attempt
+
+    async def describe(self) -> Any:
+        task = PendingWorkflowTaskInfo(attempt=self._attempt)
+        raw = DescribeWorkflowExecutionResponse(
+            pending_workflow_task=task, workflow_execution_info=WorkflowExecutionInfo()
+        )
+        return SimpleNamespace(run_id="r", raw_description=raw)
+
+    async def fetch_history_events(self) -> AsyncIterator[HistoryEvent]:
+        for event in self._events:
+            yield event
+
+
+async def _view(*events: HistoryEvent, attempt: int = 0) -> RunView:
+    handle = _Handle(events, attempt)
+    client = SimpleNamespace(get_workflow_handle=lambda *_, **__: handle, data_converter=data_converter)
+    return await RunFeed(cast(Client, client), "run-1").read()
+
+
+def _started(*payloads: bytes) -> HistoryEvent:
+    encoded = Payloads(payloads=[_payload(data) for data in payloads])
+    return HistoryEvent(
+        event_id=1,
+        event_type=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED,
+        workflow_execution_started_event_attributes=WorkflowExecutionStartedEventAttributes(input=encoded),
+    )
+
+
+def _payload(data: bytes) -> Payload:
+    return Payload(metadata={"encoding": b"json/plain"}, data=data)
+
+
+def _plan_started() -> HistoryEvent:
+    compiled = prepare_plan(check_plan(_PLAN, {}, any_tool=True), {})
+    return _started(json.dumps(run_input_to_json(RunInput(compiled=compiled))).encode())
+
+
+def _task_started() -> HistoryEvent:
+    return HistoryEvent(event_id=3, event_type=EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED)
+
+
+def _task_failed(cause: WorkflowTaskFailedCause.ValueType, message: str) -> HistoryEvent:
+    attributes = WorkflowTaskFailedEventAttributes(cause=cause, failure=Failure(message=message))
+    return HistoryEvent(
+        event_id=4,
+        event_type=EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED,
+        workflow_task_failed_event_attributes=attributes,
+    )
+
+
+def _task_completed() -> HistoryEvent:
+    return HistoryEvent(
+        event_id=4,
+        event_type=EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
+        workflow_task_completed_event_attributes=WorkflowTaskCompletedEventAttributes(started_event_id=3),
+    )
+
+
+def _messages(view: RunView) -> list[str]:
+    return [note["message"] for note in view.document()["notes"]]
+
+
+async def test_workflow_task_that_keeps_failing_is_told_with_its_cause() -> None:
+    cause = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
+    view = await _view(_plan_started(), _task_started(), _task_failed(cause, "no such command"), attempt=5)
+
+    assert _messages(view) == [
+        "the run cannot go on: its workflow task has failed 4 times (non deterministic error: no such command); it is "
+        "tried again and again, and goes on by itself when a worker can do it"
+    ]
+
+
+async def test_workflow_task_that_is_not_answered_is_told_as_such() -> None:
+    view = await _view(_plan_started(), attempt=3)
+
+    assert _messages(view) == [
+        "the run cannot go on: its workflow task has failed 2 times (no worker answered in time); it is tried again "
+        "and again, and goes on by itself when a worker can do it"
+    ]
+
+
+async def test_run_that_goes_on_after_failures_is_told_without_them() -> None:
+    cause = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNSPECIFIED
+    failed = _task_failed(cause, "broke")
+
+    assert _messages(await _view(_plan_started(), _task_started(), failed, attempt=2)) == []
+    assert _messages(await _view(_plan_started(), failed, _task_started(), _task_completed(), attempt=0)) == []
+
+
+async def test_task_without_an_event_is_ready() -> None:
+    assert (await _view(_plan_started(), _task_started(), _task_completed())).document()["nodes"]["a"][
+        "status"
+    ] == "ready"
+
+
+@pytest.mark.parametrize(
+    ("payloads", "message"),
+    [
+        ([b'{"plan": {}, "inputs": {"x": 1e999}}'], "the payload is no JSON: a number is too large"),
+        ([b'{"plan": {}, "inputs": {"x": NaN}}'], "the payload is no JSON: expected value at line 1 column 30"),
+        ([b"{}", b"{}"], 'the input must be an object such as {"plan": {…}, "inputs": {}}'),
+        ([], 'the input must be an object such as {"plan": {…}, "inputs": {}}'),
+    ],
+)
+async def test_input_that_the_workflow_refuses_is_refused_here_too(payloads: list[bytes], message: str) -> None:
+    view = await _view(_started(*payloads))
+
+    assert view.error == {"code": "invalid", "message": message, "retryable": False}
+
+
+def test_message_is_read_in_one_way() -> None:
+    assert read_message(_payload(b'{"a": 1}')) == {"a": 1}
+    assert read_message(Payload(metadata={"encoding": b"binary/null"})) is None
+    with pytest.raises(MessageInvalid, match="the payload is no JSON: a number is too large"):
+        read_message(_payload(b"1e999"))
