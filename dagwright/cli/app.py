@@ -5,13 +5,13 @@ The composition root of the command line. Imports inside of `_call` are the one 
 """
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from dagwright.cli.edge import guarded
-from dagwright.cli.exits import ExitCode
+from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.output import Output
 from dagwright.cli.requests import CancelRequest, CheckRequest, LookRequest, RunRequest, refuse_half_characters
 
@@ -41,6 +41,7 @@ Context = Annotated[
 Dialect = Annotated[
     str | None, typer.Option("--dialect", help="plan, tasks, steps, agents, intents or subgoals; else detected.")
 ]
+Agents = Annotated[str | None, typer.Option("--agents", metavar="FILE", help="Not available yet.")]
 RunId = Annotated[str, typer.Argument(metavar="ID", help="Id of the run.")]
 
 
@@ -69,10 +70,14 @@ def run(
         bool, typer.Option("--detach", help="Return at once; server and worker stay until `down`.")
     ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the server running until `down`.")] = False,
+    agents: Agents = None,
+    policy: Annotated[str | None, typer.Option("--policy", metavar="FILE", help="Not available yet.")] = None,
+    all_or_nothing: Annotated[bool, typer.Option("--all-or-nothing", help="Not available yet.")] = False,
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
     """Run a plan to its end."""
+    _refuse_for_now({"--agents": agents, "--policy": policy, "--all-or-nothing": all_or_nothing})
     request = RunRequest(
         plan=plan,
         inputs=inputs or [],
@@ -99,10 +104,12 @@ def check(
     dialect: Dialect = None,
     context: Context = None,
     any_tool: Annotated[bool, typer.Option("--any-tool", help="Take tools and agents on trust.")] = False,
+    agents: Agents = None,
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
     """Validate plans, without a server."""
+    _refuse_for_now({"--agents": agents})
     request = CheckRequest(plans, tools or [], dialect, context or [], any_tool)
     return _call("checking", "check", request, Output(is_json=json, has_color=not no_color))
 
@@ -169,9 +176,11 @@ def cancel(
     *,
     reason: Annotated[str | None, typer.Option("--reason", help="Why; kept in the run's notes.")] = None,
     by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who; kept in the run's notes.")] = None,
+    node: Annotated[str | None, typer.Option("--node", metavar="N", help="Not available yet.")] = None,
     json: Json = False,
 ) -> int:
     """Ask a run to stop; it keeps what was finished."""
+    _refuse_for_now({"--node": node})
     return _call("acting", "cancel", CancelRequest(workflow_id, reason, by), Output(is_json=json))
 
 
@@ -219,6 +228,17 @@ def run_command_line(arguments: Sequence[str]) -> int:
 
 def _answer(code: Any) -> int:
     return code if isinstance(code, int) else ExitCode.COMPLETED
+
+
+def _refuse_for_now(options: Mapping[str, str | bool | None]) -> None:
+    """Refuses options that have their place in the command line and nothing behind them.
+
+    Raises:
+        CommandRefused: one of them was given.
+    """
+    for name, value in options.items():
+        if value is not None and value is not False:
+            raise CommandRefused(f"{name} is not available yet", status="not_available")
 
 
 def _call(module: str, function: str, request: object, output: Output) -> int:

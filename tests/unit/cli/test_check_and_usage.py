@@ -140,6 +140,11 @@ def test_check_imports_no_temporal(tmp_path: Path) -> None:
         (["run", "small.json", "--dialect", "poem"], "small.json: invalid_field: there is no dialect 'poem'"),
         (["run", "unknown.json"], "unknown.json: unknown_tool at /nodes/0/tool: there is no tool 'calculate'"),
         (["entities", "load", "none.csv"], "none.csv"),
+        (["run", "small.json", "--agents", "agents.yaml"], "--agents is not available yet"),
+        (["run", "small.json", "--policy", "policy.yaml"], "--policy is not available yet"),
+        (["run", "small.json", "--all-or-nothing"], "--all-or-nothing is not available yet"),
+        (["check", "small.json", "--agents", "agents.yaml"], "--agents is not available yet"),
+        (["cancel", "run-1", "--node", "a"], "--node is not available yet"),
     ],
 )  # fmt: skip
 def test_bad_usage_is_told_in_one_sentence(
