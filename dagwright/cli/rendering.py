@@ -28,9 +28,6 @@ MARKS = {
 }
 """State of a node -> its sign and style; the state is told by the sign too, so that no colour is needed."""
 
-_PLAIN_MARKS = str.maketrans("·○●◔✓✗↷⊘⊗↺█░…", ".o*w+x>#-~#-~")
-"""For terminals that cannot write the signs."""
-
 RUN_STYLES = {"completed": "green", "running": "cyan", "cancelled": "yellow", "waiting": "yellow"}
 _FRAME_ROWS = 6
 _BAR_CELLS = 20
@@ -71,21 +68,28 @@ class Picture:
 
 def _table(progress: Progress) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), expand=False)
-    table.add_column(width=1)
-    table.add_column(no_wrap=True, overflow="ellipsis", ratio=None, max_width=44)
-    table.add_column(no_wrap=True, overflow="ellipsis", max_width=40)
+    # Where there is not enough room, rich narrows the widest of the columns that may wrap, and leaves the others alone:
+    # sign and time stay whole. The texts of the rest may not wrap for their part, so they are cut.
+    table.add_column(width=1, no_wrap=True)
+    table.add_column(max_width=44)
+    table.add_column(max_width=40)
     table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True, overflow="ellipsis")
+    table.add_column()
     for row in [*progress.rows, *progress.groups]:
         mark, style = MARKS[row.status]
         table.add_row(
             Text(mark, style=style),
-            Text("  " * row.indent + one_line(row.name), style=style if row.status is NodeStatus.FAILED else ""),
-            Text(one_line(row.what), style="dim"),
+            _cut("  " * row.indent + one_line(row.name), style=style if row.status is NodeStatus.FAILED else ""),
+            _cut(one_line(row.what), style="dim"),
             Text("" if row.elapsed_s is None else format_duration(row.elapsed_s), style="dim"),
-            Text(_words(row), style="red" if row.status is NodeStatus.FAILED else "dim"),
+            _cut(_words(row), style="red" if row.status is NodeStatus.FAILED else "dim"),
         )
     return table
+
+
+def _cut(text: str, *, style: str) -> Text:
+    """Returns a text that ends in `…` where its column is too narrow."""
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
 
 def _words(row: Row) -> str:

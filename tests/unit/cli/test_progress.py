@@ -96,6 +96,24 @@ def test_picture_shows_signs_and_words_of_any_state() -> None:
     ]
 
 
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_long_texts_are_cut_and_leave_sign_name_and_time_whole(width: int) -> None:
+    def fail_first(scheduler: Scheduler) -> None:
+        scheduler.fail("a", NodeError("failed", "broke " * 60), at=START + 1)
+
+    title = "What the node is for " * 5
+    view = view_of(
+        node("a", title=title), node("with a name of forty letters and digits 1", title=title), step=fail_first
+    )
+    console = Console(width=width, no_color=True, force_terminal=False)
+    with console.capture() as capture:
+        console.print(Picture(url=None).draw(view, now=START + 2, height=40))
+
+    rows = capture.get().splitlines()[1:-1]
+    assert [(row[:3], len(row) <= width) for row in rows] == [("✗ a", True), ("● w", True)]
+    assert ["1.0 s" in rows[0], "2.0 s" in rows[1], "broke" in rows[0]] == [True, True, True]
+
+
 def test_line_writer_tells_each_change_once() -> None:
     lines: list[str] = []
     writer = LineWriter(lambda line: lines.append(line[10:]))
