@@ -2,33 +2,38 @@
 
 Conditions are evaluated in workflow code, so they must be quick and give the same answer at every replay.
 Therefore comprehensions do not nest, and `map` and `filter` are refused: the library iterates maps in
-random order, and those two let the order show.
+random order, and those two let the order show. What an evaluation costs is estimated before it is made, from the
+sizes of the values and never from a clock, so that whoever asks can refuse what would take too long.
 
 Null-safe means: where a value is null or missing and the condition needs it, the condition is false.
 """
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import cel
 
-from dagwright.plan.paths import MissingValue, get_value
+from dagwright.plan.condition_text import Read, Reading, Steps, names_of, read_text
+from dagwright.plan.paths import describe_type
 
-_STRING = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""", re.DOTALL)
-_MACRO = re.compile(r"\.\s*(all|exists|exists_one|map|filter)\s*\(\s*([A-Za-z_]\w*)\s*,")
-_UNORDERED_MACROS = frozenset({"map", "filter"})
-_NODES_KEY = re.compile(r"""\bnodes\s*\[\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\s*\]""", re.DOTALL)
-_NODES_NAME = re.compile(r"\bnodes\s*\.\s*([A-Za-z_]\w*)")
-_NODES = re.compile(r"\bnodes\b")
-_MEMBER = re.compile(r"""\s*(?:\.\s*([A-Za-z_]\w*)(?!\s*\()|\[\s*(?:([0-9]+)|("[^"\\]*"|'[^'\\]*'))\s*\])""")
-_WORD = re.compile(r"[A-Za-z_]\w*")
 _LONGEST = 4_000
 """Characters of a condition; a person writes far fewer."""
 
-SCOPE_NAMES = frozenset({"nodes", "inputs", "item", "index"})
+_WORK_OF_EVALUATION = 10
+_WORK_OF_ITERATION = 2
+_WORK_OF_PATTERN = 100
+_WORK_OF_CLASS = 1_000
+"""Work of a class such as `\\w` in a pattern, whose tables for Unicode take half a millisecond."""
+
+Measure = Callable[[Read, Any], tuple[int, int]]
+"""Returns what a value costs to hand over, and the length of the longest list or object in it."""
+_CLASS = re.compile(r"\\+")
+"""In a raw text a class begins with one backslash, elsewhere with two."""
+
+_MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +44,13 @@ class Condition:
         text: as written.
         nodes: ids of the nodes whose results it reads, in the order of their first mention.
         uses_item: it reads `item` or `index`, so it is asked for each item of a `for_each`.
-        uses_inputs: names in `inputs.x`.
+        reading: what it reads, and the program that is run.
     """
 
     text: str
     nodes: tuple[str, ...]
     uses_item: bool
+    reading: Reading = field(repr=False)
 
 
 class ConditionFailed(Exception):
@@ -52,7 +58,7 @@ class ConditionFailed(Exception):
 
 
 def parse_condition(text: str, is_node: Callable[[str], bool]) -> Condition:
-    """Returns what a condition reads.
+    """Returns what a condition reads, after a full check.
 
     Args:
         text: a CEL expression.
@@ -64,45 +70,23 @@ def parse_condition(text: str, is_node: Callable[[str], bool]) -> Condition:
     if len(text) > _LONGEST:
         raise ValueError(f"the condition has {len(text)} characters; at most {_LONGEST} are allowed")
     program = _compiled(text)
-    bare = _STRING.sub(lambda match: '""' + " " * (len(match[0]) - 2), text)
-    bound = _check_macros(bare)
-    nodes: list[str] = []
-    keys = list(_NODES_KEY.finditer(text)) + list(_NODES_NAME.finditer(bare))
-    if len(keys) < len(_NODES.findall(bare)):
-        raise ValueError('after `nodes` comes the id of a node in brackets and quotes, such as nodes["my node"]')
-    variables = set(program.variables()) - bound
-    mentions = [(match.start(), _unquoted(match[1])) for match in keys]
-    # A node may be called `nodes`; in a condition the word alone means all of them.
-    words = variables - SCOPE_NAMES
-    mentions += [(match.start(), match[0]) for match in _WORD.finditer(bare) if match[0] in words]
-    for _, name in sorted(mentions):
-        if is_node(name):
-            nodes.append(name)
-        else:
+    condition = read_condition(text, is_node)
+    for name in program.variables():
+        if name not in condition.reading.names:
             raise ValueError(f"there is no node {name!r}")
-    return Condition(text, tuple(dict.fromkeys(nodes)), bool(variables & {"item", "index"}))
+    _compiled(condition.reading.program)
+    return condition
 
 
-def _check_macros(bare: str) -> set[str]:
-    bound = set()
-    end_of_last = 0
-    for match in _MACRO.finditer(bare):
-        if match[1] in _UNORDERED_MACROS:
-            raise ValueError(f"{match[1]}() cannot be used in a condition; use all(), exists() or exists_one()")
-        if match.start() < end_of_last:
-            raise ValueError(f"{match[1]}() cannot stand inside another comprehension")
-        end_of_last = _closing_parenthesis(bare, bare.index("(", match.start()))
-        bound.add(match[2])
-    return bound
+def read_condition(text: str, is_node: Callable[[str], bool]) -> Condition:
+    """Returns a condition that `parse_condition` let pass before.
 
-
-def _closing_parenthesis(text: str, position: int) -> int:
-    depth = 0
-    for index in range(position, len(text)):
-        depth += {"(": 1, ")": -1}.get(text[index], 0)
-        if not depth:
-            return index
-    return len(text)
+    Raises:
+        ValueError: it reads what is not there, or uses what is not allowed in a condition.
+    """
+    reading = read_text(text, is_node)
+    uses_item = any(read.source in ("item", "index") for read in reading.reads)
+    return Condition(text, names_of(reading.reads), uses_item, reading)
 
 
 @lru_cache(maxsize=4096)
@@ -112,10 +96,6 @@ def _compiled(text: str) -> cel.Program:
     except (ValueError, RecursionError) as error:
         reason = str(error).split("ERROR:")[-1].split("\n")[0].split("Syntax error:")[-1].strip()
         raise ValueError(f"it is no CEL expression: {reason}") from None
-
-
-def _unquoted(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text[1:-1]) if text[0] in "\"'" else text
 
 
 def evaluate_condition(condition: Condition, scope: Mapping[str, Any]) -> bool:
@@ -128,37 +108,158 @@ def evaluate_condition(condition: Condition, scope: Mapping[str, Any]) -> bool:
     Raises:
         ConditionFailed: it is neither true nor false, or an operation does not fit its values.
     """
-    names = {**scope["nodes"], **scope}
+    values = read_values(condition, scope)
+    if "item" in scope:
+        values = with_item(condition, values, item=scope["item"], index=scope["index"])
+    return holds(condition, values)
+
+
+@dataclass(slots=True)
+class Values:
+    """The values that a condition reads.
+
+    Args:
+        variables: of the program; what is missing stays unbound, so that the program fails where it needs it.
+        lacks: one of them is null or missing.
+        unsized: what has no size where its size was asked.
+        size, longest: of all of them in sum, as a `Measure` tells it.
+        loop_size: as `size`, of those inside of comprehensions.
+    """
+
+    variables: dict[str, Any] = field(default_factory=dict)
+    lacks: bool = False
+    unsized: str = ""
+    size: int = 0
+    longest: int = 0
+    loop_size: int = 0
+
+    def take(self, read: Read, start: Any, *, measure: Measure) -> None:
+        """Adds the value of one place; `start` is where its path starts."""
+        if read.asks == "presence":
+            self._take_presence(read, start)
+            return
+        value = _walk(start, read.steps)
+        if value is _MISSING or value is None:
+            self.lacks = True
+        if read.asks == "size":
+            if isinstance(value, str):
+                value = value.encode(errors="replace")
+            elif value is not _MISSING and value is not None and not isinstance(value, list | dict):
+                self.unsized = describe_type(value)
+            value = len(value) if isinstance(value, list | dict | bytes) else _MISSING
+        if value is _MISSING:
+            return
+        self.variables[read.variable] = value
+        size, longest = measure(read, value)
+        self.size += size
+        self.longest += longest
+        self.loop_size += size if read.in_loop else 0
+
+    def _take_presence(self, read: Read, start: Any) -> None:
+        parent = _walk(start, read.steps[:-1])
+        if isinstance(parent, dict) or not read.steps:
+            value = _walk(start, read.steps)
+            self.variables[read.variable] = value is not _MISSING
+            self.lacks = self.lacks or value is _MISSING or value is None
+        else:
+            self.lacks = True
+        self.size += 1
+        self.loop_size += read.in_loop
+
+
+def _walk(value: Any, steps: Steps) -> Any:
+    for step in steps:
+        if isinstance(value, dict):
+            value = value.get(step, _MISSING)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            return _MISSING
+    return value
+
+
+def measure_value(_: Read, value: Any) -> tuple[int, int]:
+    """Returns what a value costs to hand over, in units of work, and the length of its longest list or object."""
+    if not isinstance(value, list | dict):
+        return (4 + len(value) // 100 if isinstance(value, str) else 1), 0
+    work, longest = 0, 0
+    stack: list[Any] = [value]
+    while stack:
+        current = stack.pop()
+        if isinstance(current, str):
+            work += 4 + len(current) // 100
+        elif isinstance(current, list | dict):
+            work += 4
+            longest = max(longest, len(current))
+            if isinstance(current, dict):
+                work += 4 * len(current)
+                stack += current.values()
+            else:
+                stack += current
+        else:
+            work += 1
+    return work, longest
+
+
+def read_values(condition: Condition, scope: Mapping[str, Any], *, measure: Measure = measure_value) -> Values:
+    """Returns the values that are the same for every item.
+
+    Args:
+        condition: as `parse_condition` made it.
+        scope: `nodes` (id -> `{"result", "status", "error"}`) with the ids that the condition reads, and `inputs`.
+        measure: tells the size of a value; one that remembers is right as long as results do not change.
+    """
+    values = Values()
+    for read in condition.reading.reads:
+        if read.source == "nodes":
+            values.take(read, scope["nodes"][read.node], measure=measure)
+        elif read.source == "inputs":
+            values.take(read, scope["inputs"], measure=measure)
+    return values
+
+
+def with_item(condition: Condition, fixed: Values, *, item: Any, index: int) -> Values:
+    """Returns the values of one item of a `for_each`: those that are the same for all of them, and its own."""
+    values = replace(fixed, variables=dict(fixed.variables))
+    for read in condition.reading.reads:
+        if read.source == "item":
+            values.take(read, item, measure=measure_value)
+        elif read.source == "index":
+            values.take(read, index, measure=measure_value)
+    return values
+
+
+def work_of(condition: Condition, values: Values) -> int:
+    """Returns what an evaluation costs, in units of about half a microsecond; more rather than less."""
+    reading = condition.reading
+    patterns = sum(_WORK_OF_PATTERN + _WORK_OF_CLASS * len(_CLASS.findall(pattern)) for pattern in reading.patterns)
+    # Every plus may copy all of its operands once more.
+    work = _WORK_OF_EVALUATION + values.size * (1 + reading.signs.count("+")) + patterns
+    if reading.loops:
+        # A comprehension goes over a value that is read, or over a list that is written out with commas.
+        iterations = values.longest + reading.signs.count(",")
+        work += iterations * (_WORK_OF_ITERATION + values.loop_size + patterns) + values.size * reading.element_reads
+    return work
+
+
+def holds(condition: Condition, values: Values) -> bool:
+    """Returns whether a condition holds for the values that it reads.
+
+    Raises:
+        ConditionFailed: it is neither true nor false, or an operation does not fit its values.
+    """
     try:
-        value = _compiled(condition.text).execute(names)
+        value = _compiled(condition.reading.program).execute(values.variables)
     except (KeyError, IndexError):
         return False
     # The library raises whatever fits the operation, so the kinds are many; none of them is ours.
     except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
-        if _reads_null(condition.text, names):
+        if values.lacks:
             return False
-        raise ConditionFailed(f"{condition.text!r} cannot be evaluated: {str(error).splitlines()[0]}") from None
+        reason = f"{values.unsized} has no size" if values.unsized else str(error).splitlines()[0]
+        raise ConditionFailed(f"{condition.text!r} cannot be evaluated: {reason}") from None
     if value is None:
         return False
     if not isinstance(value, bool):
         raise ConditionFailed(f"{condition.text!r} is neither true nor false but {value!r:.60}")
     return value
-
-
-def _reads_null(text: str, names: Mapping[str, Any]) -> bool:
-    """Tells whether a path that the condition reads ends at null or nowhere."""
-    for match in _WORD.finditer(text):
-        if match[0] not in names or text[match.start() - 1 : match.start()] == ".":
-            continue
-        steps: list[str | int] = []
-        position = match.end()
-        while member := _MEMBER.match(text, position):
-            name, index, quoted = member.groups()
-            steps.append(int(index) if index else name or quoted[1:-1])
-            position = member.end()
-        try:
-            if get_value(names[match[0]], tuple(steps), start=match[0]) is None:
-                return True
-        except MissingValue:
-            return True
-    return False

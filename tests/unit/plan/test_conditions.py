@@ -7,7 +7,7 @@ import pytest
 from dagwright.plan.conditions import ConditionFailed, evaluate_condition, parse_condition
 from tests.unit.plan.building import node, plan_of, problems_of
 
-IDS = {"check", "sum", "odd id", "b.c", "map", "nodes"}
+IDS = {"check", "sum", "odd id", "b.c", "map", "nodes", "_p0", "é"}
 
 
 def evaluate(text: str, **scope: Any) -> bool:
@@ -22,10 +22,11 @@ def evaluate(text: str, **scope: Any) -> bool:
         "b.c": {"result": [], "status": "completed", "error": None},
         "map": {"result": 1, "status": "completed", "error": None},
         "nodes": {"result": 2, "status": "completed", "error": None},
+        "_p0": {"result": 7, "status": "completed", "error": None},
     }
     condition = parse_condition(text, IDS.__contains__)
     read = {name: nodes[name] for name in condition.nodes}
-    return evaluate_condition(condition, {"nodes": read, "inputs": {"quarter": "Q1", "n": 2}} | scope)
+    return evaluate_condition(condition, {"nodes": read, "inputs": {"quarter": "Q1", "n": 2, "word": "\u00e9"}} | scope)
 
 
 @pytest.mark.parametrize(
@@ -48,10 +49,20 @@ def evaluate(text: str, **scope: Any) -> bool:
         ("inputs.n + 1 == 3", True),
         ("has(check.result.gone)", False),
         ('"check.result.approved" == ""', False),
+        ("check.result.list.exists(check, check > 2) && check.result.n == 5", True),
+        ("check.result.list.size() == 3 && size(check.result) == 4", True),
+        ("size(inputs.word) == 2", True),
+        ("has(check.result.n) && has(nodes.check)", True),
+        ("has(sum.result.n)", False),
+        ("!has(check.result.gone)", True),
+        ("check.result.list[index] == 2 && _p0.result == 7", True),
+        ("1 in[1]//check.result", True),
+        ("sum.result == null || size(sum.result) == 0", True),
+        ("nodes.nodes.result == 2", True),
     ],
 )
 def test_condition_holds(text: str, holds: bool) -> None:
-    assert evaluate(text) is holds
+    assert evaluate(text, **({"item": 0, "index": 1} if "index" in text else {})) is holds
 
 
 @pytest.mark.parametrize(
@@ -78,6 +89,30 @@ def test_condition_over_the_item_reads_item_and_index() -> None:
     assert (condition.uses_item, condition.nodes) == (True, ())
 
 
+@pytest.mark.parametrize(
+    "literal",
+    [
+        "\"nodes['zzz']\"",
+        "'zzz.result'",
+        "r'\\' + 'zzz'",
+        "'''it's nodes[\"zzz\"]'''",
+        '"\\"zzz"',
+        "b'zzz' == b'' ? '' : ''",
+    ],
+)
+def test_text_in_quotes_is_never_read_as_a_name(literal: str) -> None:
+    condition = parse_condition(f"check.result == ({literal}) // zzz.result", IDS.__contains__)
+    assert (condition.nodes, evaluate_condition(condition, {"nodes": {"check": {"result": 1}}, "inputs": {}})) == (
+        ("check",),
+        False,
+    )
+
+
+def test_id_in_a_condition_may_be_written_in_any_normal_form() -> None:
+    condition = parse_condition('nodes["e\u0301"].result == 1', IDS.__contains__)
+    assert condition.nodes == ("\u00e9",)
+
+
 def test_condition_tells_what_it_reads_in_order_of_mention() -> None:
     text = 'sum.result == 1 || nodes["odd id"].status == "check" || check.result.n == 1 || sum.status == ""'
     assert parse_condition(text, IDS.__contains__).nodes == ("sum", "odd id", "check")
@@ -90,6 +125,8 @@ def test_condition_tells_what_it_reads_in_order_of_mention() -> None:
         ("'text'", "is neither true nor false but 'text'"),
         ("check.result.n + 'x' == 5", "cannot be evaluated"),
         ("1 / 0 == 1", "cannot be evaluated"),
+        ("size(check.result.n) == 1", "cannot be evaluated: a number has no size"),
+        ("check.result.n.exists(x, x > 1)", "cannot be evaluated"),
     ],
 )
 def test_condition_that_is_no_truth_fails(text: str, message: str) -> None:
@@ -108,6 +145,13 @@ def test_condition_that_is_no_truth_fails(text: str, message: str) -> None:
         ("check.result.list.map(x, x) == []", r"map\(\) cannot be used"),
         ("check.result.list.filter(x, x > 1) == []", r"filter\(\) cannot be used"),
         ("[[1]].all(x, x.all(y, y > 0))", "inside another comprehension"),
+        ("[[1]].all(x, x.existsOne(y, y > 0))", "inside another comprehension"),
+        ("check.status.matches(check.result)", "must be a text in quotes"),
+        ("check.status.matches('a' + check.result)", "must be a text in quotes"),
+        (r"check.status.matches('(\\w{100}){2}')", "no counts in braces"),
+        (f"matches(check.status, '{'a' * 200}')", "can have 200 characters"),
+        (".check.result == 1", "there is no node '.check'"),
+        ("type(check.result) == int", "there is no node 'int'"),
         ("true" + " && true" * 1_000, "at most 4000 are allowed"),
         ("(" * 300 + "true" + ")" * 300, "it is no CEL expression"),
     ],
