@@ -3,34 +3,34 @@
 The workflow, the feed, the region activity and the property tests all drive this one class. It has no clock:
 whoever drives it says what time it is. It never looks at a hash order: all order comes from lists.
 
-Cost: O(V + E) over a whole run, O(out-degree) for each event.
+Cost: O(V + E) over a whole run, O(out-degree) for each event; `ConditionAsker` bounds what conditions add to that.
 
 Replay: the order in which `next_task` yields tasks is the order of commands in history; changing it breaks
 running workflows.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
-from dagwright.plan.conditions import Condition, ConditionFailed, evaluate_condition, parse_condition
+from dagwright.plan.condition_asker import ConditionAsker, TooMuchWork
+from dagwright.plan.conditions import Condition, ConditionFailed
 from dagwright.plan.errors import NodeError
 from dagwright.plan.graph import dependents_of
+from dagwright.plan.items import end_of_items, items_of, keys_of
+from dagwright.plan.joins import Decision, Wait
 from dagwright.plan.ready_queue import Gate, ReadyQueue
-from dagwright.plan.references import Lookup, ResultOf
-from dagwright.plan.resolution import MissingData, Scope, WorkerHole, as_text, resolve_holes, resolve_template
+from dagwright.plan.references import Lookup
+from dagwright.plan.resolution import MissingData, Scope, WorkerHole, resolve_holes
+from dagwright.plan.run_end import output_of, status_of
 from dagwright.plan.states import Attempt, ItemRecord, NodeStatus, Record, RunStatus
 from dagwright.plan.worker_results import unwrap_worker_result
-
-MAX_ITEMS = 10_000
-"""Items of one `for_each`; each of them is a task of its own in the run."""
 
 MAX_IN_FLIGHT = 500
 """Tasks of one run at once (engine-findings.md 12: more would overflow the server's buffer of events).
 
 The engine starts fewer while results travel inline (docs/decisions/0008)."""
-
 
 ONE_ATTEMPT = Attempt()
 """What is assumed where a driver knows nothing of the attempts."""
@@ -57,17 +57,6 @@ class Task:
     arguments: dict[str, Any]
     worker_holes: Sequence[WorkerHole]
     path: list[list[str]]
-
-
-@dataclass(slots=True)
-class _Wait:
-    """What a node still waits for: counters over its dependencies."""
-
-    remaining: int
-    done: int = 0
-    skipped: int = 0
-    failed: bool = False
-    blockers: dict[str, None] = field(default_factory=dict)
 
 
 def _gates_of(plan: CompiledPlan) -> list[list[Gate]]:
@@ -105,13 +94,13 @@ class Scheduler:
         self.records = [Record() for _ in plan.nodes]
         self.error: NodeError | None = None
         self.cancelled = False
-        self._aborted = False
         self._stopped = False
         self._numbers = {node.id: number for number, node in enumerate(plan.nodes)}
         self._dependents = dependents_of([node.dependencies for node in plan.nodes])
-        self._waits = [_Wait(len(node.dependencies)) for node in plan.nodes]
+        self._waits = [Wait(len(node.dependencies)) for node in plan.nodes]
         self._unfinished = len(plan.nodes)
         self._queue = ReadyQueue(_gates_of(plan), max_in_flight)
+        self._asker = ConditionAsker(self._numbers.__contains__)
         self._open_items: dict[int, int] = {}
         self._item_numbers: dict[str, tuple[int, int]] = {}
         self._settled: list[int] = []
@@ -127,11 +116,6 @@ class Scheduler:
     def is_stopped(self) -> bool:
         """Tells whether nothing new starts any more, because the run was cancelled or aborted."""
         return self._stopped
-
-    @property
-    def unfinished(self) -> int:
-        """Count of nodes that are not in a final state."""
-        return self._unfinished
 
     @property
     def in_flight(self) -> int:
@@ -158,7 +142,7 @@ class Scheduler:
         """
         return self.plan.nodes[self._place(task_id)[0]]
 
-    # Events.
+    # Events. Each tells the dependents in its end what became of the nodes that they wait for.
 
     def begin(self, at: float) -> None:
         """Makes the nodes ready that wait for nothing."""
@@ -175,69 +159,87 @@ class Scheduler:
         """
         while (entry := self._queue.pop()) is not None:
             _, number, item = entry
+            try:
+                task = self._make_task(number, item)
+            except MissingData as error:
+                self._queue.release(number)
+                self._end_failed(number, item, NodeError("missing_data", str(error)), at)
+                self._settle_dependents(at)
+                continue
             record = self._record(number, item)
-            task = self._make_task(number, item, at)
-            if task is not None:
-                record.status = NodeStatus.RUNNING
-                record.started_at = at
-                if item >= 0 and self.records[number].started_at is None:
-                    self.records[number].started_at = at
-                return task
+            record.status = NodeStatus.RUNNING
+            record.started_at = at
+            if item >= 0 and self.records[number].started_at is None:
+                self.records[number].started_at = at
+            return task
         return None
 
     def complete(
         self, task_id: str, value: Any, *, at: float, attempt: Attempt = ONE_ATTEMPT, is_partial: bool = False
     ) -> None:
         """Takes the result of a task; an event for a task that is not running is ignored."""
-        number, item = self._place(task_id)
-        record = self._record(number, item)
-        if record.status is not NodeStatus.RUNNING:
+        ended = self._take_back(task_id, attempt)
+        if ended is None:
             return
-        self._queue.release(number)
-        self._note_attempt(record, attempt)
+        number, item, record = ended
+        error = None
         if self.plan.nodes[number].is_worker:
             value, record.partial, error = unwrap_worker_result(value)
-            if error is not None:
-                self._end_failed(number, item, error, at)
-                return
-        record.result = value
-        record.partial = record.partial or is_partial
-        self._end(number, item, NodeStatus.COMPLETED, at)
+        if error is not None:
+            self._end_failed(number, item, error, at)
+        else:
+            record.result = value
+            record.partial = record.partial or is_partial
+            self._end(number, item, NodeStatus.COMPLETED, at)
+        self._settle_dependents(at)
 
     def fail(self, task_id: str, error: NodeError, *, at: float, attempt: Attempt = ONE_ATTEMPT) -> None:
         """Takes the final failure of a task; an event for a task that is not running is ignored."""
-        number, item = self._place(task_id)
-        record = self._record(number, item)
-        if record.status is not NodeStatus.RUNNING:
+        ended = self._take_back(task_id, attempt)
+        if ended is None:
             return
-        self._queue.release(number)
-        self._note_attempt(record, attempt)
+        number, item, _ = ended
         self._end_failed(number, item, error, at)
+        self._settle_dependents(at)
 
     def task_cancelled(
         self, task_id: str, *, at: float, attempt: Attempt = ONE_ATTEMPT, reason: str | None = None
     ) -> None:
-        """Takes the end of a task that was told to stop."""
-        number, item = self._place(task_id)
-        record = self._record(number, item)
-        if record.status is not NodeStatus.RUNNING:
+        """Takes the end of a task that was told to stop; an event for a task that is not running is ignored."""
+        ended = self._take_back(task_id, attempt)
+        if ended is None:
             return
-        self._queue.release(number)
-        self._note_attempt(record, attempt)
+        number, item, record = ended
         record.reason = reason or record.reason
         self._end(number, item, NodeStatus.CANCELLED, at)
+        self._settle_dependents(at)
 
     def cancel(self, at: float, *, reason: str | None = None) -> None:
-        """Cancels everything that has not started; the driver stops what is running and tells how it ended."""
-        self.cancelled = True
-        self._stop(at, reason)
+        """Cancels everything that has not started; the driver stops what is running and tells how it ended.
+
+        The first stop counts: a run that is cancelled or aborted already stays what it is.
+        """
+        if not self._stopped:
+            self.cancelled = True
+            self._stop(at, reason)
 
     def abort(self, error: NodeError, at: float) -> None:
         """Ends the run as failed: as `cancel`, but with an error of the run."""
-        if self.error is None:
+        if not self._stopped:
             self.error = error
-        self._aborted = True
-        self._stop(at, error.message)
+            self._stop(at, error.message)
+
+    def _take_back(self, task_id: str, attempt: Attempt) -> tuple[int, int, Record] | None:
+        """Gives back the slots of a running task; returns its place and record, or `None` if it is not running."""
+        number, item = self._place(task_id)
+        record = self._record(number, item)
+        if record.status is not NodeStatus.RUNNING:
+            return None
+        self._queue.release(number)
+        record.attempts = attempt.count
+        record.started_at = attempt.started_at or record.started_at
+        record.tool_version = attempt.tool_version
+        return number, item, record
 
     def _stop(self, at: float, reason: str | None) -> None:
         self._stopped = True
@@ -246,10 +248,10 @@ class Scheduler:
             for position, item in enumerate(record.items):
                 if item.record.status is NodeStatus.READY:
                     item.record.reason = reason
-                    self._end(number, position, NodeStatus.CANCELLED, at, settle=False)
+                    self._end(number, position, NodeStatus.CANCELLED, at)
             if record.status in (NodeStatus.PENDING, NodeStatus.READY):
                 record.reason = reason
-                self._end(number, -1, NodeStatus.CANCELLED, at, settle=False)
+                self._end(number, -1, NodeStatus.CANCELLED, at)
         self._settled.clear()
 
     # The end of a run.
@@ -258,35 +260,13 @@ class Scheduler:
         """Returns the state of the run (contract.md section 4)."""
         if not self.is_finished:
             return RunStatus.RUNNING
-        if self._aborted:
+        if self.error is not None:
             return RunStatus.FAILED
-        if self.cancelled:
-            return RunStatus.CANCELLED
-        passed = (NodeStatus.COMPLETED, NodeStatus.SKIPPED, NodeStatus.SUPERSEDED)
-        if all(record.status in passed for record in self.records):
-            return RunStatus.COMPLETED
-        named = {part.node for _, template in self.plan.output_holes for part in template if isinstance(part, ResultOf)}
-        wanted = [
-            record
-            for node, record, dependents in zip(self.plan.nodes, self.records, self._dependents, strict=True)
-            if not dependents or node.id in named
-        ]
-        if any(record.status is NodeStatus.COMPLETED for record in wanted):
-            return RunStatus.COMPLETED_WITH_FAILURES
-        return RunStatus.FAILED
+        return RunStatus.CANCELLED if self.cancelled else status_of(self.plan, self.records)
 
     def output(self) -> tuple[Any, NodeError | None]:
         """Returns the output of the run; null and an error if its template cannot be resolved."""
-        if self.plan.output is None and not self.plan.output_holes:
-            return {
-                node.id: record.result
-                for node, record, dependents in zip(self.plan.nodes, self.records, self._dependents, strict=True)
-                if not dependents and record.status is NodeStatus.COMPLETED
-            }, None
-        try:
-            return resolve_holes(self.plan.output, self.plan.output_holes, scope=self._scope())[0], None
-        except MissingData as error:
-            return None, NodeError("missing_data", f"output: {error}")
+        return output_of(self.plan, self.records, scope=self._scope())
 
     # Readiness.
 
@@ -296,112 +276,85 @@ class Scheduler:
             number = self._settled.pop()
             for dependent in self._dependents[number]:
                 if self.records[dependent].status is NodeStatus.PENDING:
-                    self._count(dependent, number)
+                    self._waits[dependent].count(self.plan.nodes[number], self.records[number])
                     self._decide(dependent, at)
 
-    def _count(self, dependent: int, ended: int) -> None:
-        wait = self._waits[dependent]
-        record = self.records[ended]
-        wait.remaining -= 1
-        if record.status in (NodeStatus.COMPLETED, NodeStatus.SKIPPED):
-            wait.done += 1
-            wait.skipped += record.status is NodeStatus.SKIPPED
-        elif record.status is NodeStatus.FAILED and self.plan.nodes[ended].on_error == "skip":
-            wait.skipped += 1
-        else:
-            wait.failed = True
-            blockers = record.blocked_by or (self.plan.nodes[ended].id,)
-            wait.blockers.update(dict.fromkeys(blockers))
-
     def _decide(self, number: int, at: float) -> None:
-        """Moves a pending node on if its join says so.
-
-        A decision other than to start waits for the last dependency that it could hang on, so that it is the
-        same for every order in which the dependencies end.
-        """
-        wait = self._waits[number]
-        kind, wanted = self.plan.nodes[number].join
-        if kind in ("any", "at_least"):
-            if wait.done >= (wanted or 1):
-                self._become_ready(number, at)
-            elif not wait.remaining:
-                self._pass_over(number, at)
-        elif not wait.remaining:
-            if kind == "all_done" or not (wait.failed or wait.skipped):
-                self._become_ready(number, at)
-            else:
-                self._pass_over(number, at)
+        """Moves a pending node on if its join says so."""
+        decision = self._waits[number].decide(self.plan.nodes[number].join)
+        if decision is Decision.START:
+            self._become_ready(number, at)
+        elif decision is Decision.PASS_OVER:
+            self._pass_over(number, at)
 
     def _pass_over(self, number: int, at: float) -> None:
         wait = self._waits[number]
         record = self.records[number]
         if not wait.failed:
-            self._end(number, -1, NodeStatus.SKIPPED, at, settle=False)
+            self._end(number, -1, NodeStatus.SKIPPED, at)
             return
         blockers = tuple(sorted(wait.blockers, key=self._numbers.__getitem__))
         record.blocked_by = blockers
         verb = "was cancelled" if self._is_cancelled(blockers) else "failed"
         record.error = NodeError("dependency_failed", f"Waiting for dependency: {', '.join(blockers)} {verb}")
-        self._end(number, -1, NodeStatus.BLOCKED, at, settle=False)
+        self._end(number, -1, NodeStatus.BLOCKED, at)
 
     def _is_cancelled(self, ids: Sequence[str]) -> bool:
         return all(self.records[self._numbers[node]].status is NodeStatus.CANCELLED for node in ids)
 
     def _become_ready(self, number: int, at: float) -> None:
-        node = self.plan.nodes[number]
         try:
-            condition = self._condition(node)
-            if condition is not None and not condition.uses_item and not self._holds(condition, self._scope()):
-                self._end(number, -1, NodeStatus.SKIPPED, at, settle=False)
-            elif node.for_each is not None:
-                self._expand(number, condition, at)
-            else:
-                self.records[number].status = NodeStatus.READY
-                self._queue.push((node.priority, number, -1))
+            self._make_ready(number, at)
         except MissingData as error:
-            self._end_failed(number, -1, NodeError("missing_data", str(error)), at, settle=False)
+            self._end_failed(number, -1, NodeError("missing_data", str(error)), at)
         except ConditionFailed as error:
-            self._end_failed(number, -1, NodeError("invalid_condition", f"when: {error}"), at, settle=False)
+            self._end_failed(number, -1, _invalid_condition(error), at)
+        except TooMuchWork as error:
+            self._end_failed(number, -1, NodeError("too_large", f"when: {error}"), at)
 
-    def _condition(self, node: CompiledNode) -> Condition | None:
-        return None if node.when is None else parse_condition(node.when, self._numbers.__contains__)
-
-    def _holds(self, condition: Condition, scope: Scope) -> bool:
-        nodes = {
-            name: {field_name: scope.node_value(name, field_name) for field_name in ("result", "status", "error")}
-            for name in condition.nodes
-        }
-        names: dict[str, Any] = {"nodes": nodes, "inputs": dict(self.inputs)}
-        if scope.index is not None:
-            names |= {"item": scope.item, "index": scope.index}
-        return evaluate_condition(condition, names)
+    def _make_ready(self, number: int, at: float) -> None:
+        node = self.plan.nodes[number]
+        condition = None if node.when is None else self._asker.condition_of(node.when)
+        if condition is not None and not condition.uses_item:
+            if not self._asker.holds(condition, self._scope(), at=at):
+                self._end(number, -1, NodeStatus.SKIPPED, at)
+                return
+            condition = None
+        if node.for_each is not None:
+            self._expand(number, condition, at)
+        else:
+            self.records[number].status = NodeStatus.READY
+            self._queue.push((node.priority, number, -1))
 
     # Items.
 
     def _expand(self, number: int, condition: Condition | None, at: float) -> None:
-        """Makes a task of every item of a `for_each`."""
-        node = self.plan.nodes[number]
-        items = self._items_of(node)
-        record = self.records[number]
+        """Makes a task of every item of a `for_each` for which the condition holds, if there is one."""
+        node, record = self.plan.nodes[number], self.records[number]
+        items = items_of(node, self._scope())
         if items is None:
-            self._end(number, -1, NodeStatus.SKIPPED, at, settle=False)
+            self._end(number, -1, NodeStatus.SKIPPED, at)
             return
-        if isinstance(items, NodeError):
-            self._end_failed(number, -1, items, at, settle=False)
+        keys = items if isinstance(items, NodeError) else keys_of(node, items, scope_of=self._scope_of_item)
+        if isinstance(keys, NodeError):
+            self._end_failed(number, -1, keys, at)
             return
-        keys = [self._key_of(node, item, index) for index, item in enumerate(items)]
+        assert not isinstance(items, NodeError)
+        answers: Sequence[bool | ConditionFailed] = [True] * len(items)
+        if condition is not None:
+            answers = self._asker.hold_for_items(condition, self._scope(), items=items, at=at)
         taken = self._claim_ids(number, keys)
         if taken is not None:
             message = f"{taken!r} names two items or nodes; the keys of {node.id!r} must differ from each other"
-            self._end_failed(number, -1, NodeError("duplicate_key", message), at, settle=False)
+            self._end_failed(number, -1, NodeError("duplicate_key", message), at)
             return
         record.status = NodeStatus.RUNNING
         record.items = [ItemRecord(key, item) for key, item in zip(keys, items, strict=True)]
         self._open_items[number] = len(items)
-        for index in range(len(items)):
-            self._start_item(number, index, condition, at)
+        for index, answer in enumerate(answers):
+            self._start_item(number, index, answer, at)
         if not items:
-            self._end_items(number, at, settle=False)
+            self._end_items(number, at)
 
     def _claim_ids(self, number: int, keys: Sequence[str]) -> str | None:
         """Gives the items their ids; returns the first id that something else has already, and then none is given."""
@@ -414,74 +367,35 @@ class Scheduler:
         self._item_numbers.update(claimed)
         return None
 
-    def _start_item(self, number: int, index: int, condition: Condition | None, at: float) -> None:
-        entry = self.records[number].items[index]
-        try:
-            scope = self._scope(item=entry.item, index=index)
-            if condition is not None and condition.uses_item and not self._holds(condition, scope):
-                self._end(number, index, NodeStatus.SKIPPED, at, settle=False)
-                return
-        except ConditionFailed as error:
-            self._end_failed(number, index, NodeError("invalid_condition", f"when: {error}"), at, settle=False)
-            return
-        entry.record.status = NodeStatus.READY
-        self._queue.push((self.plan.nodes[number].priority, number, index))
-
-    def _items_of(self, node: CompiledNode) -> list[Any] | NodeError | None:
-        scope = self._scope()
-        if isinstance(node.for_each, list):
-            items, _ = resolve_holes(node.for_each, node.item_holes, scope=scope)
+    def _start_item(self, number: int, index: int, answer: bool | ConditionFailed, at: float) -> None:
+        if isinstance(answer, ConditionFailed):
+            self._end_failed(number, index, _invalid_condition(answer), at)
+        elif answer:
+            self.records[number].items[index].record.status = NodeStatus.READY
+            self._queue.push((self.plan.nodes[number].priority, number, index))
         else:
-            items = resolve_template(node.for_each or (), scope=scope)
-        if items is None:
-            return None
-        if not isinstance(items, list):
-            return NodeError("invalid_for_each", f"for_each needs a list, not {as_text(items)[:60]!r}")
-        if len(items) > MAX_ITEMS:
-            return NodeError("too_large", f"for_each has {len(items)} items; at most {MAX_ITEMS} are allowed")
-        return items
+            self._end(number, index, NodeStatus.SKIPPED, at)
 
-    def _key_of(self, node: CompiledNode, item: Any, index: int) -> str:
-        if node.key is None:
-            return str(index)
-        return as_text(resolve_template(node.key, scope=self._scope(item=item, index=index)))
-
-    def _end_items(self, number: int, at: float, *, settle: bool = True) -> None:
+    def _end_items(self, number: int, at: float) -> None:
         """Ends a node whose items have all ended."""
-        node, record = self.plan.nodes[number], self.records[number]
-        failed = [item for item in record.items if item.record.status is NodeStatus.FAILED]
-        if any(item.record.status is NodeStatus.CANCELLED for item in record.items):
-            self._end(number, -1, NodeStatus.CANCELLED, at, settle=settle)
-        elif failed:
-            first = failed[0].record.error
-            told = f"{len(failed)} of {len(record.items)} items failed; the first: {node.id}[{failed[0].key}]: "
-            error = NodeError(first.code if first else "failed", told + (first.message if first else ""))
-            self._end(number, -1, NodeStatus.FAILED, at, error=error, settle=settle)
-        else:
+        record = self.records[number]
+        status, error = end_of_items(self.plan.nodes[number], record)
+        if status is NodeStatus.COMPLETED:
             record.result = [item.record.result for item in record.items]
-            self._end(number, -1, NodeStatus.COMPLETED, at, settle=settle)
+        self._end(number, -1, status, at, error=error)
 
     # Ends.
 
-    def _end_failed(self, number: int, item: int, error: NodeError, at: float, *, settle: bool = True) -> None:
+    def _end_failed(self, number: int, item: int, error: NodeError, at: float) -> None:
         node = self.plan.nodes[number]
         record = self._record(number, item)
         if node.on_error == "value" and (item >= 0 or node.for_each is None):
             record.error, record.result = error, node.value
-            self._end(number, item, NodeStatus.COMPLETED, at, settle=settle)
+            self._end(number, item, NodeStatus.COMPLETED, at)
         else:
-            self._end(number, item, NodeStatus.FAILED, at, error=error, settle=settle)
+            self._end(number, item, NodeStatus.FAILED, at, error=error)
 
-    def _end(
-        self,
-        number: int,
-        item: int,
-        status: NodeStatus,
-        at: float,
-        *,
-        error: NodeError | None = None,
-        settle: bool = True,
-    ) -> None:
+    def _end(self, number: int, item: int, status: NodeStatus, at: float, *, error: NodeError | None = None) -> None:
         record = self._record(number, item)
         record.status = status
         record.ended_at = at
@@ -489,7 +403,7 @@ class Scheduler:
         if item >= 0:
             self._open_items[number] -= 1
             if not self._open_items[number]:
-                self._end_items(number, at, settle=settle)
+                self._end_items(number, at)
             return
         self._unfinished -= 1
         self._settled.append(number)
@@ -498,10 +412,8 @@ class Scheduler:
             self._settle_dependents(at)
             message = f"{self.plan.nodes[number].id!r} failed: {error.message if error else ''}"
             self.abort(NodeError("fail_fast", message), at)
-        if settle:
-            self._settle_dependents(at)
 
-    # Helpers.
+    # Places and values.
 
     def _record(self, number: int, item: int) -> Record:
         return self.records[number] if item < 0 else self.records[number].items[item].record
@@ -511,13 +423,10 @@ class Scheduler:
             return self._item_numbers[task_id]
         return self._numbers[task_id], -1
 
-    @staticmethod
-    def _note_attempt(record: Record, attempt: Attempt) -> None:
-        record.attempts = attempt.count
-        record.started_at = attempt.started_at or record.started_at
-        record.tool_version = attempt.tool_version
+    def _scope(self) -> Scope:
+        return Scope(self._value_of, self.inputs, self.lookups)
 
-    def _scope(self, *, item: Any = None, index: int | None = None) -> Scope:
+    def _scope_of_item(self, item: Any, index: int) -> Scope:
         return Scope(self._value_of, self.inputs, self.lookups, item=item, index=index)
 
     def _value_of(self, node_id: str, field_name: str) -> Any:
@@ -528,19 +437,22 @@ class Scheduler:
             return record.status.value
         return record.error.to_json() if record.error else None
 
-    def _make_task(self, number: int, item: int, at: float) -> Task | None:
-        """Returns the task of a ready node or item; if its arguments cannot be resolved, it fails instead."""
+    def _make_task(self, number: int, item: int) -> Task:
+        """Returns the task of a ready node or item.
+
+        Raises:
+            MissingData: its arguments cannot be resolved.
+        """
         node = self.plan.nodes[number]
         if item < 0:
             task_id, path, scope = node.id, [["node", node.id]], self._scope()
         else:
             entry = self.records[number].items[item]
             task_id, path = f"{node.id}[{entry.key}]", [["node", node.id], ["item", entry.key]]
-            scope = self._scope(item=entry.item, index=item)
-        try:
-            arguments, holes = resolve_holes(node.arguments, node.holes, scope=scope)
-        except MissingData as error:
-            self._queue.release(number)
-            self._end_failed(number, item, NodeError("missing_data", str(error)), at)
-            return None
+            scope = self._scope_of_item(entry.item, item)
+        arguments, holes = resolve_holes(node.arguments, node.holes, scope=scope)
         return Task(task_id, node, number, item if item >= 0 else None, arguments, holes, path)
+
+
+def _invalid_condition(error: ConditionFailed) -> NodeError:
+    return NodeError("invalid_condition", f"when: {error}")

@@ -26,6 +26,11 @@ class NodeStatus(StrEnum):
         """Tells whether a node in this state stays in it."""
         return self in _FINAL
 
+    @property
+    def is_passed(self) -> bool:
+        """Tells whether a node in this state leaves nothing to be wished for."""
+        return self in _PASSED
+
 
 _FINAL = frozenset(
     {
@@ -37,6 +42,7 @@ _FINAL = frozenset(
         NodeStatus.SUPERSEDED,
     }
 )
+_PASSED = frozenset({NodeStatus.COMPLETED, NodeStatus.SKIPPED, NodeStatus.SUPERSEDED})
 
 
 class RunStatus(StrEnum):

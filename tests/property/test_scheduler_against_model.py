@@ -77,7 +77,7 @@ def test_stop_at_any_moment_ends_every_node_and_starts_nothing_more(
         driver.end_one()
         driver.start_all()
     assert scheduler.is_finished
-    assert (scheduler.in_flight, scheduler.unfinished) == (0, 0)
+    assert (scheduler.in_flight, scheduler.is_finished) == (0, True)
     ends = driver.ends()
     assert set(ends.values()) <= NODE_STATES
     if not scheduler.is_stopped:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from dagwright.plan.errors import NodeError
-from dagwright.plan.scheduler import MAX_ITEMS, Scheduler
+from dagwright.plan.items import MAX_ITEMS
+from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, NodeStatus
 from tests.unit.plan.building import (
     broken,
@@ -343,7 +344,7 @@ def test_fail_fast_at_the_beginning_starts_nothing_else() -> None:
     )
     assert started(scheduler) == []
     assert states(scheduler) == {"a": "failed", "b": "cancelled"}
-    assert (scheduler.unfinished, scheduler.status()) == (0, "failed")
+    assert (scheduler.is_finished, scheduler.status()) == (True, "failed")
 
 
 def test_cancel_keeps_what_is_finished_and_lets_what_runs_be_told() -> None:
@@ -458,3 +459,38 @@ def test_chain_of_many_nodes_does_not_end_in_the_stack() -> None:
     scheduler.fail("n0", broken(), at=1.0)
     assert scheduler.is_finished
     assert scheduler.records[-1].blocked_by == ("n0",)
+
+
+def test_run_that_was_cancelled_stays_cancelled_when_its_deadline_passes() -> None:
+    scheduler = scheduler_of(node("a"), node("b", "a"))
+    started(scheduler)
+    scheduler.cancel(1.0, reason="enough")
+    scheduler.abort(NodeError("deadline_exceeded", "too late"), 2.0)
+    scheduler.cancel(3.0, reason="again")
+    scheduler.task_cancelled("a", at=4.0)
+    assert (scheduler.status(), scheduler.error, scheduler.records[1].reason) == ("cancelled", None, "enough")
+
+
+def test_run_that_failed_stays_failed_when_somebody_cancels_it() -> None:
+    scheduler = scheduler_of(node("a"), node("b", "a"))
+    started(scheduler)
+    scheduler.abort(NodeError("deadline_exceeded", "too late"), 1.0)
+    scheduler.abort(NodeError("too_large", "no room"), 2.0)
+    scheduler.cancel(3.0, reason="enough")
+    scheduler.task_cancelled("a", at=4.0)
+    assert (scheduler.status(), scheduler.error) == ("failed", NodeError("deadline_exceeded", "too late"))
+    assert (scheduler.cancelled, scheduler.records[1].reason) == (False, "too late")
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("é" * 101, "the key of item 1 has 202 bytes of UTF-8; at most 200 are allowed"),
+        ("\ud800", "the key of item 1 holds a lone surrogate, which is no character"),
+    ],
+)
+def test_key_that_cannot_be_part_of_an_id_fails_the_node(key: str, message: str) -> None:
+    scheduler = scheduler_of(
+        node("m", for_each="{{PLACEHOLDER_items}}", key="{{item}}"), inputs={"items": ["é" * 100, key]}
+    )
+    assert (states(scheduler), error_of(scheduler, "m")) == ({"m": "failed"}, ("invalid_key", message))
