@@ -8,8 +8,7 @@ imports this module; everybody else takes a logger from `structlog.stdlib.get_lo
 import functools
 import logging
 import sys
-from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import MutableMapping
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -71,13 +70,6 @@ def configure_logging(settings: Settings) -> None:
         logging.getLogger(name).setLevel(settings.log_level.upper())
     workflow.logger.workflow_info_on_message = False
     activity.logger.activity_info_on_message = False
-
-
-@contextmanager
-def node_logging(workflow_id: str, node_id: str, *, attempt: int) -> Iterator[None]:
-    """Puts the ids of a node's attempt on every line that is logged inside the block."""
-    with structlog.contextvars.bound_contextvars(workflow_id=workflow_id, node_id=node_id, attempt=attempt):
-        yield
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from dagwright.cli.output import Output, one_line, printable, value_text
+from dagwright.cli.output import Output, one_line, terminal_text, value_text
 from dagwright.cli.progress import format_duration
 from dagwright.feed import RunView
 
@@ -70,7 +70,7 @@ def _tell_output(document: Mapping[str, Any], output: Output, *, limit: int | No
     value = document["output"]
     if value is None or value == {}:
         return
-    text = printable(value_text(value))
+    text = terminal_text(value_text(value))
     if limit is not None and len(text) > limit:
         text = f"{text[:limit]}\n… all of it: dagwright result {document['workflow_id']}"
     output.say(text)

@@ -57,7 +57,7 @@ class Output:
     def say(self, text: str) -> None:
         """Writes words for people to stdout; nothing with `--json`."""
         if not self.is_json:
-            sys.stdout.write(f"{printable(text)}\n")
+            sys.stdout.write(f"{terminal_text(text)}\n")
             sys.stdout.flush()
 
     def show(self, renderable: "RenderableType") -> None:
@@ -67,7 +67,7 @@ class Output:
 
     def tell(self, text: str) -> None:
         """Writes one sentence to stderr."""
-        sys.stderr.write(f"{printable(text)}\n")
+        sys.stderr.write(f"{terminal_text(text)}\n")
         sys.stderr.flush()
 
     def problem(self, sentence: str, *, status: str) -> None:
@@ -77,14 +77,14 @@ class Output:
         self.tell(sentence)
 
 
-def printable(text: str) -> str:
+def terminal_text(text: str) -> str:
     """Returns a text that is safe for a terminal: control characters and lone surrogates stand as escapes."""
     return _encodable(_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 def one_line(text: str, *, limit: int = 300) -> str:
     """Returns a text on one line, safe for a terminal, at most `limit` characters long."""
-    line = printable(" ".join(text.split()))
+    line = terminal_text(" ".join(text.split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 

@@ -58,7 +58,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """A whole run at one moment: rows in the order of the tree, counts of all nodes by state."""
 
     rows: Sequence[Row]
@@ -94,7 +94,7 @@ def tree_of(plan: CompiledPlan) -> list[TreePlace]:
     return places
 
 
-def progress_of(view: RunView, tree: Sequence[TreePlace], *, now: float, room: int) -> Progress:
+def progress_of(view: RunView, tree: Sequence[TreePlace], *, now: float, room: int) -> RunProgress:
     """Returns what to show of a run.
 
     Args:
@@ -112,7 +112,7 @@ def progress_of(view: RunView, tree: Sequence[TreePlace], *, now: float, room: i
     groups = [Row(status, 0, f"{left[status]:,} more", detail=status.value) for status in _IMPORTANCE if left[status]]
     items = _item_rows(view, rows, now=now, room=room - len(shown) - len(groups))
     done = sum(count for status, count in counts.items() if status.is_final)
-    return Progress(
+    return RunProgress(
         rows=sorted([*shown, *items], key=lambda row: row.order),
         groups=groups,
         counts=counts,

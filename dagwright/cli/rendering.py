@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dagwright.cli.output import one_line
-from dagwright.cli.progress import Progress, Row, TreePlace, format_duration, progress_of, tree_of
+from dagwright.cli.progress import Row, RunProgress, TreePlace, format_duration, progress_of, tree_of
 from dagwright.feed import RunView
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.states import NodeStatus
@@ -66,7 +66,7 @@ class Picture:
         return header
 
 
-def _table(progress: Progress) -> Table:
+def _table(progress: RunProgress) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), expand=False)
     # Where there is not enough room, rich narrows the widest of the columns that may wrap, and leaves the others alone:
     # sign and time stay whole. The texts of the rest may not wrap for their part, so they are cut.
@@ -110,7 +110,7 @@ def _bar(done: int, total: int) -> str:
     return "█" * filled + "░" * (_BAR_CELLS - filled)
 
 
-def _footer(progress: Progress) -> Text:
+def _footer(progress: RunProgress) -> Text:
     words = [f"{progress.done:,} of {progress.total:,} nodes"]
     words += [f"{count:,} {status.value}" for status, count in progress.counts.items() if count]
     if progress.eta_s is not None:

@@ -68,7 +68,6 @@ class RunInput:
     path: tuple[tuple[str, str], ...] = ()
     parent: Parent | None = None
     lookups: Mapping[Lookup, Any] = field(default_factory=dict)
-    tools: tuple[str, ...] = ()
 
 
 def run_input_to_json(run_input: RunInput) -> dict[str, Any]:
@@ -162,19 +161,19 @@ def _deadline_s(value: Any) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelRequest:
+class CancelMessage:
     """The payload of `cancel`; whatever cannot be read is left out, for a cancel must always work."""
 
     reason: str | None = None
     by: str | None = None
 
 
-def cancel_request_from_json(message: Any) -> CancelRequest:
+def cancel_request_from_json(message: Any) -> CancelMessage:
     """Returns what a `cancel` says; never raises, since an empty payload works too."""
     if not isinstance(message, Mapping):
-        return CancelRequest(reason=message if isinstance(message, str) else None)
+        return CancelMessage(reason=message if isinstance(message, str) else None)
     reason, by = message.get("reason"), message.get("by")
-    return CancelRequest(
+    return CancelMessage(
         reason=str(reason)[:1000] if reason is not None else None,
         by=str(by)[:200] if by is not None else None,
     )

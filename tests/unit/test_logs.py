@@ -9,7 +9,7 @@ import pytest
 import structlog
 from temporalio import activity, workflow
 
-from dagwright.logs import OWN_LOGGERS, configure_logging, node_logging
+from dagwright.logs import OWN_LOGGERS, configure_logging
 from dagwright.settings import Settings
 
 
@@ -36,7 +36,7 @@ def _lines(text: str) -> list[dict[str, object]]:
 
 async def test_ids_of_a_node_are_on_every_line_of_its_attempt(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(Settings(log_format="json"))
-    with node_logging("run-1", "fetch", attempt=2):
+    with structlog.contextvars.bound_contextvars(workflow_id="run-1", node_id="fetch", attempt=2):
         structlog.stdlib.get_logger("dagwright.tools").info("called", status=200)
         await asyncio.to_thread(logging.getLogger("activities").warning, "in a %s", "thread", extra={"size": 3})
     structlog.stdlib.get_logger("dagwright.tools").info("after")

@@ -8,7 +8,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.cli.edge import guarded
 from dagwright.cli.exits import CommandRefused, ExitCode, exit_code_of
-from dagwright.cli.output import Output, one_line, printable
+from dagwright.cli.output import Output, one_line, terminal_text
 from dagwright.client import IdInUse
 from dagwright.feed import RunNotFound
 from dagwright.server import NoServer
@@ -83,6 +83,6 @@ def test_exit_code_tells_the_state_of_the_run(status: str, code: int) -> None:
 
 
 def test_text_of_a_plan_cannot_take_over_the_terminal() -> None:
-    assert printable("a\x1b[2Jb\u202ec\rd\te\n") == "a\\u001b[2Jb\\u202ec\\u000dd\te\n"
+    assert terminal_text("a\x1b[2Jb\u202ec\rd\te\n") == "a\\u001b[2Jb\\u202ec\\u000dd\te\n"
     assert one_line("two\nlines \x07") == "two lines \\u0007"
     assert one_line("x" * 400, limit=10) == "xxxxxxxxx…"

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from dagwright.cli.lines import LineWriter
-from dagwright.cli.progress import Progress, format_duration, progress_of, tree_of
+from dagwright.cli.progress import RunProgress, format_duration, progress_of, tree_of
 from dagwright.cli.rendering import Picture
 from dagwright.feed import PendingCall, RunView
 from dagwright.plan.errors import NodeError
@@ -13,7 +13,7 @@ from dagwright.plan.states import Attempt
 from tests.unit.cli.views import START, node, start_ready, view_of
 
 
-def _progress(view: RunView, *, room: int = 40, after_s: float = 2.0) -> Progress:
+def _progress(view: RunView, *, room: int = 40, after_s: float = 2.0) -> RunProgress:
     assert view.scheduler is not None
     return progress_of(view, tree_of(view.scheduler.plan), now=START + after_s, room=room)
 

@@ -20,7 +20,7 @@ from dagwright.contracts.documents import (
 from dagwright.contracts.idempotency import idempotency_key
 from dagwright.contracts.limits import INLINE_VALUE_BYTES, cut_text, short_id, summary_of
 from dagwright.contracts.messages import (
-    CancelRequest,
+    CancelMessage,
     MessageInvalid,
     Parent,
     RunInput,
@@ -217,14 +217,14 @@ def test_input_that_cannot_be_read_is_refused_in_one_sentence(message: Any) -> N
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        (None, CancelRequest()),
-        (["x"], CancelRequest()),
-        ("too late", CancelRequest("too late")),
-        ({"reason": 5, "by": None}, CancelRequest("5")),
-        ({"reason": "r", "by": "ann", "more": 1}, CancelRequest("r", "ann")),
+        (None, CancelMessage()),
+        (["x"], CancelMessage()),
+        ("too late", CancelMessage("too late")),
+        ({"reason": 5, "by": None}, CancelMessage("5")),
+        ({"reason": "r", "by": "ann", "more": 1}, CancelMessage("r", "ann")),
     ],
 )
-def test_cancel_takes_anything(message: Any, expected: CancelRequest) -> None:
+def test_cancel_takes_anything(message: Any, expected: CancelMessage) -> None:
     assert cancel_request_from_json(message) == expected
 
 
