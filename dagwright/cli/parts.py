@@ -1,6 +1,5 @@
 """`up` and `down`: the server and a worker in the background."""
 
-import asyncio
 from collections.abc import Sequence
 
 from dagwright.cli.async_runs import Farewell, run_async
@@ -40,11 +39,7 @@ def down(_: None, output: Output) -> int:
     settings = command_settings()
 
     async def work(_: Farewell) -> int:
-        local = LocalServer(settings)
-        # Before the server: a worker that ends in good order lets go of it, for which it must still be there.
-        workers = await asyncio.gather(*(worker.stop() for worker in local.workers()))
-        ended = [worker.name for worker, ran in zip(local.workers(), workers, strict=True) if ran]
-        ended += await local.stop()
+        ended = await LocalServer(settings).stop()
         message = f"ended: {', '.join(ended)}" if ended else "nothing was running here"
         if output.is_json:
             output.document({"status": "down", "ended": ended, "message": message})

@@ -142,8 +142,11 @@ class LocalServer:
         """Ends the background workers and the server, whoever holds it, and returns the names of what ran."""
         if not self._folder.is_dir():
             return []
+        # Before it is our turn: a worker that ends in good order lets go of the server, for which it needs a turn too.
+        workers = self.workers()
+        have_run = await asyncio.gather(*(worker.stop() for worker in workers))
+        ended = [worker.name for worker, has_run in zip(workers, have_run, strict=True) if has_run]
         async with self._turn():
-            ended = [worker.name for worker in self.workers() if await worker.stop()]
             if await self._daemon.stop():
                 ended.append(self._daemon.name)
             self._kept.unlink(missing_ok=True)

@@ -39,6 +39,34 @@ def no_download(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright.server.binary._DOWNLOAD_SITE", "http://127.0.0.1:9/")
 
 
+_LETS_GO = """
+import fcntl, signal, sys
+from pathlib import Path
+
+def let_go(*_):
+    with Path(sys.argv[1], "start.lock").open("a") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+    Path(sys.argv[1], "let-go").touch()
+    sys.exit()
+
+signal.signal(signal.SIGTERM, let_go)
+Path(sys.argv[1], "ready").touch()
+signal.pause()
+"""
+"""A worker that needs a turn before it ends, as one that holds the server does."""
+
+
+async def test_workers_are_given_their_turn_to_let_go_of_the_server(tmp_path: Path) -> None:
+    local = LocalServer(Settings(state_dir=tmp_path))
+    for name in ("worker-a", "worker-b"):
+        await local.worker(name).start([sys.executable, "-c", _LETS_GO, str(tmp_path)])
+        await eventually((tmp_path / "ready").exists)
+        (tmp_path / "ready").unlink()
+
+    assert await local.stop() == ["worker-a", "worker-b"]
+    assert (tmp_path / "let-go").exists()
+
+
 def test_lock_is_owned_by_one_and_freed_by_closing(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     assert not is_locked(path)
