@@ -20,6 +20,7 @@ from activities.call_headers import ToolInterceptor
 from activities.call_tool import tool_activities
 from activities.compile_plan import compile_activity
 from activities.resolve_lookups import lookup_activity
+from dagwright.cli.edge import leave
 from dagwright.logs import configure_logging
 from dagwright.server import NoServer, open_connection
 from dagwright.settings import Settings, SettingsError, load_settings
@@ -138,4 +139,7 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    try:
+        typer.run(main)
+    except SystemExit as end:
+        leave(end.code if isinstance(end.code, int) else 0)
