@@ -39,7 +39,8 @@ class Bench:
         client: of the server that Dagwright starts, which the runs of Dagwright and those by hand share.
         one_queue: starts runs of Dagwright there, with the tools on the queue of the workflows.
         own_queue: starts runs there whose tools are on a queue of their own, as those of `--tools` are.
-        plain: client of a server as it comes, with a worker for the workflows by hand.
+        plain: client of a server as it comes, its database in a file, with a worker for the workflows by hand.
+        forgetful: the same with its database in memory.
         settings: of the server that Dagwright starts; its state folder is a temporary one.
     """
 
@@ -47,23 +48,26 @@ class Bench:
     one_queue: Runs
     own_queue: Runs
     plain: Client
+    forgetful: Client
     settings: Settings
 
 
 @asynccontextmanager
 async def open_bench(folder: Path) -> AsyncIterator[Bench]:
-    """Runs two servers and four workers inside the block, their state in a folder."""
+    """Runs three servers and five workers inside the block, their state in a folder."""
     settings = Settings(state_dir=folder / "state")
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(LocalServer(settings).hold())
         client = await dial(server.address)
         missing = await register_search_attributes(client)
-        plain = await stack.enter_async_context(_plain_server(settings, folder))
+        plain = await stack.enter_async_context(_plain_server(settings, "--db-filename", str(folder / "plain.db")))
+        forgetful = await stack.enter_async_context(_plain_server(settings))
         workers = {
             "own-queue": ["worker.py", "--tools", TOOLS_FILE],
             "one-queue": ["-m", "benchmarks.one_queue_worker", server.address],
             "by-hand": ["-m", "benchmarks.by_hand_worker", server.address],
             "by-hand-plain": ["-m", "benchmarks.by_hand_worker", plain],
+            "by-hand-forgetful": ["-m", "benchmarks.by_hand_worker", forgetful],
         }
         for name, command in workers.items():
             running = _running([*python(settings), *command], log=folder / f"{name}.log")
@@ -71,7 +75,7 @@ async def open_bench(folder: Path) -> AsyncIterator[Bench]:
         connection = Connection(client, server, missing)
         one_queue = Runs(connection, task_queue=ONE_QUEUE)
         own_queue = Runs(connection, task_queue=settings.task_queue)
-        yield Bench(client, one_queue, own_queue, await dial(plain), settings)
+        yield Bench(client, one_queue, own_queue, await dial(plain), await dial(forgetful), settings)
 
 
 def python(settings: Settings) -> list[str]:
@@ -102,15 +106,15 @@ async def _running(command: Sequence[str], *, log: Path) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _plain_server(settings: Settings, folder: Path) -> AsyncIterator[str]:
-    """Runs `temporal server start-dev` with nothing set but its port."""
+async def _plain_server(settings: Settings, *options: str) -> AsyncIterator[str]:
+    """Runs `temporal server start-dev` with nothing set but its port and where its database is."""
     binary = await get_binary(settings.cache_home, wanted_version=None)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
     address = f"127.0.0.1:{port}"
-    command = [str(binary.path), "server", "start-dev", "--headless", "--port", str(port)]
-    async with _running(command, log=folder / "plain-server.log"):
+    command = [str(binary.path), "server", "start-dev", "--headless", "--port", str(port), *options]
+    async with _running(command, log=settings.state_dir.parent / f"plain-{port}.log"):
         async with asyncio.timeout(_START_TIMEOUT_S):
             await _answered(address)
         yield address
