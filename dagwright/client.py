@@ -139,7 +139,7 @@ class Runs:
                         wire.MEMO_DIGEST: digest,
                         wire.MEMO_TOOLS: list(tools),
                         wire.MEMO_NODES: len(plan.nodes),
-                        wire.MEMO_TITLE: plan.title,
+                        wire.MEMO_TITLE: summary_of(plan.title) if plan.title else None,
                     },
                     search_attributes=self._search_attributes(),
                     static_summary=summary_of(plan.title) if plan.title else None,
@@ -225,7 +225,7 @@ class Runs:
         if not is_ended or not isinstance(total, int) or status in (None, "running"):
             view = await RunFeed(self._client, run.id, run_id=run.run_id).read()
             total = len(view.scheduler.records) if view.scheduler else total or 0
-            title, done, status = view.title, view.nodes_done, view.status
+            title, done, status = summary_of(view.title or "") or None, view.nodes_done, view.status
         else:
             done = total
         return RunSummary(

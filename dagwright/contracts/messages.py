@@ -117,7 +117,6 @@ def run_input_from_json(message: Any) -> RunInput:
     if ("plan" in message) == ("compiled" in message):
         raise MessageInvalid("the input must hold exactly one of 'plan' and 'compiled'")
     options = _object(message, "options")
-    parent = message.get("parent")
     try:
         return RunInput(
             plan=message.get("plan"),
@@ -128,7 +127,7 @@ def run_input_from_json(message: Any) -> RunInput:
             deadline_s=_deadline_s(options.get("deadline")),
             scope=message.get("scope"),
             path=tuple((str(kind), str(name)) for kind, name in message.get("path", ())),
-            parent=Parent(parent["workflow_id"], parent["task"]) if parent else None,
+            parent=_parent(message.get("parent")),
             lookups={Lookup(text, kind): found for text, kind, found in message.get("lookups", ())},
         )
     except (ValueError, TypeError, KeyError) as error:
@@ -142,6 +141,16 @@ def _object(message: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise MessageInvalid(f"{name!r} must be an object")
     return value
+
+
+def _parent(value: Any) -> Parent | None:
+    if value is None:
+        return None
+    ids = [value.get("workflow_id"), value.get("task")] if isinstance(value, Mapping) else []
+    if not ids or not all(isinstance(part, str) and 0 < len(part.encode(errors="replace")) <= 1000 for part in ids):
+        # Temporal would refuse the report to such a run again and again, and this one would never end.
+        raise MessageInvalid("'parent' must name a workflow_id and a task, each a text of 1 to 1,000 bytes")
+    return Parent(str(ids[0]), str(ids[1]))
 
 
 def _max_in_flight(value: Any) -> int:

@@ -190,7 +190,11 @@ def sub_plan_failure(task_id: str, error: BaseException, node: CompiledNode) -> 
 
 def is_sub_plan(scheduler: Scheduler, task_id: str) -> bool:
     """Tells whether a task of that id is a sub-plan: nobody else's end may come by signal."""
-    return scheduler.record_of(task_id) is not None and scheduler.node_of(task_id).kind == "plan"
+    if scheduler.record_of(task_id) is None:
+        return False
+    node = scheduler.node_of(task_id)
+    # A node with items ends when its items have ended, and by nothing else.
+    return node.kind == "plan" and (node.for_each is None or task_id != node.id)
 
 
 def take_sub_plan_end(scheduler: Scheduler, end: SubPlanEnd, *, at: float) -> None:
