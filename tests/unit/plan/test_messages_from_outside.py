@@ -17,8 +17,16 @@ SUB_PLAN = {"plan": 1, "nodes": [{"id": "inner", "tool": "t"}]}
 
 @pytest.mark.parametrize(
     "parent",
-    [5, "x", [], {"task": "t"}, {"workflow_id": "", "task": "t"}, {"workflow_id": 5, "task": "t"}]
-    + [{"workflow_id": "w" * 1001, "task": "t"}, {"workflow_id": "w", "task": None}],
+    [
+        5,
+        "x",
+        [],
+        {"task": "t"},
+        {"workflow_id": "", "task": "t"},
+        {"workflow_id": 5, "task": "t"},
+        {"workflow_id": "w" * 1001, "task": "t"},
+        {"workflow_id": "w", "task": None},
+    ],
 )
 def test_parent_that_no_report_could_reach_is_refused(parent: Any) -> None:
     with pytest.raises(MessageInvalid, match="'parent' must name a workflow_id and a task"):
