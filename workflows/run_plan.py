@@ -21,7 +21,6 @@ from temporalio.common import RawValue, RetryPolicy, SearchAttributeKey
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType
 
 from dagwright.contracts import limits, wire
-from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.documents import (
     RunFacts,
     compact_document,
@@ -34,6 +33,7 @@ from dagwright.contracts.messages import (
     MessageInvalid,
     RunInput,
     cancel_request_from_json,
+    read_message,
     run_input_from_json,
     sub_plan_end_from_json,
 )
@@ -96,7 +96,7 @@ class RunPlanWorkflow:
         run_input: RunInput | None = None
         cancelled: asyncio.CancelledError | None = None
         try:
-            run_input = run_input_from_json(_decode(message))
+            run_input = run_input_from_json(read_message(message.payload))
             await self._run_plan(run_input)
         except (MessageInvalid, PlanRefused) as error:
             self._error = error.error if isinstance(error, PlanRefused) else error_json("invalid", str(error))
@@ -211,7 +211,7 @@ class RunPlanWorkflow:
     def sub_plan_ended(self, message: RawValue) -> None:
         """Takes the report of a sub-plan."""
         try:
-            end = sub_plan_end_from_json(_decode(message))
+            end = sub_plan_end_from_json(read_message(message.payload))
         except MessageInvalid as error:
             self._note("refused", f"sub_plan_ended: {error}")
             return
@@ -255,19 +255,9 @@ class RunPlanWorkflow:
         return graph_document(self._engine.scheduler) if self._engine else {"nodes": [], "edges": []}
 
 
-def _decode(message: RawValue) -> Any:
-    payload = message.payload
-    if payload.metadata.get("encoding") == b"binary/null":
-        return None
-    try:
-        return json_from_bytes(payload.data)
-    except ValueError as error:
-        raise MessageInvalid(f"the payload is no JSON: {error}") from None
-
-
 def _decode_or_none(message: RawValue) -> Any:
     try:
-        return _decode(message)
+        return read_message(message.payload)
     except MessageInvalid:
         return None
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
 from dagwright.contracts.messages import MessageInvalid, SubPlanEnd, run_input_from_json
 from dagwright.contracts.outcomes import is_sub_plan, next_call, take_sub_plan_end
@@ -12,7 +13,7 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
 from dagwright.plan.validation import check_document
 
-SUB_PLAN = {"plan": 1, "nodes": [{"id": "inner", "tool": "t"}]}
+SUB_PLAN: JsonValue = {"plan": 1, "nodes": [{"id": "inner", "tool": "t"}]}
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,10 @@ def test_parent_that_no_report_could_reach_is_refused(parent: Any) -> None:
 
 
 def test_end_of_a_node_with_items_cannot_come_from_outside() -> None:
-    plan = {"plan": 1, "nodes": [{"id": "each", "plan": SUB_PLAN, "for_each": [1, 2]}, {"id": "one", "plan": SUB_PLAN}]}
+    plan: JsonValue = {
+        "plan": 1,
+        "nodes": [{"id": "each", "plan": SUB_PLAN, "for_each": [1, 2]}, {"id": "one", "plan": SUB_PLAN}],
+    }
     scheduler = Scheduler(compile_plan(check_document(to_document(plan), tools={}, any_tool=True)), {})
     scheduler.begin(0)
     while next_call(scheduler, 0) is not None:
