@@ -1,15 +1,11 @@
-"""Asks the conditions of one run: reads each text once, and lets no moment of the run take too long over them.
-
-A workflow has about 2 s for everything that it does at one moment, or it is stuck for ever. All work of the
-conditions at one moment is therefore counted, and what goes beyond the limit fails its node instead. The count comes
-from the sizes of values and from the time that the driver tells, so it is the same at every replay.
-"""
+"""Asks the conditions of one run: reads each text once, measures each large value once, and counts the work."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from dagwright.plan.condition_text import Read, Steps
 from dagwright.plan.conditions import (
+    WORK_OF_EVALUATION,
     Condition,
     ConditionFailed,
     Values,
@@ -21,16 +17,10 @@ from dagwright.plan.conditions import (
     work_of,
 )
 from dagwright.plan.resolution import Scope
-
-MAX_WORK = 1_500_000
-"""Work of all conditions at one moment, in the units of `work_of`; about a second of CPU."""
+from dagwright.plan.work import TooMuchWork, WorkBudget
 
 _REMEMBERED_SIZE = 1_000
 """Larger values are measured once; measuring them again for each node that reads them would be work of its own."""
-
-
-class TooMuchWork(Exception):
-    """A condition was not evaluated, because it would take too long; the message says why."""
 
 
 class ConditionAsker:
@@ -38,14 +28,14 @@ class ConditionAsker:
 
     Args:
         is_node: tells whether a text is the id of a node of the plan.
+        budget: the work that is left for this moment.
     """
 
-    def __init__(self, is_node: Callable[[str], bool]) -> None:
+    def __init__(self, is_node: Callable[[str], bool], budget: WorkBudget) -> None:
         self._is_node = is_node
+        self._budget = budget
         self._conditions: dict[str, Condition] = {}
         self._sizes: dict[tuple[str, str, Steps], tuple[int, int]] = {}
-        self._moment = 0.0
-        self._work_left = MAX_WORK
 
     def condition_of(self, text: str) -> Condition:
         """Returns the condition of a text, which is read once for each run.
@@ -61,7 +51,7 @@ class ConditionAsker:
                 raise ConditionFailed(str(error)) from None
         return condition
 
-    def holds(self, condition: Condition, scope: Scope, *, at: float) -> bool:
+    def holds(self, condition: Condition, scope: Scope) -> bool:
         """Returns whether a condition holds that reads no item.
 
         Raises:
@@ -69,20 +59,22 @@ class ConditionAsker:
             TooMuchWork: the conditions of this moment would take too long.
         """
         values = self._values_of(condition, scope)
-        self._spend(work_of(condition, values), at)
+        self._spend(work_of(condition, values))
         return holds(condition, values)
 
     def hold_for_items(
-        self, condition: Condition, scope: Scope, *, items: Sequence[Any], at: float
+        self, condition: Condition, scope: Scope, *, items: Sequence[Any]
     ) -> list[bool | ConditionFailed]:
         """Returns for each item whether a condition holds, or why it cannot be evaluated.
 
         Raises:
             TooMuchWork: the conditions of this moment would take too long; none was evaluated.
         """
+        # Before thousands of items are measured there must be room for them at all.
+        self._spend(WORK_OF_EVALUATION * len(items))
         fixed = self._values_of(condition, scope)
         values = [with_item(condition, fixed, item=item, index=index) for index, item in enumerate(items)]
-        self._spend(sum(work_of(condition, of_item) for of_item in values), at)
+        self._spend(sum(work_of(condition, of_item) for of_item in values) - WORK_OF_EVALUATION * len(items))
         return [_holds_or_failed(condition, of_item) for of_item in values]
 
     def _values_of(self, condition: Condition, scope: Scope) -> Values:
@@ -104,15 +96,11 @@ class ConditionAsker:
                 self._sizes[place] = size
         return size
 
-    def _spend(self, work: int, at: float) -> None:
-        if at != self._moment:
-            self._moment, self._work_left = at, MAX_WORK
-        if work > self._work_left:
-            raise TooMuchWork(
-                f"it reads too much: about {work:,} units of work, and {self._work_left:,} of {MAX_WORK:,} are left "
-                "for the conditions of this moment; let a tool work out the answer and read that"
-            )
-        self._work_left -= work
+    def _spend(self, work: int) -> None:
+        try:
+            self._budget.spend(work)
+        except TooMuchWork as error:
+            raise TooMuchWork(f"when: {error}") from None
 
 
 def _holds_or_failed(condition: Condition, values: Values) -> bool | ConditionFailed:

@@ -22,7 +22,8 @@ from dagwright.plan.paths import describe_type
 _LONGEST = 4_000
 """Characters of a condition; a person writes far fewer."""
 
-_WORK_OF_EVALUATION = 10
+WORK_OF_EVALUATION = 10
+"""Work of the smallest condition."""
 _WORK_OF_ITERATION = 2
 _WORK_OF_PATTERN = 100
 _WORK_OF_CLASS = 1_000
@@ -230,11 +231,11 @@ def with_item(condition: Condition, fixed: Values, *, item: Any, index: int) -> 
 
 
 def work_of(condition: Condition, values: Values) -> int:
-    """Returns what an evaluation costs, in units of about half a microsecond; more rather than less."""
+    """Returns what an evaluation costs, in the units of `WorkBudget`; more rather than less."""
     reading = condition.reading
     patterns = sum(_WORK_OF_PATTERN + _WORK_OF_CLASS * len(_CLASS.findall(pattern)) for pattern in reading.patterns)
     # Every plus may copy all of its operands once more.
-    work = _WORK_OF_EVALUATION + values.size * (1 + reading.signs.count("+")) + patterns
+    work = WORK_OF_EVALUATION + values.size * (1 + reading.signs.count("+")) + patterns
     if reading.loops:
         # A comprehension goes over a value that is read, or over a list that is written out with commas.
         iterations = values.longest + reading.signs.count(",")

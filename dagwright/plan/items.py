@@ -20,6 +20,7 @@ def items_of(node: CompiledNode, scope: Scope) -> list[Any] | NodeError | None:
 
     Raises:
         MissingData: a reference leads nowhere.
+        TooMuchWork: a query would take too long.
     """
     if isinstance(node.for_each, list):
         items, _ = resolve_holes(node.for_each, node.item_holes, scope=scope)
@@ -44,6 +45,7 @@ def keys_of(
 
     Raises:
         MissingData: a reference leads nowhere.
+        TooMuchWork: a query would take too long.
     """
     if node.key is None:
         return [str(index) for index in range(len(items))]

@@ -6,10 +6,10 @@ instead. Everything else of RFC 9535 (wildcards, slices, filters) goes to python
 
 import json
 import re
-from functools import lru_cache
 from typing import Any
 
-import jsonpath
+from dagwright.plan.queries import QueryFailed, answer_query, parse_query
+from dagwright.plan.work import TooMuchWork, WorkBudget
 
 Path = tuple[str | int, ...] | str
 """Steps of a singular path (object keys and list indices), or a whole RFC 9535 query, which starts with `$`."""
@@ -28,7 +28,7 @@ def parse_path(text: str) -> Path:
     """Returns the path that a text after `.result` stands for.
 
     Raises:
-        ValueError: the text is neither a list of steps nor an RFC 9535 query.
+        ValueError: the text is neither a list of steps nor an RFC 9535 query, or a query that could take too long.
     """
     steps: list[str | int] = []
     position = 0
@@ -55,34 +55,30 @@ def _unquoted(text: str) -> str:
 
 def _parsed_query(text: str) -> str:
     query = "$" + text
-    _compiled_query(query)
+    parse_query(query)
     return query
 
 
-@lru_cache(maxsize=1024)
-def _compiled_query(query: str) -> jsonpath.CompoundJSONPath | jsonpath.JSONPath:
-    try:
-        return jsonpath.JSONPathEnvironment(strict=True).compile(query)
-    except (jsonpath.JSONPathError, RecursionError) as error:
-        raise ValueError(f"{query[1:]!r} is no path: {str(error).splitlines()[0]}") from None
-
-
-def get_value(value: Any, path: Path, *, start: str) -> Any:
+def get_value(value: Any, path: Path, *, start: str, budget: WorkBudget | None = None) -> Any:
     """Returns what stands at a path; for a query the list of all matches, in document order.
 
     Args:
         value: any JSON value.
         path: as `parse_path` made it.
         start: how to call `value` in a message, such as `fetch.result`.
+        budget: what a query may cost; without it a whole budget.
 
     Raises:
         MissingValue: a step is not there, or a query cannot be applied.
+        TooMuchWork: a query would take too long.
     """
     if isinstance(path, str):
         try:
-            return list(_compiled_query(path).findall(value))
-        except (jsonpath.JSONPathError, RecursionError) as error:
+            return answer_query(parse_query(path), value, budget=budget or WorkBudget())
+        except QueryFailed as error:
             raise MissingValue(f"the query {path!r} cannot be applied to {start}: {error}") from None
+        except TooMuchWork as error:
+            raise TooMuchWork(f"the query {path!r} on {start}: {error}") from None
     for number, step in enumerate(path):
         value = _get_step(value, step, at=start + format_path(path[:number]))
     return value

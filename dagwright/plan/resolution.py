@@ -6,13 +6,14 @@ and anything else as compact JSON. Values are never looked into for references.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.plan.arguments import with_parts
 from dagwright.plan.compiled import Hole, HolePath
 from dagwright.plan.paths import MissingValue, get_value
 from dagwright.plan.references import Index, Item, Lookup, Placeholder, Reference, ResultOf, Secret, Template
+from dagwright.plan.work import WorkBudget
 
 WorkerHole = tuple[HolePath, list[dict[str, str]]]
 """A path into the arguments and the parts (`{"text"}` or `{"secret"}`) that the worker joins there."""
@@ -31,6 +32,8 @@ class Scope:
         inputs: values of the inputs by name.
         lookups: ids of the parties that were looked up.
         item, index: of the `for_each`, if there is one.
+        budget: what queries may cost at this moment.
+        answers: (node id, query) -> what the query found in the node's result, which does not change any more.
     """
 
     node_value: Callable[[str, str], Any]
@@ -38,6 +41,8 @@ class Scope:
     lookups: Mapping[Lookup, Any]
     item: Any = None
     index: int | None = None
+    budget: WorkBudget = field(default_factory=WorkBudget)
+    answers: dict[tuple[str, str], Any] = field(default_factory=dict)
 
 
 def resolve_holes(value: Any, holes: Sequence[Hole], *, scope: Scope) -> tuple[Any, list[WorkerHole]]:
@@ -47,6 +52,7 @@ def resolve_holes(value: Any, holes: Sequence[Hole], *, scope: Scope) -> tuple[A
 
     Raises:
         MissingData: a reference leads nowhere.
+        TooMuchWork: a query would take too long.
     """
     if not holes:
         return value, []
@@ -74,6 +80,7 @@ def resolve_template(template: Template, *, scope: Scope) -> Any:
 
     Raises:
         MissingData: a reference leads nowhere.
+        TooMuchWork: a query would take too long.
     """
     if len(template) == 1:
         part = template[0]
@@ -97,9 +104,11 @@ def _value_of(reference: Reference, scope: Scope) -> Any:
                 if value is None and scope.node_value(node, "status") != "completed":
                     # What did not complete has no result, so no path into it can be right or wrong.
                     return None
-                return get_value(value, path, start=f"{node}.{field_name}")
+                if isinstance(path, str) and field_name == "result":
+                    return _answer_of(node, path, value, scope)
+                return get_value(value, path, start=f"{node}.{field_name}", budget=scope.budget)
             case Item(path):
-                return get_value(scope.item, path, start="item")
+                return get_value(scope.item, path, start="item", budget=scope.budget)
             case Index():
                 return scope.index
             case Placeholder(name):
@@ -110,3 +119,10 @@ def _value_of(reference: Reference, scope: Scope) -> Any:
                 raise MissingData(f"{reference} can be used in the arguments of a tool only")
     except MissingValue as error:
         raise MissingData(f"Missing data: {reference}: {error}") from None
+
+
+def _answer_of(node: str, query: str, value: Any, scope: Scope) -> Any:
+    """Returns what a query finds in a result; thousands of items may ask the same."""
+    if (node, query) not in scope.answers:
+        scope.answers[node, query] = get_value(value, query, start=f"{node}.result", budget=scope.budget)
+    return scope.answers[node, query]

@@ -8,6 +8,7 @@ from dagwright.plan.errors import NodeError
 from dagwright.plan.references import ResultOf
 from dagwright.plan.resolution import MissingData, Scope, resolve_holes
 from dagwright.plan.states import NodeStatus, Record, RunStatus
+from dagwright.plan.work import TooMuchWork
 
 
 def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
@@ -33,6 +34,8 @@ def output_of(plan: CompiledPlan, records: Sequence[Record], *, scope: Scope) ->
         return resolve_holes(plan.output, plan.output_holes, scope=scope)[0], None
     except MissingData as error:
         return None, NodeError("missing_data", f"output: {error}")
+    except TooMuchWork as error:
+        return None, NodeError("too_large", f"output: {error}")
 
 
 def _with_sinks(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[CompiledNode, Record, bool]]:

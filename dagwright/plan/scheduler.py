@@ -3,18 +3,18 @@
 The workflow, the feed, the region activity and the property tests all drive this one class. It has no clock:
 whoever drives it says what time it is. It never looks at a hash order: all order comes from lists.
 
-Cost: O(V + E) over a whole run, O(out-degree) for each event; `ConditionAsker` bounds what conditions add to that.
+Cost: O(V + E) over a whole run, O(out-degree) for each event; `WorkBudget` bounds what conditions and queries add.
 
 Replay: the order in which `next_task` yields tasks is the order of commands in history; changing it breaks
 running workflows.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
-from dagwright.plan.condition_asker import ConditionAsker, TooMuchWork
+from dagwright.plan.condition_asker import ConditionAsker
 from dagwright.plan.conditions import Condition, ConditionFailed
 from dagwright.plan.errors import NodeError
 from dagwright.plan.graph import dependents_of
@@ -25,6 +25,7 @@ from dagwright.plan.references import Lookup
 from dagwright.plan.resolution import MissingData, Scope, WorkerHole, resolve_holes
 from dagwright.plan.run_end import output_of, status_of
 from dagwright.plan.states import Attempt, ItemRecord, NodeStatus, Record, RunStatus
+from dagwright.plan.work import TooMuchWork, WorkBudget
 from dagwright.plan.worker_results import unwrap_worker_result
 
 MAX_IN_FLIGHT = 500
@@ -100,7 +101,9 @@ class Scheduler:
         self._waits = [Wait(len(node.dependencies)) for node in plan.nodes]
         self._unfinished = len(plan.nodes)
         self._queue = ReadyQueue(_gates_of(plan), max_in_flight)
-        self._asker = ConditionAsker(self._numbers.__contains__)
+        self._budget = WorkBudget()
+        self._asker = ConditionAsker(self._numbers.__contains__, self._budget)
+        self._answers: dict[tuple[str, str], Any] = {}
         self._open_items: dict[int, int] = {}
         self._item_numbers: dict[str, tuple[int, int]] = {}
         self._settled: list[int] = []
@@ -157,13 +160,14 @@ class Scheduler:
 
         The task counts as running from here on. Nodes whose arguments cannot be resolved fail on the way.
         """
+        self._budget.start(at)
         while (entry := self._queue.pop()) is not None:
             _, number, item = entry
             try:
                 task = self._make_task(number, item)
-            except MissingData as error:
+            except (MissingData, TooMuchWork) as error:
                 self._queue.release(number)
-                self._end_failed(number, item, NodeError("missing_data", str(error)), at)
+                self._end_failed(number, item, _unreadable(error), at)
                 self._settle_dependents(at)
                 continue
             record = self._record(number, item)
@@ -266,7 +270,7 @@ class Scheduler:
 
     def output(self) -> tuple[Any, NodeError | None]:
         """Returns the output of the run; null and an error if its template cannot be resolved."""
-        return output_of(self.plan, self.records, scope=self._scope())
+        return output_of(self.plan, self.records, scope=Scope(self._value_of, self.inputs, self.lookups))
 
     # Readiness.
 
@@ -303,20 +307,17 @@ class Scheduler:
         return all(self.records[self._numbers[node]].status is NodeStatus.CANCELLED for node in ids)
 
     def _become_ready(self, number: int, at: float) -> None:
+        self._budget.start(at)
         try:
             self._make_ready(number, at)
-        except MissingData as error:
-            self._end_failed(number, -1, NodeError("missing_data", str(error)), at)
-        except ConditionFailed as error:
-            self._end_failed(number, -1, _invalid_condition(error), at)
-        except TooMuchWork as error:
-            self._end_failed(number, -1, NodeError("too_large", f"when: {error}"), at)
+        except (MissingData, ConditionFailed, TooMuchWork) as error:
+            self._end_failed(number, -1, _unreadable(error), at)
 
     def _make_ready(self, number: int, at: float) -> None:
         node = self.plan.nodes[number]
         condition = None if node.when is None else self._asker.condition_of(node.when)
         if condition is not None and not condition.uses_item:
-            if not self._asker.holds(condition, self._scope(), at=at):
+            if not self._asker.holds(condition, self._scope()):
                 self._end(number, -1, NodeStatus.SKIPPED, at)
                 return
             condition = None
@@ -342,7 +343,7 @@ class Scheduler:
         assert not isinstance(items, NodeError)
         answers: Sequence[bool | ConditionFailed] = [True] * len(items)
         if condition is not None:
-            answers = self._asker.hold_for_items(condition, self._scope(), items=items, at=at)
+            answers = self._asker.hold_for_items(condition, self._scope(), items=items)
         taken = self._claim_ids(number, keys)
         if taken is not None:
             message = f"{taken!r} names two items or nodes; the keys of {node.id!r} must differ from each other"
@@ -369,7 +370,7 @@ class Scheduler:
 
     def _start_item(self, number: int, index: int, answer: bool | ConditionFailed, at: float) -> None:
         if isinstance(answer, ConditionFailed):
-            self._end_failed(number, index, _invalid_condition(answer), at)
+            self._end_failed(number, index, _unreadable(answer), at)
         elif answer:
             self.records[number].items[index].record.status = NodeStatus.READY
             self._queue.push((self.plan.nodes[number].priority, number, index))
@@ -424,10 +425,10 @@ class Scheduler:
         return self._numbers[task_id], -1
 
     def _scope(self) -> Scope:
-        return Scope(self._value_of, self.inputs, self.lookups)
+        return Scope(self._value_of, self.inputs, self.lookups, budget=self._budget, answers=self._answers)
 
     def _scope_of_item(self, item: Any, index: int) -> Scope:
-        return Scope(self._value_of, self.inputs, self.lookups, item=item, index=index)
+        return replace(self._scope(), item=item, index=index)
 
     def _value_of(self, node_id: str, field_name: str) -> Any:
         record = self.records[self._numbers[node_id]]
@@ -441,7 +442,7 @@ class Scheduler:
         """Returns the task of a ready node or item.
 
         Raises:
-            MissingData: its arguments cannot be resolved.
+            MissingData, TooMuchWork: its arguments cannot be resolved.
         """
         node = self.plan.nodes[number]
         if item < 0:
@@ -454,5 +455,12 @@ class Scheduler:
         return Task(task_id, node, number, item if item >= 0 else None, arguments, holes, path)
 
 
-def _invalid_condition(error: ConditionFailed) -> NodeError:
-    return NodeError("invalid_condition", f"when: {error}")
+def _unreadable(error: MissingData | ConditionFailed | TooMuchWork) -> NodeError:
+    """Returns why a node fails that reads what it cannot have."""
+    match error:
+        case MissingData():
+            return NodeError("missing_data", str(error))
+        case ConditionFailed():
+            return NodeError("invalid_condition", f"when: {error}")
+        case TooMuchWork():
+            return NodeError("too_large", str(error))

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from dagwright.plan.condition_asker import MAX_WORK
 from dagwright.plan.condition_text import Read
 from dagwright.plan.conditions import measure_value
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
+from dagwright.plan.work import MAX_WORK
 from tests.unit.plan.building import compiled, node, plan_of, scheduler_of, started, states
 
 
@@ -32,7 +32,7 @@ def mapped(when: str, *, result: Any, items: list[Any]) -> Scheduler:
 
 def work_in(scheduler: Scheduler) -> int:
     """Returns the work of the conditions at the last moment."""
-    return MAX_WORK - scheduler._asker._work_left
+    return MAX_WORK - scheduler._budget.left
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,43 @@
+"""How much a run may work out at one moment.
+
+A workflow has about 2 s for everything that it does at one moment, or it is stuck for ever. The work of conditions
+and queries is therefore estimated before it is done, and what goes beyond the limit fails its node instead. The
+estimates come from the sizes of values and from the time that the driver tells, so they are the same at every replay.
+"""
+
+MAX_WORK = 1_500_000
+"""Work at one moment, in units of about half a microsecond."""
+
+_WORK_OF_REFUSAL = MAX_WORK // 20
+
+
+class TooMuchWork(Exception):
+    """Something was not worked out, because it would take too long; the message says why."""
+
+
+class WorkBudget:
+    """The work that is left for this moment of a run."""
+
+    def __init__(self) -> None:
+        self._moment: float | None = None
+        self.left = MAX_WORK
+
+    def start(self, at: float) -> None:
+        """Tells what time it is; with a new moment the whole budget is there again."""
+        if at != self._moment:
+            self._moment, self.left = at, MAX_WORK
+
+    def spend(self, work: int) -> None:
+        """Takes work off the budget.
+
+        Raises:
+            TooMuchWork: that much is not left.
+        """
+        left, self.left = self.left, self.left - work
+        if work > left:
+            # To estimate was work as well, and whatever is refused may be asked by thousands of nodes.
+            self.left = max(0, left - _WORK_OF_REFUSAL)
+            raise TooMuchWork(
+                f"it reads too much: about {work:,} units of work, and {left:,} of {MAX_WORK:,} are left for this "
+                "moment of the run; let a tool work it out and read its result"
+            )
