@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -43,11 +44,17 @@ def _checked_id(value: Any) -> Any:
     return value
 
 
+def _normal(name: str) -> str:
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
 def _checked_duration(value: Any) -> Any:
     return parse_duration(value) if isinstance(value, str) else value
 
 
 NodeId = Annotated[str, BeforeValidator(_checked_id)]
+NodeName = Annotated[str, AfterValidator(_normal)]
+"""What should be the id of another node, in the normal form that ids have."""
 Duration = Annotated[
     timedelta,
     BeforeValidator(_checked_duration),
@@ -134,7 +141,7 @@ class Node(_Strict):
     max_parallel: Annotated[int, Field(ge=1)] | None = None
     when: str | None = None
     join: Literal["all", "any", "all_done"] | AtLeast = "all"
-    depends_on: list[str] = Field(default_factory=list)
+    depends_on: list[NodeName] = Field(default_factory=list)
     retry: Retry | None = None
     timeout: Duration | None = None
     heartbeat: Duration | None = None

@@ -387,3 +387,18 @@ def test_check_takes_linear_time(broken: bool) -> None:
     cpu_seconds_to_check(small)
     quick = min(cpu_seconds_to_check(small) for _ in range(3))
     assert cpu_seconds_to_check(large) < 30 * quick
+
+
+def test_ids_may_be_written_in_any_normal_form_wherever_a_node_is_named() -> None:
+    composed, decomposed = "\u00e9", "e\u0301"
+    checked = check(
+        plan_of(
+            node(decomposed),
+            node("b", decomposed),
+            node("c", composed),
+            node("d", when=f'nodes["{decomposed}"].result == 1'),
+            node("e", arguments={"x": "{{" + decomposed + ".result}}"}),
+            node("f", decomposed, composed, join={"at_least": 1}),
+        )
+    )
+    assert (checked.nodes[0].id, checked.dependencies) == (composed, [[], [0], [0], [0], [0], [0]])
