@@ -55,6 +55,7 @@ class Draft:
         dialect: its name.
         at: pointer of the list of entries; node number and index in that list are the same.
         nodes: in Dagwright's own dialect.
+        workers: indices of the nodes whose tool is a worker.
     """
 
     dialect: str
@@ -64,6 +65,7 @@ class Draft:
     holes: dict[tuple[int, str], Reference] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    workers: set[int] = field(default_factory=set)
 
     def document(
         self,
@@ -89,6 +91,7 @@ class Draft:
             problems=self.problems,
             notes=self.notes,
             unknown_node_hint=unknown_node_hint,
+            workers=frozenset(self.workers),
         )
 
     def entries(self, raw: JsonValue, key: str, *, known: Collection[str] = ()) -> list[Any]:

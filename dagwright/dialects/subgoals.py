@@ -45,6 +45,7 @@ def read_subgoals(raw: JsonValue) -> Document:
         node: dict[str, Any] = {"id": node_id, **tool_or_stand_in(None)}
         if entry is not None:
             node = {"id": node_id, **_fields(entry, slots)}
+            draft.workers.add(index)
         draft.nodes.append(node)
     return draft.document(pointers=lambda: _pointers(sub_goals))
 
@@ -106,8 +107,7 @@ def _fields(entry: Entry, slots: Slots) -> dict[str, Any]:
             continue
         arguments[key] = _read_input(entry, key, given, slots=slots)
     fields["arguments"] = arguments
-    fields["metadata"] = _metadata(entry)
-    return fields
+    return fields | _metadata(entry)
 
 
 def _tell_bad_id(entry: Entry) -> None:
@@ -119,7 +119,7 @@ def _tell_bad_id(entry: Entry) -> None:
 
 
 def _metadata(entry: Entry) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"worker": True}
+    metadata: dict[str, Any] = {}
     if entry.raw.get("outputs") is not None:
         metadata["outputs"] = entry.texts("outputs")
     goal_type = entry.optional_text("goal_type")
@@ -128,7 +128,7 @@ def _metadata(entry: Entry) -> dict[str, Any]:
         if goal_type not in ("support", "deliverable"):
             message = f"'goal_type' must be 'support' or 'deliverable', not {describe(goal_type)}"
             entry.tell("invalid_field", message, "goal_type")
-    return metadata
+    return {"metadata": metadata} if metadata else {}
 
 
 def _read_input(entry: Entry, key: str, given: Any, *, slots: Slots) -> JsonValue:

@@ -96,7 +96,7 @@ def _compile_node(checked: Checked, index: int) -> CompiledNode:
         timeout_s=_timeout_s(node, tool),
         heartbeat_s=node.heartbeat.total_seconds() if node.heartbeat else None,
         priority=node.priority,
-        is_worker=node.metadata.get("worker") is True,
+        is_worker=index in checked.workers,
         sub_plan=_compile(checked.sub_plans[index]) if index in checked.sub_plans else None,
     )
     return _agent_as_tool(compiled, checked, index) if node.agent is not None else compiled

@@ -42,7 +42,7 @@ class CompiledNode:
         arguments: JSON object with null at every hole.
         holes: texts with references inside `arguments`.
         dependencies: numbers of the nodes it waits for, distinct, in declared order.
-        when: CEL expression, and the numbers of the nodes it reads.
+        when: CEL expression; the nodes that it reads are among the dependencies.
         for_each: a literal list, or a template whose value is the list; `None` runs the node once.
         item_holes: texts with references inside of a literal list, which holds null there.
         timeout_s: seconds of one attempt; of a sub-plan seconds of the whole, 0 for no limit.

@@ -4,7 +4,7 @@ The plan stands in Dagwright's own dialect but is not checked yet. Beside it sta
 of problems in the words of the document as it was written.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ class Document:
         notes: what the dialect has to say about a valid document.
         sub_documents: node index -> the document of its sub-plan, for its holes and its words. Its pointers are in
             `pointers` already.
+        workers: indices of the nodes whose tool is a worker, so that its result is a WorkerResult.
         unknown_node_hint: hint for a reference to a node that is not there, if the dialect has one of its own.
     """
 
@@ -38,6 +39,7 @@ class Document:
     notes: Sequence[Note] = ()
     unknown_node_hint: str | None = None
     sub_documents: Mapping[int, "Document"] = field(default_factory=dict)
+    workers: Collection[int] = frozenset()
 
     def written_pointer(self, pointer: str) -> str:
         """Returns the pointer into the document as written that a pointer into `plan` stands for."""

@@ -1,7 +1,7 @@
-"""Checks a document and makes the compiled plan of it: every problem is found, not the first.
+"""Checks a document: every problem is found, not the first.
 
-`check_document` answers what is wrong and what the graph is; `compile_checked` refuses what cannot run yet and
-numbers the rest. Both are linear in nodes and edges.
+`check_document` answers what is wrong and what the graph is, and is linear in nodes and edges. What cannot run yet is
+refused by `compilation`, which makes the compiled plan.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -57,6 +57,7 @@ class Checked:
         output_holes: texts with references in the plan's `output`.
         inputs: name -> JSON Schema with prompt and default; declared ones first, then as they are found.
         sub_plans: node number -> its checked sub-plan.
+        workers: numbers of the nodes whose tool is a worker; needs a fast `in`.
     """
 
     plan: Plan
@@ -72,6 +73,7 @@ class Checked:
     document: Document
     base: tuple[str | int, ...] = ()
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
+    workers: Collection[int] = frozenset()
 
     @property
     def edges(self) -> int:
@@ -210,6 +212,7 @@ class _Checker:
             document=self.root,
             base=self.base,
             tools=self.tools,
+            workers=self.document.workers,
         )
 
     def _number_nodes(self, nodes: Mapping[int, Node], raw_nodes: Sequence[Any]) -> dict[str, int]:

@@ -37,7 +37,7 @@ def test_sub_goal_becomes_a_worker_node() -> None:
             "found": "{{sg1.result.plain}}",
             "all": ['{{sg1.result["odd slot"]}}', "{{sg1.result.plain}}"],
         },
-        "metadata": {"worker": True, "outputs": ["es_query"], "goal_type": "support"},
+        "metadata": {"outputs": ["es_query"], "goal_type": "support"},
     }
 
 

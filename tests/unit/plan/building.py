@@ -1,7 +1,7 @@
 """Short ways to a plan for the tests of the plan core: from nodes to problems, compiled plans and schedulers."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dagwright.plan.compilation import compile_plan
@@ -53,9 +53,15 @@ def plan_of(*nodes: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
     return {"plan": 1, "nodes": list(nodes), **fields}
 
 
-def check(raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS, any_tool: bool = False) -> Checked:
-    """Returns the checked plan of a plan as written."""
-    return check_document(Document(dict(raw)), tools=tools, any_tool=any_tool)
+def check(
+    raw: Mapping[str, Any],
+    *,
+    tools: Mapping[str, ToolDeclaration] = TOOLS,
+    any_tool: bool = False,
+    workers: Collection[int] = (),
+) -> Checked:
+    """Returns the checked plan of a plan as written; `workers` are the nodes that a dialect says are workers."""
+    return check_document(Document(dict(raw), workers=workers), tools=tools, any_tool=any_tool)
 
 
 def problems_of(raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS) -> Sequence[Problem]:
@@ -67,9 +73,11 @@ def problems_of(raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] 
     return ()
 
 
-def compiled(raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS) -> CompiledPlan:
+def compiled(
+    raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS, workers: Collection[int] = ()
+) -> CompiledPlan:
     """Returns the compiled plan of a plan as written, as it is after its way through JSON."""
-    return plan_from_json(json.loads(json.dumps(plan_to_json(compile_plan(check(raw, tools=tools))))))
+    return plan_from_json(json.loads(json.dumps(plan_to_json(compile_plan(check(raw, tools=tools, workers=workers))))))
 
 
 def scheduler_of(*nodes: Mapping[str, Any], inputs: Mapping[str, Any] | None = None, **fields: Any) -> Scheduler:

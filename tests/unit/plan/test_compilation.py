@@ -15,7 +15,7 @@ from dagwright.plan.tools import Effects, ToolDeclaration, parameter_name
 from tests.unit.plan.building import TOOLS, check, compiled, node, plan_of, problems_of
 
 EVERYTHING = plan_of(
-    node("a", title="First", timeout="90s", heartbeat="5s", priority=1, metadata={"worker": True}),
+    node("a", title="First", timeout="90s", heartbeat="5s", priority=1),
     node(
         "b",
         "a",
@@ -40,14 +40,14 @@ EVERYTHING = plan_of(
 
 
 def test_compiled_plan_survives_its_way_through_json() -> None:
-    made = compile_plan(check(EVERYTHING))
+    made = compile_plan(check(EVERYTHING, workers=[0]))
     # Schemas and descriptions stay behind: only the check needs them.
     assert made.tools.keys() == {"any"}
-    assert compiled(EVERYTHING) == plan_from_json(plan_to_json(made)) == made
+    assert compiled(EVERYTHING, workers=[0]) == plan_from_json(plan_to_json(made)) == made
 
 
 def test_node_is_compiled_with_numbers_holes_and_seconds() -> None:
-    plan = compiled(EVERYTHING)
+    plan = compiled(EVERYTHING, workers=[0])
     assert plan.nodes[1] == CompiledNode(
         id="b",
         tool="any",

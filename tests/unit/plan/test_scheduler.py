@@ -435,7 +435,9 @@ def test_default_of_an_input_stands_in_for_what_is_missing() -> None:
 
 
 def test_worker_that_reports_a_failure_fails_its_node() -> None:
-    scheduler = scheduler_of(*(node(name, metadata={"worker": True}) for name in ("ok", "part", "bad", "plain")))
+    nodes = [node(name) for name in ("ok", "part", "bad", "plain")]
+    scheduler = Scheduler(compiled(plan_of(*nodes), workers=range(4)), {})
+    scheduler.begin(0.0)
     finish(
         scheduler,
         ok={"status": "success", "outputs": {"x": 1}},
@@ -450,6 +452,13 @@ def test_worker_that_reports_a_failure_fails_its_node() -> None:
         (NodeStatus.COMPLETED, {"x": 3}, False),
     ]
     assert error_of(scheduler, "bad") == ("worker_failed", "no data")
+
+
+def test_metadata_of_a_plan_does_not_change_what_a_result_means() -> None:
+    scheduler = scheduler_of(node("a", metadata={"worker": True}))
+    result = {"status": "failed", "outputs": {}, "error": "no data"}
+    finish(scheduler, a=result)
+    assert (scheduler.records[0].status, scheduler.records[0].result) == (NodeStatus.COMPLETED, result)
 
 
 def test_chain_of_many_nodes_does_not_end_in_the_stack() -> None:
