@@ -44,8 +44,11 @@ def test_expected_errors_are_documents_with_their_code(
     assert _guarded(error, tmp_path, is_json=True) == code
 
     written = capsys.readouterr()
-    assert json.loads(written.out) == {"status": status, "message": "no"}
-    assert written.err == "no\n"
+    is_lost = isinstance(error, RPCError) and status == "no_server"
+    advice = "; the server does not answer, but runs that were started stay: `watch ID` goes on with one"
+    message = "no" + (advice if is_lost else "")
+    assert json.loads(written.out) == {"status": status, "message": message}
+    assert written.err == message + "\n"
 
 
 def test_defect_is_one_line_and_its_traceback_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
