@@ -2,8 +2,12 @@
 
 import sys
 
-from dagwright.cli.app import run_command_line
-from dagwright.cli.edge import leave
+try:
+    from dagwright.cli.app import run_command_line
+    from dagwright.cli.edge import leave
+except ModuleNotFoundError as error:
+    # Whoever types `python starter.py` in a fresh checkout has another Python than the one `make setup` prepares.
+    sys.exit(f"{error.name} is not installed here: run `make setup`, then use .venv/bin/python starter.py")
 
 
 def main() -> None:

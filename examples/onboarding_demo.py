@@ -51,7 +51,7 @@ def demo(output: Output, *, pace_s: float) -> int:
     code = run_async(lambda farewell: _run(prepared, settings, toolset, output=output, farewell=farewell), output)
     if code != ExitCode.INTERRUPTED:
         _tell_changes(before, read_overview(database), output)
-        output.say("the server keeps running for its UI; `python starter.py down` ends it")
+        output.say("the server keeps running for its UI; `.venv/bin/python starter.py down` ends it")
     return code
 
 
