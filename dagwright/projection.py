@@ -412,9 +412,7 @@ def _read_argument(payloads: Sequence[Payload]) -> Any:
 def _most_in_flight(started: HistoryEvent) -> float:
     """Returns how many tasks in flight the workflow allows itself in a workflow task: what its engine works out."""
     size = started.workflow_task_started_event_attributes.history_size_bytes
-    by_size = (limits.HISTORY_LIMIT_BYTES - size) / limits.RESULT_LIMIT_BYTES
-    by_events = (limits.HISTORY_LIMIT_EVENTS - started.event_id) / limits.EVENTS_PER_TASK
-    return min(by_size, by_events)
+    return limits.most_in_flight(history_bytes=size, history_events=started.event_id)
 
 
 def _task_failure(event: HistoryEvent) -> str:

@@ -183,6 +183,6 @@ class Engine:
 def _most_in_flight() -> float:
     """Returns how many tasks in flight the rest of the history could take; it changes with each workflow task."""
     info = workflow.info()
-    by_size = (limits.HISTORY_LIMIT_BYTES - info.get_current_history_size()) / limits.RESULT_LIMIT_BYTES
-    by_events = (limits.HISTORY_LIMIT_EVENTS - info.get_current_history_length()) / limits.EVENTS_PER_TASK
-    return min(by_size, by_events)
+    return limits.most_in_flight(
+        history_bytes=info.get_current_history_size(), history_events=info.get_current_history_length()
+    )

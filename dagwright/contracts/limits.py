@@ -42,6 +42,13 @@ MAX_DELAY_S = 86_400.0
 """A service that asks for a longer delay waits a day at most."""
 
 
+def most_in_flight(*, history_bytes: int, history_events: int) -> float:
+    """Returns how many tasks in flight the rest of a history could take, so that the server never ends the run."""
+    by_size = (HISTORY_LIMIT_BYTES - history_bytes) / RESULT_LIMIT_BYTES
+    by_events = (HISTORY_LIMIT_EVENTS - history_events) / EVENTS_PER_TASK
+    return min(by_size, by_events)
+
+
 def cut_text(text: str, *, max_bytes: int) -> str:
     """Returns the longest beginning of a text that fits in bytes of UTF-8; a cut is shown by `…`."""
     encoded = text.encode(errors="replace")
