@@ -20,8 +20,10 @@ from activities.call_headers import ToolInterceptor
 from activities.call_tool import tool_activities
 from activities.compile_plan import compile_activity
 from activities.resolve_lookups import lookup_activity
+from dagwright import event_loop
 from dagwright.cli.edge import leave
 from dagwright.logs import configure_logging
+from dagwright.plan.cel_program import compile_cel
 from dagwright.server import NoServer, open_connection
 from dagwright.settings import Settings, SettingsError, load_settings
 from dagwright.tools import ToolsUnreadable
@@ -115,6 +117,8 @@ async def serve(settings: Settings, tools: Sequence[str]) -> None:
     ):
         queues = [settings.task_queue, *([toolset.own_queue] if toolset.own_queue else [])]
         log.info("worker started", address=connection.server.address, task_queues=queues)
+        # Here and not in the workflow task that meets the first condition: the library takes long to import.
+        await asyncio.to_thread(compile_cel, "true")
         await stopped.wait()
         log.info("worker stops")
 
@@ -129,7 +133,7 @@ def main(
         if task_queue is not None:
             settings = settings.model_copy(update={"task_queue": task_queue})
         configure_logging(settings)
-        asyncio.run(serve(settings, tools or []))
+        event_loop.run(serve(settings, tools or []))
     except (SettingsError, ToolsUnreadable) as error:
         typer.echo(error, err=True)
         raise typer.Exit(2) from None

@@ -75,7 +75,9 @@ def fill_holes(arguments: dict[str, Any], secret: Callable[[str], str | None]) -
         MissingSecret: names every variable that is not set.
         InvalidArguments: a hole is at a place that the arguments do not have.
     """
-    holes = _header(HEADER_HOLES) or []
+    holes = _header(HEADER_HOLES)
+    if not holes:
+        return Redaction()
     names = {part["secret"] for _, parts in holes for part in parts if "secret" in part}
     found = {name: secret(name) for name in sorted(names)}
     missing = [f"DAGWRIGHT_SECRET_{name}" for name, value in found.items() if value is None]

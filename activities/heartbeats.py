@@ -26,6 +26,7 @@ class Heartbeats:
         self._loop = asyncio.get_running_loop()
         self._activity = contextvars.copy_context()
         self._is_over = False
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def last_details(self) -> Any:
@@ -39,14 +40,20 @@ class Heartbeats:
         if not self._is_over:
             self._loop.call_soon_threadsafe(self._send, context=self._activity)
 
-    async def run(self) -> None:
-        """Sends a heartbeat at each interval until cancelled."""
-        try:
-            while True:
-                await asyncio.sleep(self._interval_s)
-                activity.heartbeat(*self._details)
-        finally:
-            self._is_over = True
+    def start(self) -> None:
+        """Sends a heartbeat at each interval from now on."""
+        # A timer and not a task: most calls end before the first heartbeat is due, and a task costs more than they do.
+        self._timer = self._loop.call_later(self._interval_s, self._beat_on, context=self._activity)
+
+    def stop(self) -> None:
+        """Sends no heartbeat any more."""
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _beat_on(self) -> None:
+        self._send()
+        self.start()
 
     def _send(self) -> None:
         if not self._is_over:

@@ -57,11 +57,11 @@ async def run_tool(run: ToolRun, heartbeats: Heartbeats) -> Outcome:
     Raises:
         asyncio.CancelledError: the call was cancelled and the tool has stopped.
     """
-    beating = asyncio.create_task(heartbeats.run())
+    heartbeats.start()
     try:
         return await (_in_task(run) if run.spec.is_async else _in_thread(run))
     finally:
-        beating.cancel()
+        heartbeats.stop()
 
 
 async def _in_task(run: ToolRun) -> Outcome:

@@ -7,6 +7,8 @@ import asyncio
 import signal
 import sys
 
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
@@ -19,7 +21,6 @@ from benchmarks.by_hand import (
     pause,
 )
 from benchmarks.processes import BY_HAND_QUEUE
-from dagwright.server.local import dial
 from worker import ACTIVITY_POLLERS, STICKY_TIMEOUT
 
 
@@ -30,7 +31,7 @@ async def serve(address: str) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     restrictions = SandboxRestrictions.default.with_passthrough_modules("benchmarks")
     async with Worker(
-        await dial(address),
+        await Client.connect(address, data_converter=pydantic_data_converter),
         task_queue=BY_HAND_QUEUE,
         workflows=[ChainByHandWorkflow, FanOutByHandWorkflow, LayersByHandWorkflow, StragglersByHandWorkflow],
         activities=[no_op, pause],

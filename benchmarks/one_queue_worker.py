@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import worker
 from benchmarks.processes import ONE_QUEUE, TOOLS_FILE
+from dagwright import event_loop
 from dagwright.logs import configure_logging
 from dagwright.server.local import dial
 from dagwright.settings import Settings, load_settings
@@ -36,4 +37,4 @@ async def serve(address: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1]))
+    event_loop.run(serve(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""The one `asyncio.run` of the command line, and what Ctrl-C does to it."""
+"""The one event loop of the command line, and what Ctrl-C does to it."""
 
 import asyncio
 import os
@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from dagwright import event_loop
 from dagwright.cli.exits import ExitCode
 from dagwright.cli.output import Output
 
@@ -53,7 +54,7 @@ def run_async(work: Callable[[Farewell], Coroutine[Any, Any, int]], output: Outp
         return await work(farewell)
 
     try:
-        return asyncio.run(main())
+        return event_loop.run(main())
     except asyncio.CancelledError:
         if not is_interrupted:
             raise

@@ -31,7 +31,7 @@ def format_time(seconds: float | None) -> str | None:
     """Returns seconds since the epoch as RFC 3339 UTC with milliseconds."""
     if seconds is None:
         return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def result_document(scheduler: Scheduler | None, facts: RunFacts, *, status: str | None = None) -> dict[str, Any]:
@@ -71,6 +71,7 @@ def node_documents(scheduler: Scheduler) -> Sequence[tuple[str, dict[str, Any]]]
 def node_document(scheduler: Scheduler, node: CompiledNode, record: Record) -> dict[str, Any]:
     """Returns the document of a node or of one item of it."""
     tool = scheduler.plan.tools.get(node.tool)
+    started_at, ended_at = format_time(record.started_at), format_time(record.ended_at)
     return {
         "status": record.status.value,
         "title": node.title,
@@ -78,8 +79,8 @@ def node_document(scheduler: Scheduler, node: CompiledNode, record: Record) -> d
         "result": record.result,
         "error": record.error.to_json() if record.error else None,
         "attempts": record.attempts,
-        "started_at": format_time(record.started_at),
-        "ended_at": format_time(record.ended_at),
+        "started_at": started_at,
+        "ended_at": ended_at,
         "blocked_by": list(record.blocked_by),
         "supersedes": None,
         "partial": record.partial,
@@ -89,8 +90,8 @@ def node_document(scheduler: Scheduler, node: CompiledNode, record: Record) -> d
             "effects": tool.effects.value if tool else None,
             "tool_version": record.tool_version or None,
             "attempts": record.attempts,
-            "started_at": format_time(record.started_at),
-            "ended_at": format_time(record.ended_at),
+            "started_at": started_at,
+            "ended_at": ended_at,
         },
     }
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-import cel
+from dagwright.plan.cel_program import compile_cel
 
 Source = Literal["nodes", "inputs", "item", "index"]
 Steps = tuple[str | int, ...]
@@ -255,7 +255,7 @@ def _text_of(literal: str) -> str | None:
     """Returns the text that a CEL literal stands for; `None` for bytes."""
     if literal[0] in "\"'" and "\\" not in literal and literal[:3] not in ('"""', "'''"):
         return literal[1:-1]
-    value = cel.compile(literal).execute({})
+    value = compile_cel(literal).execute({})
     return value if isinstance(value, str) else None
 
 

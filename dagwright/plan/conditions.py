@@ -12,12 +12,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import cel
-
+from dagwright.plan.cel_program import compile_cel
 from dagwright.plan.condition_text import Read, Reading, Steps, names_of, read_text
 from dagwright.plan.paths import describe_type
+
+if TYPE_CHECKING:
+    import cel
 
 _LONGEST = 4_000
 """Characters of a condition; a person writes far fewer."""
@@ -91,9 +93,9 @@ def read_condition(text: str, is_node: Callable[[str], bool]) -> Condition:
 
 
 @lru_cache(maxsize=4096)
-def _compiled(text: str) -> cel.Program:
+def _compiled(text: str) -> "cel.Program":
     try:
-        return cel.compile(text)
+        return compile_cel(text)
     except (ValueError, RecursionError) as error:
         reason = str(error).split("ERROR:")[-1].split("\n")[0].split("Syntax error:")[-1].strip()
         raise ValueError(f"it is no CEL expression: {reason}") from None

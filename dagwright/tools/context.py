@@ -41,7 +41,7 @@ class Cancellation:
 
     def __init__(self) -> None:
         self._requested = threading.Event()
-        self._seen = threading.Event()
+        self._was_seen = False
 
     def request(self) -> None:
         """Asks the tool to stop."""
@@ -50,7 +50,7 @@ class Cancellation:
     def look(self) -> bool:
         """Returns whether the tool shall stop, and remembers that it was told so."""
         if self._requested.is_set():
-            self._seen.set()
+            self._was_seen = True
         return self._requested.is_set()
 
     @property
@@ -61,7 +61,7 @@ class Cancellation:
     @property
     def was_seen(self) -> bool:
         """Whether the tool looked after it was asked to stop."""
-        return self._seen.is_set()
+        return self._was_seen
 
     def wait(self, timeout_s: float) -> bool:
         """Blocks for at most `timeout_s` seconds; returns whether the tool shall stop."""
