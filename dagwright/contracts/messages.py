@@ -10,6 +10,7 @@ from typing import Any
 
 from temporalio.api.common.v1 import Payload
 
+from dagwright.contracts.carries import RunCarry, carry_from_text, carry_to_text
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.plan.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.plan.durations import parse_duration
@@ -55,7 +56,8 @@ class RunInput:
         deadline_s: seconds the whole run may take.
         scope: scope of idempotency keys; `None` for a root run, whose own is taken.
         path: typed path of the run from the root, for sub-plans.
-        lookups: parties that the run above has looked up already.
+        lookups: parties that the run above, or an execution before, has looked up already.
+        carry: what the execution before this one hands on; `None` for the first of a run.
     """
 
     plan: Any = None
@@ -68,6 +70,7 @@ class RunInput:
     path: tuple[tuple[str, str], ...] = ()
     parent: Parent | None = None
     lookups: Mapping[Lookup, Any] = field(default_factory=dict)
+    carry: RunCarry | None = None
 
 
 def run_input_to_json(run_input: RunInput) -> dict[str, Any]:
@@ -85,11 +88,16 @@ def run_input_to_json(run_input: RunInput) -> dict[str, Any]:
         encoded["plan"] = run_input.plan
     if run_input.parent is not None:
         encoded["parent"] = {"workflow_id": run_input.parent.workflow_id, "task": run_input.parent.task}
+    if run_input.scope is not None:
         encoded["scope"] = run_input.scope
+    if run_input.path:
         encoded["path"] = [list(step) for step in run_input.path]
+    if run_input.lookups:
         encoded["lookups"] = [
             [lookup.search_text, lookup.entity_type, found] for lookup, found in run_input.lookups.items()
         ]
+    if run_input.carry is not None:
+        encoded["carry"] = carry_to_text(run_input.carry)
     return encoded
 
 
@@ -116,6 +124,8 @@ def run_input_from_json(message: Any) -> RunInput:
         raise MessageInvalid('the input must be an object such as {"plan": {…}, "inputs": {}}')
     if ("plan" in message) == ("compiled" in message):
         raise MessageInvalid("the input must hold exactly one of 'plan' and 'compiled'")
+    if "carry" in message and "compiled" not in message:
+        raise MessageInvalid("the input holds a 'carry', which belongs to a compiled plan")
     options = _object(message, "options")
     try:
         return RunInput(
@@ -129,6 +139,7 @@ def run_input_from_json(message: Any) -> RunInput:
             path=tuple((str(kind), str(name)) for kind, name in message.get("path", ())),
             parent=_parent(message.get("parent")),
             lookups={Lookup(text, kind): found for text, kind, found in message.get("lookups", ())},
+            carry=carry_from_text(message["carry"]) if "carry" in message else None,
         )
     except (ValueError, TypeError, KeyError) as error:
         raise MessageInvalid(f"the input cannot be read: {error}") from None

@@ -66,6 +66,12 @@ class ReadyQueue:
             return priority, number, item
         return None
 
+    def occupy(self, number: int) -> None:
+        """Takes the slots of a task of a node that is in flight already."""
+        self.in_flight += 1
+        for gate in self._gates[number]:
+            gate.in_use += 1
+
     def release(self, number: int) -> None:
         """Gives back the slots of a task of a node, and wakes one task for each."""
         self.in_flight -= 1

@@ -155,6 +155,37 @@ class Scheduler:
                 self._become_ready(number, at)
         self._settle_dependents(at)
 
+    def resume(self, records: Sequence[Record], *, error: NodeError | None, cancelled: bool, stopped: bool) -> None:
+        """Goes on, instead of `begin`, from what another scheduler of the same plan knew between two events.
+
+        Everything else follows from the records. Tasks that were running still are: the driver knows of them.
+
+        Args:
+            records: of the nodes, in plan order.
+            error, cancelled, stopped: what the other one was told of the whole run.
+        """
+        self.records = list(records)
+        self.error, self.cancelled, self._stopped = error, cancelled, stopped
+        self._unfinished = sum(not record.status.is_final for record in self.records)
+        for number, (node, record) in enumerate(zip(self.plan.nodes, self.records, strict=True)):
+            if record.status is NodeStatus.PENDING:
+                for needed in node.dependencies:
+                    if self.records[needed].status.is_final:
+                        self._waits[number].count(self.plan.nodes[needed], self.records[needed])
+            self._item_numbers |= {f"{node.id}[{item.key}]": (number, at) for at, item in enumerate(record.items)}
+            if record.status is NodeStatus.RUNNING and node.for_each is not None:
+                self._open_items[number] = sum(not item.record.status.is_final for item in record.items)
+                for index, item in enumerate(record.items):
+                    self._resume_task(number, index, item.record)
+            else:
+                self._resume_task(number, -1, record)
+
+    def _resume_task(self, number: int, item: int, record: Record) -> None:
+        if record.status is NodeStatus.READY:
+            self._queue.push((self.plan.nodes[number].priority, number, item))
+        elif record.status is NodeStatus.RUNNING:
+            self._queue.occupy(number)
+
     def next_task(self, at: float) -> Task | None:
         """Returns the next task to start, the most urgent first, or `None` if none may start now.
 

@@ -1,11 +1,13 @@
 """Random plans, and a driver that runs them in a random order while it watches the rules."""
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
 
+from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import Scheduler, Task
 from dagwright.plan.states import NodeStatus
@@ -60,8 +62,8 @@ class Driver:
         self.steps = {step.id: step for step in plan}
         self.choose = choose
         self.max_in_flight = max_in_flight
-        raw = plan_of(*(step.to_json() for step in plan), **fields)
-        self.scheduler = Scheduler(compiled(raw), {}, max_in_flight=max_in_flight)
+        self.plan = compiled(plan_of(*(step.to_json() for step in plan), **fields))
+        self.scheduler = Scheduler(self.plan, {}, max_in_flight=max_in_flight)
         self.running: list[Task] = []
         self.order: list[str] = []
         self.arguments: dict[str, Any] = {}
@@ -78,6 +80,15 @@ class Driver:
             self.start_all()
             count += 1
         assert self.scheduler.is_finished, "no task runs and none may start, but the plan is not finished"
+
+    def go_on_elsewhere(self) -> None:
+        """Goes on in a scheduler that knows nothing but what the one so far hands on as JSON text."""
+        before = self.scheduler
+        self.scheduler = Scheduler(self.plan, {}, max_in_flight=self.max_in_flight)
+        restore(self.scheduler, json.loads(json.dumps(carry_of(before))))
+        assert self.scheduler.records == before.records
+        assert self.scheduler.in_flight == before.in_flight
+        assert self.scheduler.is_finished == before.is_finished
 
     def start_all(self) -> None:
         while (task := self.scheduler.next_task(0.0)) is not None:

@@ -1,0 +1,107 @@
+"""What one execution of a run hands on to the next: the states of the scheduler as JSON, and back.
+
+A run whose history has grown long goes on in a new execution. The plan travels beside the carry, which holds what
+became of its nodes; counters, queues and slots follow from that and are made anew.
+
+Replay: fields may be added with a default; the meaning of a field never changes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from dagwright.plan.errors import NodeError
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import ItemRecord, NodeStatus, Record
+
+_FORMAT = 1
+_DEFAULTS = {part.name: getattr(Record(), part.name) for part in fields(Record)}
+_READ_BY_THEMSELVES = frozenset({"status", "error", "blocked_by", "items"})
+
+
+def carry_of(scheduler: Scheduler) -> dict[str, Any]:
+    """Returns the state of a scheduler between two events, as JSON.
+
+    Returns:
+        `{"format", "records", "error", "cancelled", "stopped"}`; `records` are in plan order, null for a node of which
+        nothing is known yet, and without what has its default value.
+    """
+    return {
+        "format": _FORMAT,
+        "records": [_record_to_json(record) for record in scheduler.records],
+        "error": scheduler.error.to_json() if scheduler.error else None,
+        "cancelled": scheduler.cancelled,
+        "stopped": scheduler.is_stopped,
+    }
+
+
+def restore(scheduler: Scheduler, carry: Mapping[str, Any]) -> None:
+    """Puts a scheduler that has not begun into the state that `carry_of` told, instead of `begin`.
+
+    Tasks that were running are running here too.
+
+    Args:
+        scheduler: made of the same plan, inputs and lookups.
+
+    Raises:
+        ValueError: the carry is of a newer kind, or is not what `carry_of` makes of this plan.
+    """
+    if not isinstance(carry, Mapping) or carry.get("format") != _FORMAT:
+        raise ValueError(f"the state that was handed on is not of format {_FORMAT}, which this program reads")
+    try:
+        scheduler.resume(
+            [_record_from_json(record) for record in carry["records"]],
+            error=_error_from_json(carry["error"]),
+            cancelled=bool(carry["cancelled"]),
+            stopped=bool(carry["stopped"]),
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"the state that was handed on cannot be read: {error!r}") from None
+
+
+def _record_to_json(record: Record) -> dict[str, Any] | None:
+    encoded: dict[str, Any] = {}
+    for name, default in _DEFAULTS.items():
+        value = getattr(record, name)
+        if value is default or value == default:
+            continue
+        match name:
+            case "status":
+                encoded[name] = value.value
+            case "error":
+                encoded[name] = value.to_json()
+            case "blocked_by":
+                encoded[name] = list(value)
+            case "items":
+                encoded[name] = [[item.key, item.item, _record_to_json(item.record)] for item in value]
+            case _:
+                encoded[name] = value
+    if _is_list_of_items(record):
+        del encoded["result"]
+    return encoded or None
+
+
+def _record_from_json(encoded: Mapping[str, Any] | None) -> Record:
+    if encoded is None:
+        return Record()
+    record = Record(
+        status=NodeStatus(encoded.get("status", NodeStatus.PENDING)),
+        error=_error_from_json(encoded.get("error")),
+        blocked_by=tuple(encoded.get("blocked_by", ())),
+        items=[ItemRecord(key, item, _record_from_json(inner)) for key, item, inner in encoded.get("items", ())],
+    )
+    for name, value in encoded.items():
+        if name in _DEFAULTS and name not in _READ_BY_THEMSELVES:
+            setattr(record, name, value)
+    if _is_list_of_items(record):
+        record.result = [item.record.result for item in record.items]
+    return record
+
+
+def _is_list_of_items(record: Record) -> bool:
+    """Tells whether the result is the list of the items' own, which need not be told twice."""
+    return bool(record.items) and record.status is NodeStatus.COMPLETED
+
+
+def _error_from_json(encoded: Mapping[str, Any] | None) -> NodeError | None:
+    return None if encoded is None else NodeError(**encoded)

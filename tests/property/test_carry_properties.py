@@ -1,0 +1,91 @@
+"""A run that goes on in another scheduler, from JSON alone: nothing of it is lost, whenever that happens."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.property.naive import Model, Step
+from tests.property.plans import Driver, steps
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    plan=steps(),
+    data=st.data(),
+    max_in_flight=st.sampled_from([1, 2, 500]),
+    moments=st.frozensets(st.integers(0, 12), max_size=6),
+)
+def test_interrupted_run_ends_as_one_that_never_was(
+    plan: tuple[Step, ...], data: st.DataObject, max_in_flight: int, moments: frozenset[int]
+) -> None:
+    driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)), max_in_flight=max_in_flight)
+
+    def interrupt(count: int) -> None:
+        if count in moments:
+            driver.go_on_elsewhere()
+            driver.start_all()
+
+    driver.run(before_each=interrupt)
+    model = Model(plan)
+    assert driver.ends() == model.ends
+    for step in plan:
+        record = driver.scheduler.record_of(step.id)
+        assert record is not None
+        assert list(record.blocked_by) == model.blocked_by.get(step.id, [])
+        if model.ends[step.id] == "completed":
+            assert record.result == model.values[step.id]
+        for task in step.task_ids:
+            if task in driver.arguments:
+                assert driver.arguments[task] == model.arguments_of(step)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    plan=steps(),
+    max_in_flight=st.sampled_from([1, 2, 500]),
+    moments=st.frozensets(st.integers(0, 12)),
+)
+def test_without_narrower_limits_even_the_order_is_the_same(
+    plan: tuple[Step, ...], max_in_flight: int, moments: frozenset[int]
+) -> None:
+    free = tuple(replace(step, tool="any", max_parallel=None) for step in plan)
+    whole = Driver(free, lambda count: count // 2, max_in_flight=max_in_flight)
+    whole.run()
+    broken = Driver(free, lambda count: count // 2, max_in_flight=max_in_flight)
+    broken.run(before_each=lambda count: broken.go_on_elsewhere() if count in moments else None)
+    assert broken.order == whole.order
+    assert broken.scheduler.records == whole.scheduler.records
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    plan=steps(),
+    data=st.data(),
+    stop_after=st.integers(0, 6),
+    how=st.sampled_from(["cancel", "abort"]),
+)
+def test_stop_before_and_after_an_interruption_is_the_same_stop(
+    plan: tuple[Step, ...], data: st.DataObject, stop_after: int, how: str
+) -> None:
+    driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)))
+    driver.scheduler.begin(0.0)
+    driver.start_all()
+    for _ in range(stop_after):
+        if driver.running:
+            driver.end_one()
+            driver.start_all()
+    driver.go_on_elsewhere()
+    driver.stop(how, told=lambda: False)
+    driver.go_on_elsewhere()
+    was_stopped = driver.scheduler.is_stopped
+    while driver.running:
+        driver.end_one()
+        driver.start_all()
+    assert was_stopped
+    assert driver.scheduler.is_finished
+    if how == "cancel":
+        assert driver.scheduler.status() == "cancelled"
+    else:
+        assert driver.scheduler.error is not None
+        assert driver.scheduler.status() == "failed"

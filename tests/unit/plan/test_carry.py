@@ -1,0 +1,111 @@
+"""What an execution hands on to the next: its text, and texts that are none."""
+
+import base64
+import json
+import zlib
+from typing import Any
+
+import pytest
+
+from dagwright.contracts.carries import RunCarry, carry_to_text
+from dagwright.contracts.messages import MessageInvalid, RunInput, run_input_from_json, run_input_to_json
+from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.references import Lookup
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import Attempt
+from tests.unit.plan.building import compiled, plan_of
+
+_PLAN = compiled(
+    plan_of(
+        {"id": "a", "tool": "any"},
+        {"id": "m", "tool": "any", "for_each": ["x", "y"], "key": "{{item}}"},
+        {"id": "b", "tool": "any", "depends_on": ["a", "m"]},
+    )
+)
+
+
+def _interrupted() -> Scheduler:
+    scheduler = Scheduler(_PLAN, {}, max_in_flight=2)
+    scheduler.begin(1.0)
+    scheduler.next_task(1.5)
+    scheduler.next_task(1.5)
+    scheduler.complete("a", {"n": 2**70}, at=2.0, attempt=Attempt(2, 1.75, "7"))
+    return scheduler
+
+
+def test_carry_tells_what_is_not_as_at_the_beginning() -> None:
+    assert carry_of(_interrupted()) == {
+        "format": 1,
+        "records": [
+            {
+                "status": "completed",
+                "result": {"n": 2**70},
+                "attempts": 2,
+                "started_at": 1.75,
+                "ended_at": 2.0,
+                "tool_version": "7",
+            },
+            {
+                "status": "running",
+                "started_at": 1.5,
+                "items": [["x", "x", {"status": "running", "started_at": 1.5}], ["y", "y", {"status": "ready"}]],
+            },
+            None,
+        ],
+        "error": None,
+        "cancelled": False,
+        "stopped": False,
+    }
+
+
+def test_input_with_a_carry_comes_back_the_same() -> None:
+    notes = [{"code": "cancel", "node": None, "message": "no"}]
+    carry = RunCarry(carry_of(_interrupted()), began_at=12.25, notes=notes, notes_left_out=3)
+    sent = RunInput(compiled=_PLAN, scope="root", lookups={Lookup("Ann", "person"): "p1"}, carry=carry)
+    read = run_input_from_json(json.loads(json.dumps(run_input_to_json(sent))))
+    assert (read.carry, read.scope, read.lookups) == (carry, "root", {Lookup("Ann", "person"): "p1"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        7,
+        "",
+        "no base64",
+        base64.b64encode(b"not compressed").decode(),
+        base64.b64encode(zlib.compress(b"{}")).decode(),
+        base64.b64encode(zlib.compress(b"[1]")).decode(),
+        base64.b64encode(zlib.compress(b'{"scheduler": {}}')[:-6]).decode(),
+    ],
+)
+def test_text_that_is_no_carry_is_refused_in_one_sentence(text: Any) -> None:
+    message = {**run_input_to_json(RunInput(compiled=_PLAN)), "carry": text}
+    with pytest.raises(MessageInvalid, match="what the execution before handed on cannot be read"):
+        run_input_from_json(message)
+
+
+def test_carry_without_its_compiled_plan_is_refused() -> None:
+    carry = carry_to_text(RunCarry(carry_of(_interrupted()), began_at=0.0))
+    with pytest.raises(MessageInvalid, match="belongs to a compiled plan"):
+        run_input_from_json({"plan": {"nodes": []}, "carry": carry})
+
+
+_GOOD = carry_of(_interrupted())
+
+
+@pytest.mark.parametrize(
+    "carry",
+    [
+        [],
+        {**_GOOD, "format": 2},
+        {**_GOOD, "records": None},
+        {**_GOOD, "records": _GOOD["records"][:2]},
+        {**_GOOD, "records": [{"status": "odd"}, None, None]},
+        {**_GOOD, "records": [{"items": [["x"]]}, None, None]},
+        {**_GOOD, "error": {"what": 1}},
+        {name: part for name, part in _GOOD.items() if name != "stopped"},
+    ],
+)
+def test_state_of_another_plan_or_kind_is_refused(carry: Any) -> None:
+    with pytest.raises(ValueError, match="the state that was handed on"):
+        restore(Scheduler(_PLAN, {}), carry)
