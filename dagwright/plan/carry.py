@@ -35,7 +35,7 @@ def carry_of(scheduler: Scheduler) -> dict[str, Any]:
     }
 
 
-def restore(scheduler: Scheduler, carry: Mapping[str, Any]) -> None:
+def restore(scheduler: Scheduler, carry: Any) -> None:
     """Puts a scheduler that has not begun into the state that `carry_of` told, instead of `begin`.
 
     Tasks that were running are running here too.
