@@ -1,0 +1,183 @@
+"""A payload store in an S3 bucket, Amazon's or any that speaks its protocol: one object for each payload.
+
+Credentials, region, endpoint and all else are found by boto3 itself, which is imported by the first use. The age of a
+payload is the time at which its object was written last, so `put` always writes: one request, which heals too.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dagwright.store.errors import PayloadDamaged, PayloadMissing, StoreUnavailable
+from dagwright.store.location import BucketLocation
+from dagwright.store.payloads import StoredPayload, is_ref, ref_of
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
+
+T = TypeVar("T")
+
+_THREADS = 16
+"""Requests at once; they wait for the network, not for a processor."""
+_ATTEMPTS = 5
+"""Tries of one request. The one place beside Temporal's policy that tries again: when the result of a tool is put,
+its effect has happened, so a short failure of the network must not cost an attempt of the tool."""
+_CONNECT_TIMEOUT_S = 5
+_READ_TIMEOUT_S = 60
+
+_NOT_THERE = {"NoSuchKey", "404", "NotFound"}
+_FORBIDDEN = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
+
+
+class BucketStore:
+    """Keeps payloads as objects `<prefix>/sha256-…` of a bucket that exists.
+
+    Args:
+        location: bucket and prefix.
+    """
+
+    def __init__(self, location: BucketLocation) -> None:
+        self._location = location
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="payload-store")
+        self._opening = threading.Lock()
+        self._opened: S3Client | None = None
+
+    async def put(self, content: bytes) -> str:
+        """Keeps content and returns its reference; see `PayloadStore`."""
+
+        def put() -> str:
+            ref = ref_of(content)
+            self._client().put_object(**self._object(ref), Body=content)
+            return ref
+
+        return await self._in_thread(put)
+
+    async def get(self, ref: str) -> bytes:
+        """Returns content, checked against its hash; see `PayloadStore`."""
+
+        def get() -> bytes:
+            with self._missing_told(ref):
+                content = self._client().get_object(**self._object(ref))["Body"].read()
+            if ref_of(content) != ref:
+                raise PayloadDamaged(ref, store=str(self._location))
+            return content
+
+        return await self._in_thread(get)
+
+    async def renew(self, ref: str) -> None:
+        """Makes the age of a payload zero, by a copy onto itself; see `PayloadStore`."""
+
+        def renew() -> None:
+            named = self._object(ref)
+            with self._missing_told(ref):
+                self._client().copy_object(**named, CopySource=named, MetadataDirective="REPLACE")
+
+        await self._in_thread(renew)
+
+    async def delete(self, ref: str, *, renewed_before: datetime) -> bool:
+        """Removes a payload that is old enough; see `PayloadStore`.
+
+        S3 has no removal on condition of an age, so the age is read just before. What is put in between, after
+        nobody had put it for months, would be lost; the decision on clean-up says why that is accepted.
+        """
+
+        def delete() -> bool:
+            named = self._object(ref)
+            try:
+                with self._missing_told(ref):
+                    written_at = self._client().head_object(**named)["LastModified"]
+            except PayloadMissing:
+                return False
+            if written_at >= renewed_before:
+                return False
+            self._client().delete_object(**named)
+            return True
+
+        return await self._in_thread(delete)
+
+    async def entries(self) -> AsyncIterator[StoredPayload]:
+        """Goes through all payloads, a page of a thousand at a time."""
+        prefix = self._key("")
+        asked: Any = {"Bucket": self._location.bucket, "Prefix": prefix}
+        while True:
+            page: Any = await self._in_thread(lambda: self._client().list_objects_v2(**asked))  # noqa: B023 -- awaited at once
+            for found in page.get("Contents", ()):
+                name = found["Key"].removeprefix(prefix)
+                if is_ref(name):
+                    yield StoredPayload(name, found["Size"], found["LastModified"].astimezone(UTC))
+            if not page["IsTruncated"]:
+                return
+            asked |= {"ContinuationToken": page["NextContinuationToken"]}
+
+    def _object(self, ref: str) -> Any:
+        if not is_ref(ref):
+            raise PayloadMissing(ref, store=str(self._location))
+        return {"Bucket": self._location.bucket, "Key": self._key(ref)}
+
+    def _key(self, name: str) -> str:
+        return f"{self._location.prefix}/{name}" if self._location.prefix else name
+
+    def _client(self) -> "S3Client":
+        with self._opening:
+            if self._opened is None:
+                import boto3  # noqa: PLC0415 -- takes 0.2 s and 30 MB that a store in a folder does not need
+                from botocore.config import Config  # noqa: PLC0415
+
+                config = Config(
+                    connect_timeout=_CONNECT_TIMEOUT_S,
+                    read_timeout=_READ_TIMEOUT_S,
+                    max_pool_connections=_THREADS,
+                    retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+                )
+                self._opened = boto3.Session().client("s3", config=config)
+            return self._opened
+
+    @contextmanager
+    def _missing_told(self, ref: str) -> Iterator[None]:
+        from botocore.exceptions import ClientError  # noqa: PLC0415 -- as boto3 above
+
+        try:
+            yield
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") in _NOT_THERE:
+                raise PayloadMissing(ref, store=str(self._location)) from None
+            raise
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        def told() -> T:
+            from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 -- as boto3 above
+
+            try:
+                return work()
+            except ClientError as error:
+                raise StoreUnavailable(f"the payload store {self._location} {_refusal(error.response)}") from error
+            except BotoCoreError as error:
+                raise StoreUnavailable(f"the payload store {self._location} {_failure(error)}") from error
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, told)
+
+
+def _refusal(response: Any) -> str:
+    answer = response.get("Error", {})
+    code = str(answer.get("Code", "unknown"))
+    if code == "NoSuchBucket":
+        return "is not there: the service has no such bucket; make it, or name another in DAGWRIGHT_PAYLOAD_STORE"
+    if code in _FORBIDDEN:
+        return (
+            f"refuses these credentials ({code}); they need s3:GetObject, s3:PutObject, s3:DeleteObject on its "
+            "objects and s3:ListBucket on the bucket"
+        )
+    return f"does not work now: {code}: {answer.get('Message', 'no reason given')}"
+
+
+def _failure(error: Exception) -> str:
+    kind = type(error).__name__
+    if "Credential" in kind or "Token" in kind or "Profile" in kind:
+        return f"has no credentials: {error}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+    if "Region" in kind:
+        return f"needs a region: {error}; set AWS_REGION or AWS_DEFAULT_REGION"
+    return f"does not answer: {error}; check the network and AWS_ENDPOINT_URL_S3"

@@ -1,0 +1,240 @@
+"""A payload store in a folder: `ab/cd/sha256-abcd…`, each file whole from the moment it has its name.
+
+Content goes to a file in `tmp`, is synced to the disk, and is then renamed; the folder that got the name is synced
+too. Temporal's history refers to what is here and is synced itself, so a store that was faster and lost a value in
+a power failure would leave a completed node without its result.
+
+The age of a payload is the modification time of its file. A file lock (`flock`) on the file orders the two that
+could harm each other: who puts holds it shared, from finding the file until its age is renewed; who removes holds it
+alone, from reading the age until the file is gone. Readers need none.
+"""
+
+import asyncio
+import errno
+import fcntl
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
+
+from dagwright.store.errors import PayloadDamaged, PayloadMissing, StoreUnavailable
+from dagwright.store.payloads import StoredPayload, is_ref, ref_of
+
+T = TypeVar("T")
+
+_THREADS = 8
+"""Threads of its own: a store must not wait behind tools that fill the threads of the process."""
+_UNFINISHED = "tmp"
+_LEFT_BEHIND_S = 86_400.0
+"""A file of this age in `tmp` belongs to a process that died: no write takes a day."""
+_CHUNK_BYTES = 1 << 20
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+class FolderStore:
+    """Keeps payloads in a folder, which is made by the first `put`, readable for its owner only.
+
+    Args:
+        root: absolute path of the folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="payload-store")
+        self._is_swept = False
+
+    async def put(self, content: bytes) -> str:
+        """Keeps content and returns its reference; see `PayloadStore`."""
+        return await self._in_thread(lambda: self._put(content))
+
+    async def get(self, ref: str) -> bytes:
+        """Returns content, checked against its hash; see `PayloadStore`."""
+        return await self._in_thread(lambda: self._get(ref))
+
+    async def renew(self, ref: str) -> None:
+        """Makes the age of a payload zero; see `PayloadStore`."""
+        await self._in_thread(lambda: self._renew(ref))
+
+    async def delete(self, ref: str, *, renewed_before: datetime) -> bool:
+        """Removes a payload that is old enough; see `PayloadStore`."""
+        return await self._in_thread(lambda: self._delete(ref, renewed_before=renewed_before))
+
+    async def entries(self) -> AsyncIterator[StoredPayload]:
+        """Goes through all payloads, one folder of the first level at a time."""
+        for folder in await self._in_thread(lambda: _folders(self._root)):
+            for payload in await self._in_thread(lambda folder=folder: _payloads(folder)):  # type: ignore[misc] # mypy does not infer a lambda with a default
+                yield payload
+
+    def _put(self, content: bytes) -> str:
+        ref = ref_of(content)
+        path = self._path(ref)
+        self._sweep()
+        with _locked(path, fcntl.LOCK_SH) as descriptor:
+            if descriptor is None or not _renewed(descriptor, content):
+                self._write(path, content)
+        return ref
+
+    def _write(self, path: Path, content: bytes) -> None:
+        unfinished = self._root / _UNFINISHED / uuid4().hex
+        self._make_folder(unfinished.parent)
+        self._make_folder(path.parent)
+        try:
+            with unfinished.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                unfinished.unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+
+    def _make_folder(self, folder: Path) -> None:
+        if folder.is_dir():
+            return
+        self._make_folder(folder.parent)
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700 if folder == self._root else 0o777)
+        _sync_folder(folder.parent)
+
+    def _get(self, ref: str) -> bytes:
+        try:
+            content = self._path(ref).read_bytes()
+        except FileNotFoundError:
+            raise self._missing(ref) from None
+        if ref_of(content) != ref:
+            raise PayloadDamaged(ref, store=str(self._root))
+        return content
+
+    def _renew(self, ref: str) -> None:
+        path = self._path(ref)
+        with _locked(path, fcntl.LOCK_SH) as descriptor:
+            if descriptor is None:
+                raise self._missing(ref)
+            os.utime(descriptor)
+
+    def _delete(self, ref: str, *, renewed_before: datetime) -> bool:
+        path = self._path(ref)
+        with _locked(path, fcntl.LOCK_EX) as descriptor:
+            if descriptor is None or _renewed_at(os.fstat(descriptor)) >= renewed_before:
+                return False
+            path.unlink()
+        return True
+
+    def _path(self, ref: str) -> Path:
+        if not is_ref(ref):
+            raise PayloadMissing(ref, store=str(self._root))
+        digits = ref.removeprefix("sha256-")
+        return self._root / digits[:2] / digits[2:4] / ref
+
+    def _missing(self, ref: str) -> PayloadMissing | StoreUnavailable:
+        if self._root.is_dir():
+            return PayloadMissing(ref, store=str(self._root))
+        # Somebody has put the payload into a store, so this is another place, or its disk is not there yet.
+        return StoreUnavailable(
+            f"the payload store {self._root} is not there; check that its disk is mounted and that "
+            "DAGWRIGHT_PAYLOAD_STORE is the same wherever the runs of this server are worked on or looked at"
+        )
+
+    def _sweep(self) -> None:
+        """Removes, once in the life of a store, what processes that died have left unfinished."""
+        if self._is_swept:
+            return
+        self._is_swept = True
+        with suppress(OSError), os.scandir(self._root / _UNFINISHED) as files:
+            for file in files:
+                if time.time() - file.stat().st_mtime > _LEFT_BEHIND_S:
+                    Path(file.path).unlink(missing_ok=True)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        def told() -> T:
+            try:
+                return work()
+            except OSError as error:
+                raise StoreUnavailable(f"the payload store {self._root} {_advice(error)}") from error
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, told)
+
+
+@contextmanager
+def _locked(path: Path, kind: int) -> Iterator[int | None]:
+    """Yields a descriptor that holds the lock on the file of that path, or None if there is none.
+
+    A file that could not be opened for its owner's sake counts as not there: a new one may take its name.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except (FileNotFoundError, PermissionError):
+        yield None
+        return
+    try:
+        fcntl.flock(descriptor, kind)
+        # Who waited for the lock may hold a file that has lost its name meanwhile.
+        yield descriptor if os.fstat(descriptor).st_nlink else None
+    finally:
+        os.close(descriptor)
+
+
+def _renewed(descriptor: int, content: bytes) -> bool:
+    """Makes the age of an open file zero if it holds exactly that content; tells whether it did."""
+    if os.fstat(descriptor).st_size != len(content):
+        return False
+    view = memoryview(content)
+    for start in range(0, len(content), _CHUNK_BYTES):
+        if os.pread(descriptor, _CHUNK_BYTES, start) != view[start : start + _CHUNK_BYTES]:
+            return False
+    try:
+        os.utime(descriptor)
+    except PermissionError:
+        return False
+    return True
+
+
+def _folders(root: Path) -> list[Path]:
+    try:
+        return sorted(path for path in root.iterdir() if len(path.name) == 2 and path.is_dir())
+    except FileNotFoundError:
+        return []
+
+
+def _payloads(folder: Path) -> list[StoredPayload]:
+    found = []
+    for second in folder.iterdir():
+        with suppress(NotADirectoryError), os.scandir(second) as files:
+            for file in files:
+                if not is_ref(file.name):
+                    continue
+                with suppress(FileNotFoundError):
+                    facts = file.stat()
+                    found.append(StoredPayload(file.name, facts.st_size, _renewed_at(facts)))
+    return found
+
+
+def _renewed_at(facts: os.stat_result) -> datetime:
+    return datetime.fromtimestamp(facts.st_mtime, UTC)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _advice(error: OSError) -> str:
+    if error.errno in _FULL:
+        return "can take no more: the disk is full or the quota used up; free space (`dagwright store clean` helps)"
+    if error.errno in _FORBIDDEN:
+        return f"may not be used by this user ({error.strerror}: {error.filename}); give it the right to write there"
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        return f"is no folder ({error.filename} is a file); name another one in DAGWRIGHT_PAYLOAD_STORE"
+    return f"does not work now: {error.strerror or error}"

@@ -1,0 +1,75 @@
+"""What a payload store is, for those who use one; it imports nothing of Dagwright."""
+
+import hashlib
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+_REF = re.compile(r"sha256-[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPayload:
+    """One payload in a store, without its content.
+
+    Args:
+        ref: the reference it is stored under.
+        size_bytes: length of the content.
+        renewed_at: aware time at which it was put or renewed last.
+    """
+
+    ref: str
+    size_bytes: int
+    renewed_at: datetime
+
+
+class PayloadStore(Protocol):
+    """Keeps content under the reference that its hash makes; safe for many processes at once.
+
+    Each method raises `StoreUnavailable` if the store can not do it now. Every call may be repeated. Whoever gives a
+    reference to a run puts or renews it after that run began: clean-up goes by this time alone.
+    """
+
+    async def put(self, content: bytes) -> str:
+        """Keeps content and returns its reference; what is there already is only renewed, or healed if damaged.
+
+        When it returns, a power failure does not lose the content.
+        """
+        ...
+
+    async def get(self, ref: str) -> bytes:
+        """Returns content, checked against its hash.
+
+        Raises:
+            PayloadMissing: nothing is stored under the reference, or it is none.
+            PayloadDamaged: what is stored is not what was put.
+        """
+        ...
+
+    async def renew(self, ref: str) -> None:
+        """Makes the age of a payload zero without its content.
+
+        Raises:
+            PayloadMissing: nothing is stored under the reference, or it is none.
+        """
+        ...
+
+    async def delete(self, ref: str, *, renewed_before: datetime) -> bool:
+        """Removes a payload unless it was put or renewed at `renewed_before` or later; tells whether it removed it."""
+        ...
+
+    def entries(self) -> AsyncIterator[StoredPayload]:
+        """Goes through all payloads, in no order; of those that come or go meanwhile it may tell or not."""
+        ...
+
+
+def ref_of(content: bytes) -> str:
+    """Returns the reference of content: `sha256-` and 64 hex digits."""
+    return f"sha256-{hashlib.sha256(content).hexdigest()}"
+
+
+def is_ref(text: str) -> bool:
+    """Tells whether a text has the form of a reference; nothing else ever becomes a part of a path or key."""
+    return _REF.fullmatch(text) is not None

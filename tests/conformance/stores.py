@@ -1,0 +1,103 @@
+"""The stores that the kit runs on, each with a way to harm what it keeps."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from dagwright.store import PayloadStore, StoredPayload, open_store
+
+BUCKET = "payloads"
+
+
+@dataclass(frozen=True)
+class StoreAtHand:
+    """A store under test.
+
+    Args:
+        location: what `open_store` takes.
+        overwrite: puts other content, or none, under a reference, behind the store's back.
+        add: puts something that is no payload beside the payloads.
+    """
+
+    location: str
+    overwrite: Callable[[str, bytes | None], None]
+    add: Callable[[str], None]
+
+    def open(self) -> PayloadStore:
+        """Returns the store as another process would have it."""
+        return open_store(self.location)
+
+
+def folder_at_hand(folder: Path) -> StoreAtHand:
+    """Returns a store in a folder that does not exist yet."""
+
+    def overwrite(ref: str, content: bytes | None) -> None:
+        (path,) = folder.rglob(ref)
+        path.unlink() if content is None else path.write_bytes(content)
+
+    def add(name: str) -> None:
+        (folder / "ab" / "cd").mkdir(parents=True, exist_ok=True)
+        for place in (folder, folder / "ab", folder / "ab" / "cd"):
+            (place / name).write_text("no payload", encoding="ascii")
+
+    return StoreAtHand(str(folder), overwrite, add)
+
+
+@contextmanager
+def s3_service() -> Iterator[str]:
+    """Serves S3 on a port of its own, as boto3's environment variables say inside the block; yields its address."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    address = f"http://{host}:{port}"
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            patch.delenv(name)
+        patch.setenv("AWS_ENDPOINT_URL_S3", address)
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        patch.setenv("AWS_REGION", "eu-central-1")
+        patch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+        patch.setenv("AWS_CONFIG_FILE", os.devnull)
+        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        try:
+            boto3.Session().client("s3").create_bucket(
+                Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"}
+            )
+            yield address
+        finally:
+            server.stop()
+
+
+def bucket_at_hand(prefix: str) -> StoreAtHand:
+    """Returns a store in the bucket of `s3_service`, under a prefix that no other test has."""
+    client: Any = boto3.Session().client("s3")
+
+    def overwrite(ref: str, content: bytes | None) -> None:
+        named = {"Bucket": BUCKET, "Key": f"{prefix}/{ref}"}
+        client.delete_object(**named) if content is None else client.put_object(**named, Body=content)
+
+    def add(name: str) -> None:
+        for key in (name, f"{prefix}/{name}", f"{prefix}-other/{name}"):
+            client.put_object(Bucket=BUCKET, Key=key, Body=b"no payload")
+
+    return StoreAtHand(f"s3://{BUCKET}/{prefix}", overwrite, add)
+
+
+async def listed(store: PayloadStore) -> list[tuple[str, int]]:
+    """Returns references and sizes of all payloads, sorted."""
+    return sorted([(entry.ref, entry.size_bytes) async for entry in store.entries()])
+
+
+async def entry_of(store: PayloadStore, ref: str) -> StoredPayload:
+    """Returns the entry of one payload."""
+    (entry,) = [entry async for entry in store.entries() if entry.ref == ref]
+    return entry

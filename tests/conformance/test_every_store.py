@@ -1,0 +1,131 @@
+"""What every payload store does: one kit for the folder and for S3 (a real server on this machine)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from dagwright.store import PayloadDamaged, PayloadMissing, ref_of
+from tests.conformance.stores import StoreAtHand, bucket_at_hand, entry_of, folder_at_hand, listed, s3_service
+from tests.support.eventually import eventually
+
+ABSENT = ref_of(b"never put")
+NOT_REFS = ["", "x", "sha256-", "../../etc/passwd", ABSENT.upper(), f"{ABSENT}\n", f"{ABSENT}/", f"sha512-{'0' * 64}"]
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[str]:
+    with s3_service() as address:
+        yield address
+
+
+@pytest.fixture(params=["folder", "s3"])
+def at_hand(request: pytest.FixtureRequest, tmp_path: Path) -> StoreAtHand:
+    if request.param == "folder":
+        return folder_at_hand(tmp_path / "some" / "payloads")
+    request.getfixturevalue("service")
+    return bucket_at_hand(f"tests/{uuid4().hex}")
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", bytes(range(256)) * 40, b"x" * 5_000_000], ids=len)
+async def test_what_was_put_comes_back_in_every_process(at_hand: StoreAtHand, content: bytes) -> None:
+    ref = await at_hand.open().put(content)
+    assert ref == ref_of(content)
+    assert await at_hand.open().get(ref) == content
+    assert await listed(at_hand.open()) == [(ref, len(content))]
+
+
+async def test_store_is_empty_before_its_first_use(at_hand: StoreAtHand) -> None:
+    assert await listed(at_hand.open()) == []
+    assert await at_hand.open().delete(ABSENT, renewed_before=datetime.now(UTC)) is False
+
+
+@pytest.mark.parametrize("ref", [ABSENT, *NOT_REFS])
+async def test_what_was_never_put_is_missing(at_hand: StoreAtHand, ref: str) -> None:
+    store = at_hand.open()
+    await store.put(b"something else")
+    with pytest.raises(PayloadMissing) as got:
+        await store.get(ref)
+    with pytest.raises(PayloadMissing) as renewed:
+        await store.renew(ref)
+    assert (got.value.ref, renewed.value.ref) == (ref, ref)
+    assert at_hand.location in str(got.value)
+
+
+async def test_same_content_is_kept_once(at_hand: StoreAtHand) -> None:
+    refs = {await at_hand.open().put(b"same") for _ in range(3)}
+    assert refs == {ref_of(b"same")}
+    assert await listed(at_hand.open()) == [(ref_of(b"same"), 4)]
+
+
+@pytest.mark.parametrize("harm", [b"longer than before", b"SAME LENGTH", b""])
+async def test_damage_is_found_on_get_and_healed_by_put(at_hand: StoreAtHand, harm: bytes) -> None:
+    store = at_hand.open()
+    ref = await store.put(b"same length")
+    at_hand.overwrite(ref, harm)
+    with pytest.raises(PayloadDamaged) as damaged:
+        await store.get(ref)
+    assert damaged.value.ref == ref
+    assert await store.put(b"same length") == ref
+    assert await at_hand.open().get(ref) == b"same length"
+
+
+async def test_what_somebody_removed_is_missing_and_can_be_put_again(at_hand: StoreAtHand) -> None:
+    store = at_hand.open()
+    ref = await store.put(b"gone")
+    at_hand.overwrite(ref, None)
+    with pytest.raises(PayloadMissing):
+        await store.get(ref)
+    await store.put(b"gone")
+    assert await store.get(ref) == b"gone"
+
+
+async def test_put_and_renew_make_the_age_zero(at_hand: StoreAtHand) -> None:
+    store = at_hand.open()
+    ref = await store.put(b"content")
+    first = (await entry_of(store, ref)).renewed_at
+    assert abs(datetime.now(UTC) - first) < timedelta(seconds=30)
+    for again in (lambda: store.put(b"content"), lambda: store.renew(ref)):
+        before = (await entry_of(store, ref)).renewed_at
+
+        async def is_renewed(again: Callable[[], Awaitable[object]] = again, before: datetime = before) -> bool:
+            await again()
+            return (await entry_of(store, ref)).renewed_at > before
+
+        # S3 tells times in whole seconds, so the first time may show nothing.
+        await eventually(is_renewed)
+    assert await store.get(ref) == b"content"
+
+
+async def test_delete_removes_only_what_is_old_enough(at_hand: StoreAtHand) -> None:
+    store = at_hand.open()
+    ref = await store.put(b"content")
+    renewed_at = (await entry_of(store, ref)).renewed_at
+    assert await store.delete(ref, renewed_before=renewed_at) is False
+    assert await store.get(ref) == b"content"
+    assert await store.delete(ref, renewed_before=renewed_at + timedelta(seconds=1)) is True
+    assert await listed(store) == []
+    assert await store.delete(ref, renewed_before=renewed_at + timedelta(seconds=1)) is False
+
+
+async def test_entries_tell_payloads_and_nothing_else(at_hand: StoreAtHand) -> None:
+    store = at_hand.open()
+    refs = [await store.put(str(number).encode()) for number in range(40)]
+    for name in ("note.txt", ABSENT[:-1], f"{ABSENT}.tmp"):
+        at_hand.add(name)
+    assert await listed(store) == sorted((ref, len(str(number))) for number, ref in enumerate(refs))
+
+
+async def test_many_at_once_put_and_get_the_same_and_others(at_hand: StoreAtHand) -> None:
+    stores = [at_hand.open() for _ in range(4)]
+    contents = [bytes([number % 7]) * 20_000 for number in range(60)]
+
+    async def put_and_get(number: int) -> bytes:
+        ref = await stores[number % 4].put(contents[number])
+        return await stores[(number + 1) % 4].get(ref)
+
+    assert await asyncio.gather(*(put_and_get(number) for number in range(60))) == contents
+    assert await listed(stores[0]) == sorted((ref_of(content), 20_000) for content in set(contents))
