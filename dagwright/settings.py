@@ -1,24 +1,27 @@
 """What the environment says, read once: contract.md section 9.
 
 It exists so that one place, and no other, reads environment variables; `worker.py`, `starter.py` and the
-like make one `Settings` and hand it on. Temporal's own variables are not here: `temporalio.envconfig` reads
-them. This module imports nothing of Dagwright.
+like make one `Settings` and hand it on. Variables of others are not here: `temporalio.envconfig` reads those of
+Temporal, boto3 its `AWS_…`. Of Dagwright this module imports only what a payload store's location is.
 """
 
 import os
 import re
 from pathlib import Path
-from typing import Any, Literal, LiteralString
+from typing import Any, Literal, LiteralString, cast
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from dagwright.store.errors import LocationInvalid
+from dagwright.store.location import parse_location
+
 SERPER_BASE_URL = "https://google.serper.dev"
 """The address of the Serper search service, as its own documentation gives it."""
 
 _PREFIX = "DAGWRIGHT_"
-_WRONG_DATABASE = "wrong_database"
+_WRONG_PLACE = "wrong_place"
 _BRACKETED = re.compile(r"\[.*\]")
 """An address of IPv6, which has colons of its own."""
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
@@ -44,7 +47,7 @@ class Settings(BaseSettings):
     database_url: str = Field(default_factory=lambda values: _in_state_dir(values, "dagwright.db", "sqlite:///"))
     """SQLAlchemy URL of the database that the built-in entity tools write to."""
     payload_store: str = Field(default_factory=lambda values: _in_state_dir(values, "payloads", ""))
-    """Where large values go: a folder, or `s3://bucket/prefix`."""
+    """Where large values go: a folder, absolute, or `s3://bucket/prefix`."""
     task_queue: str = Field(default="dagwright", min_length=1, max_length=200)
     """The queue of workflows and built-in tools."""
     files_root: Path = Field(default=Path(), validate_default=True)
@@ -82,8 +85,16 @@ class Settings(BaseSettings):
     def _known_database(cls, url: str) -> str:
         wrong = _wrong_database(url)
         if wrong is not None:
-            raise PydanticCustomError(_WRONG_DATABASE, wrong)
+            raise PydanticCustomError(_WRONG_PLACE, wrong)
         return url
+
+    @field_validator("payload_store")
+    @classmethod
+    def _known_store(cls, location: str) -> str:
+        try:
+            return str(parse_location(location))
+        except LocationInvalid as error:
+            raise PydanticCustomError(_WRONG_PLACE, cast(LiteralString, error.args[0])) from error
 
     @field_validator("log_level", "log_format", mode="before")
     @classmethod
@@ -125,7 +136,7 @@ def load_settings() -> Settings:
         first = error.errors(include_url=False, include_context=False)[0]
         name = str(first["loc"][0]) if first["loc"] else "environment"
         variable = name if name.isupper() else f"{_PREFIX}{name.upper()}"
-        got = "" if first["type"] == _WRONG_DATABASE else f", got {first['input']!r}"
+        got = "" if first["type"] == _WRONG_PLACE else f", got {first['input']!r}"
         raise SettingsError(f"{variable} can not be used: {first['msg']}{got}") from error
 
 

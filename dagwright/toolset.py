@@ -11,6 +11,7 @@ from pathlib import Path
 from dagwright.entities.onboarding import onboarding_tools
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.settings import Settings
+from dagwright.store import PayloadStore, open_store
 from dagwright.tools import ToolRegistry, load_tools, queue_name
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
@@ -24,7 +25,8 @@ class Toolset:
         built_in: served on the task queue of the workflows.
         own: the tools of `--tools`, served on `own_queue`; a name that both have means the own one.
         references: the values of `--tools`, absolute, so that another command can load the same.
-        database_url: the store behind the onboarding verbs; nothing is opened before a verb is called.
+        database_url: the database behind the onboarding verbs; nothing is opened before a verb is called.
+        store: where large values are kept; nothing is opened before its first use.
     """
 
     built_in: ToolRegistry
@@ -33,6 +35,7 @@ class Toolset:
     references: tuple[str, ...]
     environment: ToolEnvironment
     database_url: str
+    store: PayloadStore
 
     def declarations(self) -> Mapping[str, ToolDeclaration]:
         """Returns what a plan can call: tool name -> declaration."""
@@ -66,6 +69,7 @@ def load_toolset(settings: Settings, references: Sequence[str] = ()) -> Toolset:
         references=tuple(_absolute(reference) for reference in references),
         environment=environment,
         database_url=settings.database_url,
+        store=open_store(settings.payload_store),
     )
 
 

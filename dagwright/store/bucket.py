@@ -82,7 +82,7 @@ class BucketStore:
         """Removes a payload that is old enough; see `PayloadStore`.
 
         S3 has no removal on condition of an age, so the age is read just before. What is put in between, after
-        nobody had put it for months, would be lost; the decision on clean-up says why that is accepted.
+        nobody had put it for months, would be lost: a few milliseconds in the life of a payload.
         """
 
         def delete() -> bool:
@@ -101,14 +101,28 @@ class BucketStore:
 
     async def entries(self) -> AsyncIterator[StoredPayload]:
         """Goes through all payloads, a page of a thousand at a time."""
-        prefix = self._key("")
+        async for name, found in self._listed(""):
+            if is_ref(name):
+                yield StoredPayload(name, found["Size"], found["LastModified"].astimezone(UTC))
+
+    async def claim(self, owner: str) -> None:
+        """Notes who uses the store; see `PayloadStore`."""
+        assert is_owner(owner), owner
+        key = self._key(f"{OWNERS}/{owner}")
+        await self._in_thread(lambda: self._client().put_object(Bucket=self._location.bucket, Key=key, Body=b""))
+
+    async def owners(self) -> frozenset[str]:
+        """Returns everybody who has claimed the store."""
+        return frozenset([name async for name, _ in self._listed(f"{OWNERS}/")])
+
+    async def _listed(self, within: str) -> AsyncIterator[tuple[str, Any]]:
+        """Goes through the objects whose keys begin so: the rest of the key, and what S3 says of the object."""
+        prefix = self._key(within)
         asked: Any = {"Bucket": self._location.bucket, "Prefix": prefix}
         while True:
-            page: Any = await self._in_thread(lambda: self._client().list_objects_v2(**asked))  # noqa: B023 -- awaited at once
+            page: Any = await self._in_thread(lambda: self._client().list_objects_v2(**asked))
             for found in page.get("Contents", ()):
-                name = found["Key"].removeprefix(prefix)
-                if is_ref(name):
-                    yield StoredPayload(name, found["Size"], found["LastModified"].astimezone(UTC))
+                yield found["Key"].removeprefix(prefix), found
             if not page["IsTruncated"]:
                 return
             asked |= {"ContinuationToken": page["NextContinuationToken"]}

@@ -23,7 +23,7 @@ from typing import TypeVar
 from uuid import uuid4
 
 from dagwright.store.errors import PayloadDamaged, PayloadMissing, StoreUnavailable
-from dagwright.store.payloads import StoredPayload, is_ref, ref_of
+from dagwright.store.payloads import OWNERS, StoredPayload, is_owner, is_ref, ref_of
 
 T = TypeVar("T")
 
@@ -71,6 +71,25 @@ class FolderStore:
         for folder in await self._in_thread(lambda: _folders(self._root)):
             for payload in await self._in_thread(lambda folder=folder: _payloads(folder)):  # type: ignore[misc] # mypy does not infer a lambda with a default
                 yield payload
+
+    async def claim(self, owner: str) -> None:
+        """Notes who uses the store; see `PayloadStore`."""
+        assert is_owner(owner), owner
+        await self._in_thread(lambda: self._claim(owner))
+
+    async def owners(self) -> frozenset[str]:
+        """Returns everybody who has claimed the store."""
+        folder = self._root / OWNERS
+        return await self._in_thread(
+            lambda: frozenset(path.name for path in folder.iterdir()) if folder.is_dir() else frozenset()
+        )
+
+    def _claim(self, owner: str) -> None:
+        note = self._root / OWNERS / owner
+        if not note.exists():
+            self._make_folder(note.parent)
+            note.touch()
+            _sync_folder(note.parent)
 
     def _put(self, content: bytes) -> str:
         ref = ref_of(content)

@@ -8,6 +8,10 @@ from datetime import datetime
 from typing import Protocol
 
 _REF = re.compile(r"sha256-[0-9a-f]{64}")
+_OWNER = re.compile(r"[0-9a-z-]{1,64}")
+
+OWNERS = "owners"
+"""Folder, or part of the key, of the notes of who uses a store: each is empty and has the owner as its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,18 @@ class PayloadStore(Protocol):
         """Goes through all payloads, in no order; of those that come or go meanwhile it may tell or not."""
         ...
 
+    async def claim(self, owner: str) -> None:
+        """Notes who uses the store, so that nobody else cleans it up; a second time changes nothing.
+
+        Args:
+            owner: id of a Temporal namespace, a UUID.
+        """
+        ...
+
+    async def owners(self) -> frozenset[str]:
+        """Returns everybody who has claimed the store."""
+        ...
+
 
 def ref_of(content: bytes) -> str:
     """Returns the reference of content: `sha256-` and 64 hex digits."""
@@ -73,3 +89,8 @@ def ref_of(content: bytes) -> str:
 def is_ref(text: str) -> bool:
     """Tells whether a text has the form of a reference; nothing else ever becomes a part of a path or key."""
     return _REF.fullmatch(text) is not None
+
+
+def is_owner(text: str) -> bool:
+    """Tells whether a text can be the name of an owner."""
+    return _OWNER.fullmatch(text) is not None

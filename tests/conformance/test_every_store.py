@@ -129,3 +129,11 @@ async def test_many_at_once_put_and_get_the_same_and_others(at_hand: StoreAtHand
 
     assert await asyncio.gather(*(put_and_get(number) for number in range(60))) == contents
     assert await listed(stores[0]) == sorted((ref_of(content), 20_000) for content in set(contents))
+
+
+async def test_who_claims_a_store_is_noted_once_and_is_no_payload(at_hand: StoreAtHand) -> None:
+    assert await at_hand.open().owners() == frozenset()
+    for owner in ("32049b68-7872-4094-8e63-d0dd59896a83", "b", "b"):
+        await at_hand.open().claim(owner)
+    assert await at_hand.open().owners() == {"32049b68-7872-4094-8e63-d0dd59896a83", "b"}
+    assert await listed(at_hand.open()) == []

@@ -178,6 +178,53 @@ def test_database_of_a_known_kind_is_taken_as_it_is(url: str, monkeypatch: pytes
     assert load_settings().database_url == url
 
 
+@pytest.mark.parametrize(
+    ("location", "wrong"),
+    [
+        (" ", "it is empty; name a folder or s3://bucket/prefix"),
+        ("https://host/payloads", "https:// is not known; name a folder or s3://bucket/prefix"),
+        ("file:///var/payloads", "file:// is not known; name a folder or s3://bucket/prefix"),
+        ("s3://", "the bucket's name has 3 to 63 small letters, digits, dots and hyphens"),
+        ("s3://My_Bucket/x", "the bucket's name has 3 to 63 small letters, digits, dots and hyphens"),
+        ("s3://a..b/x", "the bucket's name has 3 to 63 small letters, digits, dots and hyphens"),
+        ("s3://bucket/a b", "the prefix may hold letters, digits and !_.*'()/- only, and no more than 900 of them"),
+        ("s3://bucket/a?x=1", "the prefix may hold letters, digits and !_.*'()/- only, and no more than 900 of them"),
+        ("s3://b-" + "a" * 70, "the bucket's name has 3 to 63 small letters, digits, dots and hyphens"),
+        ("s3://bucket/a//b", "the prefix has an empty part, . or .."),
+        ("s3://bucket/../b", "the prefix has an empty part, . or .."),
+        ("~no-such-user/payloads", "~ stands for a user who has no home folder here"),
+    ],
+)  # fmt: skip
+def test_place_where_no_store_can_be_is_told_in_one_sentence(
+    location: str, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGWRIGHT_PAYLOAD_STORE", location)
+    with pytest.raises(SettingsError) as refusal:
+        load_settings()
+    assert str(refusal.value) == f"DAGWRIGHT_PAYLOAD_STORE can not be used: {wrong}"
+
+
+@pytest.mark.parametrize(
+    ("location", "expected"),
+    [
+        ("large", "{folder}/large"),
+        ("./large/values/", "{folder}/large/values"),
+        ("~/large", "{folder}/home/large"),
+        ("/var/lib/large", "/var/lib/large"),
+        ("s3://bucket", "s3://bucket"),
+        ("S3://bucket/", "s3://bucket"),
+        ("s3://my.bucket/a/b/", "s3://my.bucket/a/b"),
+    ],
+)
+def test_place_of_the_store_is_absolute(
+    location: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("DAGWRIGHT_PAYLOAD_STORE", location)
+    assert load_settings().payload_store == expected.format(folder=tmp_path)
+
+
 def test_secret_is_read_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings()
     assert settings.secret("CRM_TOKEN") is None
