@@ -10,11 +10,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagwright.store.errors import PayloadDamaged, PayloadMissing, StoreUnavailable
 from dagwright.store.location import BucketLocation
-from dagwright.store.payloads import StoredPayload, is_ref, ref_of
+from dagwright.store.payloads import OWNERS, StoredPayload, is_owner, is_ref, ref_of
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -120,12 +121,15 @@ class BucketStore:
         prefix = self._key(within)
         asked: Any = {"Bucket": self._location.bucket, "Prefix": prefix}
         while True:
-            page: Any = await self._in_thread(lambda: self._client().list_objects_v2(**asked))
+            page: Any = await self._in_thread(partial(self._page, asked))
             for found in page.get("Contents", ()):
                 yield found["Key"].removeprefix(prefix), found
             if not page["IsTruncated"]:
                 return
             asked |= {"ContinuationToken": page["NextContinuationToken"]}
+
+    def _page(self, asked: Any) -> Any:
+        return self._client().list_objects_v2(**asked)
 
     def _object(self, ref: str) -> Any:
         if not is_ref(ref):

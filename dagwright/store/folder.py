@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
@@ -69,7 +70,7 @@ class FolderStore:
     async def entries(self) -> AsyncIterator[StoredPayload]:
         """Goes through all payloads, one folder of the first level at a time."""
         for folder in await self._in_thread(lambda: _folders(self._root)):
-            for payload in await self._in_thread(lambda folder=folder: _payloads(folder)):  # type: ignore[misc] # mypy does not infer a lambda with a default
+            for payload in await self._in_thread(partial(_payloads, folder)):
                 yield payload
 
     async def claim(self, owner: str) -> None:
