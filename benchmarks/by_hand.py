@@ -39,13 +39,13 @@ async def pause(seconds: float, value: int) -> int:
 
 @workflow.defn(name="FanOutByHand", sandboxed=False)
 class FanOutByHandWorkflow:
-    """One activity, 200 that need it, and one that needs them all."""
+    """One activity, many that need it, and one that needs them all."""
 
     @workflow.run
-    async def run(self) -> int:
+    async def run(self, width: int = FAN_WIDTH) -> int:
         """Runs the graph."""
         root = await _no_op(1)
-        leaves = await asyncio.gather(*(_no_op(root) for _ in range(FAN_WIDTH)))
+        leaves = await asyncio.gather(*(_no_op(root) for _ in range(width)))
         return await _no_op(len(leaves))
 
 
@@ -64,12 +64,12 @@ class ChainByHandWorkflow:
 
 @workflow.defn(name="LayersByHand", sandboxed=False)
 class LayersByHandWorkflow:
-    """10 layers of 20 activities; each needs the whole layer before."""
+    """10 layers of activities; each needs the whole layer before."""
 
     @workflow.run
-    async def run(self) -> int:
+    async def run(self, width: int = LAYER_WIDTH) -> int:
         """Runs the graph."""
-        values = list(range(LAYER_WIDTH))
+        values = list(range(width))
         for _ in range(LAYERS):
             values = await asyncio.gather(*(_no_op(value) for value in values))
         return sum(values)

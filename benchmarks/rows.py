@@ -28,6 +28,9 @@ from dagwright.preparation import check_plan, prepare_plan
 from dagwright.toolset import load_toolset
 
 TIME_RATIO = 1.15
+WIDE_TIME_RATIO = 1.10
+PURE_WIDE_RATIO = 20.0
+PURE_CHAIN_RATIO = 10.0
 EVENTS_RATIO = 1.05
 MAKESPAN_RATIO = 1.35
 SERVER_RATIO = 3.0
@@ -39,10 +42,44 @@ CHECKED_NODES = 100_000
 FEW_SAMPLES = 3
 """Samples of what takes seconds and has no pairs, or no goal."""
 
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A graph as a plan and as a workflow by hand.
+
+    Args:
+        make_plan: returns the plan.
+        workflow_type: of the same graph by hand.
+        size: argument of that workflow, none for its usual size.
+    """
+
+    make_plan: Callable[[], shapes.Plan]
+    workflow_type: str
+    size: tuple[int, ...] = ()
+
+
+_CHAIN = "chain of 50"
 _SHAPES = {
-    "fan-out 1-200-1": (shapes.fan_out, "FanOutByHand"),
-    "chain of 50": (shapes.chain, "ChainByHand"),
-    "10 layers x 20": (shapes.layers, "LayersByHand"),
+    "fan-out 1-200-1": Shape(shapes.fan_out, "FanOutByHand"),
+    _CHAIN: Shape(shapes.chain, "ChainByHand"),
+    "10 layers x 20": Shape(shapes.layers, "LayersByHand"),
+}
+_WIDE, _WIDE_LAYER = shapes.WIDE_FAN_WIDTH, shapes.WIDE_LAYER_WIDTH
+_WIDE_SHAPES = {
+    "fan-out 1-1000-1": Shape(lambda: shapes.fan_out(_WIDE), "FanOutByHand", (_WIDE,)),
+    "10 layers x 50": Shape(lambda: shapes.layers(width=_WIDE_LAYER), "LayersByHand", (_WIDE_LAYER,)),
+}
+_PURE = shapes.PURE_NO_OP
+_PURE_SHAPES = {
+    "fan-out 1-1000-1": (
+        Shape(lambda: shapes.fan_out(_WIDE, tool=_PURE), "FanOutByHand", (_WIDE,)),
+        PURE_WIDE_RATIO,
+    ),
+    _CHAIN: (Shape(lambda: shapes.chain(tool=_PURE), "ChainByHand"), PURE_CHAIN_RATIO),
+    "10 layers x 50": (
+        Shape(lambda: shapes.layers(width=_WIDE_LAYER, tool=_PURE), "LayersByHand", (_WIDE_LAYER,)),
+        PURE_WIDE_RATIO,
+    ),
 }
 _STRAGGLERS = "StragglersByHand"
 
@@ -63,18 +100,42 @@ class Sample:
 
 async def against_hand(bench: Bench, pairs: int) -> list[Figure]:
     """Measures Dagwright against the same graph written by hand, on one server, all on one queue."""
-    toolset = one_queue_toolset(bench.settings)
+    return await _compared(bench, pairs, _SHAPES, goal=TIME_RATIO)
+
+
+async def against_hand_wide(bench: Bench, pairs: int) -> list[Figure]:
+    """Measures the same for wide graphs."""
+    return await _compared(bench, pairs, _WIDE_SHAPES, goal=WIDE_TIME_RATIO)
+
+
+async def _compared(bench: Bench, pairs: int, compared: Mapping[str, Shape], *, goal: float) -> list[Figure]:
+    tools = one_queue_toolset(bench.settings).declarations()
     figures = []
-    for name, (make_plan, workflow_type) in _SHAPES.items():
+    for name, shape in compared.items():
         ours, theirs = await _pairs(
             pairs,
-            partial(_dagwright, bench.one_queue, make_plan(), tools=toolset.declarations(), client=bench.client),
-            partial(_by_hand, bench.client, workflow_type),
+            partial(_dagwright, bench.one_queue, shape.make_plan(), tools=tools, client=bench.client),
+            partial(_by_hand, bench.client, shape.workflow_type, shape.size),
         )
         figures += [
-            ratio_figure(f"{name}: time", _seconds(ours), _seconds(theirs), goal=TIME_RATIO),
+            ratio_figure(f"{name}: time", _seconds(ours), _seconds(theirs), goal=goal),
             ratio_figure(f"{name}: events", _events(ours), _events(theirs), goal=EVENTS_RATIO),
         ]
+    return figures
+
+
+async def pure(bench: Bench, pairs: int) -> list[Figure]:
+    """Measures nodes per second of pure tools against the same graph of activities by hand."""
+    tools = one_queue_toolset(bench.settings).declarations()
+    figures = []
+    for name, (shape, goal) in _PURE_SHAPES.items():
+        ours, theirs = await _pairs(
+            pairs,
+            partial(_dagwright, bench.one_queue, shape.make_plan(), tools=tools, client=bench.client),
+            partial(_by_hand, bench.client, shape.workflow_type, shape.size),
+        )
+        title = f"{name}, pure: nodes per second"
+        figures.append(ratio_figure(title, _seconds(theirs), _seconds(ours), goal=goal, is_floor=True))
     return figures
 
 
@@ -84,15 +145,14 @@ async def own_queue(bench: Bench, pairs: int) -> list[Figure]:
     Activities of another queue are never handed out eagerly, so each costs a way through the server's matching. A
     chain pays that for every step, one after the other; where steps run side by side it shows less.
     """
-    name = "chain of 50"
-    make_plan, workflow_type = _SHAPES[name]
+    shape = _SHAPES[_CHAIN]
     tools = load_toolset(bench.settings, [TOOLS_FILE]).declarations()
     ours, theirs = await _pairs(
         pairs,
-        partial(_dagwright, bench.own_queue, make_plan(), tools=tools, client=bench.client),
-        partial(_by_hand, bench.client, workflow_type),
+        partial(_dagwright, bench.own_queue, shape.make_plan(), tools=tools, client=bench.client),
+        partial(_by_hand, bench.client, shape.workflow_type),
     )
-    return [ratio_figure(f"{name}, tools of `--tools`: time", _seconds(ours), _seconds(theirs))]
+    return [ratio_figure(f"{_CHAIN}, tools of `--tools`: time", _seconds(ours), _seconds(theirs))]
 
 
 async def stragglers(bench: Bench, pairs: int) -> list[Figure]:
@@ -117,12 +177,12 @@ async def servers(bench: Bench, pairs: int) -> list[Figure]:
     ratio to it is told.
     """
     figures = []
-    for name, (_, workflow_type) in _SHAPES.items():
-        tuned = partial(_by_hand, bench.client, workflow_type)
-        slow, fast = await _pairs(pairs, partial(_by_hand, bench.plain, workflow_type), tuned)
+    for name, shape in _SHAPES.items():
+        tuned = partial(_by_hand, bench.client, shape.workflow_type)
+        slow, fast = await _pairs(pairs, partial(_by_hand, bench.plain, shape.workflow_type), tuned)
         title = f"{name}: server as it comes"
         figures.append(ratio_figure(title, _seconds(slow), _seconds(fast), goal=SERVER_RATIO, is_floor=True))
-        slow, fast = await _pairs(FEW_SAMPLES, partial(_by_hand, bench.forgetful, workflow_type), tuned)
+        slow, fast = await _pairs(FEW_SAMPLES, partial(_by_hand, bench.forgetful, shape.workflow_type), tuned)
         figures.append(ratio_figure(f"{title}, in memory", _seconds(slow), _seconds(fast)))
     return figures
 
@@ -160,6 +220,8 @@ async def check(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a r
 
 ROWS: dict[str, Row] = {
     "hand": against_hand,
+    "hand-wide": against_hand_wide,
+    "pure": pure,
     "own-queue": own_queue,
     "stragglers": stragglers,
     "servers": servers,
@@ -197,10 +259,11 @@ async def _dagwright(runs: Runs, plan: shapes.Plan, *, tools: Mapping[str, ToolD
     return await _sample(handle, seconds)
 
 
-async def _by_hand(client: Client, workflow_type: str) -> Sample:
+async def _by_hand(client: Client, workflow_type: str, size: tuple[int, ...] = ()) -> Sample:
     before = time.perf_counter()
     handle: WorkflowHandle[Any, Any] = await client.start_workflow(
         workflow_type,
+        args=size,
         id=f"{workflow_type}-{uuid4().hex[:12]}",
         task_queue=BY_HAND_QUEUE,
         id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,

@@ -6,10 +6,15 @@ Each function returns a plan document. Values travel along the edges in both, so
 from collections.abc import Sequence
 from typing import Any
 
+NO_OP = "no_op"
+PURE_NO_OP = "pure_no_op"
+
 FAN_WIDTH = 200
 CHAIN_LENGTH = 50
 LAYERS = 10
 LAYER_WIDTH = 20
+WIDE_FAN_WIDTH = 1_000
+WIDE_LAYER_WIDTH = 50
 CHAINS = 20
 CHAIN_STEPS = 5
 STEP_S = 0.05
@@ -18,25 +23,27 @@ STRAGGLER_S = 0.3
 Plan = dict[str, Any]
 
 
-def fan_out() -> Plan:
-    """Returns one node, 200 that need it, and one that needs them all."""
-    leaves = [_call(f"leaf{index}", "{{root.result}}") for index in range(FAN_WIDTH)]
-    return {"nodes": [_call("root", 1), *leaves, _call("join", FAN_WIDTH, needs=[leaf["id"] for leaf in leaves])]}
+def fan_out(width: int = FAN_WIDTH, *, tool: str = NO_OP) -> Plan:
+    """Returns one node, `width` that need it, and one that needs them all."""
+    leaves = [_call(f"leaf{index}", "{{root.result}}", tool=tool) for index in range(width)]
+    join = _call("join", width, tool=tool, needs=[leaf["id"] for leaf in leaves])
+    return {"nodes": [_call("root", 1, tool=tool), *leaves, join]}
 
 
-def chain() -> Plan:
-    """Returns 50 nodes, each of which needs the one before."""
-    later = [_call(f"step{index}", f"{{{{step{index - 1}.result}}}}") for index in range(1, CHAIN_LENGTH)]
-    return {"nodes": [_call("step0", 1), *later]}
+def chain(length: int = CHAIN_LENGTH, *, tool: str = NO_OP) -> Plan:
+    """Returns `length` nodes, each of which needs the one before."""
+    later = [_call(f"step{index}", f"{{{{step{index - 1}.result}}}}", tool=tool) for index in range(1, length)]
+    return {"nodes": [_call("step0", 1, tool=tool), *later]}
 
 
-def layers() -> Plan:
-    """Returns 10 layers of 20 nodes; each node needs the whole layer before."""
-    nodes = [_call(f"n0-{index}", index) for index in range(LAYER_WIDTH)]
-    for layer in range(1, LAYERS):
-        before = [f"n{layer - 1}-{index}" for index in range(LAYER_WIDTH)]
+def layers(count: int = LAYERS, width: int = LAYER_WIDTH, *, tool: str = NO_OP) -> Plan:
+    """Returns `count` layers of `width` nodes; each node needs the whole layer before."""
+    nodes = [_call(f"n0-{index}", index, tool=tool) for index in range(width)]
+    for layer in range(1, count):
+        before = [f"n{layer - 1}-{index}" for index in range(width)]
         nodes += [
-            _call(f"n{layer}-{index}", f"{{{{{before[index]}.result}}}}", needs=before) for index in range(LAYER_WIDTH)
+            _call(f"n{layer}-{index}", f"{{{{{before[index]}.result}}}}", tool=tool, needs=before)
+            for index in range(width)
         ]
     return {"nodes": nodes}
 
@@ -65,14 +72,14 @@ STRAGGLERS_BARRIER_S = 2 * STEP_S + CHAIN_STEPS * STRAGGLER_S
 """What an engine takes that waits for each layer as a whole."""
 
 
-def large(count: int) -> Plan:
+def large(count: int, *, tool: str = NO_OP) -> Plan:
     """Returns a plan of so many nodes; each uses the result of an earlier one and waits for two more."""
-    nodes = [_call(f"node{index}", index) for index in range(3)]
+    nodes = [_call(f"node{index}", index, tool=tool) for index in range(3)]
     for index in range(3, count):
         nodes.append(
             {
                 "id": f"node{index}",
-                "tool": "no_op",
+                "tool": tool,
                 "title": f"Step {index} of {count}",
                 "arguments": {"value": f"{{{{node{index // 2}.result}}}}"},
                 "depends_on": [f"node{index - 1}", f"node{index // 3}"],
@@ -81,8 +88,8 @@ def large(count: int) -> Plan:
     return {"plan": 1, "title": "A large plan", "nodes": nodes}
 
 
-def _call(node_id: str, value: int | str, *, needs: Sequence[str] = ()) -> Plan:
-    return {"id": node_id, "tool": "no_op", "arguments": {"value": value}, "depends_on": list(needs)}
+def _call(node_id: str, value: int | str, *, tool: str = NO_OP, needs: Sequence[str] = ()) -> Plan:
+    return {"id": node_id, "tool": tool, "arguments": {"value": value}, "depends_on": list(needs)}
 
 
 def _pause(node_id: str, seconds: float, *, value: int | str, needs: Sequence[str] = ()) -> Plan:

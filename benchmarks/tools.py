@@ -11,6 +11,12 @@ async def no_op(value: int = 0) -> int:
     return value
 
 
+@tool(effects="pure")
+def pure_no_op(value: int = 0) -> int:
+    """Return the value."""
+    return value
+
+
 @tool(effects="read")
 async def pause(seconds: float, value: int = 0) -> int:
     """Return the value after a while."""
