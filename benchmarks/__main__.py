@@ -11,9 +11,11 @@ import time
 from pathlib import Path
 
 from benchmarks.figures import Figure, save, table
+from benchmarks.limit_rows import LIMIT_ROWS
 from benchmarks.processes import open_bench
-from benchmarks.rows import ROWS
+from benchmarks.rows import BASIC_ROWS
 
+ROWS = {**BASIC_ROWS, **LIMIT_ROWS}
 PAIRS = 9
 _RESULTS = Path(__file__).resolve().parent / "results"
 

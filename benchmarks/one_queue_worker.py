@@ -1,7 +1,8 @@
 """Dagwright's own worker with the tools of the benchmark on the queue of its workflows, where built-in tools are.
 
 The baseline has its workflows and activities on one queue too, as one would write it by hand, and only there does
-Temporal hand out activities eagerly. `python -m benchmarks.one_queue_worker ADDRESS` serves until it is told to stop.
+Temporal hand out activities eagerly. `python -m benchmarks.one_queue_worker ADDRESS [QUEUE]` serves until it is told to
+stop.
 """
 
 import asyncio
@@ -25,16 +26,16 @@ def one_queue_toolset(settings: Settings) -> Toolset:
     return replace(toolset, built_in=toolset.built_in.merged(load_tools([TOOLS_FILE])), own=ToolRegistry())
 
 
-async def serve(address: str) -> None:
+async def serve(address: str, task_queue: str = ONE_QUEUE) -> None:
     """Serves plans and tools until SIGINT or SIGTERM."""
     settings = load_settings()
     configure_logging(settings)
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    async with worker.serving(await dial(address), one_queue_toolset(settings), task_queue=ONE_QUEUE):
+    async with worker.serving(await dial(address), one_queue_toolset(settings), task_queue=task_queue):
         await stopped.wait()
 
 
 if __name__ == "__main__":
-    event_loop.run(serve(sys.argv[1]))
+    event_loop.run(serve(*sys.argv[1:]))

@@ -37,6 +37,7 @@ class Bench:
 
     Args:
         client: of the server that Dagwright starts, which the runs of Dagwright and those by hand share.
+        connection: to the same server.
         one_queue: starts runs of Dagwright there, with the tools on the queue of the workflows.
         own_queue: starts runs there whose tools are on a queue of their own, as those of `--tools` are.
         plain: client of a server as it comes, its database in a file, with a worker for the workflows by hand.
@@ -45,6 +46,7 @@ class Bench:
     """
 
     client: Client
+    connection: Connection
     one_queue: Runs
     own_queue: Runs
     plain: Client
@@ -75,7 +77,47 @@ async def open_bench(folder: Path) -> AsyncIterator[Bench]:
         connection = Connection(client, server, missing)
         one_queue = Runs(connection, task_queue=ONE_QUEUE)
         own_queue = Runs(connection, task_queue=settings.task_queue)
-        yield Bench(client, one_queue, own_queue, await dial(plain), await dial(forgetful), settings)
+        yield Bench(client, connection, one_queue, own_queue, await dial(plain), await dial(forgetful), settings)
+
+
+class KillableWorker:
+    """A worker on a queue of its own that can be killed and started again."""
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        self._command = command
+        self._log = log
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Starts the worker."""
+        with self._log.open("ab") as output:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, cwd=_ROOT
+            )
+
+    async def kill(self) -> None:
+        """Kills the worker with SIGKILL."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
+    async def kill_and_start_again(self) -> None:
+        """Kills the worker with SIGKILL and starts another one at once."""
+        await self.kill()
+        await self.start()
+
+
+@asynccontextmanager
+async def recovery_worker(bench: Bench, queue: str) -> AsyncIterator[KillableWorker]:
+    """Runs a worker of the tools and workflows on a queue inside the block."""
+    address = bench.connection.server.address
+    command = [*python(bench.settings), "-m", "benchmarks.one_queue_worker", address, queue]
+    worker = KillableWorker(command, bench.settings.state_dir.parent / f"{queue}.log")
+    await worker.start()
+    try:
+        yield worker
+    finally:
+        await worker.kill()
 
 
 def python(settings: Settings) -> list[str]:

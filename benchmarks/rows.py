@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import WorkflowIDReusePolicy
 
@@ -23,6 +24,7 @@ from benchmarks.figures import Figure, median_figure, ratio_figure
 from benchmarks.one_queue_worker import one_queue_toolset
 from benchmarks.processes import BY_HAND_QUEUE, TOOLS_FILE, Bench, python
 from dagwright.client import Runs
+from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.preparation import check_plan, prepare_plan
 from dagwright.toolset import load_toolset
@@ -83,7 +85,7 @@ _PURE_SHAPES = {
 }
 _STRAGGLERS = "StragglersByHand"
 
-_RUN_TIMEOUT_S = 120.0
+RUN_TIMEOUT_S = 120.0
 """A run that takes longer has lost its worker."""
 
 Row = Callable[[Bench, int], Awaitable[list[Figure]]]
@@ -112,13 +114,13 @@ async def _compared(bench: Bench, pairs: int, compared: Mapping[str, Shape], *, 
     tools = one_queue_toolset(bench.settings).declarations()
     figures = []
     for name, shape in compared.items():
-        ours, theirs = await _pairs(
+        ours, theirs = await in_turns(
             pairs,
-            partial(_dagwright, bench.one_queue, shape.make_plan(), tools=tools, client=bench.client),
+            partial(dagwright, bench.one_queue, shape.make_plan(), tools=tools, client=bench.client),
             partial(_by_hand, bench.client, shape.workflow_type, shape.size),
         )
         figures += [
-            ratio_figure(f"{name}: time", _seconds(ours), _seconds(theirs), goal=goal),
+            ratio_figure(f"{name}: time", seconds_of(ours), seconds_of(theirs), goal=goal),
             ratio_figure(f"{name}: events", _events(ours), _events(theirs), goal=EVENTS_RATIO),
         ]
     return figures
@@ -129,13 +131,13 @@ async def pure(bench: Bench, pairs: int) -> list[Figure]:
     tools = one_queue_toolset(bench.settings).declarations()
     figures = []
     for name, (shape, goal) in _PURE_SHAPES.items():
-        ours, theirs = await _pairs(
+        ours, theirs = await in_turns(
             pairs,
-            partial(_dagwright, bench.one_queue, shape.make_plan(), tools=tools, client=bench.client),
+            partial(dagwright, bench.one_queue, shape.make_plan(), tools=tools, client=bench.client),
             partial(_by_hand, bench.client, shape.workflow_type, shape.size),
         )
         title = f"{name}, pure: nodes per second"
-        figures.append(ratio_figure(title, _seconds(theirs), _seconds(ours), goal=goal, is_floor=True))
+        figures.append(ratio_figure(title, seconds_of(theirs), seconds_of(ours), goal=goal, is_floor=True))
     return figures
 
 
@@ -147,20 +149,20 @@ async def own_queue(bench: Bench, pairs: int) -> list[Figure]:
     """
     shape = _SHAPES[_CHAIN]
     tools = load_toolset(bench.settings, [TOOLS_FILE]).declarations()
-    ours, theirs = await _pairs(
+    ours, theirs = await in_turns(
         pairs,
-        partial(_dagwright, bench.own_queue, shape.make_plan(), tools=tools, client=bench.client),
+        partial(dagwright, bench.own_queue, shape.make_plan(), tools=tools, client=bench.client),
         partial(_by_hand, bench.client, shape.workflow_type),
     )
-    return [ratio_figure(f"{_CHAIN}, tools of `--tools`: time", _seconds(ours), _seconds(theirs))]
+    return [ratio_figure(f"{_CHAIN}, tools of `--tools`: time", seconds_of(ours), seconds_of(theirs))]
 
 
 async def stragglers(bench: Bench, pairs: int) -> list[Figure]:
     """Measures the makespan of 20 chains with stragglers against their critical path."""
     tools = one_queue_toolset(bench.settings).declarations()
-    ours, theirs = await _pairs(
+    ours, theirs = await in_turns(
         pairs,
-        partial(_dagwright, bench.one_queue, shapes.stragglers(), tools=tools, client=bench.client),
+        partial(dagwright, bench.one_queue, shapes.stragglers(), tools=tools, client=bench.client),
         partial(_by_hand, bench.client, _STRAGGLERS),
     )
     makespans = [await _makespan_s(one.handle) for one in ours]
@@ -179,11 +181,11 @@ async def servers(bench: Bench, pairs: int) -> list[Figure]:
     figures = []
     for name, shape in _SHAPES.items():
         tuned = partial(_by_hand, bench.client, shape.workflow_type)
-        slow, fast = await _pairs(pairs, partial(_by_hand, bench.plain, shape.workflow_type), tuned)
+        slow, fast = await in_turns(pairs, partial(_by_hand, bench.plain, shape.workflow_type), tuned)
         title = f"{name}: server as it comes"
-        figures.append(ratio_figure(title, _seconds(slow), _seconds(fast), goal=SERVER_RATIO, is_floor=True))
-        slow, fast = await _pairs(FEW_SAMPLES, partial(_by_hand, bench.forgetful, shape.workflow_type), tuned)
-        figures.append(ratio_figure(f"{title}, in memory", _seconds(slow), _seconds(fast)))
+        figures.append(ratio_figure(title, seconds_of(slow), seconds_of(fast), goal=SERVER_RATIO, is_floor=True))
+        slow, fast = await in_turns(FEW_SAMPLES, partial(_by_hand, bench.forgetful, shape.workflow_type), tuned)
+        figures.append(ratio_figure(f"{title}, in memory", seconds_of(slow), seconds_of(fast)))
     return figures
 
 
@@ -218,7 +220,7 @@ async def check(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a r
     ]
 
 
-ROWS: dict[str, Row] = {
+BASIC_ROWS: dict[str, Row] = {
     "hand": against_hand,
     "hand-wide": against_hand_wide,
     "pure": pure,
@@ -233,7 +235,7 @@ ROWS: dict[str, Row] = {
 Run = Callable[[], Awaitable[Sample]]
 
 
-async def _pairs(count: int, first: Run, second: Run) -> tuple[list[Sample], list[Sample]]:
+async def in_turns(count: int, first: Run, second: Run) -> tuple[list[Sample], list[Sample]]:
     """Runs both so many times in turn, after one pair to warm up."""
     of_first, of_second = [], []
     for number in range(count + 1):
@@ -247,12 +249,18 @@ async def _pairs(count: int, first: Run, second: Run) -> tuple[list[Sample], lis
     return of_first, of_second
 
 
-async def _dagwright(runs: Runs, plan: shapes.Plan, *, tools: Mapping[str, ToolDeclaration], client: Client) -> Sample:
+async def dagwright(runs: Runs, plan: shapes.Plan, *, tools: Mapping[str, ToolDeclaration], client: Client) -> Sample:
     """Runs a plan as `run` does: checked, compiled, started, waited for; all of it is measured."""
     before = time.perf_counter()
-    started = await runs.start(prepare_plan(check_plan(plan, tools), {}), {})
+    return await run_prepared(runs, prepare_plan(check_plan(plan, tools), {}), client=client, before=before)
+
+
+async def run_prepared(runs: Runs, compiled: CompiledPlan, *, client: Client, before: float | None = None) -> Sample:
+    """Runs a compiled plan; measures from `before`, a reading of the performance counter, or from now."""
+    before = time.perf_counter() if before is None else before
+    started = await runs.start(compiled, {})
     handle = client.get_workflow_handle(started.workflow_id)
-    document = await asyncio.wait_for(handle.result(), _RUN_TIMEOUT_S)
+    document = await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
     seconds = time.perf_counter() - before
     if document["status"] != "completed":
         raise RuntimeError(f"the run {started.workflow_id} ended as {document['status']}")
@@ -268,11 +276,11 @@ async def _by_hand(client: Client, workflow_type: str, size: tuple[int, ...] = (
         task_queue=BY_HAND_QUEUE,
         id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
     )
-    await asyncio.wait_for(handle.result(), _RUN_TIMEOUT_S)
+    await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
     return await _sample(handle, time.perf_counter() - before)
 
 
-def _seconds(samples: Sequence[Sample]) -> list[float]:
+def seconds_of(samples: Sequence[Sample]) -> list[float]:
     return [sample.seconds for sample in samples]
 
 
@@ -298,4 +306,9 @@ async def _work_times(handle: WorkflowHandle[Any, Any]) -> tuple[float, float]:
 
 
 def _times(events: Sequence[Any], kind: int) -> list[float]:
-    return [event.event_time.seconds + event.event_time.nanos / 1e9 for event in events if event.event_type == kind]
+    return [event_time(event) for event in events if event.event_type == kind]
+
+
+def event_time(event: HistoryEvent) -> float:
+    """Returns when an event happened, in seconds since the epoch."""
+    return event.event_time.seconds + event.event_time.nanos / 1e9

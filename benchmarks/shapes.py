@@ -8,6 +8,7 @@ from typing import Any
 
 NO_OP = "no_op"
 PURE_NO_OP = "pure_no_op"
+PAUSE = "pause"
 
 FAN_WIDTH = 200
 CHAIN_LENGTH = 50
@@ -65,6 +66,28 @@ def stragglers() -> Plan:
     return {"nodes": nodes}
 
 
+SLOW_CHAINS = 4
+SLOW_STEPS = 60
+MIXED_STEPS = 10
+MIXED_PURE = 20_000
+
+
+def slow_chains() -> Plan:
+    """Returns a few long chains of steps that take 50 ms each and hand on a 1."""
+    return {"nodes": [node for number in range(SLOW_CHAINS) for node in _slow_chain(f"c{number}", SLOW_STEPS)]}
+
+
+def slow_and_pure(count: int) -> Plan:
+    """Returns a chain of slow steps, and beside it so many pure nodes of three dependencies each."""
+    pure = large(count, tool=PURE_NO_OP)["nodes"] if count else []
+    return {"nodes": [*_slow_chain("slow", MIXED_STEPS), *pure]}
+
+
+def _slow_chain(name: str, length: int) -> list[Plan]:
+    later = [_pause(f"{name}-{step}", STEP_S, value=f"{{{{{name}-{step - 1}.result}}}}") for step in range(1, length)]
+    return [_pause(f"{name}-0", STEP_S, value=1), *later]
+
+
 STRAGGLERS_CRITICAL_PATH_S = 2 * STEP_S + (CHAIN_STEPS - 1) * STEP_S + STRAGGLER_S
 """Start, a chain with its straggler, end: what no engine can undercut."""
 
@@ -94,4 +117,4 @@ def _call(node_id: str, value: int | str, *, tool: str = NO_OP, needs: Sequence[
 
 def _pause(node_id: str, seconds: float, *, value: int | str, needs: Sequence[str] = ()) -> Plan:
     arguments = {"seconds": seconds, "value": value}
-    return {"id": node_id, "tool": "pause", "arguments": arguments, "depends_on": list(needs)}
+    return {"id": node_id, "tool": PAUSE, "arguments": arguments, "depends_on": list(needs)}

@@ -1,0 +1,216 @@
+"""The rows of the engine at its limits: many pure nodes, pure beside slow ones, a killed worker, many watchers."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowHandle
+
+from benchmarks import shapes
+from benchmarks.figures import Figure, median_figure, ratio_figure
+from benchmarks.one_queue_worker import one_queue_toolset
+from benchmarks.processes import Bench, recovery_worker
+from benchmarks.rows import RUN_TIMEOUT_S, Row, Sample, event_time, in_turns, run_prepared, seconds_of
+from dagwright.client import Runs
+from dagwright.contracts import wire
+from dagwright.feed import RunFeed
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.preparation import check_plan, prepare_plan
+
+PURE_LARGE = 100_000
+PURE_SMALL = 10_000
+PURE_LARGE_S = 5.0
+PURE_LARGE_EVENTS = 500
+PURE_COST_RATIO = 1.5
+ACTIVATION_S = 0.5
+MIXED_RATIO = 1.2
+SIGNAL_S = 0.5
+RECOVERY_S = 5.0
+WATCHERS = 100
+WATCHERS_RATIO = 1.2
+_FEW = 3
+
+Tools = Mapping[str, ToolDeclaration]
+
+
+async def pure_large(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+    """Measures 100,000 pure nodes of three dependencies each, and what one costs beside those of 10,000."""
+    tools = one_queue_toolset(bench.settings).declarations()
+    large, small = [], []
+    for _ in range(_FEW):
+        large.append(await _run_prepared(bench, shapes.large(PURE_LARGE, tool=shapes.PURE_NO_OP), tools))
+        small.append(await _run_prepared(bench, shapes.large(PURE_SMALL, tool=shapes.PURE_NO_OP), tools))
+    activations = [await _longest_activation_s(sample.handle) for sample in large]
+    name = f"{PURE_LARGE:,} pure nodes"
+    cost_of_large = [sample.seconds / PURE_LARGE for sample in large]
+    cost_of_small = [sample.seconds / PURE_SMALL for sample in small]
+    return [
+        median_figure(f"{name}: time", seconds_of(large), goal=PURE_LARGE_S, unit="s"),
+        median_figure(f"{name}: events", [one.events for one in large], goal=PURE_LARGE_EVENTS, unit="events"),
+        ratio_figure(f"{name}: cost of a node", cost_of_large, cost_of_small, goal=PURE_COST_RATIO),
+        median_figure(f"{name}: longest activation", activations, goal=ACTIVATION_S, unit="s"),
+    ]
+
+
+async def mixed(bench: Bench, pairs: int) -> list[Figure]:
+    """Measures slow steps beside many pure ones against the same steps alone, and how soon a signal takes effect."""
+    tools = one_queue_toolset(bench.settings).declarations()
+    beside, alone = await in_turns(
+        min(pairs, _FEW),
+        partial(_run_prepared, bench, shapes.slow_and_pure(shapes.MIXED_PURE), tools),
+        partial(_run_prepared, bench, shapes.slow_and_pure(0), tools),
+    )
+    title = "slow steps beside pure ones: their makespan"
+    together, apart = [[await _slow_makespan_s(one.handle) for one in samples] for samples in (beside, alone)]
+    latencies = [await _signal_latency_s(bench, tools) for _ in range(_FEW)]
+    return [
+        ratio_figure(title, together, apart, goal=MIXED_RATIO),
+        median_figure("a signal beside pure steps takes effect", latencies, goal=SIGNAL_S, unit="s"),
+    ]
+
+
+async def recovery(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+    """Measures how long after a kill -9 of the worker, started again at once, every chain has gone on."""
+    tools = one_queue_toolset(bench.settings).declarations()
+    samples = []
+    for _ in range(_FEW):
+        queue = f"recovery-{uuid4().hex[:8]}"
+        runs = Runs(bench.connection, task_queue=queue)
+        async with recovery_worker(bench, queue) as worker:
+            started = await runs.start(prepare_plan(check_plan(shapes.slow_chains(), tools), {}), {})
+            handle = bench.client.get_workflow_handle(started.workflow_id)
+            await _steps_ended(handle, shapes.SLOW_CHAINS * 3)
+            killed_at = time.time()
+            await worker.kill_and_start_again()
+            document = await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
+        _assert_all_ones(document)
+        samples.append(await _all_chains_on_s(handle, killed_at))
+    return [median_figure("worker killed: every chain goes on", samples, goal=RECOVERY_S, unit="s")]
+
+
+async def watchers(bench: Bench, pairs: int) -> list[Figure]:
+    """Measures a run that a hundred watchers of one process follow against the same run with one."""
+    tools = one_queue_toolset(bench.settings).declarations()
+    many, one = await in_turns(
+        min(pairs, 5), partial(_watched, bench, tools, WATCHERS), partial(_watched, bench, tools, 1)
+    )
+    title = f"{WATCHERS} watchers in one process"
+    return [ratio_figure(title, seconds_of(many), seconds_of(one), goal=WATCHERS_RATIO)]
+
+
+async def _run_prepared(bench: Bench, plan: shapes.Plan, tools: Tools) -> Sample:
+    """Runs a plan; checking and compiling it is not measured, for `check` has a row of its own."""
+    return await run_prepared(bench.one_queue, prepare_plan(check_plan(plan, tools), {}), client=bench.client)
+
+
+async def _events(handle: WorkflowHandle[Any, Any]) -> Sequence[HistoryEvent]:
+    return (await handle.fetch_history()).events
+
+
+async def _longest_activation_s(handle: WorkflowHandle[Any, Any]) -> float:
+    """Returns the longest time between the start and the end of a workflow task, the way to the server included."""
+    longest, started_at = 0.0, 0.0
+    for event in await _events(handle):
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
+            started_at = event_time(event)
+        elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+            longest = max(longest, event_time(event) - started_at)
+    return longest
+
+
+async def _slow_makespan_s(handle: WorkflowHandle[Any, Any]) -> float:
+    """Returns the time from the run's start to the end of its last slow step."""
+    events = await _events(handle)
+    slow = {
+        event.event_id
+        for event in events
+        if event.activity_task_scheduled_event_attributes.activity_type.name == shapes.PAUSE
+    }
+    ended = [
+        event_time(event)
+        for event in events
+        if event.activity_task_completed_event_attributes.scheduled_event_id in slow
+    ]
+    return max(ended) - event_time(events[0])
+
+
+async def _signal_latency_s(bench: Bench, tools: Tools) -> float:
+    """Returns the time from sending `cancel` amid pure steps to the first answer of the workflow to it."""
+    compiled = prepare_plan(check_plan(shapes.slow_and_pure(shapes.MIXED_PURE), tools), {})
+    started = await bench.one_queue.start(compiled, {})
+    handle = bench.client.get_workflow_handle(started.workflow_id)
+    await _steps_ended(handle, 1)
+    sent_at = time.time()
+    await handle.signal(wire.SIGNAL_CANCEL, {"reason": "measured"})
+    await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
+    events = await _events(handle)
+    signalled = next(
+        event.event_id for event in events if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+    )
+    told = (
+        EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
+    )
+    answered = [event_time(event) for event in events if event.event_id > signalled and event.event_type in told]
+    return min(answered) - sent_at
+
+
+async def _steps_ended(handle: WorkflowHandle[Any, Any], count: int) -> None:
+    """Waits until so many activities have ended."""
+    async with asyncio.timeout(RUN_TIMEOUT_S):
+        ended = 0
+        while ended < count:
+            events = await _events(handle)
+            ended = sum(event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED for event in events)
+            await asyncio.sleep(0.05)
+
+
+async def _all_chains_on_s(handle: WorkflowHandle[Any, Any], killed_at: float) -> float:
+    """Returns how long after the kill as many steps had ended as there are chains, each of which had one in flight."""
+    ended = sorted(
+        event_time(event)
+        for event in await _events(handle)
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED and event_time(event) > killed_at
+    )
+    return ended[shapes.SLOW_CHAINS - 1] - killed_at
+
+
+def _assert_all_ones(document: Mapping[str, Any]) -> None:
+    wrong = [name for name, node in document["nodes"].items() if node["result"] != 1]
+    if document["status"] != "completed" or wrong:
+        raise RuntimeError(f"the run ended as {document['status']}; wrong values: {wrong[:5]}")
+
+
+async def _watched(bench: Bench, tools: Tools, count: int) -> Sample:
+    """Runs layers of steps that so many watchers follow from start to end."""
+    compiled = prepare_plan(check_plan(shapes.layers(), tools), {})
+    before = time.perf_counter()
+    started = await bench.one_queue.start(compiled, {})
+    handle = bench.client.get_workflow_handle(started.workflow_id)
+    watching = [asyncio.create_task(_watch(bench, started.workflow_id)) for _ in range(count)]
+    await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
+    seconds = time.perf_counter() - before
+    seen = await asyncio.wait_for(asyncio.gather(*watching), RUN_TIMEOUT_S)
+    if set(seen) != {"completed"}:
+        raise RuntimeError(f"the watchers saw {sorted(set(seen))}")
+    return Sample(seconds, 0, handle)
+
+
+async def _watch(bench: Bench, workflow_id: str) -> str:
+    status = "unknown"
+    async for view in RunFeed(bench.client, workflow_id).follow():
+        status = view.status
+    return status
+
+
+LIMIT_ROWS: dict[str, Row] = {
+    "pure-large": pure_large,
+    "mixed": mixed,
+    "recovery": recovery,
+    "watchers": watchers,
+}
