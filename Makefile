@@ -4,7 +4,7 @@ CODE := dagwright workflows activities worker.py starter.py tests
 NOT_BY_DEFAULT := not java and not postgres and not chromium and not node
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check bench up clean lock docs-schema
+.PHONY: help setup demo test test-all check bench bench-large up clean lock docs-schema
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ docs-schema: setup ## Write docs/plan.schema.json anew from the model
 
 bench: setup ## Compare the engine with workflows written by hand
 	@$(BIN)/python -m benchmarks
+
+bench-large: setup ## Measure what takes many minutes: a million nodes, a run over many histories, a map of 100,000
+	@$(BIN)/python -m benchmarks --large
 
 up: setup ## Start a Temporal server and a worker that stay until `dagwright down`
 	@$(BIN)/dagwright up

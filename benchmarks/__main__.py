@@ -1,6 +1,7 @@
-"""`python -m benchmarks [--rows hand,servers] [--pairs N]`: measures, prints, saves, judges.
+"""`python -m benchmarks [--rows hand,servers | --large] [--pairs N]`: measures, prints, saves, judges.
 
-Exit code 1 only if a figure is past 1.5 times its goal. A part of the rows is printed, not saved.
+Exit code 1 only if a figure is past 1.5 times its goal. A part of the rows is printed, not saved. The large rows take
+many minutes; they are measured with `--large` alone, and saved apart.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 from benchmarks.figures import Figure, save, table
+from benchmarks.large_rows import LARGE_ROWS
 from benchmarks.limit_rows import LIMIT_ROWS
 from benchmarks.processes import open_bench
 from benchmarks.rows import BASIC_ROWS
@@ -27,7 +29,7 @@ async def measure(rows: list[str], pairs: int) -> list[Figure]:
         async with open_bench(Path(name)) as bench:
             for row in rows:
                 before = time.monotonic()
-                found = await ROWS[row](bench, pairs)
+                found = await (ROWS | LARGE_ROWS)[row](bench, pairs)
                 figures += found
                 print(f"{table(found)}\n({row}: {time.monotonic() - before:.0f} s)\n", file=sys.stderr)
     return figures
@@ -36,16 +38,18 @@ async def measure(rows: list[str], pairs: int) -> list[Figure]:
 def main() -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("--rows", default=",".join(ROWS), help=f"some of {', '.join(ROWS)}")
+    parser.add_argument("--rows", help=f"some of {', '.join(ROWS | LARGE_ROWS)}; without it all that take seconds")
+    parser.add_argument("--large", action="store_true", help=f"measure {', '.join(LARGE_ROWS)}")
     parser.add_argument("--pairs", type=int, default=PAIRS, help="interleaved pairs of each comparison")
     options = parser.parse_args()
-    rows = options.rows.split(",")
-    if unknown := [row for row in rows if row not in ROWS]:
+    kind = LARGE_ROWS if options.large else ROWS
+    rows = options.rows.split(",") if options.rows else list(kind)
+    if unknown := [row for row in rows if row not in ROWS | LARGE_ROWS]:
         parser.error(f"there is no row {unknown[0]!r}")
     figures = asyncio.run(measure(rows, options.pairs))
     print(table(figures))
-    if rows == list(ROWS):
-        save(figures, _RESULTS, pairs=options.pairs)
+    if rows == list(kind):
+        save(figures, _RESULTS, name="large" if options.large else "latest", pairs=options.pairs)
     return 1 if any(figure.verdict == "lost" for figure in figures) else 0
 
 

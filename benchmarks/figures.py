@@ -69,8 +69,8 @@ def table(figures: Sequence[Figure]) -> str:
     return "\n".join(lines)
 
 
-def save(figures: Sequence[Figure], folder: Path, *, pairs: int) -> None:
-    """Writes `latest.json` and `latest.md`."""
+def save(figures: Sequence[Figure], folder: Path, *, name: str, pairs: int) -> None:
+    """Writes `<name>.json` and `<name>.md`."""
     load = round(os.getloadavg()[0], 1)
     machine = {
         "cores": os.cpu_count(),
@@ -81,9 +81,9 @@ def save(figures: Sequence[Figure], folder: Path, *, pairs: int) -> None:
     rows = [{**asdict(figure), "verdict": figure.verdict} for figure in figures]
     folder.mkdir(exist_ok=True)
     document = {"machine": machine, "pairs": pairs, "figures": rows}
-    (folder / "latest.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     about = f"{machine['cores']} cores, Python {machine['python']}, {pairs} pairs, load {load} at the end."
-    (folder / "latest.md").write_text(f"{table(figures)}\n\n{about}\n", encoding="utf-8")
+    (folder / f"{name}.md").write_text(f"{table(figures)}\n\n{about}\n", encoding="utf-8")
 
 
 def _medians(figure: Figure) -> str:

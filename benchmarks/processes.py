@@ -101,6 +101,13 @@ class KillableWorker:
             self._process.kill()
             await self._process.wait()
 
+    def peak_gb(self) -> float:
+        """Returns the most memory that the worker has had, in 10^9 bytes."""
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="utf-8")
+        peak_kib = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
+        return int(peak_kib) * 1024 / 1e9
+
     async def kill_and_start_again(self) -> None:
         """Kills the worker with SIGKILL and starts another one at once."""
         await self.kill()

@@ -9,6 +9,7 @@ from typing import Any
 NO_OP = "no_op"
 PURE_NO_OP = "pure_no_op"
 PAUSE = "pause"
+NUMBERS = "numbers"
 
 FAN_WIDTH = 200
 CHAIN_LENGTH = 50
@@ -109,6 +110,15 @@ def large(count: int, *, tool: str = NO_OP) -> Plan:
             }
         )
     return {"plan": 1, "title": "A large plan", "nodes": nodes}
+
+
+def mapped(count: int) -> Plan:
+    """Returns a node that makes so many items, and one that runs for each of them."""
+    call = {"id": "call", "for_each": "{{list.result}}", "tool": NO_OP, "arguments": {"value": "{{item}}"}}
+    return {
+        "nodes": [{"id": "list", "tool": NUMBERS, "arguments": {"count": count}}, call],
+        "output": "{{call.status}}",
+    }
 
 
 def _call(node_id: str, value: int | str, *, tool: str = NO_OP, needs: Sequence[str] = ()) -> Plan:

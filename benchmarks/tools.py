@@ -22,3 +22,9 @@ async def pause(seconds: float, value: int = 0) -> int:
     """Return the value after a while."""
     await asyncio.sleep(seconds)
     return value
+
+
+@tool(effects="read")
+async def numbers(count: int) -> list[int]:
+    """Return the numbers from 0 on, so many."""
+    return list(range(count))

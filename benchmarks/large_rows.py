@@ -1,0 +1,99 @@
+"""The rows of `make bench-large`: what takes minutes. Each tells what a node costs there and at a tenth of the size.
+
+The worker is started anew for each run, so that the most memory it had is that of the run.
+"""
+
+import asyncio
+import time
+from uuid import uuid4
+
+from benchmarks import shapes
+from benchmarks.figures import Figure, ratio_figure
+from benchmarks.one_queue_worker import one_queue_toolset
+from benchmarks.processes import Bench, recovery_worker
+from benchmarks.rows import Row
+from dagwright.client import Runs
+from dagwright.preparation import check_plan, prepare_plan
+
+PURE_NODES = 1_000_000
+PURE_S = 60.0
+ORDINARY_NODES = 20_000
+MAP_ITEMS = 100_000
+FLAT_RATIO = 1.5
+_TENTH = 10
+_TIMEOUT_S = 3_600.0
+
+
+async def million(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+    """Measures 1,000,000 pure nodes of three dependencies each."""
+    return await _flat(
+        bench,
+        f"{PURE_NODES:,} pure nodes",
+        small=shapes.large(PURE_NODES // _TENTH, tool=shapes.PURE_NO_OP),
+        large=shapes.large(PURE_NODES, tool=shapes.PURE_NO_OP),
+        count=PURE_NODES,
+        goal_s=PURE_S,
+    )
+
+
+async def continued(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+    """Measures 20,000 ordinary activities, which take several executions of the workflow."""
+    return await _flat(
+        bench,
+        f"{ORDINARY_NODES:,} ordinary steps",
+        small=shapes.large(ORDINARY_NODES // _TENTH),
+        large=shapes.large(ORDINARY_NODES),
+        count=ORDINARY_NODES,
+    )
+
+
+async def mapped(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+    """Measures a `for_each` of 100,000 items."""
+    return await _flat(
+        bench,
+        f"a map of {MAP_ITEMS:,} items",
+        small=shapes.mapped(MAP_ITEMS // _TENTH),
+        large=shapes.mapped(MAP_ITEMS),
+        count=MAP_ITEMS,
+    )
+
+
+LARGE_ROWS: dict[str, Row] = {"million": million, "continued": continued, "map": mapped}
+
+
+async def _flat(
+    bench: Bench,
+    name: str,
+    *,
+    small: shapes.Plan,
+    large: shapes.Plan,
+    count: int,
+    goal_s: float | None = None,
+) -> list[Figure]:
+    """Runs a tenth and the whole; the figures say what a node costs in both, and what memory the worker took."""
+    tenth_s, tenth_gb = await _run(bench, small)
+    whole_s, whole_gb = await _run(bench, large)
+    cost = [whole_s / count], [tenth_s / (count / _TENTH)]
+    return [
+        Figure(f"{name}: time", whole_s, goal_s, unit="s"),
+        ratio_figure(f"{name}: cost of a node beside a tenth of them", *cost, goal=FLAT_RATIO),
+        Figure(f"{name}: memory of the worker", whole_gb, None, unit="GB"),
+        Figure(f"{name}: memory of the worker, a tenth of them", tenth_gb, None, unit="GB"),
+    ]
+
+
+async def _run(bench: Bench, plan: shapes.Plan) -> tuple[float, float]:
+    """Returns the seconds of a run that is checked before, and the most memory that its worker had, in 10^9 bytes."""
+    tools = one_queue_toolset(bench.settings).declarations()
+    compiled = await asyncio.to_thread(lambda: prepare_plan(check_plan(plan, tools), {}))
+    queue = f"large-{uuid4().hex[:8]}"
+    async with recovery_worker(bench, queue) as worker:
+        before = time.perf_counter()
+        started = await Runs(bench.connection, task_queue=queue).start(compiled, {})
+        handle = bench.client.get_workflow_handle(started.workflow_id, follow_runs=True)
+        document = await asyncio.wait_for(handle.result(), _TIMEOUT_S)
+        seconds = time.perf_counter() - before
+        memory_gb = worker.peak_gb()
+    if document["status"] != "completed":
+        raise RuntimeError(f"the run {started.workflow_id} ended as {document['status']}: {document['error']}")
+    return seconds, memory_gb
