@@ -90,7 +90,7 @@ async def _run(bench: Bench, plan: shapes.Plan) -> tuple[float, float]:
     async with recovery_worker(bench, queue) as worker:
         before = time.perf_counter()
         started = await Runs(bench.connection, task_queue=queue).start(compiled, {})
-        handle = bench.client.get_workflow_handle(started.workflow_id, follow_runs=True)
+        handle = bench.client.get_workflow_handle(started.workflow_id)
         document = await asyncio.wait_for(handle.result(), _TIMEOUT_S)
         seconds = time.perf_counter() - before
         memory_gb = worker.peak_gb()
