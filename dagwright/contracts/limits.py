@@ -7,11 +7,15 @@ import hashlib
 
 RESULT_LIMIT_BYTES = 256 * 1024
 """Encoded result of one node. The server takes 2 MB; a whole history ends at 50 MB."""
+FOREIGN_RESULT_LIMIT_BYTES = 2 * 1024 * 1024
+"""Encoded result of a foreign activity: no wrapper of ours stands before the server, which takes this much."""
 ARGUMENTS_LIMIT_BYTES = 256 * 1024
 """Encoded arguments of one call."""
 INLINE_VALUE_BYTES = 8 * 1024
 """A larger value stands in a document as `{"ref", "bytes", "preview"}`."""
 PREVIEW_CHARACTERS = 200
+PLAN_NODES = 20_000
+"""Nodes of a compiled plan, those of its sub-plans with them: half a second of workflow code, which has two."""
 RUN_INPUT_LIMIT_BYTES = 1_500_000
 """Encoded input of a run: the server refuses 2 MB and more."""
 DOCUMENT_LIMIT_BYTES = 1_000_000
@@ -22,17 +26,6 @@ HISTORY_LIMIT_BYTES = 40_000_000
 """History at which nothing more is started; the server ends a run at 50 MB."""
 HISTORY_LIMIT_EVENTS = 45_000
 """Events at which nothing more is started; the server ends a run at 51,200."""
-HARD_MARK_EVENTS = 12_000
-"""Events at which a run starts nothing more, waits for what runs, and goes on in a new execution: it replays in about
-a second (engine-findings.md 5)."""
-HARD_MARK_BYTES = 16_000_000
-"""History size at which it does the same."""
-HARD_MARK_SIGNALS = 8_000
-"""Signals at which it does the same; the server refuses the 10,001st."""
-SIGNALS_LIMIT = 10_000
-"""Signals that the server takes for one execution."""
-DRAIN_S = 60.0
-"""How long a run at a hard mark waits for what runs; a call that takes longer does not hold the others up."""
 EVENTS_PER_TASK = 6
 """Events that a task in flight may still add, when it ends alone."""
 MESSAGE_LIMIT_BYTES = 4 * 1024
@@ -53,9 +46,13 @@ MAX_DELAY_S = 86_400.0
 """A service that asks for a longer delay waits a day at most."""
 
 
-def most_in_flight(*, history_bytes: int, history_events: int) -> float:
-    """Returns how many tasks in flight the rest of a history could take, so that the server never ends the run."""
-    by_size = (HISTORY_LIMIT_BYTES - history_bytes) / RESULT_LIMIT_BYTES
+def most_in_flight(*, history_bytes: int, history_events: int, result_bytes: int) -> float:
+    """Returns how many tasks in flight the rest of a history could take, so that the server never ends the run.
+
+    Args:
+        result_bytes: what one result may have.
+    """
+    by_size = (HISTORY_LIMIT_BYTES - history_bytes) / result_bytes
     by_events = (HISTORY_LIMIT_EVENTS - history_events) / EVENTS_PER_TASK
     return min(by_size, by_events)
 

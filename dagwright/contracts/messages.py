@@ -12,6 +12,7 @@ from temporalio.api.common.v1 import Payload
 
 from dagwright.contracts.carries import RunCarry, carry_from_text, carry_to_text
 from dagwright.contracts.decoding import json_from_bytes
+from dagwright.contracts.plan_limits import graph_problem, size_problem
 from dagwright.plan.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.plan.durations import parse_duration
 from dagwright.plan.references import Lookup
@@ -130,7 +131,7 @@ def run_input_from_json(message: Any) -> RunInput:
     try:
         return RunInput(
             plan=message.get("plan"),
-            compiled=plan_from_json(message["compiled"]) if "compiled" in message else None,
+            compiled=_compiled_plan(message["compiled"]) if "compiled" in message else None,
             inputs=_object(message, "inputs"),
             context=_object(message, "context"),
             max_in_flight=_max_in_flight(options.get("max_parallel")),
@@ -143,6 +144,15 @@ def run_input_from_json(message: Any) -> RunInput:
         )
     except (ValueError, TypeError, KeyError) as error:
         raise MessageInvalid(f"the input cannot be read: {error}") from None
+
+
+def _compiled_plan(encoded: Any) -> CompiledPlan:
+    problem = size_problem(encoded)
+    plan = plan_from_json(encoded) if problem is None else None
+    problem = graph_problem(plan) if plan is not None else problem
+    if plan is None or problem is not None:
+        raise ValueError(problem)
+    return plan
 
 
 def _object(message: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -146,6 +146,10 @@ def _failing_tools() -> list[Function]:
         return context().attempt
 
     @tool(effects="read")
+    def busy_for(days: int) -> None:
+        raise RetryLater("busy", after=timedelta(days=days))
+
+    @tool(effects="read")
     def odd_failure(kind: str) -> None:
         raise ODD_FAILURES[kind]()
 
@@ -157,7 +161,7 @@ def _failing_tools() -> list[Function]:
     def odd_result(kind: str) -> Any:
         return ODD_RESULTS[kind]()
 
-    return [fail, give_up, flaky, busy, odd_failure, odd_failure_async, odd_result]
+    return [fail, give_up, flaky, busy, busy_for, odd_failure, odd_failure_async, odd_result]
 
 
 def _holding_tools(bench: Bench) -> list[Function]:

@@ -1,0 +1,51 @@
+"""What a compiled plan has to hold to, whoever made it: one that breaks this would wedge its run.
+
+A plan that Dagwright compiled keeps within these. A compiled plan may come from anywhere.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dagwright.contracts.limits import PLAN_NODES
+from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.graph import levels_of
+from dagwright.plan.model import MAX_ID_BYTES
+
+
+def size_problem(encoded: Any) -> str | None:
+    """Returns what is wrong with the size of a compiled plan in its JSON form, in one sentence, or `None`.
+
+    To be asked before anything is made of it: workflow code has two seconds (engine-findings.md 6).
+    """
+    waiting, count = [encoded], 0
+    while waiting:
+        plan = waiting.pop()
+        nodes = plan.get("nodes") if isinstance(plan, Mapping) else None
+        if not isinstance(nodes, list):
+            continue
+        count += len(nodes)
+        if count > PLAN_NODES:
+            return f"the plan has over {PLAN_NODES:,} nodes, which is more than a run can be given"
+        waiting += [node["sub_plan"] for node in nodes if isinstance(node, Mapping) and "sub_plan" in node]
+    return None
+
+
+def graph_problem(plan: CompiledPlan) -> str | None:
+    """Returns what is wrong with the ids and edges of a compiled plan, in one sentence, or `None`."""
+    seen: set[str] = set()
+    for node in plan.nodes:
+        if not 0 < len(node.id.encode(errors="replace")) <= MAX_ID_BYTES:
+            return f"the id {node.id[:40]!r} has not 1 to {MAX_ID_BYTES} bytes of UTF-8"
+        if node.id in seen:
+            return f"two nodes have the id {node.id!r}"
+        seen.add(node.id)
+        if not all(_is_number_of_node(number, plan) for number in node.dependencies):
+            return f"the dependencies of {node.id!r} are no numbers of nodes"
+    if levels_of([node.dependencies for node in plan.nodes]) is None:
+        return "the dependencies of its nodes are a circle"
+    below = (graph_problem(node.sub_plan) for node in plan.nodes if node.sub_plan is not None)
+    return next((problem for problem in below if problem is not None), None)
+
+
+def _is_number_of_node(number: Any, plan: CompiledPlan) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < len(plan.nodes)

@@ -1,0 +1,70 @@
+"""A worker of somebody else: activities written with Temporal's SDK alone, which know nothing of Dagwright."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import Worker
+
+from dagwright.plan.tools import Effects, ToolDeclaration
+from tests.support.runs import Runs, raw
+
+
+@activity.defn(name="foreign.text")
+async def _text(arguments: dict[str, Any]) -> RawValue:
+    """Returns a text of that many bytes."""
+    return raw(b'"' + b"x" * arguments["size"] + b'"')
+
+
+@activity.defn(name="foreign.refuse")
+async def _refuse(arguments: dict[str, Any]) -> None:
+    """Fails with a message of that many bytes, for good."""
+    raise ApplicationError("x" * arguments["size"], type="Foreign", non_retryable=True)
+
+
+@activity.defn(name="foreign.later")
+async def _later(arguments: dict[str, Any]) -> None:
+    """Asks to be tried again after that many days."""
+    raise ApplicationError("not today", type="Foreign", next_retry_delay=timedelta(days=arguments["days"]))
+
+
+@activity.defn(name="foreign.deaf")
+async def _deaf(arguments: dict[str, Any]) -> str:
+    """Works on for a while whatever it is told: it never heartbeats, so it never hears of a cancel."""
+    await asyncio.sleep(arguments["seconds"])
+    return "done"
+
+
+@activity.defn(name="foreign.fail_once")
+async def _fail_once(arguments: dict[str, Any]) -> int:
+    """Fails at its first attempt."""
+    if activity.info().attempt == 1:
+        raise RuntimeError("once")
+    return activity.info().attempt
+
+
+_ACTIVITIES = (_text, _refuse, _later, _deaf, _fail_once)
+_NAMES = ("foreign.text", "foreign.refuse", "foreign.later", "foreign.deaf", "foreign.fail_once")
+
+
+@asynccontextmanager
+async def foreign_worker(client: Client) -> AsyncIterator[Mapping[str, ToolDeclaration]]:
+    """Serves the activities on a queue of their own; gives the declarations that a plan needs to call them."""
+    queue = f"foreign-{uuid4().hex}"
+    async with Worker(client, task_queue=queue, activities=_ACTIVITIES):
+        yield {
+            name: ToolDeclaration(name, effects=Effects.READ, task_queue=queue, is_foreign=True, timeout_s=20)
+            for name in _NAMES
+        }
+
+
+def with_tools(runs: Runs, tools: Mapping[str, ToolDeclaration]) -> Runs:
+    """Returns runs of the same workers whose plans may call these tools too."""
+    return Runs(runs.client, task_queue=runs.task_queue, tools={**runs.tools, **tools})

@@ -1,0 +1,348 @@
+"""Guards against what the server counts and names: calls in flight, ids, options, and a workflow task's own time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
+from dagwright.contracts import limits, wire
+from dagwright.feed import RunFeed
+from dagwright.plan.scheduler import MAX_IN_FLIGHT, Scheduler
+from tests.support.eventually import eventually
+from tests.support.foreign import foreign_worker, with_tools
+from tests.support.runs import Handle, Runs, document_of, done, events_of, raw
+from tests.support.tools import Bench
+
+pytestmark = pytest.mark.server
+
+_SERVER_LIMIT_IN_FLIGHT = 2_000
+
+
+@pytest.fixture
+async def foreign_runs(runs: Runs, client: Client) -> AsyncIterator[Runs]:
+    """Runs whose plans call activities of a worker that is not Dagwright's."""
+    async with foreign_worker(client) as tools:
+        found = with_tools(runs, tools)
+        yield found
+        await found.check_ended()
+
+
+async def _end_of(handle: Handle) -> str:
+    """Returns the state that a run ended in, or the type of the error that stands instead of a document."""
+    try:
+        return str((await document_of(handle))["status"])
+    except AssertionError as error:
+        return str(error).partition(":")[0]
+
+
+def _compiled(*nodes: Any) -> dict[str, Any]:
+    """Returns the message that starts a compiled plan of these nodes."""
+    return {"compiled": {"format": 1, "nodes": list(nodes), "tools": {}}}
+
+
+async def test_two_thousand_ready_calls_are_not_all_in_flight(kept_runs: Runs, bench: Bench, unique: str) -> None:
+    """Section 0, row 6: the 2,001st pending activity would wedge the run."""
+    node = {
+        "id": "each",
+        "tool": "hold",
+        "for_each": list(range(_SERVER_LIMIT_IN_FLIGHT + 100)),
+        "arguments": {"name": unique},
+        "heartbeat": "300ms",
+    }
+    handle = await kept_runs.start({"nodes": [node], "output": "{{each.status}}"})
+    await eventually(lambda: unique in bench.entered)
+    history = await handle.fetch_history()
+    await handle.signal(wire.SIGNAL_CANCEL)
+    document = await document_of(handle)
+    in_flight = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    assert 0 < len(in_flight) <= MAX_IN_FLIGHT
+    assert document["status"] == "cancelled"
+    await kept_runs.check_ended()
+
+
+async def test_more_in_flight_than_allowed_is_cut(runs: Runs) -> None:
+    """Section 0, row 6: an option that asks for more than the server takes is no way around it."""
+    nodes = [{"id": f"n{number}", "tool": "echo"} for number in range(20)]
+    document = await runs.run_raw({"plan": {"nodes": nodes}, "options": {"max_parallel": 10**9}})
+    assert document["status"] == "completed"
+
+
+@pytest.mark.parametrize("defect", [KeyError("x"), RecursionError("deep"), ValueError("y"), MemoryError()], ids=repr)
+async def test_exception_in_workflow_code_ends_the_run_as_a_bug(
+    kept_runs: Runs, monkeypatch: pytest.MonkeyPatch, defect: Exception
+) -> None:
+    """Section 0, row 7, and finding 7: the workflow task would be tried again for ever."""
+
+    def broken(*arguments: Any, **keywords: Any) -> None:
+        raise defect
+
+    monkeypatch.setattr(Scheduler, "begin", broken)
+    handle = await kept_runs.start({"nodes": [{"id": "a", "tool": "echo"}]})
+    with pytest.raises(WorkflowFailureError) as failure:
+        await handle.result()
+    cause = failure.value.cause
+    assert isinstance(cause, ApplicationError)
+    assert (cause.type, cause.message) == (wire.ERROR_BUG, f"{type(defect).__name__}: {defect}")
+    kept_runs.forget(handle)
+
+
+@pytest.mark.parametrize("where", ["complete", "fail"])
+async def test_exception_while_an_end_is_taken_ends_the_run_as_a_bug(
+    kept_runs: Runs, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Section 0, row 7: the end of an activity is taken inside the same process edge."""
+
+    def broken(*arguments: Any, **keywords: Any) -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr(Scheduler, where, broken)
+    tool = {"complete": "echo", "fail": "fail"}[where]
+    handle = await kept_runs.start({"nodes": [{"id": "a", "tool": tool}]})
+    assert await _end_of(handle) == wire.ERROR_BUG
+    kept_runs.forget(handle)
+
+
+async def test_exception_in_a_handler_does_not_wedge_the_run(
+    runs: Runs, bench: Bench, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Section 0, row 7, and finding 7: what a handler did not expect is recorded, and the run goes on."""
+
+    def broken(*arguments: Any, **keywords: Any) -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr("workflows.run_plan.sub_plan_end_from_json", broken)
+    monkeypatch.setattr("workflows.run_plan.cancel_request_from_json", broken)
+    node = {"id": "a", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "300ms"}
+    handle = await runs.start({"nodes": [node]})
+    await eventually(lambda: unique in bench.entered)
+    await handle.signal(wire.SIGNAL_SUB_PLAN_ENDED, {"task": "a"})
+    await handle.signal(wire.SIGNAL_CANCEL, {"reason": "enough"})
+    document = await document_of(handle)
+    assert document["status"] == "cancelled"
+    assert {note["code"] for note in document["notes"]} >= {"refused"}
+    await runs.check_ended()
+
+
+@pytest.mark.parametrize(
+    "node_id",
+    ["計" * 400, "x" * 5_000, "👩‍🚀" * 300, "nul\x00" * 300, "a" * 999 + "é"],
+    ids=["cjk", "ascii", "emoji", "nul", "split"],
+)
+async def test_id_over_a_thousand_bytes_is_told_and_starts_nothing(runs: Runs, node_id: str) -> None:
+    """Section 0, row 9, and finding 8: an activity id over 1,000 bytes would wedge the run."""
+    document = await runs.run_raw(_compiled({"id": node_id, "tool": "echo"}))
+    assert (
+        document["error"]
+        == f"invalid: the input cannot be read: the id {node_id[:40]!r} has not 1 to 200 bytes of UTF-8"
+    )
+    below = {"id": "s", "kind": "plan", "sub_plan": _compiled({"id": node_id, "tool": "echo"})["compiled"]}
+    assert (await runs.run_raw(_compiled(below)))["error"] == document["error"]
+
+
+async def test_ids_of_items_and_sub_plans_are_cut_and_stay_apart(runs: Runs) -> None:
+    """Section 0, rows 9 and 11, and finding 8: together they may have far over 1,000 bytes."""
+    same = "計" * 66
+    inner: dict[str, Any] = {
+        "nodes": [{"id": same, "tool": "echo", "arguments": {"n": 0}}],
+        "output": f"{{{{{same}.result.n}}}}",
+    }
+    for _ in range(6):
+        inner = {"nodes": [{"id": same, "plan": inner}], "output": f"{{{{{same}.result}}}}"}
+    keys = [f"{'k' * 198}{number}" for number in range(9)]
+    nodes = [
+        {"id": same, "plan": inner},
+        {"id": f"{'i' * 199}1", "tool": "echo", "for_each": keys, "key": "{{item}}", "arguments": {"n": "{{index}}"}},
+        {"id": f"{'i' * 199}2", "tool": "echo", "for_each": keys, "key": "{{item}}", "arguments": {"n": "{{index}}"}},
+    ]
+    document = await runs.run({"nodes": nodes})
+    each = [{"n": number} for number in range(9)]
+    assert [document["nodes"][node["id"]] for node in nodes] == [done(0), done(each), done(each)]
+
+
+@pytest.mark.parametrize(
+    ("dependencies", "error"),
+    [
+        ([[1], [0]], "the dependencies of its nodes are a circle"),
+        ([[0], []], "the dependencies of its nodes are a circle"),
+        ([[5], []], "the dependencies of '0' are no numbers of nodes"),
+        ([[-1], []], "the dependencies of '0' are no numbers of nodes"),
+        ([[True], []], "the dependencies of '0' are no numbers of nodes"),
+        ([["0"], []], "the dependencies of '0' are no numbers of nodes"),
+    ],
+)
+async def test_edges_that_no_compiler_made_are_told(runs: Runs, dependencies: list[list[Any]], error: str) -> None:
+    """Section 0, row 7: a plan in which nothing can start would wait for ever."""
+    nodes = [{"id": str(number), "tool": "echo", "dependencies": needed} for number, needed in enumerate(dependencies)]
+    document = await runs.run_raw(_compiled(*nodes))
+    assert document["error"] == f"invalid: the input cannot be read: {error}"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        '{"id": "\\ud800", "tool": "echo"}',
+        '{"id": "a", "tool": "\\ud800"}',
+        '{"id": "a", "tool": "echo", "title": "\\udfff"}',
+        '{"id": "a", "tool": "echo", "arguments": {"\\ud800": "\\ud800"}}',
+        '{"id": "a", "tool": "echo", "for_each": ["\\ud800"], "key": {"template": [{"item": []}]}}',
+    ],
+    ids=["id", "tool", "title", "arguments", "key"],
+)
+@pytest.mark.parametrize("form", ["plan", "compiled"])
+async def test_half_a_character_ends_the_run_with_a_sentence(runs: Runs, place: str, form: str) -> None:
+    """Section 0, row 10, and finding 8: a lone surrogate wedges a run and leaves no reason in its history."""
+    message = f'{{"{form}": {{"format": 1, "nodes": [{place}], "tools": {{}}}}}}'
+    document = await runs.run_raw(raw(message.encode()))
+    assert document["error"].startswith("invalid: the payload is no JSON: ")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"retry": {"max_attempts": -1}},
+        {"retry": {"max_attempts": 2**31}},
+        {"retry": {"factor": 0.5}},
+        {"retry": {"max_delay_s": -1}},
+        {"timeout_s": -0.001},
+        {"timeout_s": 10**300},
+        {"heartbeat_s": 0},
+        {"priority": -5},
+        {"priority": 2**40},
+    ],
+    ids=str,
+)
+async def test_options_that_temporal_would_not_take_fail_their_node(runs: Runs, odd: dict[str, Any]) -> None:
+    """Section 0, rows 9 and 10, and finding 8: each of these leaves a run in RUNNING, some without a reason."""
+    message = _compiled({"id": "odd", "tool": "echo", **odd}, {"id": "beside", "tool": "echo"})
+    message["compiled"]["tools"] = {"echo": {"effects": "read", "task_queue": runs.tools["echo"].task_queue}}
+    document = await runs.run_raw(message)
+    assert document["nodes"]["odd"]["status"] == "failed"
+    assert document["nodes"]["odd"]["error"].startswith("invalid_field: ")
+    assert document["nodes"]["beside"]["status"] == "completed"
+
+
+async def test_delay_of_four_hundred_thousand_days_is_a_day(runs: Runs) -> None:
+    """Finding 8: a tool that asks for such a delay would keep its run for ever."""
+    plan = {"nodes": [{"id": "busy", "tool": "busy_for", "arguments": {"days": 400_000}}]}
+    handle = await runs.start(plan)
+
+    async def backs_off() -> bool:
+        pending = (await handle.describe()).raw_description.pending_activities
+        return any(call.HasField("current_retry_interval") and call.attempt == 2 for call in pending)
+
+    await eventually(backs_off)
+    [call] = (await handle.describe()).raw_description.pending_activities
+    delay_s = call.current_retry_interval.ToTimedelta().total_seconds()
+    await handle.signal(wire.SIGNAL_CANCEL)
+    assert round(delay_s) == limits.MAX_DELAY_S
+    assert (await document_of(handle))["status"] == "cancelled"
+
+
+async def test_foreign_delay_of_four_hundred_thousand_days_is_seen_and_ends_with_the_run(foreign_runs: Runs) -> None:
+    """Finding 8: nobody can cap what a foreign activity asks for; the run tells it and can be stopped."""
+    node = {"id": "later", "tool": "foreign.later", "arguments": {"days": 400_000}}
+    handle = await foreign_runs.start({"nodes": [node]})
+    feed = RunFeed(foreign_runs.client, handle.id)
+
+    async def backs_off() -> bool:
+        pending = (await feed.read()).pending
+        return "later" in pending and pending["later"].state == "backing_off"
+
+    await eventually(backs_off)
+    assert (await feed.read()).pending["later"].last_failure == "not today"
+    await handle.signal(wire.SIGNAL_CANCEL)
+    assert (await document_of(handle))["status"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [{"id": "a", "tool": "echo"}, {"id": "a", "tool": "echo"}],
+        [{"id": "m", "tool": "echo", "for_each": [1, 2]}, {"id": "m[0]", "tool": "echo"}],
+        [{"id": "m[0]", "tool": "echo"}, {"id": "m", "tool": "echo", "for_each": [1, 2]}],
+        [{"id": "s", "tool": "echo"}, {"id": "s", "kind": "plan", "sub_plan": {"format": 1, "nodes": [], "tools": {}}}],
+        [{"id": str(number), "tool": "echo"} for number in range(1, 12)],
+    ],
+    ids=["twice", "item", "item_first", "sub_plan", "numbers"],
+)
+@pytest.mark.parametrize("form", ["plan", "compiled"])
+async def test_two_calls_never_have_one_activity_id(runs: Runs, nodes: list[dict[str, Any]], form: str) -> None:
+    """Section 0, row 11, and finding 9: the same id twice in flight would wedge the run."""
+    handle = await runs.start_raw(_compiled(*nodes) if form == "compiled" else {"plan": _as_plan(nodes)})
+    assert await _end_of(handle) in ("completed", "completed_with_failures", "failed", wire.ERROR_BUG)
+
+
+def _as_plan(nodes: list[dict[str, Any]]) -> dict[str, Any]:
+    sub_plan = {"nodes": [{"id": "a", "tool": "echo"}]}
+    return {"nodes": [{"id": node["id"], "plan": sub_plan} if "kind" in node else node for node in nodes]}
+
+
+async def test_node_that_is_told_to_stop_and_does_not_is_left_outside(
+    foreign_runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding 9: a cancel waits for the activity's own end, and no longer than the grace."""
+    monkeypatch.setattr(limits, "CANCEL_GRACE_S", 0.3)
+    node = {"id": "deaf", "tool": "foreign.deaf", "arguments": {"seconds": 3}}
+    handle = await foreign_runs.start({"nodes": [node, {"id": "after", "tool": "echo", "depends_on": ["deaf"]}]})
+
+    async def runs_outside() -> bool:
+        return bool((await handle.describe()).raw_description.pending_activities)
+
+    await eventually(runs_outside)
+    await handle.signal(wire.SIGNAL_CANCEL)
+    document = await document_of(handle)
+    assert document["status"] == "cancelled"
+    assert document["nodes"]["deaf"]["reason"] == wire.REASON_STILL_OUTSIDE
+
+
+async def test_hundreds_of_ends_and_signals_at_once_are_taken(kept_runs: Runs, bench: Bench, unique: str) -> None:
+    """Section 0, row 12, and finding 12: over 100 events buffered in one workflow task would fail that task."""
+    node = {"id": "each", "tool": "hold", "for_each": list(range(90)), "arguments": {"name": unique}}
+    handle = await kept_runs.start({"nodes": [node], "output": "{{each.status}}"})
+    await eventually(lambda: bench.running[unique] == 90)
+    signals = [handle.signal("nobody_knows", number) for number in range(300)]
+    bench.open(unique)
+    await asyncio.gather(*signals, return_exceptions=True)
+    document = await document_of(handle)
+    assert (document["status"], document["output"]) == ("completed", "completed")
+    await kept_runs.check_ended()
+
+
+async def test_compiled_plan_of_very_many_nodes_ends_before_the_deadlock_detector(kept_runs: Runs) -> None:
+    """Section 0, row 15, and finding 6: two seconds of workflow code without an end would wedge the run."""
+    nodes = b",".join(b'{"id":"%d"}' % number for number in range(120_000))
+    handle = await kept_runs.start_raw(raw(b'{"compiled":{"format":1,"nodes":[%s]}}' % nodes))
+    assert await _end_of(handle) == "failed"
+    await kept_runs.check_ended()
+
+
+async def test_compiled_plan_of_very_many_edges_ends_before_the_deadlock_detector(kept_runs: Runs) -> None:
+    """Section 0, row 15, and finding 6: so would half a million edges that no compiler has counted."""
+    every = b",".join(b"%d" % number for number in range(90))
+    nodes = b",".join(
+        b'{"id":"%d","tool":"echo","dependencies":[%s]}' % (number, every if number >= 90 else b"")
+        for number in range(5_000)
+    )
+    handle = await kept_runs.start_raw(raw(b'{"compiled":{"format":1,"nodes":[%s]}}' % nodes))
+    await handle.signal(wire.SIGNAL_CANCEL)
+    assert await _end_of(handle) in ("failed", "cancelled")
+    await kept_runs.check_ended()
+
+
+async def test_raw_plan_with_very_many_nodes_is_compiled_outside(kept_runs: Runs) -> None:
+    """Section 0, row 15, and finding 6: what comes as it was written is read by an activity."""
+    nodes = b",".join(b'{"id":"%d"}' % number for number in range(100_000))
+    handle = await kept_runs.start_raw(raw(b'{"plan":{"nodes":[%s]}}' % nodes))
+    assert await _end_of(handle) == "failed"
+    await kept_runs.check_ended()
+
+
+async def test_task_with_foreign_tool_ends(foreign_runs: Runs) -> None:
+    """Section 0, row 9: what a foreign worker calls its attempts is not asked of it."""
+    node = {"id": "a", "tool": "foreign.fail_once", "arguments": {}, "retry": {"first_delay": "10ms"}}
+    document = await foreign_runs.run({"nodes": [node]})
+    assert document["nodes"] == {"a": done(2)}

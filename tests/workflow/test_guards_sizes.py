@@ -1,0 +1,187 @@
+"""Guards against sizes: no argument, result, document or message that is too large ends or wedges a run."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from dagwright.contracts.limits import HISTORY_LIMIT_BYTES
+from dagwright.plan.errors import PlanInvalid
+from tests.support.foreign import foreign_worker, with_tools
+from tests.support.runs import Runs, document_of, done, events_of, failed
+
+pytestmark = pytest.mark.server
+
+_SMALL = {"id": "small", "tool": "text", "arguments": {"size": 8_000}}
+"""Its result is small enough to stand wherever it is named."""
+
+
+def _texts(count: int) -> str:
+    """Returns a text that holds the result of `small` that often."""
+    return "{{small.result}}" * count
+
+
+def _codes(document: dict[str, Any]) -> Counter[str]:
+    """Counts the nodes by state, and by the code of their error if they have one."""
+    return Counter(node.get("error", node["status"]).partition(":")[0] for node in document["nodes"].values())
+
+
+@pytest.fixture
+async def foreign_runs(runs: Runs, client: Client) -> AsyncIterator[Runs]:
+    """Runs whose plans call activities of a worker that is not Dagwright's."""
+    async with foreign_worker(client) as tools:
+        found = with_tools(runs, tools)
+        yield found
+        await found.check_ended()
+
+
+async def test_arguments_over_two_megabytes_fail_their_node(runs: Runs) -> None:
+    """Section 0, row 1: the server would terminate the run."""
+    plan = {
+        "nodes": [
+            _SMALL,
+            {"id": "large", "tool": "echo", "arguments": {"text": _texts(300)}},
+            {"id": "beside", "tool": "echo", "arguments": {"text": "small"}},
+        ]
+    }
+    document = await runs.run(plan)
+    assert document["status"] == "completed_with_failures"
+    assert document["nodes"]["large"]["status"] == "failed"
+    assert document["nodes"]["large"]["error"].startswith("too_large: the arguments have 2,4")
+    assert document["nodes"]["beside"] == done({"text": "small"})
+
+
+async def test_arguments_over_two_megabytes_for_a_foreign_activity_fail_their_node(foreign_runs: Runs) -> None:
+    """Section 0, row 1: what is foreign gets everything inline, up to a limit."""
+    node = {"id": "large", "tool": "foreign.text", "arguments": {"size": 1, "more": _texts(300)}}
+    document = await foreign_runs.run({"nodes": [_SMALL, node]})
+    assert document["nodes"]["large"]["error"].startswith("too_large: the arguments have 2,4")
+
+
+async def test_output_over_three_megabytes_stands_by_reference(runs: Runs) -> None:
+    """Section 0, row 2: the server would terminate a run with such a result."""
+    handle = await runs.start({"nodes": [_SMALL], "output": [_texts(100)] * 4})
+    document = await document_of(handle)
+    assert document["status"] == "completed"
+    assert document["output"].keys() == {"ref", "bytes", "preview"}
+    assert document["output"]["bytes"] > 3_000_000
+
+
+async def test_document_over_three_megabytes_is_counts(runs: Runs) -> None:
+    """Section 0, row 2: titles and small results of many nodes add up as well."""
+    items = [f"{number} {'x' * 3_000}" for number in range(400)]
+    plan = {
+        "title": "t" * 100_000,
+        "nodes": [{"id": "each", "tool": "echo", "for_each": items, "arguments": {"a": "{{item}}", "b": "{{item}}"}}],
+        "output": "{{each.status}}",
+    }
+    document = await document_of(await runs.start(plan))
+    assert (document["status"], document["output"]) == ("completed", "completed")
+    assert document["nodes"] == {}
+    assert document["nodes_ref"]["counts"] == {"completed": 401}
+
+
+async def test_result_of_three_megabytes_of_a_foreign_activity_fails_its_node(foreign_runs: Runs) -> None:
+    """Section 0, row 3: the server refuses the result, and the run goes on without it."""
+    nodes = [
+        {"id": "large", "tool": "foreign.text", "arguments": {"size": 3_000_000}, "retry": {"max_attempts": 1}},
+        {"id": "beside", "tool": "foreign.text", "arguments": {"size": 3}},
+    ]
+    document = await foreign_runs.run({"nodes": nodes})
+    assert document["nodes"]["large"]["status"] == "failed"
+    assert document["nodes"]["beside"] == done("xxx")
+
+
+async def test_input_that_the_server_refuses_is_refused_before(runs: Runs) -> None:
+    """Section 0, row 4: five megabytes of inputs are told in a sentence, not in an error of the wire."""
+    plan = {"inputs": {"text": {"type": "string"}}, "nodes": [{"id": "a", "tool": "echo"}]}
+    with pytest.raises(PlanInvalid) as refused:
+        await runs.start(plan, inputs={"text": "x" * 5_000_000})
+    assert [problem.code for problem in refused.value.problems] == ["too_large"]
+
+
+@pytest.mark.parametrize("size", [2_200_000, 5_000_000])
+async def test_raw_start_that_is_too_large_is_refused_by_the_server(runs: Runs, size: int) -> None:
+    """Section 0, row 4: whoever goes past the client gets the server's own refusal, and no run."""
+    with pytest.raises(RPCError):
+        await runs.start_raw({"plan": {"title": "x" * size, "nodes": []}})
+
+
+async def test_calls_of_eight_megabytes_that_are_ready_at_once_are_sent_in_parts(runs: Runs) -> None:
+    """Section 0, row 5: over 4 MB in one workflow task would wedge the run."""
+    nodes = [{"id": f"n{number}", "tool": "echo", "arguments": {"text": _texts(25)}} for number in range(40)]
+    used = [{"id": f"u{number}", "tool": "add", "arguments": {"left": 1, "right": 1}} for number in range(5)]
+    handle = await runs.start({"nodes": [_SMALL, *nodes, *used], "output": "{{n0.status}}"})
+    document = await document_of(handle)
+    assert (document["status"], document["output"]) == ("completed", "completed")
+    scheduled = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    sizes: Counter[int] = Counter()
+    for event in scheduled:
+        attributes = event.activity_task_scheduled_event_attributes
+        sizes[attributes.workflow_task_completed_event_id] += attributes.input.ByteSize()
+    assert sum(sizes.values()) > 8_000_000
+    assert max(sizes.values()) < 2_000_000
+
+
+async def test_results_that_would_fill_the_history_do_not_terminate_the_run(kept_runs: Runs, client: Client) -> None:
+    """Section 0, row 8, and finding 2: at 50 MB of history the server would terminate the run."""
+    items = list(range(300))
+    node = {"id": "each", "tool": "foreign.text", "for_each": items, "arguments": {"size": 200_000}}
+    async with foreign_worker(client) as tools:
+        runs = with_tools(kept_runs, tools)
+        document = await document_of(await runs.start({"nodes": [node]}))
+        await runs.check_ended()
+    completed = Counter(node["status"] for node in document["nodes"].values())["completed"]
+    if document["status"] == "completed":
+        assert completed == 301
+        return
+    assert document["error"]["code"] == "too_large"
+    assert "which leaves no room to go on" in document["error"]["message"]
+    assert 0 < completed * 200_000 <= HISTORY_LIMIT_BYTES
+
+
+async def test_results_of_a_foreign_worker_near_the_limit_of_the_server_do_not_end_the_run(
+    kept_runs: Runs, client: Client
+) -> None:
+    """Finding 2: a foreign result may have 2 MB, which no wrapper of ours takes out of the history."""
+    items = list(range(40))
+    node = {"id": "each", "tool": "foreign.text", "for_each": items, "arguments": {"size": 1_900_000}}
+    async with foreign_worker(client) as tools:
+        runs = with_tools(kept_runs, tools)
+        document = await document_of(await runs.start({"nodes": [node]}))
+        await runs.check_ended()
+    assert document["status"] == "completed" or document["error"]["code"] == "too_large"
+
+
+async def test_failure_messages_of_a_foreign_worker_may_be_of_any_size(foreign_runs: Runs) -> None:
+    """Section 0, row 14, and finding 16: over 4 MB never arrives, so the attempt times out and the node says so."""
+    once = {"retry": {"max_attempts": 1}, "timeout": "2s"}
+    nodes = [
+        {"id": f"mb{size}", "tool": "foreign.refuse", "arguments": {"size": size * 1_000_000}, **once}
+        for size in (1, 3, 5)
+    ]
+    document = await foreign_runs.run({"nodes": [*nodes, {"id": "beside", "tool": "add", **_ONE_AND_ONE}]})
+    codes = {name: node.get("error", "").partition(":")[0] for name, node in document["nodes"].items()}
+    assert codes["mb1"] == "Foreign"
+    assert len(document["nodes"]["mb1"]["error"]) < 5_000
+    assert codes["mb3"]
+    assert codes["mb5"] == "timeout"
+    assert document["nodes"]["beside"] == done(2.0)
+
+
+_ONE_AND_ONE = {"arguments": {"left": 1, "right": 1}}
+
+
+async def test_failure_message_over_four_megabytes_of_a_tool_is_cut(runs: Runs) -> None:
+    """Section 0, row 14, and finding 16: a write would else read as `outcome unknown`."""
+    node = {"id": "a", "tool": "write", "arguments": {"name": "huge", "error": "x" * 1_000}}
+    shout = {"id": "b", "tool": "odd_failure", "arguments": {"kind": "huge"}, "retry": {"max_attempts": 1}}
+    document = await runs.run({"nodes": [node, shout]})
+    assert document["nodes"]["a"] == failed(f"tool_failed: RuntimeError: {'x' * 1_000}")
+    told = document["nodes"]["b"]["error"]
+    assert told.startswith("tool_failed: RuntimeError: xxx")
+    assert len(told) < 5_000
