@@ -1,0 +1,169 @@
+"""Which calls of a run wait for a worker, and how to start one.
+
+A queue that nobody serves makes no event and no error: the server keeps the call until somebody asks for it. The
+server tells when each worker asked last, and lists a worker that is gone for five minutes more, with the time at
+which its connection ended. A worker that is there and has room takes a call at once. So a call that has been there
+for some seconds, and since when nobody asked, waits for a worker. A worker whose slots are all taken does not ask
+either; where the run itself has a call running on the queue, the queue counts as served.
+"""
+
+import asyncio
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from dagwright.contracts import wire
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import NodeStatus, Record
+
+NO_WORKER_AFTER_S = 3.0
+"""A call that nobody took for so long waits for a worker, not for its turn; a worker needs about 1 s to start."""
+
+_RPC_TIMEOUT = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A task queue as the server knows it: one of workflows and one of activities may have the same name."""
+
+    name: str
+    kind: TaskQueueType.ValueType
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """Something that the server holds for a run until it is done.
+
+    Args:
+        queue: whose workers do it.
+        scheduled_at: seconds since the epoch since when it waits to be taken; `None` if it was taken.
+        task: id of the plan's task; `None` for what the run does for itself.
+        tool: what is called.
+        is_foreign: the tool is served by a worker that is not Dagwright's.
+    """
+
+    queue: Queue
+    scheduled_at: float | None
+    task: str | None = None
+    tool: str | None = None
+    is_foreign: bool = False
+
+
+async def unserved(client: Client, calls: Sequence[OpenCall]) -> list[OpenCall]:
+    """Returns the calls that wait for a worker, in the order given; none if the server does not tell.
+
+    Costs nothing but a look at the clock while every call is taken within seconds, else a request for each queue.
+    """
+    now = time.time()
+    newest: dict[Queue, float] = {}
+    for call in calls:
+        if call.scheduled_at is not None and now - call.scheduled_at > NO_WORKER_AFTER_S:
+            newest[call.queue] = max(call.scheduled_at, newest.get(call.queue, 0.0))
+    running = {call.queue for call in calls if call.scheduled_at is None}
+    suspects = [queue for queue in newest if queue not in running]
+    polls = await asyncio.gather(*(_last_poll(client, queue) for queue in suspects))
+    dead = {queue for queue, poll in zip(suspects, polls, strict=True) if poll < newest[queue]}
+    return [call for call in calls if call.queue in dead and call.scheduled_at is not None]
+
+
+async def _last_poll(client: Client, queue: Queue) -> float:
+    """Returns when a worker last asked the queue for work, 0 if none did; far in the future if that is not known."""
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace, task_queue=TaskQueue(name=queue.name), task_queue_type=queue.kind
+    )
+    try:
+        described = await client.workflow_service.describe_task_queue(request, timeout=_RPC_TIMEOUT)
+    except RPCError:
+        return float("inf")
+    return max((poller.last_access_time.ToNanoseconds() / 1e9 for poller in described.pollers), default=0.0)
+
+
+# What to say of it.
+
+
+def reason_of(call: OpenCall) -> str:
+    """Returns what a node waits for."""
+    return f"no worker for {call.tool}"
+
+
+def notes_of(waiting: Sequence[OpenCall], *, workflow_id: str, tools: Sequence[str]) -> list[dict[str, object]]:
+    """Returns a note for each queue that nobody serves, with the command that starts a worker.
+
+    Args:
+        workflow_id: the run to watch.
+        tools: values of `--tools` that the run was started with.
+    """
+    by_queue: dict[Queue, list[OpenCall]] = {}
+    for call in waiting:
+        by_queue.setdefault(call.queue, []).append(call)
+    notes: list[dict[str, object]] = []
+    for queue, calls in by_queue.items():
+        names = ", ".join(dict.fromkeys(call.tool for call in calls if call.task is not None and call.tool))
+        what = f"no worker serves the queue {queue.name!r}" + (f" of {names}" if names else ", so the run cannot go on")
+        if all(call.is_foreign for call in calls):
+            hint = "start the worker of your own that serves it"
+        else:
+            hint = f"start one with `{_watch(workflow_id)}` or `{_worker(queue, tools)}`"
+        tasks = [call.task for call in calls]
+        notes.append({"code": "no_worker", "node": tasks[0] if len(tasks) == 1 else None, "message": f"{what}; {hint}"})
+    return notes
+
+
+def _watch(workflow_id: str) -> str:
+    return f"dagwright watch {shlex.quote(workflow_id)}"
+
+
+def _worker(queue: Queue, tools: Sequence[str]) -> str:
+    words = ["python", "worker.py"]
+    for reference in tools:
+        words += ["--tools", reference]
+    if queue.kind == TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW and queue.name != wire.DEFAULT_TASK_QUEUE:
+        words += ["--task-queue", queue.name]
+    return shlex.join(words)
+
+
+# Where it is shown.
+
+
+class WaitMarks:
+    """Shows in a projected scheduler which running tasks wait for a worker.
+
+    The scheduler itself knows running tasks alone, so the marks are taken off before it is told the next event.
+    """
+
+    def __init__(self) -> None:
+        self._marked: list[Record] = []
+
+    def put(self, scheduler: Scheduler, reasons: Mapping[str, str]) -> None:
+        """Makes running tasks waiting: task id -> what for; a node with items waits if all that it runs do."""
+        self.clear()
+        parents: dict[str, str] = {}
+        for task_id, reason in reasons.items():
+            record = scheduler.record_of(task_id)
+            if record is not None and record.status is NodeStatus.RUNNING:
+                self._mark(record, reason)
+                node = scheduler.node_of(task_id).id
+                if node != task_id:
+                    parents[node] = reason
+        for node, reason in parents.items():
+            record = scheduler.record_of(node)
+            if record is not None and all(item.record.status is not NodeStatus.RUNNING for item in record.items):
+                self._mark(record, reason)
+
+    def clear(self) -> None:
+        """Makes every marked task running again."""
+        for record in self._marked:
+            record.status, record.reason = NodeStatus.RUNNING, None
+        self._marked.clear()
+
+    def _mark(self, record: Record, reason: str) -> None:
+        record.status, record.reason = NodeStatus.WAITING, reason
+        self._marked.append(record)
