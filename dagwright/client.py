@@ -5,11 +5,11 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
-from temporalio.api.enums.v1 import WorkflowExecutionStatus as RawStatus
-from temporalio.client import WorkflowExecution, WorkflowExecutionDescription
+from temporalio.client import WorkflowExecution, WorkflowExecutionDescription, WorkflowHistoryEventFilterType
 from temporalio.common import (
     SearchAttributeKey,
     SearchAttributePair,
@@ -20,23 +20,18 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.contracts import wire
-from dagwright.contracts.documents import format_time
+from dagwright.contracts.documents import format_time, nodes_ended
 from dagwright.contracts.limits import WORKFLOW_ID_BYTES, summary_of
 from dagwright.contracts.messages import RunInput, run_input_to_json
-from dagwright.feed import RunFeed, RunNotFound
+from dagwright.feed import RunFeed, RunNotFound, tools_of
 from dagwright.plan.compiled import CompiledPlan
+from dagwright.projection import closing_document
 from dagwright.server import Connection
 
 HISTORIES_AT_ONCE = 8
 """Histories that `list` reads at once: a thousand readers would slow the runs and fill the memory."""
 
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
-_CLOSE_STATES = {
-    RawStatus.WORKFLOW_EXECUTION_STATUS_RUNNING: "running",
-    RawStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED: "completed",
-    RawStatus.WORKFLOW_EXECUTION_STATUS_CANCELED: "cancelled",
-}
-"""What a run is said to be where it has no search attribute; every other end is `failed`."""
 
 
 class IdInUse(Exception):
@@ -153,7 +148,9 @@ class Runs:
 
     async def list_runs(self, *, limit: int = 100) -> list[RunSummary]:
         """Returns the newest runs, without the sub-plans of others."""
-        found = self._client.list_workflows(f"WorkflowType = '{wire.WORKFLOW_RUN_PLAN}'", page_size=limit)
+        # Of a run that went on in new executions only the newest is one.
+        query = f"WorkflowType = '{wire.WORKFLOW_RUN_PLAN}' AND ExecutionStatus != 'ContinuedAsNew'"
+        found = self._client.list_workflows(query, page_size=limit)
         runs: list[WorkflowExecution] = []
         async for run in found:
             if run.parent_id is None:
@@ -198,8 +195,7 @@ class Runs:
         there = await self._find(workflow_id)
         if there is None:
             raise RunNotFound(f"there is no run {workflow_id!r}")
-        tools = (await there.memo()).get(wire.MEMO_TOOLS)
-        return [str(reference) for reference in tools] if isinstance(tools, list) else []
+        return tools_of(await there.memo())
 
     def feed(self, workflow_id: str) -> RunFeed:
         """Returns the feed of a run."""
@@ -218,25 +214,36 @@ class Runs:
 
     async def _summary(self, run: WorkflowExecution) -> RunSummary:
         memo = await run.memo()
+        total, title = memo.get(wire.MEMO_NODES), memo.get(wire.MEMO_TITLE)
+        done = await self._nodes_done(run, total) if run.close_time is not None else None
         status = run.typed_search_attributes.get(_STATE)
-        total = memo.get(wire.MEMO_NODES)
-        title = memo.get(wire.MEMO_TITLE)
-        is_ended = run.close_time is not None
-        if not is_ended or not isinstance(total, int) or status in (None, "running"):
+        if done is None or status in (None, "running"):
             view = await RunFeed(self._client, run.id, run_id=run.run_id).read()
-            total = len(view.scheduler.records) if view.scheduler else total or 0
+            total = len(view.scheduler.records) if view.scheduler else total
             title, done, status = summary_of(view.title or "") or None, view.nodes_done, view.status
-        else:
-            done = total
         return RunSummary(
             workflow_id=run.id,
-            status=status or _CLOSE_STATES.get(run.raw_info.status, "failed"),
+            status=status,
             title=title if isinstance(title, str) else None,
-            started_at=run.start_time.timestamp(),
+            started_at=_began_at(memo) or run.start_time.timestamp(),
             ended_at=run.close_time.timestamp() if run.close_time else None,
             nodes_done=done,
             nodes_total=total if isinstance(total, int) else 0,
         )
+
+    async def _nodes_done(self, run: WorkflowExecution, total: Any) -> int | None:
+        """Returns how many nodes of a closed run ended, from its last event; `None` if it does not tell."""
+        handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
+        async for event in handle.fetch_history_events(event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT):
+            document = closing_document(event)
+            return None if document is None else nodes_ended(document, total=total)
+        return None
+
+
+def _began_at(memo: Mapping[str, Any]) -> float | None:
+    """Returns when the first execution of a run that went on as new started, in seconds since the epoch."""
+    began = memo.get(wire.MEMO_BEGAN)
+    return datetime.fromisoformat(began).timestamp() if isinstance(began, str) else None
 
 
 def _checked_id(workflow_id: str) -> str:

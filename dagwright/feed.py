@@ -7,16 +7,16 @@ It needs no worker, works after the run closed, and never asks the workflow (eng
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from temporalio.api.enums.v1 import PendingActivityState
-from temporalio.api.workflow.v1 import PendingActivityInfo
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHistoryEventFilterType
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
+from temporalio.client import Client, WorkflowExecutionDescription
 from temporalio.service import RPCError, RPCStatusCode
 
+from dagwright.contracts import wire
 from dagwright.contracts.documents import (
     RunFacts,
     compact_value,
@@ -24,45 +24,21 @@ from dagwright.contracts.documents import (
     graph_document,
     result_document,
 )
-from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.descriptions import PendingCall, open_calls, pending_calls, task_notes
+from dagwright.executions import BEGINNING, Offset, executions_of
+from dagwright.history_reader import LOST_SERVER_S, HistoryReader, TaskState, states_of
 from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import RunStatus
 from dagwright.projection import Projection, is_reference
+from dagwright.queues import OpenCall, notes_of, reason_of, unserved
 
-PAGE_PAUSE_S = 0.3
-"""Rest between two pages of history: hurried readers would slow the run (engine-findings.md 11)."""
 DESCRIBE_PAUSE_S = 1.0
 RESTORED_BYTES = 1024 * 1024
 """A value up to this size is put back into a document unless all are asked for."""
-LOST_SERVER_S = 60.0
-"""How long a reader waits for a server that does not answer, before it gives up."""
-
-_STATES = {
-    PendingActivityState.PENDING_ACTIVITY_STATE_STARTED: "started",
-    PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED: "scheduled",
-    PendingActivityState.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED: "cancelling",
-}
 
 
 class RunNotFound(Exception):
     """There is no run of that id."""
-
-
-@dataclass(frozen=True, slots=True)
-class PendingCall:
-    """What the server says of a call in flight.
-
-    Args:
-        attempt: 1 for the first.
-        state: `scheduled` (no worker has it), `started`, `backing_off` (waits for the next attempt) or
-            `cancelling`.
-        last_failure: message of the last failed attempt.
-        next_attempt_at: seconds since the epoch, while it backs off.
-    """
-
-    attempt: int
-    state: str
-    last_failure: str | None = None
-    next_attempt_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +48,10 @@ class RunView:
     Args:
         status: the state of the run (contract.md section 4).
         scheduler: the projected scheduler; `None` while the plan is not known.
+        run_id: the newest execution of it.
         pending: task id -> the call in flight.
         notes: what is worth saying, such as a workflow task that keeps failing.
+        offset: the last event that it holds; what `describe` knows beside it may be newer.
     """
 
     workflow_id: str
@@ -88,6 +66,7 @@ class RunView:
     written: Mapping[str, Any] | None = None
     error: Mapping[str, Any] | None = None
     notes: list[dict[str, Any]] = field(default_factory=list)
+    offset: Offset = BEGINNING
 
     def document(self, *, full: bool = False) -> dict[str, Any]:
         """Returns the result document; values that the run wrote by reference are put back.
@@ -130,8 +109,8 @@ class RunView:
 
     @property
     def nodes_done(self) -> int:
-        """Count of nodes in a final state."""
-        return sum(record.status.is_final for record in self.scheduler.records) if self.scheduler else 0
+        """Count of nodes that came to an end of their own."""
+        return sum(record.status.has_ended for record in self.scheduler.records) if self.scheduler else 0
 
 
 def _shortened(value: Any, *, ref: str) -> Any:
@@ -159,8 +138,12 @@ class RunFeed:
             RunNotFound: there is no such run.
         """
         description = await self._describe()
-        projection = await self._project(description.run_id)
-        return self._view(projection, description)
+        reader = self._reader(description.run_id, number=await self._number_of(description))
+        await reader.read_to_end()
+        if reader.execution.run_id != description.run_id:
+            # It went on in a new execution after it was described.
+            description = await self._describe(reader.execution.run_id)
+        return await self._view(reader, description)
 
     async def follow(self) -> AsyncIterator[RunView]:
         """Yields the run now, after every change (at most every 0.3 s), and once more when it has closed.
@@ -170,23 +153,53 @@ class RunFeed:
             RPCError: the server has not answered for a minute.
         """
         description = await self._describe()
-        projection = Projection(self._workflow_id, self._client.data_converter)
-        changed = asyncio.Event()
-        reader = asyncio.create_task(self._read_on(projection, description.run_id, changed))
+        reader = self._reader(description.run_id, number=await self._number_of(description))
+        reading = asyncio.create_task(reader.read_on())
         try:
             while True:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), DESCRIBE_PAUSE_S)
-                changed.clear()
-                if reader.done():
-                    await reader
-                if not projection.is_closed:
-                    description = await self._patiently_describe(description.run_id)
-                yield self._view(projection, description)
-                if projection.is_closed:
+                    await asyncio.wait_for(reader.changed.wait(), DESCRIBE_PAUSE_S)
+                reader.changed.clear()
+                if reading.done():
+                    await reading
+                if not reader.execution.projection.is_closed:
+                    description = await self._patiently_describe(reader.execution.run_id)
+                view = await self._view(reader, description)
+                yield view
+                if view.is_closed:
                     return
         finally:
-            reader.cancel()
+            reading.cancel()
+
+    async def states_at(self, offset: Offset) -> dict[str, TaskState]:
+        """Returns the states of all tasks that a subscriber has seen who has seen everything up to `offset`.
+
+        Of an execution that the server does not keep any more, nothing is known.
+        """
+        description = await self._describe()
+        executions = await executions_of(self._client, self._workflow_id, _first_run_id(description))
+        if offset.run > len(executions):
+            return {}
+        reader = self._reader(executions[offset.run - 1], number=offset.run)
+        try:
+            await reader.read_to(offset.event)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return {}
+        return states_of(reader.execution.projection.scheduler)
+
+    def _reader(self, run_id: str, *, number: int) -> HistoryReader:
+        return HistoryReader(self._client, self._workflow_id, run_id, number=number)
+
+    async def _number_of(self, description: WorkflowExecutionDescription) -> int:
+        """Returns which execution of its run the described one is; 1 for the first."""
+        first = _first_run_id(description)
+        if first == description.run_id:
+            return 1
+        executions = await executions_of(self._client, self._workflow_id, first)
+        known = executions.index(description.run_id) if description.run_id in executions else len(executions)
+        return known + 1
 
     async def _describe(self, run_id: str | None = None) -> WorkflowExecutionDescription:
         handle = self._client.get_workflow_handle(self._workflow_id, run_id=run_id or self._run_id)
@@ -207,90 +220,61 @@ class RunFeed:
                     raise
                 await asyncio.sleep(DESCRIBE_PAUSE_S)
 
-    async def _project(self, run_id: str) -> Projection:
-        projection = Projection(self._workflow_id, self._client.data_converter)
-        handle = self._client.get_workflow_handle(self._workflow_id, run_id=run_id)
-        async for event in handle.fetch_history_events():
-            await projection.take(event)
-        return projection
-
-    async def _read_on(self, projection: Projection, run_id: str, changed: asyncio.Event) -> None:
-        """Reads the history as it grows, over losses of the server."""
-        seen = 0
-        lost_since: float | None = None
-        while not projection.is_closed:
-            handle = self._client.get_workflow_handle(self._workflow_id, run_id=run_id)
-            events = handle.fetch_history_events(
-                wait_new_event=True, event_filter_type=WorkflowHistoryEventFilterType.ALL_EVENT
+    async def _view(self, reader: HistoryReader, description: WorkflowExecutionDescription) -> RunView:
+        raw = description.raw_description
+        async with reader.turn:
+            projection = reader.execution.projection
+            projection.settle()
+            is_open = not projection.is_closed and description.run_id == reader.execution.run_id
+            calls = open_calls(raw, projection) if is_open else []
+            waiting = await unserved(self._client, calls)
+            notes = [*projection.notes, *(task_notes(raw, projection.task_failure) if is_open else [])]
+            if waiting:
+                tools = tools_of(await description.memo())
+                notes += notes_of(waiting, workflow_id=_root_id(description, self._workflow_id), tools=tools)
+            if projection.scheduler is not None:
+                reasons = {call.task: reason_of(call) for call in waiting if call.task is not None}
+                reader.marks.put(projection.scheduler, reasons)
+            return RunView(
+                workflow_id=self._workflow_id,
+                run_id=reader.execution.run_id,
+                status=_status_of(projection, is_waiting=bool(waiting) and _is_all(waiting, calls, raw)),
+                title=projection.title,
+                scheduler=projection.scheduler,
+                pending=pending_calls(raw, projection) if is_open else {},
+                started_at=projection.started_at,
+                ended_at=projection.ended_at,
+                is_closed=projection.is_closed,
+                written=projection.document,
+                error=projection.error.to_json() if projection.error else None,
+                notes=notes,
+                offset=reader.execution.offset,
             )
-            try:
-                while not projection.is_closed:
-                    await events.fetch_next_page()
-                    lost_since = None
-                    for event in events.current_page or ():
-                        if event.event_id > seen:
-                            seen = event.event_id
-                            await projection.take(event)
-                    changed.set()
-                    if events.next_page_token is None:
-                        break
-                    await asyncio.sleep(PAGE_PAUSE_S)
-            except RPCError:
-                lost_since = lost_since or time.monotonic()
-                if time.monotonic() - lost_since > LOST_SERVER_S:
-                    raise
-            await asyncio.sleep(PAGE_PAUSE_S)
-
-    def _view(self, projection: Projection, description: WorkflowExecutionDescription) -> RunView:
-        projection.settle()
-        pending = {}
-        for call in description.raw_description.pending_activities if not projection.is_closed else ():
-            task_id = projection.task_of(call.activity_id)
-            if task_id is not None:
-                pending[task_id] = _pending_call(call)
-        return RunView(
-            workflow_id=self._workflow_id,
-            run_id=description.run_id,
-            status=_status_of(projection),
-            title=projection.title,
-            scheduler=projection.scheduler,
-            pending=pending,
-            started_at=projection.started_at,
-            ended_at=projection.ended_at,
-            is_closed=projection.is_closed,
-            written=projection.document,
-            error=projection.error.to_json() if projection.error else None,
-            notes=[*projection.notes, *_task_notes(description, projection.task_failure)],
-        )
 
 
-def _pending_call(call: PendingActivityInfo) -> PendingCall:
-    state = _STATES.get(call.state, "scheduled")
-    is_backing_off = state == "scheduled" and call.HasField("next_attempt_schedule_time")
-    return PendingCall(
-        attempt=call.attempt,
-        state="backing_off" if is_backing_off else state,
-        last_failure=call.last_failure.message if call.HasField("last_failure") else None,
-        next_attempt_at=call.next_attempt_schedule_time.ToNanoseconds() / 1e9 if is_backing_off else None,
-    )
+def tools_of(memo: Mapping[str, Any]) -> list[str]:
+    """Returns the `--tools` of a run, from its memo."""
+    tools = memo.get(wire.MEMO_TOOLS)
+    return [str(reference) for reference in tools] if isinstance(tools, list) else []
 
 
-def _status_of(projection: Projection) -> str:
+def _first_run_id(description: WorkflowExecutionDescription) -> str:
+    return description.raw_description.workflow_execution_info.first_run_id or description.run_id
+
+
+def _root_id(description: WorkflowExecutionDescription, workflow_id: str) -> str:
+    """Returns the id of the run above all, whose tools serve those below it too."""
+    return description.raw_description.workflow_execution_info.root_execution.workflow_id or workflow_id
+
+
+def _is_all(waiting: Sequence[OpenCall], calls: Sequence[OpenCall], raw: DescribeWorkflowExecutionResponse) -> bool:
+    """Tells whether everything that the run has open waits for a worker."""
+    return len(waiting) == len(calls) and not raw.pending_children
+
+
+def _status_of(projection: Projection, *, is_waiting: bool) -> str:
     if projection.document is not None:
         return str(projection.document["status"])
     if projection.is_closed:
-        return projection.closed_as or "failed"
-    return "running"
-
-
-def _task_notes(description: WorkflowExecutionDescription, failure: str | None) -> list[dict[str, Any]]:
-    """Returns a note if the workflow task fails again and again; history holds the first failure of a series."""
-    task = description.raw_description.pending_workflow_task
-    if task.attempt <= 2:
-        return []
-    cause = cut_text(failure, max_bytes=MESSAGE_LIMIT_BYTES) if failure else "no worker answered in time"
-    message = (
-        f"the run cannot go on: its workflow task has failed {task.attempt - 1} times ({cause}); it is tried again "
-        "and again, and goes on by itself when a worker can do it"
-    )
-    return [{"code": "workflow_task_failing", "node": None, "message": message}]
+        return projection.closed_as or RunStatus.FAILED
+    return RunStatus.WAITING if is_waiting else RunStatus.RUNNING

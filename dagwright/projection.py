@@ -7,6 +7,7 @@ the run has ended, what it wrote of itself stands above what was worked out here
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +19,7 @@ from temporalio.converter import DataConverter
 
 from dagwright.contracts import limits, wire
 from dagwright.contracts.call_limits import largest_result_bytes
+from dagwright.contracts.carries import RunCarry
 from dagwright.contracts.messages import (
     MessageInvalid,
     RunInput,
@@ -35,6 +37,7 @@ from dagwright.contracts.outcomes import (
     take_result,
     take_sub_plan_end,
 )
+from dagwright.plan.carry import restore
 from dagwright.plan.compiled import CompiledPlan, plan_from_json
 from dagwright.plan.errors import NodeError
 from dagwright.plan.references import Lookup
@@ -49,6 +52,14 @@ _CLOSED_AS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT: "failed",
 }
 """How each closing event reads if it brings no document with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailure:
+    """Why a workflow task failed: the server's name of the cause, and all that is known in words."""
+
+    cause: str
+    message: str
 
 
 class Projection:
@@ -72,8 +83,12 @@ class Projection:
         """The document that the run itself wrote at its end."""
         self.error: NodeError | None = None
         self.notes: list[dict[str, Any]] = []
-        self.task_failure: str | None = None
+        self.task_failure: TaskFailure | None = None
         """Why the last workflow task failed; `None` once one has been done."""
+        self.continued_as: str | None = None
+        """Run id of the execution in which the run goes on."""
+        self.last_event = 0
+        """Id of the last event that was taken."""
         self.changes = 0
         """Rises with every batch that was taken."""
         self._plan: CompiledPlan | None = None
@@ -104,6 +119,7 @@ class Projection:
 
     async def take(self, event: HistoryEvent) -> None:
         """Takes the next event of the history."""
+        self.last_event = event.event_id
         at = event.event_time.ToNanoseconds() / 1e9
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
@@ -117,17 +133,13 @@ class Projection:
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
                 self.task_failure = None
                 await self._take_batch(event, at)
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
+                going_on = event.workflow_execution_continued_as_new_event_attributes
+                self.continued_as = going_on.new_execution_run_id
             case closing if closing in _CLOSED_AS:
                 await self._close(event, at)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-                scheduled = event.activity_task_scheduled_event_attributes
-                self._scheduled[event.event_id] = scheduled.activity_id
-                if scheduled.activity_type.name == wire.ACTIVITY_COMPILE_PLAN:
-                    self._scheduled[event.event_id] = wire.ACTIVITY_COMPILE_PLAN
-                elif scheduled.activity_type.name == wire.ACTIVITY_RESOLVE_LOOKUPS:
-                    self._scheduled[event.event_id] = wire.ACTIVITY_RESOLVE_LOOKUPS
-                else:
-                    self._start(self._tasks, scheduled.activity_id)
+                self._take_scheduled(event)
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
                 initiated = event.start_child_workflow_execution_initiated_event_attributes
                 self._start(self._children, initiated.workflow_id)
@@ -135,6 +147,16 @@ class Projection:
                 self._note_timer(event)
             case _:
                 self._batch.append(event)
+
+    def _take_scheduled(self, event: HistoryEvent) -> None:
+        scheduled = event.activity_task_scheduled_event_attributes
+        self._scheduled[event.event_id] = scheduled.activity_id
+        if scheduled.activity_type.name == wire.ACTIVITY_COMPILE_PLAN:
+            self._scheduled[event.event_id] = wire.ACTIVITY_COMPILE_PLAN
+        elif scheduled.activity_type.name == wire.ACTIVITY_RESOLVE_LOOKUPS:
+            self._scheduled[event.event_id] = wire.ACTIVITY_RESOLVE_LOOKUPS
+        else:
+            self._start(self._tasks, scheduled.activity_id)
 
     # The beginning.
 
@@ -147,6 +169,8 @@ class Projection:
             return
         if self.run_input.compiled is not None:
             self._set_plan(self.run_input.compiled)
+        if self.run_input.carry is not None and self._lookups is not None:
+            self._go_on(self.run_input.carry)
 
     def _set_plan(self, plan: CompiledPlan) -> None:
         self._plan, self.title = plan, plan.title
@@ -162,17 +186,30 @@ class Projection:
         return [lookup for lookup in wanted if lookup not in self._lookups_given]
 
     def _begin(self, at: float) -> None:
-        assert self._plan is not None
-        assert self.run_input is not None
-        self.scheduler = Scheduler(
-            self._plan,
-            self.run_input.inputs,
-            lookups=self._lookups,
-            max_in_flight=self.run_input.max_in_flight,
-        )
+        self.scheduler = self._new_scheduler()
         self.scheduler.begin(at)
         if self._is_cancelled:
             self.scheduler.cancel(at, reason=self._cancel)
+
+    def _go_on(self, carry: RunCarry) -> None:
+        """Begins where the execution before this one ended."""
+        scheduler = self._new_scheduler()
+        try:
+            restore(scheduler, carry.scheduler)
+        except ValueError as error:
+            self.error = NodeError("invalid", str(error))
+            return
+        self.scheduler, self.started_at, self.notes = scheduler, carry.began_at, [dict(note) for note in carry.notes]
+        # Calls end before a run goes on in a new execution; sub-plans are runs of their own.
+        for task_id in scheduler.tasks_in_flight():
+            self._children[limits.child_workflow_id(self._workflow_id, task_id)] = task_id
+
+    def _new_scheduler(self) -> Scheduler:
+        assert self._plan is not None
+        assert self.run_input is not None
+        return Scheduler(
+            self._plan, self.run_input.inputs, lookups=self._lookups, max_in_flight=self.run_input.max_in_flight
+        )
 
     # Batches.
 
@@ -369,13 +406,11 @@ class Projection:
         self._batch = []
         self.ended_at = at
         self.closed_as = _CLOSED_AS[event.event_type]
-        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
-            payloads = event.workflow_execution_completed_event_attributes.result.payloads
-            self._take_document(read_message(payloads[0]) if payloads else None)
-        elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
+        self.document = closing_document(event)
+        if self.document is None and self.closed_as is None:
+            self.error = NodeError("failed", "the run ended without a document")
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
             error = await self._converter.decode_failure(event.workflow_execution_failed_event_attributes.failure)
-            details = getattr(error, "details", ())
-            self._take_document(details[0] if details else None)
             code = getattr(error, "type", None) or "failed"
             self.error = NodeError(code, getattr(error, "message", str(error)))
         elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED:
@@ -405,10 +440,19 @@ class Projection:
                 record.status, record.ended_at = NodeStatus.CANCELLED, at
                 record.reason = self.error.message if self.error else None
 
-    def _take_document(self, document: Any) -> None:
-        self.document = document if isinstance(document, dict) and "nodes" in document else None
-        if self.document is None and self.closed_as is None:
-            self.error = NodeError("failed", "the run ended without a document")
+
+def closing_document(event: HistoryEvent) -> dict[str, Any] | None:
+    """Returns the document that a run wrote into its last event; `None` if it wrote none."""
+    if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
+        payloads = event.workflow_execution_completed_event_attributes.result.payloads
+    else:
+        failure = event.workflow_execution_failed_event_attributes.failure
+        payloads = failure.application_failure_info.details.payloads
+    try:
+        document = read_message(payloads[0]) if payloads else None
+    except MessageInvalid:
+        return None
+    return document if isinstance(document, dict) and "nodes" in document else None
 
 
 def _read_argument(payloads: Sequence[Payload]) -> Any:
@@ -417,11 +461,11 @@ def _read_argument(payloads: Sequence[Payload]) -> Any:
     return values[0] if len(values) == 1 else values or None
 
 
-def _task_failure(event: HistoryEvent) -> str:
+def _task_failure(event: HistoryEvent) -> TaskFailure:
     failed = event.workflow_task_failed_event_attributes
     cause = WorkflowTaskFailedCause.Name(failed.cause).removeprefix("WORKFLOW_TASK_FAILED_CAUSE_")
     words = cause.replace("_", " ").lower()
-    return f"{words}: {failed.failure.message}" if failed.failure.message else words
+    return TaskFailure(cause, f"{words}: {failed.failure.message}" if failed.failure.message else words)
 
 
 def _all_records(scheduler: Scheduler) -> Iterator[Record]:

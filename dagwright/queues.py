@@ -44,14 +44,16 @@ class OpenCall:
 
     Args:
         queue: whose workers do it.
-        scheduled_at: seconds since the epoch since when it waits to be taken; `None` if it was taken.
+        is_taken: a worker has it.
+        scheduled_at: seconds since the epoch since when it may be taken; `None` if it may not be yet, or was.
         task: id of the plan's task; `None` for what the run does for itself.
         tool: what is called.
         is_foreign: the tool is served by a worker that is not Dagwright's.
     """
 
     queue: Queue
-    scheduled_at: float | None
+    is_taken: bool
+    scheduled_at: float | None = None
     task: str | None = None
     tool: str | None = None
     is_foreign: bool = False
@@ -67,8 +69,8 @@ async def unserved(client: Client, calls: Sequence[OpenCall]) -> list[OpenCall]:
     for call in calls:
         if call.scheduled_at is not None and now - call.scheduled_at > NO_WORKER_AFTER_S:
             newest[call.queue] = max(call.scheduled_at, newest.get(call.queue, 0.0))
-    running = {call.queue for call in calls if call.scheduled_at is None}
-    suspects = [queue for queue in newest if queue not in running]
+    served = {call.queue for call in calls if call.is_taken}
+    suspects = [queue for queue in newest if queue not in served]
     polls = await asyncio.gather(*(_last_poll(client, queue) for queue in suspects))
     dead = {queue for queue, poll in zip(suspects, polls, strict=True) if poll < newest[queue]}
     return [call for call in calls if call.queue in dead and call.scheduled_at is not None]

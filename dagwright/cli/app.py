@@ -171,6 +171,20 @@ def graph(
 
 
 @app.command()
+def node(
+    workflow_id: RunId,
+    node_id: Annotated[str, typer.Argument(metavar="N", help="Id of the node, or of an item: sum[north].")],
+    *,
+    full: Annotated[bool, typer.Option("--full", help="Put back a value over 1 MiB too.")] = False,
+    json: Json = False,
+    no_color: NoColor = False,
+) -> int:
+    """Show all that is known of one node of a run."""
+    request = LookRequest(workflow_id, is_full=full, node=node_id)
+    return _call("looking", "node", request, Output(is_json=json, has_color=not no_color))
+
+
+@app.command()
 def cancel(
     workflow_id: RunId,
     *,

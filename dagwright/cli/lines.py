@@ -22,7 +22,7 @@ class LineWriter:
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
         self._seen: dict[str, tuple[NodeStatus, int]] = {}
-        self._notes = 0
+        self._told: set[str] = set()
 
     def show(self, view: RunView) -> None:
         """Writes a line for every node and item whose state or attempt is another than before."""
@@ -31,9 +31,13 @@ class LineWriter:
                 for item in record.items:
                     self._show(view, f"{node.id}[{item.key}]", item.record)
                 self._show(view, node.id, record)
-        for note in view.notes[self._notes :]:
-            self._line(time.time(), "note", one_line(str(note.get("message", ""))))
-        self._notes = len(view.notes)
+        for note in view.notes:
+            message = str(note.get("message", ""))
+            # The one that counts says the same with every try.
+            key = str(note["code"]) if note.get("code") == "workflow_task_failing" else message
+            if key not in self._told:
+                self._told.add(key)
+                self._line(time.time(), "note", one_line(message))
 
     def _show(self, view: RunView, task_id: str, record: Record) -> None:
         pending = view.pending.get(task_id)

@@ -1,7 +1,9 @@
-"""`list`, `status`, `result`, `graph`: look at runs, from their history; no worker is needed and none is started."""
+"""`list`, `status`, `result`, `graph`, `node`: look at runs, from their history, with no worker."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
+from unicodedata import normalize
 
 from rich.table import Table
 from rich.text import Text
@@ -10,8 +12,8 @@ from dagwright.cli.async_runs import Farewell, run_async
 from dagwright.cli.connecting import command_settings, connected_to_read
 from dagwright.cli.drawing import mermaid, svg
 from dagwright.cli.endings import summary_line, tell_result, tell_run_error
-from dagwright.cli.exits import ExitCode, exit_code_of
-from dagwright.cli.output import Output, one_line
+from dagwright.cli.exits import CommandRefused, ExitCode, exit_code_of
+from dagwright.cli.output import Output, one_line, terminal_text, value_text
 from dagwright.cli.progress import format_duration
 from dagwright.cli.rendering import MARKS, RUN_STYLES
 from dagwright.cli.requests import LookRequest
@@ -76,6 +78,30 @@ def graph(request: LookRequest, output: Output) -> int:
     return _look_at(request, output, show)
 
 
+def node(request: LookRequest, output: Output) -> int:
+    """Shows one node or item; 0 whatever became of it.
+
+    Raises:
+        CommandRefused: the run has no such node.
+    """
+
+    def show(view: RunView) -> int:
+        wanted = normalize("NFC", request.node)
+        document = view.document(full=request.is_full)
+        found = document["nodes"].get(wanted)
+        if found is None:
+            near = get_close_matches(wanted, list(document["nodes"]), 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise CommandRefused(f"the run {view.workflow_id!r} has no node {wanted!r}{hint}", status="not_found")
+        if output.is_json:
+            output.document({"id": wanted, **found})
+        else:
+            _tell_node(wanted, found, document["notes"], output)
+        return ExitCode.COMPLETED
+
+    return _look_at(request, output, show)
+
+
 def _look_at(request: LookRequest, output: Output, show: Callable[[RunView], int]) -> int:
     async def look(runs: Runs) -> int:
         return show(await runs.feed(request.workflow_id).read())
@@ -134,6 +160,32 @@ def _tell_status(view: RunView, output: Output) -> None:
     tell_run_error(document, output)
     for note in document["notes"]:
         output.say(f"note: {one_line(note['message'])}")
+
+
+def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[str, Any]], output: Output) -> None:
+    """Shows all that is known of a node, a line for each thing, its result last."""
+    title = f" ({one_line(node['title'])})" if node["title"] else ""
+    output.say(f"{one_line(node_id)}{title}: {node['status']}")
+    error = node["error"] or {}
+    facts = {
+        "tool": node["tool"],
+        "attempts": node["attempts"] or None,
+        "started": node["started_at"],
+        "ended": node["ended_at"],
+        "needs": ", ".join(node["lineage"]["inputs"]),
+        "waits for" if node["status"] == "waiting" else "because": node["reason"],
+        "error": f"{error['code']}: {error['message']}" if error else None,
+        "blocked by": ", ".join(node["blocked_by"]),
+        "partial": "yes" if node["partial"] else None,
+    }
+    for name, fact in facts.items():
+        if fact:
+            output.say(f"{name}: {one_line(str(fact), limit=10_000)}")
+    for note in notes:
+        if note["node"] == node_id or (note["code"] == "no_worker" and node["status"] == "waiting"):
+            output.say(f"note: {one_line(note['message'])}")
+    if node["status"] == "completed":
+        output.say(terminal_text(value_text(node["result"])))
 
 
 def _clock(node: Mapping[str, Any]) -> str:

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dagwright.feed import PendingCall, RunView
+from dagwright.descriptions import PendingCall
+from dagwright.feed import RunView
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.graph import levels_of
 from dagwright.plan.scheduler import Scheduler
@@ -12,9 +13,6 @@ from dagwright.plan.states import NodeStatus, Record
 
 MAX_INDENT = 8
 """Deeper trees are shown flat from there on: a chain of 50 would leave no room for words."""
-
-NO_WORKER_AFTER_S = 3.0
-"""A call that nobody took for so long waits for a worker, not for its turn."""
 
 _IMPORTANCE = (
     NodeStatus.FAILED,
@@ -169,7 +167,7 @@ def _item_rows(view: RunView, rows: Sequence[tuple[int, TreePlace]], *, now: flo
     for order, place in rows:
         node, record = scheduler.plan.nodes[place.number], scheduler.records[place.number]
         for index, item in enumerate(record.items):
-            if item.record.status not in (NodeStatus.FAILED, NodeStatus.RUNNING):
+            if item.record.status not in (NodeStatus.FAILED, NodeStatus.RUNNING, NodeStatus.WAITING):
                 continue
             task_id = f"{node.id}[{item.key}]"
             pending = view.pending.get(task_id)
@@ -195,9 +193,6 @@ def _detail(record: Record, pending: PendingCall | None, *, now: float) -> str:
             return f"again in {format_duration(wait_s)}: {pending.last_failure or 'it failed'}"
         if pending.state == "cancelling":
             return "stopping"
-        waited_s = now - (record.started_at or now)
-        if pending.state == "scheduled" and waited_s > NO_WORKER_AFTER_S:
-            return "no worker has taken it yet"
         return pending.last_failure or ""
     if record.error is not None:
         return record.error.message

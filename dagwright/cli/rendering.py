@@ -31,6 +31,9 @@ MARKS = {
 RUN_STYLES = {"completed": "green", "running": "cyan", "cancelled": "yellow", "waiting": "yellow"}
 _FRAME_ROWS = 6
 _BAR_CELLS = 20
+_NOTES_SHOWN = 2
+_NOTE_ROWS = 3
+"""Lines that a note takes on a terminal: what is wrong and the command that mends it, which may not be cut."""
 
 
 class Picture:
@@ -51,8 +54,10 @@ class Picture:
             return Group(self._header(view, now=now), Text("reading the plan", style="dim"))
         if self._tree is None or self._tree[0] is not view.scheduler.plan:
             self._tree = view.scheduler.plan, tree_of(view.scheduler.plan)
-        progress = progress_of(view, self._tree[1], now=now, room=height - _FRAME_ROWS)
-        return Group(self._header(view, now=now), _table(progress), _footer(progress))
+        notes = [Text(one_line(str(note["message"])), style="yellow") for note in view.notes[:_NOTES_SHOWN]]
+        room = height - _FRAME_ROWS - _NOTE_ROWS * len(notes)
+        progress = progress_of(view, self._tree[1], now=now, room=room)
+        return Group(self._header(view, now=now), _table(progress), _footer(progress), *notes)
 
     def _header(self, view: RunView, *, now: float) -> Text:
         name = one_line(view.title or view.workflow_id, limit=80)

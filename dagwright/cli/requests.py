@@ -46,6 +46,7 @@ class LookRequest:
     is_full: bool = False
     is_serving: bool = True
     format: str = "mermaid"
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)

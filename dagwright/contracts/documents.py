@@ -13,7 +13,7 @@ from dagwright.contracts.limits import DOCUMENT_LIMIT_BYTES, INLINE_VALUE_BYTES,
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Record
+from dagwright.plan.states import NodeStatus, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,23 @@ def graph_document(scheduler: Scheduler) -> dict[str, Any]:
         ],
         "edges": [[nodes[number].id, node.id] for node in nodes for number in node.dependencies],
     }
+
+
+def nodes_ended(document: Mapping[str, Any], *, total: Any) -> int | None:
+    """Returns how many of a run's nodes came to an end of their own, items not counted; `None` if it is not told.
+
+    Args:
+        document: as the run wrote it.
+        total: how many nodes the plan has.
+    """
+    states = Counter(document.get("nodes_ref", {}).get("counts", {}))
+    node_id = ""
+    for name, node in document["nodes"].items():
+        # The items of a node stand behind it.
+        if not (name.startswith(f"{node_id}[") and name.endswith("]")):
+            node_id = name
+            states[node["status"]] += 1
+    return sum(states[status] for status in NodeStatus if status.has_ended) if states.total() == total else None
 
 
 def compact_document(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,6 +54,9 @@ MEMO_NODES = "dagwright_nodes"
 MEMO_TITLE = "dagwright_title"
 """Workflow memo: title of the plan."""
 
+MEMO_BEGAN = "dagwright_began"
+"""Workflow memo of a run that goes on in a new execution: RFC 3339 time at which the first one started."""
+
 TIMER_DEADLINE = "deadline of the run"
 """Summary of the timer that ends a run at its deadline."""
 TIMER_GRACE = "waiting for running steps to stop"

@@ -125,6 +125,15 @@ class Scheduler:
         """Count of tasks that were started and have not ended."""
         return self._queue.in_flight
 
+    def tasks_in_flight(self) -> list[str]:
+        """Returns the ids of the tasks that were started and have not ended, in plan order."""
+        found: list[str] = []
+        for node, record in zip(self.plan.nodes, self.records, strict=True):
+            if record.status is NodeStatus.RUNNING and node.for_each is None:
+                found.append(node.id)
+            found += [f"{node.id}[{item.key}]" for item in record.items if item.record.status is NodeStatus.RUNNING]
+        return found
+
     def number_of(self, node_id: str) -> int | None:
         """Returns the number of a node, or `None` if there is no such node."""
         return self._numbers.get(node_id)

@@ -27,6 +27,11 @@ class NodeStatus(StrEnum):
         return self in _FINAL
 
     @property
+    def has_ended(self) -> bool:
+        """Tells whether a node in this state came to an end of its own, good or bad, and was not left out."""
+        return self in _ENDED
+
+    @property
     def is_passed(self) -> bool:
         """Tells whether a node in this state leaves nothing to be wished for."""
         return self in _PASSED
@@ -42,6 +47,7 @@ _FINAL = frozenset(
         NodeStatus.SUPERSEDED,
     }
 )
+_ENDED = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED})
 _PASSED = frozenset({NodeStatus.COMPLETED, NodeStatus.SKIPPED, NodeStatus.SUPERSEDED})
 
 

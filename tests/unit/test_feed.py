@@ -99,7 +99,8 @@ async def test_workflow_task_that_keeps_failing_is_told_with_its_cause() -> None
 
     assert _messages(view) == [
         "the run cannot go on: its workflow task has failed 4 times (non deterministic error: no such command); it is "
-        "tried again and again, and goes on by itself when a worker can do it"
+        "tried again and again: the worker's code is other than the code that began this run; stop that worker or roll "
+        "it back, and the run goes on by itself where it is, with nothing lost"
     ]
 
 
@@ -108,7 +109,7 @@ async def test_workflow_task_that_is_not_answered_is_told_as_such() -> None:
 
     assert _messages(view) == [
         "the run cannot go on: its workflow task has failed 2 times (no worker answered in time); it is tried again "
-        "and again, and goes on by itself when a worker can do it"
+        "and again: it goes on by itself when one does"
     ]
 
 

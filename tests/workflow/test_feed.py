@@ -190,4 +190,4 @@ async def test_run_that_was_terminated_leaves_nothing_unfinished(kept_runs: Runs
         "nodes": {"first": done(3.0), "held": cancelled(reason), "items": cancelled(reason)},
         "error": f"terminated: {reason}",
     }
-    assert (view.is_closed, view.nodes_done) == (True, 3)
+    assert (view.is_closed, view.nodes_done) == (True, 1)

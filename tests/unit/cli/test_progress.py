@@ -6,7 +6,8 @@ from rich.console import Console
 from dagwright.cli.lines import LineWriter
 from dagwright.cli.progress import RunProgress, format_duration, progress_of, tree_of
 from dagwright.cli.rendering import Picture
-from dagwright.feed import PendingCall, RunView
+from dagwright.descriptions import PendingCall
+from dagwright.feed import RunView
 from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt
@@ -60,7 +61,6 @@ def test_items_are_a_bar_with_time_to_go_and_failures_are_named() -> None:
     [
         (PendingCall(1, "started"), 2.0, ""),
         (PendingCall(1, "scheduled"), 2.0, ""),
-        (PendingCall(1, "scheduled"), 5.0, "no worker has taken it yet"),
         (PendingCall(3, "backing_off", "no route", START + 6), 2.0, "again in 4.0 s: no route"),
         (PendingCall(1, "cancelling"), 2.0, "stopping"),
     ],

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from dagwright.feed import PendingCall, RunView
+from dagwright.descriptions import PendingCall
+from dagwright.feed import RunView
 from dagwright.plan.scheduler import Scheduler
 from dagwright.preparation import check_plan, prepare_plan
 

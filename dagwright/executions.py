@@ -1,0 +1,63 @@
+"""The executions of a run that goes on as new: a place in their histories, and which execution is the how-manieth."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from temporalio.client import Client, WorkflowHistoryEventFilterType
+from temporalio.service import RPCError, RPCStatusCode
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Offset:
+    """A place in the history of a run, as `str` also `2-145`.
+
+    Args:
+        run: number of the execution, 1 for the first.
+        event: id of the last event that was seen of it; 0 before the first.
+    """
+
+    run: int
+    event: int
+
+    def __str__(self) -> str:
+        return f"{self.run}-{self.event}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Returns the offset that a text stands for.
+
+        Raises:
+            ValueError: it stands for none.
+        """
+        run, sign, event = text.partition("-")
+        if not (sign and run.isdecimal() and event.isdecimal() and len(text) < 30 and int(run) > 0):
+            raise ValueError(f"{text!r:.40} is no offset; one looks like 1-145")
+        return cls(int(run), int(event))
+
+
+BEGINNING = Offset(1, 0)
+"""Nothing has been seen yet."""
+
+
+async def executions_of(client: Client, workflow_id: str, first_run_id: str) -> list[str]:
+    """Returns the run ids of all executions that followed one another, as far as the server keeps them.
+
+    Complexity: one request for each.
+    """
+    found = [first_run_id]
+    while (following := await _following(client, workflow_id, found[-1])) is not None:
+        found.append(following)
+    return found
+
+
+async def _following(client: Client, workflow_id: str, run_id: str) -> str | None:
+    handle = client.get_workflow_handle(workflow_id, run_id=run_id)
+    events = handle.fetch_history_events(event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT)
+    try:
+        async for event in events:
+            # The last event of an execution that is still open is none of these.
+            return event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id or None
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+    return None

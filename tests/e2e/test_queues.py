@@ -1,0 +1,159 @@
+"""Queues that nobody serves: told as such, with the command that starts a worker, and gone on with when it does."""
+
+import asyncio
+import shlex
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.settings import Settings
+from dagwright.toolset import load_toolset
+from tests.e2e.command import CommandLine, ended, line_with
+from tests.e2e.conftest import Plans, calculation, pause
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.server
+
+_TOOLS = '''
+import asyncio
+from pathlib import Path
+from dagwright.tools import tool
+
+@tool(effects="idempotent")
+async def {name}(name: str) -> str:
+    """Says who was called."""
+    while (Path(__file__).parent / "hold").exists():
+        await asyncio.sleep(0.02)
+    return f"{name} of {{name}}"
+'''
+
+
+def _write_tools(folder: Path, name: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "own_tools.py"
+    path.write_text(_TOOLS.format(name=name), encoding="utf-8")
+    return path
+
+
+def _own_queue(tools: Path) -> str:
+    queue = load_toolset(Settings(), [str(tools)]).own_queue
+    assert queue is not None
+    return queue
+
+
+async def _status_when_waiting(command_line: CommandLine, run: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+
+    async def is_waiting() -> bool:
+        found.update((await command_line("status", run, "--json")).document)
+        return bool(found["status"] == "waiting")
+
+    await eventually(is_waiting, timeout_s=60)
+    return found
+
+
+async def test_two_terminals_with_different_tools_never_take_each_others_work(
+    command_line: CommandLine, write_plan: Plans, tmp_path: Path
+) -> None:
+    # The same tool name, other code: with one queue for both, each would do half of the other's work.
+    left, right = _write_tools(tmp_path / "left", "mark"), _write_tools(tmp_path / "right", "mark")
+    right.write_text(right.read_text().replace("mark of", "the other of"), encoding="utf-8")
+    nodes = [{"id": f"n{number}", "tool": "mark", "arguments": {"name": f"{number}"}} for number in range(20)]
+    plan = write_plan(*nodes)
+    for tools in (left, right):
+        (tools.parent / "hold").touch()
+    running = [
+        await command_line.start("run", plan, "--id", f"two-{number}", "--tools", str(tools), "--json")
+        for number, tools in enumerate((left, right))
+    ]
+
+    async def are_running() -> bool:
+        looks = [await command_line("status", f"two-{number}", "--json") for number in range(2)]
+        if any(look.document.get("status") != "running" for look in looks):
+            return False
+        return all(node["status"] == "running" for look in looks for node in look.document["nodes"].values())
+
+    await eventually(are_running, timeout_s=60)
+    for tools in (left, right):
+        (tools.parent / "hold").unlink()
+    first, second = await asyncio.gather(*(ended(process) for process in running))
+
+    assert (first.code, second.code) == (0, 0)
+    assert first.document["output"] == {f"n{number}": f"mark of {number}" for number in range(20)}
+    assert second.document["output"] == {f"n{number}": f"the other of {number}" for number in range(20)}
+    attempts = [node["attempts"] for end in (first, second) for node in end.document["nodes"].values()]
+    assert attempts == [1] * 40
+
+
+async def test_node_without_a_worker_waits_and_says_how_to_start_one(
+    command_line: CommandLine, write_plan: Plans, tmp_path: Path
+) -> None:
+    tools = _write_tools(tmp_path / "my tools", "stamp")
+    plan = write_plan(
+        pause("first", "2s"),
+        {"id": "own", "tool": "stamp", "arguments": {"name": "x"}, "depends_on": ["first"]},
+        calculation("last", "1 + 1", depends_on=["own"]),
+        title="Waits",
+    )
+    running = await command_line.start("run", plan, "--id", "no-worker", "--tools", str(tools))
+    await line_with(running, "running    first")
+    running.send_signal(signal.SIGKILL)
+    await ended(running)
+    plain = await command_line.start(program=("worker.py",))
+    try:
+        document = await _status_when_waiting(command_line, "no-worker")
+        shown, node, listed, graph = await asyncio.gather(
+            command_line("status", "no-worker"),
+            command_line("node", "no-worker", "own"),
+            command_line("list", "--json"),
+            command_line("graph", "no-worker", "--format", "json"),
+        )
+        watching = await command_line.start("watch", "no-worker", "--no-serve")
+        await line_with(watching, "waiting    own  no worker for stamp")
+        command = f"python worker.py --tools {shlex.quote(str(tools))}"
+        note = (
+            f"no worker serves the queue {_own_queue(tools)!r} of stamp; start one with "
+            f"`dagwright watch no-worker` or `{command}`"
+        )
+        assert [(name, item["status"], item["reason"]) for name, item in document["nodes"].items()] == [
+            ("first", "completed", None),
+            ("own", "waiting", "no worker for stamp"),
+            ("last", "pending", None),
+        ]
+        assert document["notes"] == [{"code": "no_worker", "node": "own", "message": note}]
+        assert shown.stdout.startswith("no-worker (Waits): waiting")
+        assert f"note: {note}\n" in shown.stdout
+        assert (node.code, node.stdout.splitlines()[0]) == (0, "own: waiting")
+        assert node.stdout.endswith(f"waits for: no worker for stamp\nnote: {note}\n")
+        mine = next(run for run in listed.document if run["workflow_id"] == "no-worker")
+        assert (mine["status"], mine["nodes_done"], mine["nodes_total"]) == ("waiting", 1, 3)
+        assert [item["status"] for item in graph.document["nodes"]] == ["completed", "waiting", "pending"]
+
+        # The very command that was told.
+        worker = await command_line.start(*shlex.split(command)[2:], program=("worker.py",))
+        watched = await ended(watching)
+        worker.terminate()
+        await ended(worker)
+    finally:
+        plain.terminate()
+        await ended(plain)
+    assert (watched.code, "completed  own" in watched.stdout) == (0, True)
+
+
+async def test_run_whose_command_was_killed_waits_for_a_worker_and_is_gone_on_with(
+    own_command_line: CommandLine, write_plan: Plans
+) -> None:
+    plan = write_plan(pause("first", "3s"), calculation("last", "1 + 1", depends_on=["first"]))
+    running = await own_command_line.start("run", plan, "--id", "alone", "--keep")
+    await line_with(running, "running    first")
+    running.send_signal(signal.SIGKILL)
+    await ended(running)
+
+    document = await _status_when_waiting(own_command_line, "alone")
+    assert [note["message"] for note in document["notes"]] == [
+        "no worker serves the queue 'dagwright' of wait; start one with `dagwright watch alone` or `python worker.py`"
+    ]
+    watched = await own_command_line("watch", "alone", "--json")
+    assert (watched.code, watched.document["output"]) == (0, {"last": 2})

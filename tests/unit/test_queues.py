@@ -1,0 +1,70 @@
+"""What waits for a worker: how it is marked in a run, and what is said of it."""
+
+from temporalio.api.enums.v1 import TaskQueueType
+
+from dagwright.plan.scheduler import Scheduler
+from dagwright.preparation import check_plan, prepare_plan
+from dagwright.queues import OpenCall, Queue, WaitMarks, notes_of, reason_of
+
+_ACTIVITIES = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+_WORKFLOWS = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
+
+
+def _call(task: str, tool: str = "mark", *, queue: str = "q", is_foreign: bool = False) -> OpenCall:
+    call_queue = Queue(queue, _ACTIVITIES)
+    return OpenCall(call_queue, is_taken=False, scheduled_at=1.0, task=task, tool=tool, is_foreign=is_foreign)
+
+
+def _messages(*calls: OpenCall, tools: tuple[str, ...] = ()) -> list[object]:
+    return [note["message"] for note in notes_of(calls, workflow_id="it's", tools=tools)]
+
+
+def test_note_names_queue_tools_and_a_command_that_can_be_copied() -> None:
+    assert _messages(_call("a"), _call("b"), _call("c", "other"), tools=("/my tools.py", "more")) == [
+        "no worker serves the queue 'q' of mark, other; start one with `dagwright watch 'it'\"'\"'s'` or "
+        "`python worker.py --tools '/my tools.py' --tools more`"
+    ]
+
+
+def test_queue_of_the_run_itself_is_told_apart() -> None:
+    own = OpenCall(Queue("mine", _WORKFLOWS), is_taken=False, scheduled_at=1.0)
+    assert _messages(own) == [
+        "no worker serves the queue 'mine', so the run cannot go on; start one with `dagwright watch 'it'\"'\"'s'` or "
+        "`python worker.py --task-queue mine`"
+    ]
+
+
+def test_only_its_owner_can_start_a_foreign_worker() -> None:
+    notes = notes_of([_call("a", is_foreign=True)], workflow_id="x", tools=())
+    message = "no worker serves the queue 'q' of mark; start the worker of your own that serves it"
+    assert notes == [{"code": "no_worker", "node": "a", "message": message}]
+
+
+def test_marks_show_what_waits_and_leave_no_trace() -> None:
+    nodes = [
+        {"id": "a", "tool": "mark"},
+        {"id": "each", "tool": "mark", "for_each": [1, 2]},
+        {"id": "half", "tool": "mark", "for_each": [1, 2]},
+    ]
+    scheduler = Scheduler(prepare_plan(check_plan({"plan": 1, "nodes": nodes}, {}, any_tool=True), {}), {})
+    scheduler.begin(0.0)
+    while scheduler.next_task(0.0) is not None:
+        pass
+    before = [(record.status, record.reason) for record in scheduler.records]
+    marks = WaitMarks()
+    reason = reason_of(_call("a"))
+    marks.put(scheduler, dict.fromkeys(("a", "each[0]", "each[1]", "half[1]", "nobody"), reason))
+
+    waiting, running = ("waiting", "no worker for mark"), ("running", None)
+    assert [(record.status, record.reason) for record in scheduler.records] == [waiting, waiting, running]
+    assert [(item.record.status, item.record.reason) for item in scheduler.records[2].items] == [running, waiting]
+
+    marks.put(scheduler, {"half[1]": reason})
+    assert scheduler.records[0].status == "running"
+    marks.clear()
+    scheduler.complete("half[1]", 1, at=1.0)
+    assert [(record.status, record.reason) for record in scheduler.records] == before
+    assert (scheduler.records[2].items[1].record.status, scheduler.records[2].items[1].record.reason) == (
+        "completed",
+        None,
+    )

@@ -1,0 +1,81 @@
+"""Queues that nobody serves, as the feed tells them of runs that no command started."""
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.feed import RunFeed, RunView
+from dagwright.plan.tools import Effects, ToolDeclaration
+from tests.support.eventually import eventually
+from tests.support.runs import Handle, Runs, document_of
+
+pytestmark = pytest.mark.server
+
+
+async def _waiting(client: Client, handle: Handle) -> RunView:
+    found: list[RunView] = []
+
+    async def is_waiting() -> bool:
+        found.append(await RunFeed(client, handle.id).read())
+        return found[-1].status == "waiting"
+
+    await eventually(is_waiting, timeout_s=30)
+    return found[-1]
+
+
+def _add(node_id: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "id": node_id,
+        "tool": "add",
+        "arguments": {"left": 1, "right": 1},
+        "depends_on": list(depends_on),
+        **fields,
+    }
+
+
+async def test_run_whose_queue_nobody_serves_waits_for_a_worker(client: Client, kept_runs: Runs) -> None:
+    nobody = Runs(client, task_queue=f"nobody-{uuid4().hex}", tools=kept_runs.tools)
+    handle = await nobody.start({"nodes": [_add("a")]})
+    try:
+        view = await _waiting(client, handle)
+    finally:
+        await handle.terminate()
+    assert [note["message"] for note in view.document()["notes"]] == [
+        f"no worker serves the queue {nobody.task_queue!r}, so the run cannot go on; start one with "
+        f"`dagwright watch {handle.id}` or `python worker.py --task-queue {nobody.task_queue}`"
+    ]
+
+
+async def test_node_of_a_foreign_queue_waits_while_the_others_go_on(client: Client, kept_runs: Runs) -> None:
+    queue = f"far-{uuid4().hex}"
+    far = ToolDeclaration("far", effects=Effects.READ, task_queue=queue, is_foreign=True)
+    runs = Runs(client, task_queue=kept_runs.task_queue, tools={**kept_runs.tools, "far": far})
+    nodes = [
+        _add("a"),
+        {"id": "one", "tool": "far", "arguments": {}, "depends_on": ["a"]},
+        {"id": "each", "tool": "far", "arguments": {}, "depends_on": ["a"], "for_each": [1, 2]},
+        _add("b", "a"),
+    ]
+    handle = await runs.start({"nodes": nodes})
+    view = await _waiting(client, handle)
+    document = view.document()
+    await handle.signal("cancel")
+    await document_of(handle)
+    ended = (await RunFeed(client, handle.id).read()).document()
+
+    waiting = ("waiting", "no worker for far")
+    assert {name: (node["status"], node["reason"]) for name, node in document["nodes"].items()} == {
+        "a": ("completed", None),
+        "one": waiting,
+        "each": waiting,
+        "each[0]": waiting,
+        "each[1]": waiting,
+        "b": ("completed", None),
+    }
+    assert [note["message"] for note in document["notes"]] == [
+        f"no worker serves the queue {queue!r} of far; start the worker of your own that serves it"
+    ]
+    assert {node["status"] for name, node in ended["nodes"].items() if name not in ("a", "b")} == {"cancelled"}
+    await runs.check_ended()
