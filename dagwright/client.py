@@ -24,6 +24,7 @@ from dagwright.contracts.documents import format_time, nodes_ended
 from dagwright.contracts.limits import WORKFLOW_ID_BYTES, summary_of
 from dagwright.contracts.messages import RunInput, run_input_to_json
 from dagwright.feed import RunFeed, RunNotFound, tools_of
+from dagwright.feed_hub import RunFeeds
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.projection import closing_document
 from dagwright.server import Connection
@@ -92,6 +93,8 @@ class Runs:
         self._client = connection.client
         self._has_state = wire.SEARCH_STATE not in connection.missing_search_attributes
         self._task_queue = task_queue
+        self.feeds = RunFeeds(self.feed)
+        """Where many may look at one run."""
 
     async def start(
         self,

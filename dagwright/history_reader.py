@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHandle, WorkflowHistoryEventFilterType
@@ -134,8 +134,7 @@ class HistoryReader:
         return self._client.get_workflow_handle(self._workflow_id, run_id=execution.run_id)
 
 
-@dataclass(frozen=True, slots=True)
-class TaskState:
+class TaskState(NamedTuple):
     """What of a node or an item changes while its run goes on."""
 
     status: NodeStatus
