@@ -20,6 +20,7 @@ from temporalio.converter import DataConverter
 from dagwright.contracts import limits, wire
 from dagwright.contracts.call_limits import largest_result_bytes
 from dagwright.contracts.carries import RunCarry
+from dagwright.contracts.marks import HistoryUse, Marks
 from dagwright.contracts.messages import (
     MessageInvalid,
     RunInput,
@@ -96,15 +97,17 @@ class Projection:
         self._cancel: str | None = None
         self._is_cancelled = False
         self._batch: list[HistoryEvent] = []
-        self._task_starts: dict[int, tuple[float, int]] = {}
-        """Workflow tasks that have begun: event id -> when, and how many bytes the history had."""
+        self._task_starts: dict[int, tuple[float, HistoryUse]] = {}
+        """Workflow tasks that have begun: event id -> when, and what had been used of the history."""
         self._now = 0.0
         """When the workflow task began whose commands come next; it is the workflow's own clock."""
-        self._history = (0, 0)
-        """Bytes and events that the history had then."""
+        self._use = HistoryUse(0, 0)
+        self._marks = Marks()
+        self._signals = 0
         self._scheduled: dict[int, str] = {}
         self._deadline_timer: str | None = None
         self._grace_timer: str | None = None
+        self._drain_timer: str | None = None
         self._tasks: dict[str, str] = {}
         self._children: dict[str, str] = {}
 
@@ -127,7 +130,7 @@ class Projection:
                 self._read_input(event)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
                 size = event.workflow_task_started_event_attributes.history_size_bytes
-                self._task_starts[event.event_id] = at, size
+                self._task_starts[event.event_id] = at, HistoryUse(event.event_id, size, self._signals)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
                 self.task_failure = _task_failure(event)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
@@ -146,6 +149,7 @@ class Projection:
             case EventType.EVENT_TYPE_TIMER_STARTED:
                 self._note_timer(event)
             case _:
+                self._signals += event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
                 self._batch.append(event)
 
     def _take_scheduled(self, event: HistoryEvent) -> None:
@@ -170,6 +174,7 @@ class Projection:
         if self.run_input.compiled is not None:
             self._set_plan(self.run_input.compiled)
         if self.run_input.carry is not None and self._lookups is not None:
+            self.notes = [dict(note) for note in self.run_input.carry.notes]
             self._go_on(self.run_input.carry)
 
     def _set_plan(self, plan: CompiledPlan) -> None:
@@ -207,6 +212,7 @@ class Projection:
     def _new_scheduler(self) -> Scheduler:
         assert self._plan is not None
         assert self.run_input is not None
+        self._marks = Marks(largest_result_bytes(self._plan))
         return Scheduler(
             self._plan, self.run_input.inputs, lookups=self._lookups, max_in_flight=self.run_input.max_in_flight
         )
@@ -217,8 +223,7 @@ class Projection:
         """Takes the events that the workflow saw in one workflow task, in its order."""
         self.settle()
         before = completed.workflow_task_completed_event_attributes.started_event_id
-        self._now, size = self._task_starts.pop(before, (at, 0))
-        self._history = size, before
+        self._now, self._use = self._task_starts.pop(before, (at, self._use))
         batch = [event for event in self._batch if event.event_id < before]
         self._batch = [event for event in self._batch if event.event_id >= before]
         signalled = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
@@ -237,10 +242,7 @@ class Projection:
         """
         if self.scheduler is None or self.is_closed:
             return
-        size, events = self._history
-        most = limits.most_in_flight(
-            history_bytes=size, history_events=events, result_bytes=largest_result_bytes(self.scheduler.plan)
-        )
+        most = self._marks.most_in_flight(self._use)
         while not self.scheduler.is_stopped and self.scheduler.in_flight + 1 < most:
             if not self._give_next():
                 return
@@ -388,12 +390,16 @@ class Projection:
             self._deadline_timer = timer_id
         elif text == wire.TIMER_GRACE:
             self._grace_timer = timer_id
+        elif text == wire.TIMER_DRAIN:
+            self._drain_timer = timer_id
 
     def _take_timer(self, timer_id: str, at: float) -> None:
         if self.scheduler is None:
             return
         if timer_id == self._deadline_timer:
             self.scheduler.abort(NodeError("deadline_exceeded", "the run took over its deadline"), at)
+        elif timer_id == self._drain_timer:
+            self._marks.give_up_drain()
         elif timer_id == self._grace_timer:
             for task_id in dict.fromkeys(self._tasks.values()):
                 self.scheduler.task_cancelled(task_id, at=at, reason=wire.REASON_STILL_OUTSIDE)

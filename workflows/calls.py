@@ -126,7 +126,12 @@ class _Inbound(WorkflowInboundInterceptor):
         return await super().execute_workflow(input)
 
     async def handle_signal(self, input: HandleSignalInput) -> None:
-        input.args = _one_argument(input.args)
+        running = workflow.instance()
+        if isinstance(running, CountsSignals):
+            running.count_signal()
+        # The handler of all other signals is given the name first, and then what came, as one list.
+        if not input.args or input.args[0] != input.signal:
+            input.args = _one_argument(input.args)
         await super().handle_signal(input)
 
 
@@ -143,6 +148,14 @@ class HasDetails(Protocol):
 
     def details(self) -> str:
         """Returns Markdown."""
+
+
+@runtime_checkable
+class CountsSignals(Protocol):
+    """A workflow that has to know how many signals came."""
+
+    def count_signal(self) -> None:
+        """Takes note of a signal, whatever it is."""
 
 
 class _Outbound(WorkflowOutboundInterceptor):

@@ -2,6 +2,9 @@
 
 No asyncio task stands for a node. Every activity's end lands in one list, one loop empties it, and one
 `wait_condition` waits for the next. Reaction comes in the workflow task that saw the event.
+
+A run whose history has grown long leaves for a new execution, at a moment when no call is in flight: one would be
+lost. Sub-plans run on, for they are runs of their own.
 """
 
 import asyncio
@@ -13,6 +16,7 @@ from temporalio.common import RawValue
 
 from dagwright.contracts import limits, wire
 from dagwright.contracts.call_limits import largest_result_bytes
+from dagwright.contracts.marks import HistoryUse, Marks
 from dagwright.contracts.messages import SubPlanEnd
 from dagwright.contracts.outcomes import next_call, take_failure, take_result, take_sub_plan_end
 from dagwright.plan.errors import NodeError
@@ -39,19 +43,27 @@ class Engine:
     """Runs one plan inside of a workflow.
 
     Args:
-        scheduler: the plan's scheduler, not begun.
+        scheduler: the plan's scheduler, begun or restored.
         run: what the keys and ids of the run are made of.
         deadline_s: seconds the run may take from now.
+        signals: returns how many signals this execution has had.
     """
 
-    def __init__(self, scheduler: Scheduler, run: RunScope, *, deadline_s: float | None) -> None:
+    def __init__(
+        self, scheduler: Scheduler, run: RunScope, *, deadline_s: float | None, signals: Callable[[], int]
+    ) -> None:
         self.scheduler = scheduler
         self._run = run
         self._deadline_s = deadline_s
-        self._result_bytes = largest_result_bytes(scheduler.plan)
         self._events: list[Event] = []
         self._handles: dict[str, workflow.ActivityHandle[RawValue]] = {}
         self._sub_plans = SubPlans(run, self.sub_plan_ended, lookups=scheduler.lookups)
+        for task_id in scheduler.tasks_in_flight():
+            self._sub_plans.adopt(task_id)
+        self._marks = Marks(largest_result_bytes(scheduler.plan))
+        self._drain: asyncio.Task[None] | None = None
+        self._signals = signals
+        self._has_moved = False
 
     def push(self, event: Event) -> None:
         """Adds something that happened; it is taken in the order of arrival."""
@@ -66,22 +78,32 @@ class Engine:
         self.push(lambda at: self.scheduler.cancel(at, reason=reason))
 
     async def run(self) -> None:
-        """Runs until every node has ended, whatever way."""
+        """Runs until every node has ended, whatever way, or until the run has to go on in a new execution.
+
+        In the second case the scheduler is not finished, no call is in flight and everything that came has been taken.
+        """
         deadline = self._start_deadline()
         try:
-            self.scheduler.begin(now_s())
             self._take_events()
             while not self.scheduler.is_finished:
                 if self.scheduler.is_stopped:
                     await self._stop()
-                    break
-                await self._dispatch()
-                if self._is_going_on():
-                    await workflow.wait_condition(lambda: bool(self._events))
-                    self._take_events()
+                    return
+                if self._may_leave():
+                    # What came in this workflow task, and has not been taken, would be lost.
+                    await workflow.wait_condition(workflow.all_handlers_finished)
+                    if not self._events:
+                        return
+                else:
+                    await self._dispatch()
+                    if self._is_going_on():
+                        self._watch_drain()
+                        await workflow.wait_condition(lambda: bool(self._events) or self._may_leave())
+                self._take_events()
         finally:
-            if deadline is not None:
-                deadline.cancel()
+            for timer in (deadline, self._drain):
+                if timer is not None:
+                    timer.cancel()
 
     async def run_to_stop(self) -> None:
         """Stops what runs, after the workflow itself was told to stop."""
@@ -91,8 +113,36 @@ class Engine:
     def _is_going_on(self) -> bool:
         return not (self.scheduler.is_finished or self.scheduler.is_stopped)
 
+    # A long history.
+
+    def _use(self) -> HistoryUse:
+        info = workflow.info()
+        return HistoryUse(info.get_current_history_length(), info.get_current_history_size(), self._signals())
+
+    def _may_leave(self) -> bool:
+        """Tells whether the run should go on in a new execution, and can: one that has done nothing never leaves."""
+        if self._handles or self._sub_plans.is_starting or not (self._has_moved or self._signals()):
+            return False
+        return workflow.info().is_continue_as_new_suggested() or self._marks.is_draining(self._use())
+
+    def _watch_drain(self) -> None:
+        """Limits how long the tasks that are ready wait for those that run."""
+        use = self._use()
+        if self._drain is not None or not self._marks.is_draining(use) or self._marks.is_at_limit(use):
+            return
+        timer = asyncio.create_task(workflow.sleep(limits.DRAIN_S, summary=wire.TIMER_DRAIN))
+        timer.add_done_callback(lambda done: None if done.cancelled() else self.push(self._give_up_drain))
+        self._drain = timer
+
+    def _give_up_drain(self, at: float) -> None:  # noqa: ARG002 - an event
+        self._drain = None
+        self._marks.give_up_drain()
+
+    # Events.
+
     def _take_events(self) -> None:
         events, self._events = self._events, []
+        self._has_moved = self._has_moved or bool(events)
         at = now_s()
         for event in events:
             event(at)
@@ -114,7 +164,7 @@ class Engine:
 
     async def _dispatch(self) -> None:
         """Starts what may start, within what one workflow task and one history can hold."""
-        sent_bytes, most = 0, self._most_in_flight()
+        sent_bytes, most = 0, self._marks.most_in_flight(self._use())
         while self.scheduler.in_flight + 1 < most:
             ready = next_call(self.scheduler, now_s())
             if ready is None:
@@ -123,15 +173,10 @@ class Engine:
             if sent_bytes > limits.TASK_COMMANDS_LIMIT_BYTES:
                 # Only a new workflow task empties the batch of commands, and only a timer brings one by itself.
                 await workflow.sleep(0.001, summary="sending the rest of a large batch")
-                sent_bytes, most = 0, self._most_in_flight()
+                sent_bytes, most = 0, self._marks.most_in_flight(self._use())
                 self._take_events()
                 if self.scheduler.is_stopped:
                     return
-        if not self.scheduler.in_flight:
-            info = workflow.info()
-            size, events = info.get_current_history_size(), info.get_current_history_length()
-            message = f"the run's history has {events:,} events and {size / 1e6:.0f} MB, which leaves no room to go on"
-            self.scheduler.abort(NodeError("too_large", message), now_s())
 
     def _start(self, task: Task, encoded: bytes) -> int:
         """Starts a task; returns about how many bytes its command has."""
@@ -142,15 +187,6 @@ class Engine:
         self._handles[task.id] = handle
         handle.add_done_callback(lambda done: self.push(partial(self._end_call, task, done)))
         return len(encoded) + _COMMAND_BYTES
-
-    def _most_in_flight(self) -> float:
-        """Returns how many tasks in flight the rest of the history could take; it changes with each workflow task."""
-        info = workflow.info()
-        return limits.most_in_flight(
-            history_bytes=info.get_current_history_size(),
-            history_events=info.get_current_history_length(),
-            result_bytes=self._result_bytes,
-        )
 
     # Ending.
 

@@ -11,9 +11,10 @@ histories of the versions before in `tests/replay`.
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import pydantic_core
 from temporalio import workflow
@@ -21,10 +22,12 @@ from temporalio.common import RawValue, RetryPolicy, SearchAttributeKey
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType
 
 from dagwright.contracts import limits, wire
+from dagwright.contracts.carries import RunCarry
 from dagwright.contracts.documents import (
     RunFacts,
     compact_document,
     error_json,
+    format_time,
     graph_document,
     node_document,
     result_document,
@@ -33,12 +36,16 @@ from dagwright.contracts.messages import (
     CancelMessage,
     MessageInvalid,
     RunInput,
+    SubPlanEnd,
     cancel_request_from_json,
     read_message,
     run_input_from_json,
+    run_input_to_json,
     sub_plan_end_from_json,
 )
+from dagwright.contracts.notes import Notes
 from dagwright.contracts.outcomes import is_cancellation, is_sub_plan
+from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.compiled import CompiledPlan, plan_from_json
 from dagwright.plan.inputs import wrong_inputs
 from dagwright.plan.references import Lookup
@@ -46,7 +53,7 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import RunStatus
 from workflows.calls import RunScope, json_payload
 from workflows.details import render_details
-from workflows.engine import Engine
+from workflows.engine import Engine, now_s
 from workflows.sub_plans import NOTHING_COMPLETED, end_of, report_end
 
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
@@ -69,10 +76,13 @@ class RunPlanWorkflow:
         self._status: str | None = None
         self._title: str | None = None
         self._error: dict[str, Any] | None = None
-        self._notes: list[dict[str, Any]] = []
-        self._notes_left_out = 0
+        self._notes = Notes()
         self._cancel_before_start: str | None = None
         self._is_cancelled = False
+        self._signals = 0
+        self._early_ends: list[SubPlanEnd] = []
+        self._began_at = workflow.info().workflow_start_time.timestamp()
+        """When the first execution of this run started; deadlines count from there."""
 
     @workflow.run
     async def run(self, message: RawValue) -> Any:
@@ -98,6 +108,8 @@ class RunPlanWorkflow:
         cancelled: asyncio.CancelledError | None = None
         try:
             run_input = run_input_from_json(read_message(message.payload))
+            if run_input.carry is not None:
+                self._began_at = run_input.carry.began_at
             await self._run_plan(run_input)
         except (MessageInvalid, PlanRefused) as error:
             self._error = error.error if isinstance(error, PlanRefused) else error_json("invalid", str(error))
@@ -120,11 +132,48 @@ class RunPlanWorkflow:
         deadline_s = _smallest(plan.deadline_s, run_input.deadline_s)
         lookups = await self._resolve_lookups(plan, run_input.lookups, deadline_s=deadline_s)
         scheduler = Scheduler(plan, run_input.inputs, lookups=lookups, max_in_flight=run_input.max_in_flight)
-        left = _time_left(deadline_s)
-        self._engine = Engine(scheduler, scope, deadline_s=left.total_seconds() if left else None)
+        self._begin(scheduler, run_input.carry)
+        left = self._time_left(deadline_s)
+        limit_s = left.total_seconds() if left else None
+        self._engine = Engine(scheduler, scope, deadline_s=limit_s, signals=lambda: self._signals)
         if self._is_cancelled:
             self._engine.request_cancel(self._cancel_before_start)
+        for end in self._early_ends:
+            self._take_sub_plan_end(end)
         await self._engine.run()
+        if not scheduler.is_finished:
+            self._go_on_in_new_execution(replace(run_input, plan=None, compiled=plan, lookups=lookups))
+
+    def _begin(self, scheduler: Scheduler, carry: RunCarry | None) -> None:
+        """Begins a run, or goes on where the execution before this one left it."""
+        if carry is None:
+            scheduler.begin(now_s())
+            return
+        try:
+            restore(scheduler, carry.scheduler)
+        except ValueError as error:
+            raise MessageInvalid(str(error)) from None
+        lost = [task_id for task_id in scheduler.tasks_in_flight() if not is_sub_plan(scheduler, task_id)]
+        if lost:
+            raise MessageInvalid(f"the execution before this one left {lost[0]!r} running, whose end nobody would hear")
+        self._notes.go_on_from(carry.notes, carry.notes_left_out)
+
+    def _go_on_in_new_execution(self, run_input: RunInput) -> NoReturn:
+        """Ends this execution and starts the next one of the run, with an empty history.
+
+        Signals that come meanwhile go to the next one; the server lets no execution end that has not seen them all.
+        """
+        assert self._engine is not None
+        carry = RunCarry(carry_of(self._engine.scheduler), self._began_at, self._notes.kept, self._notes.left_out)
+        encoded = pydantic_core.to_json(run_input_to_json(replace(run_input, carry=carry)))
+        memo = {**workflow.memo(), wire.MEMO_BEGAN: format_time(self._began_at)}
+        workflow.continue_as_new(RawValue(json_payload(encoded)), memo=memo)
+
+    def _time_left(self, deadline_s: float | None) -> timedelta | None:
+        """Returns what is left of a deadline that counts from the start of the run, at least a millisecond."""
+        if deadline_s is None:
+            return None
+        return timedelta(seconds=max(self._began_at + deadline_s - now_s(), 0.001))
 
     async def _compile(self, run_input: RunInput) -> CompiledPlan:
         """Compiles a plan that came as it was written, outside of the workflow."""
@@ -140,7 +189,7 @@ class RunPlanWorkflow:
                 wire.ACTIVITY_COMPILE_PLAN,
                 RawValue(json_payload(encoded)),
                 start_to_close_timeout=timedelta(minutes=2),
-                schedule_to_close_timeout=_time_left(run_input.deadline_s),
+                schedule_to_close_timeout=self._time_left(run_input.deadline_s),
                 retry_policy=RetryPolicy(maximum_attempts=5),
                 summary="reading the plan",
                 result_type=dict[str, Any],
@@ -162,7 +211,7 @@ class RunPlanWorkflow:
                 wire.ACTIVITY_RESOLVE_LOOKUPS,
                 wanted,
                 start_to_close_timeout=timedelta(minutes=1),
-                schedule_to_close_timeout=_time_left(deadline_s),
+                schedule_to_close_timeout=self._time_left(deadline_s),
                 retry_policy=RetryPolicy(maximum_attempts=5),
                 summary=limits.summary_of(f"looking up {', '.join(item['search_text'] for item in wanted)}"),
                 result_type=list[dict[str, Any]],
@@ -192,7 +241,9 @@ class RunPlanWorkflow:
 
     def _document(self) -> dict[str, Any]:
         info = workflow.info()
-        facts = RunFacts(info.workflow_id, info.run_id, title=self._title, error=self._error, notes=self._notes)
+        facts = RunFacts(
+            info.workflow_id, info.run_id, title=self._title, error=self._error, notes=self._notes.to_json()
+        )
         if self._engine is None:
             waiting = None if self._error else RunStatus.RUNNING.value
             return result_document(None, facts, status=self._status or waiting)
@@ -208,7 +259,7 @@ class RunPlanWorkflow:
             self._note_defect(wire.SIGNAL_CANCEL, error)
             request = CancelMessage()
         reason = request.reason
-        self._note("cancel", _cancel_note(request.reason, request.by))
+        self._notes.add("cancel", _cancel_note(request.reason, request.by))
         self._is_cancelled, self._cancel_before_start = True, reason
         if self._engine is not None:
             self._engine.request_cancel(reason)
@@ -219,29 +270,37 @@ class RunPlanWorkflow:
         try:
             end = sub_plan_end_from_json(read_message(message.payload))
         except MessageInvalid as error:
-            self._note("refused", f"sub_plan_ended: {error}")
+            self._notes.add("refused", f"sub_plan_ended: {error}")
             return
         # The process edge: an exception in a handler would be tried again for ever.
         except Exception as error:
             self._note_defect(wire.SIGNAL_SUB_PLAN_ENDED, error)
             return
-        if self._engine is None or not is_sub_plan(self._engine.scheduler, end.task):
-            self._note("refused", f"sub_plan_ended: {end.task[:200]!r} is no sub-plan of this run")
-            return
-        self._engine.sub_plan_ended(end)
+        if self._engine is None:
+            # A run that has just gone on in a new execution gets what came meanwhile before anything else.
+            self._early_ends.append(end)
+        else:
+            self._take_sub_plan_end(end)
 
     def _note_defect(self, signal: str, error: Exception) -> None:
         workflow.logger.exception("a signal was refused by a defect", extra={"signal": signal})
-        self._note("refused", f"{signal}: {wire.ERROR_BUG}: {type(error).__name__}: {error}")
+        self._notes.add("refused", f"{signal}: {wire.ERROR_BUG}: {type(error).__name__}: {error}")
 
-    def _note(self, code: str, message: str) -> None:
-        """Keeps a note; those beyond the limit, which only a flood of signals makes, are counted in the last one."""
-        if len(self._notes) < limits.NOTES:
-            self._notes.append({"code": code, "node": None, "message": message})
+    def _take_sub_plan_end(self, end: SubPlanEnd) -> None:
+        assert self._engine is not None
+        if not is_sub_plan(self._engine.scheduler, end.task):
+            self._notes.add("refused", f"sub_plan_ended: {end.task[:200]!r} is no sub-plan of this run")
             return
-        self._notes_left_out += 1
-        left_out = f"{self._notes_left_out} more notes are left out"
-        self._notes[limits.NOTES :] = [{"code": "left_out", "node": None, "message": left_out}]
+        self._engine.sub_plan_ended(end)
+
+    @workflow.signal(dynamic=True)
+    def other_signal(self, name: str, _arguments: Sequence[RawValue]) -> None:
+        """Refuses a signal that no run takes."""
+        self._notes.add("refused", f"{name[:200]!r} is no signal of a run")
+
+    def count_signal(self) -> None:
+        """Takes note of a signal, whatever it is: the server takes so many for one execution and no more."""
+        self._signals += 1
 
     @workflow.query(name=wire.QUERY_STATUS)
     def status(self) -> dict[str, Any]:
@@ -293,14 +352,6 @@ def _refusal(error: ActivityError, otherwise: str) -> dict[str, Any]:
 
 def _cancel_note(reason: str | None, by: str | None) -> str:
     return f"cancelled{f' by {by}' if by else ''}{f': {reason}' if reason else ''}"
-
-
-def _time_left(deadline_s: float | None) -> timedelta | None:
-    """Returns what is left of a deadline that counts from the start of the run, at least a millisecond."""
-    if deadline_s is None:
-        return None
-    left = workflow.info().start_time + timedelta(seconds=deadline_s) - workflow.now()
-    return max(left, timedelta(milliseconds=1))
 
 
 async def _without_interruption(work: Coroutine[Any, Any, bool]) -> bool:

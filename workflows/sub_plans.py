@@ -53,15 +53,27 @@ class SubPlans:
         self._run = run
         self._take_end = take_end
         self._lookups = lookups
-        self._open: dict[str, asyncio.Task[None]] = {}
+        self._open: dict[str, asyncio.Task[None] | None] = {}
+        """Task id -> what follows its sub-plan; nothing does for one that an execution before has started."""
         self._messages: list[asyncio.Task[None]] = []
         self._stop_reason: str | None = None
-        self._handles: dict[str, workflow.ChildWorkflowHandle[Any, Any]] = {}
+        self._handles: dict[str, workflow.ExternalWorkflowHandle[Any] | workflow.ChildWorkflowHandle[Any, Any]] = {}
 
     @property
     def open_tasks(self) -> list[str]:
         """Ids of the tasks whose sub-plans have not ended, in order of their start."""
         return list(self._open)
+
+    @property
+    def is_starting(self) -> bool:
+        """Tells whether a sub-plan is about to start: it would be lost if the run went on elsewhere now."""
+        return len(self._handles) < len(self._open)
+
+    def adopt(self, task_id: str) -> None:
+        """Takes over the sub-plan of a task that an execution before has started; its end comes by its report."""
+        child_id = limits.child_workflow_id(workflow.info().workflow_id, task_id)
+        self._open[task_id] = None
+        self._handles[task_id] = workflow.get_external_workflow_handle(child_id)
 
     def start(self, task: Task) -> int:
         """Starts the child workflow of a task; returns about how many bytes its command has."""
@@ -78,16 +90,16 @@ class SubPlans:
         """Tells every open sub-plan to stop; each reports its end as ever."""
         # One that is about to start cannot be stopped yet: it is told as soon as it has started.
         self._stop_reason = reason
-        for handle in self._handles.values():
-            self._messages.append(asyncio.create_task(self._tell_to_stop(handle, reason)))
+        for task_id in self._handles:
+            self._messages.append(asyncio.create_task(self._tell_to_stop(task_id, reason)))
 
-    @staticmethod
-    async def _tell_to_stop(handle: workflow.ChildWorkflowHandle[Any, Any], reason: str) -> None:
+    async def _tell_to_stop(self, task_id: str, reason: str) -> None:
         try:
-            await handle.signal(wire.SIGNAL_CANCEL, {"reason": reason})
+            await self._handles[task_id].signal(wire.SIGNAL_CANCEL, {"reason": reason})
         except FailureError:
-            # It has ended meanwhile, and its end is on its way.
-            return
+            # It has ended meanwhile, and its end is on its way, unless nobody follows it and it was terminated.
+            if self._open.get(task_id, self) is None:
+                self._take_end(SubPlanEnd(task_id, RunStatus.CANCELLED, None, None))
 
     async def _follow(self, task: Task, encoded: Payload) -> None:
         """Starts a sub-plan and takes its end, should it come without a report."""
@@ -95,7 +107,7 @@ class SubPlans:
             handle = await self._start_child(task, encoded)
             self._handles[task.id] = handle
             if self._stop_reason is not None:
-                await self._tell_to_stop(handle, self._stop_reason)
+                await self._tell_to_stop(task.id, self._stop_reason)
             payload: RawValue = await handle
             document, _ = read_result(payload.payload)
             self._take_end(sub_plan_end_from_json({**document, "task": task.id}))

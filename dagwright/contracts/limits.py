@@ -26,6 +26,17 @@ HISTORY_LIMIT_BYTES = 40_000_000
 """History at which nothing more is started; the server ends a run at 50 MB."""
 HISTORY_LIMIT_EVENTS = 45_000
 """Events at which nothing more is started; the server ends a run at 51,200."""
+HARD_MARK_EVENTS = 12_000
+"""Events at which a run starts nothing more, waits for what runs, and goes on in a new execution: it replays in about
+a second (engine-findings.md 5)."""
+HARD_MARK_BYTES = 16_000_000
+"""History size at which it does the same."""
+HARD_MARK_SIGNALS = 8_000
+"""Signals at which it does the same; the server refuses the 10,001st."""
+SIGNALS_LIMIT = 10_000
+"""Signals that the server takes for one execution."""
+DRAIN_S = 60.0
+"""How long a run at a hard mark waits for what runs; a call that takes longer does not hold the others up."""
 EVENTS_PER_TASK = 6
 """Events that a task in flight may still add, when it ends alone."""
 MESSAGE_LIMIT_BYTES = 4 * 1024

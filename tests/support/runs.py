@@ -5,11 +5,12 @@ has failed, and its history replays to the same end in a process that keeps no s
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 from unittest.mock import patch
 from uuid import uuid4
 
@@ -20,6 +21,7 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, Work
 from temporalio.common import RawValue, TypedSearchAttributes
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import (
+    ContinueAsNewInput,
     ExecuteWorkflowInput,
     Interceptor,
     Replayer,
@@ -27,6 +29,7 @@ from temporalio.worker import (
     Worker,
     WorkflowInboundInterceptor,
     WorkflowInterceptorClassInput,
+    WorkflowOutboundInterceptor,
 )
 
 import worker
@@ -50,6 +53,7 @@ _END_EVENTS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED: "canceled",
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED: "terminated",
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT: "timed out",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW: "continued",
 }
 
 
@@ -227,16 +231,26 @@ def cancelled(reason: str | None = None) -> Document:
 
 
 async def histories_of(client: Client, handle: Handle) -> list[WorkflowHistory]:
-    """Returns the history of a run and those of its sub-plans, each once it has ended."""
-    await _end_of(handle)
-    history = await handle.fetch_history()
-    histories = [history]
-    for event in history.events:
+    """Returns the histories of a run, one for each execution, and those of its sub-plans, once they have ended."""
+    histories = await chain_of(client, handle)
+    for event in [event for history in histories for event in history.events]:
         if event.event_type == EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
             child = event.child_workflow_execution_started_event_attributes.workflow_execution
             below = client.get_workflow_handle(child.workflow_id, run_id=child.run_id)
             histories += await histories_of(client, below)
     return histories
+
+
+async def chain_of(client: Client, handle: Handle) -> list[WorkflowHistory]:
+    """Returns the history of each execution of a run, from that of the handle to the last, once that has ended."""
+    await _end_of(handle)
+    run_id = handle.run_id or handle.first_execution_run_id
+    found: list[WorkflowHistory] = []
+    while run_id or not found:
+        found.append(await client.get_workflow_handle(handle.id, run_id=run_id).fetch_history())
+        last = found[-1].events[-1].workflow_execution_continued_as_new_event_attributes
+        run_id = last.new_execution_run_id or None
+    return found
 
 
 async def _end_of(handle: Handle) -> None:
@@ -261,7 +275,7 @@ def assert_clean(history: WorkflowHistory) -> None:
     """Checks that no workflow task failed and that the run ended by its own word."""
     wrong = _task_failures(history)
     assert not wrong, f"{history.workflow_id}: {wrong}"
-    assert end_of(history) in ("completed", "failed", "canceled")
+    assert end_of(history) in ("completed", "failed", "canceled", "continued")
 
 
 def _task_failures(history: WorkflowHistory) -> list[str]:
@@ -280,20 +294,22 @@ def end_of(history: WorkflowHistory) -> str:
 
 
 def result_of(history: WorkflowHistory) -> Any:
-    """Returns the document in the last event of a run: its result, or the detail of its failure."""
+    """Returns what the last event of an execution holds: the document, or the input of the next execution."""
     last = history.events[-1]
     if last.HasField("workflow_execution_completed_event_attributes"):
         payloads: Sequence[Payload] = last.workflow_execution_completed_event_attributes.result.payloads
     elif last.HasField("workflow_execution_failed_event_attributes"):
         failure = last.workflow_execution_failed_event_attributes.failure
         payloads = failure.application_failure_info.details.payloads
+    elif last.HasField("workflow_execution_continued_as_new_event_attributes"):
+        payloads = last.workflow_execution_continued_as_new_event_attributes.input.payloads
     else:
         payloads = []
     return data_converter.payload_converter.from_payloads(payloads)
 
 
 class _Capture(Interceptor):
-    """Keeps what the workflow returned or raised while it was replayed."""
+    """Keeps what the workflow returned, raised or handed on while it was replayed."""
 
     def __init__(self) -> None:
         self.ends: list[Any] = []
@@ -303,7 +319,15 @@ class _Capture(Interceptor):
     ) -> type[WorkflowInboundInterceptor] | None:
         ends = self.ends
 
+        class Outbound(WorkflowOutboundInterceptor):
+            def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:
+                ends.append([json.loads(input.args[0].payload.data)])
+                super().continue_as_new(input)
+
         class Inbound(WorkflowInboundInterceptor):
+            def init(self, outbound: WorkflowOutboundInterceptor) -> None:
+                super().init(Outbound(outbound))
+
             async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
                 try:
                     ends.append([await super().execute_workflow(input)])

@@ -1,0 +1,62 @@
+"""How far the history of one execution may grow, before the run goes on in a new one.
+
+A call in flight does not survive the change of executions, so a run that reaches a hard mark starts nothing more and
+waits for what runs. A call may run for hours, or wait a day for its next attempt: after a while the others go on,
+up to the next hard mark. At the last limit nothing starts any more, however long the wait.
+
+The engine and the feed both ask here, so that the feed knows what the engine did.
+"""
+
+from dataclasses import dataclass
+
+from dagwright.contracts import limits
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryUse:
+    """What an execution has used of its history when a workflow task begins."""
+
+    events: int
+    size_bytes: int
+    signals: int = 0
+
+
+class Marks:
+    """The hard marks of one execution; each drain that was given up moves them on.
+
+    Args:
+        result_bytes: what one result of the plan may have.
+    """
+
+    def __init__(self, result_bytes: int = limits.RESULT_LIMIT_BYTES) -> None:
+        self._result_bytes = result_bytes
+        self._given_up = 0
+
+    def give_up_drain(self) -> None:
+        """Lets more tasks start, up to the next hard mark."""
+        self._given_up += 1
+
+    def is_draining(self, use: HistoryUse) -> bool:
+        """Tells whether nothing may start until what runs has ended."""
+        times = self._given_up + 1
+        room_for_signals = limits.SIGNALS_LIMIT - limits.HARD_MARK_SIGNALS
+        return (
+            use.events >= limits.HARD_MARK_EVENTS * times
+            or use.size_bytes >= limits.HARD_MARK_BYTES * times
+            # The last signals before the limit are shared out, for there is no second such stretch.
+            or use.signals >= limits.SIGNALS_LIMIT - room_for_signals // times
+            or self.is_at_limit(use)
+        )
+
+    def is_at_limit(self, use: HistoryUse) -> bool:
+        """Tells whether a drain cannot be given up."""
+        return self._room(use) <= 1
+
+    def most_in_flight(self, use: HistoryUse) -> float:
+        """Returns how many tasks may be in flight."""
+        return 0.0 if self.is_draining(use) else self._room(use)
+
+    def _room(self, use: HistoryUse) -> float:
+        return limits.most_in_flight(
+            history_bytes=use.size_bytes, history_events=use.events, result_bytes=self._result_bytes
+        )
