@@ -139,8 +139,9 @@ async def test_chain_of_steps_goes_on_when_nothing_is_in_flight(runs: Runs) -> N
     assert len(await chain_of(runs.client, handle)) >= 3
 
 
-async def test_signals_that_come_at_any_moment_are_all_taken(kept: Runs) -> None:
+async def test_signals_that_come_at_any_moment_are_all_taken(kept: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unknown signals and reports of nobody are noted one by one, so their count shows whether one was lost."""
+    monkeypatch.setattr(limits, "NOTES", 10_000)
     plan, _ = _counting(400, width=10, prefix="s")
     handle = await kept.start(plan)
     sent = 0
@@ -152,9 +153,6 @@ async def test_signals_that_come_at_any_moment_are_all_taken(kept: Runs) -> None
             sent += 1
     document = await document_of(handle)
     assert document["status"] == "completed"
-    notes = document["notes"]
     assert len(await chain_of(kept.client, handle)) > 2
-    assert len(notes) == limits.NOTES + 1
-    left_out = int(notes[-1]["message"].split()[0])
-    assert limits.NOTES + left_out == sent
+    assert len(document["notes"]) == sent
     await kept.check_ended()
