@@ -1,0 +1,157 @@
+"""Guards against floods of messages, and against what the run itself would write too often."""
+
+import asyncio
+import time
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.sdk.v1 import WorkflowMetadata
+from temporalio.client import WorkflowUpdateFailedError
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.service import RPCError
+
+from dagwright.client import Runs as Client
+from dagwright.contracts import limits, wire
+from dagwright.plan.compiled import CompiledPlan
+from dagwright.preparation import check_plan, prepare_plan
+from dagwright.server import Connection
+from tests.support.eventually import eventually
+from tests.support.runs import Runs, document_of, events_of
+from tests.support.server import LiveServer
+from tests.support.tools import Bench
+
+pytestmark = pytest.mark.server
+
+_AT_ONCE = 100
+
+
+async def _outcomes(calls: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """Awaits calls, a hundred at a time; returns what each returned or raised."""
+    found: list[Any] = []
+    for first in range(0, len(calls), _AT_ONCE):
+        found += await asyncio.gather(*calls[first : first + _AT_ONCE], return_exceptions=True)
+    return found
+
+
+def _held(name: str) -> dict[str, Any]:
+    return {"nodes": [{"id": "a", "tool": "hold", "arguments": {"name": name}, "heartbeat": "300ms"}]}
+
+
+@pytest.mark.slow
+async def test_run_with_ten_thousand_signals_can_still_be_cancelled(
+    kept_runs: Runs, server: LiveServer, bench: Bench, unique: str
+) -> None:
+    """Section 0, row 13, and finding 14: the 10,001st signal is refused, a `cancel` too."""
+    handle = await kept_runs.start(_held(unique))
+    await eventually(lambda: unique in bench.entered)
+    sent = await _outcomes([handle.signal("nobody_knows", number) for number in range(10_050)])
+    assert [type(outcome) for outcome in sent if outcome is not None and not isinstance(outcome, RPCError)] == []
+    connection = Connection(kept_runs.client, server.server, frozenset())
+    await Client(connection, task_queue=kept_runs.task_queue).cancel(handle.id, reason="enough")
+    document = await document_of(handle)
+    assert document["status"] == "cancelled"
+    await kept_runs.check_ended()
+
+
+async def test_updates_that_nobody_knows_are_refused_and_hold_nothing_up(runs: Runs, bench: Bench, unique: str) -> None:
+    """Section 0, row 16: with ten updates open the next one hangs, that of a person too."""
+    handle = await runs.start(_held(unique))
+    await eventually(lambda: unique in bench.entered)
+    refused = await _outcomes([handle.execute_update("nobody_knows", number) for number in range(30)])
+    began = time.monotonic()
+    await handle.signal(wire.SIGNAL_CANCEL)
+    assert (await document_of(handle))["status"] == "cancelled"
+    assert time.monotonic() - began < 5
+    assert {type(outcome) for outcome in refused} == {WorkflowUpdateFailedError}
+
+
+@pytest.mark.slow
+async def test_more_than_two_thousand_updates_leave_the_run_as_it_is(
+    kept_runs: Runs, bench: Bench, unique: str
+) -> None:
+    """Section 0, row 17: a run takes 2,000 updates; one that is refused is none of them."""
+    handle = await kept_runs.start(_held(unique))
+    await eventually(lambda: unique in bench.entered)
+    refused = await _outcomes([handle.execute_update("nobody_knows", number) for number in range(2_050)])
+    assert {type(outcome) for outcome in refused} == {WorkflowUpdateFailedError}
+    bench.open(unique)
+    document = await document_of(handle)
+    assert document["nodes"]["a"]["result"] == unique
+    events = (await handle.fetch_history()).events
+    assert len(events) < 100
+    await kept_runs.check_ended()
+
+
+async def test_nodes_have_no_timers_of_their_own(runs: Runs) -> None:
+    """Finding 17: a timer for each of a thousand waits would be two thousand events."""
+    nodes = [
+        {"id": f"n{number}", "tool": "add", "arguments": {"left": 1, "right": 1}, "timeout": "5s"}
+        for number in range(60)
+    ]
+    handle = await runs.start({"nodes": nodes, "deadline": "1h", "output": "{{n0.result}}"})
+    assert (await document_of(handle))["output"] == 2.0
+    timers = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_TIMER_STARTED)
+    assert [timer.user_metadata.summary.data.decode() for timer in timers] == [f'"{wire.TIMER_DEADLINE}"']
+
+
+async def test_state_of_a_run_is_written_once_at_its_end(runs: Runs) -> None:
+    """Finding 18: each upsert is an event, and a write to visibility."""
+    attributes = TypedSearchAttributes(
+        [SearchAttributePair(SearchAttributeKey.for_keyword(wire.SEARCH_STATE), "running")]
+    )
+    nodes = [{"id": f"n{number}", "tool": "echo"} for number in range(30)]
+    handle = await runs.start_raw({"plan": {"nodes": nodes}}, search_attributes=attributes)
+    assert (await document_of(handle))["status"] == "completed"
+    upserts = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES)
+    assert len(upserts) == 1
+
+
+async def test_run_on_a_server_without_our_search_attributes_writes_none(kept_runs: Runs, server: LiveServer) -> None:
+    """Section 0, row 9, and finding 18: an attribute that is not registered would wedge the run."""
+    connection = Connection(kept_runs.client, server.server, frozenset({wire.SEARCH_STATE}))
+    client = Client(connection, task_queue=kept_runs.task_queue)
+    started = await client.start(_compiled(kept_runs, {"nodes": [{"id": "a", "tool": "echo"}]}), {})
+    handle = kept_runs.client.get_workflow_handle(started.workflow_id)
+    assert (await document_of(handle))["nodes"]["a"]["status"] == "completed"
+    assert events_of(await handle.fetch_history(), EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES) == []
+    assert [run.status for run in await client.list_runs(limit=20) if run.workflow_id == started.workflow_id] == [
+        "completed"
+    ]
+
+
+def _compiled(runs: Runs, plan: Any) -> CompiledPlan:
+    return prepare_plan(check_plan(plan, runs.tools), {})
+
+
+async def test_details_of_a_run_have_at_most_fifty_lines_and_cost_no_event(runs: Runs) -> None:
+    """Finding 18: the live table is made when somebody looks, and stays short."""
+    nodes = [{"id": f"n{number}", "tool": "echo", "title": f"Step {number}\n| {'x' * 500}"} for number in range(80)]
+    handle = await runs.start({"nodes": nodes, "output": "{{n0.status}}"})
+    assert (await document_of(handle))["status"] == "completed"
+    before = len((await handle.fetch_history()).events)
+    metadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
+    lines = metadata.current_details.splitlines()
+    rows = [line for line in lines if line.startswith("| Step")]
+    assert len(rows) == limits.DETAIL_LINES
+    assert lines[-1] == "30 more nodes are not shown."
+    assert len((await handle.fetch_history()).events) == before
+
+
+async def test_three_megabytes_of_memo_are_refused_before_the_run(runs: Runs) -> None:
+    """Finding 8: a memo that the server takes and cannot keep would terminate the run; nothing of ours writes one."""
+    with pytest.raises(RPCError):
+        await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "echo"}]}}, memo={"x": "y" * 3_000_000})
+
+
+async def test_title_of_a_megabyte_is_no_memo_of_a_megabyte(kept_runs: Runs, server: LiveServer) -> None:
+    """Finding 8: what the client keeps of a plan in the memo is short, whatever the plan says."""
+    connection = Connection(kept_runs.client, server.server, frozenset())
+    client = Client(connection, task_queue=kept_runs.task_queue)
+    compiled = _compiled(kept_runs, {"title": "t" * 1_000_000, "nodes": [{"id": "a", "tool": "echo"}]})
+    started = await client.start(compiled, {})
+    handle = kept_runs.client.get_workflow_handle(started.workflow_id)
+    assert (await document_of(handle))["status"] == "completed"
+    memo = await (await handle.describe()).memo()
+    assert len(memo[wire.MEMO_TITLE]) <= limits.SUMMARY_CHARACTERS
