@@ -24,6 +24,8 @@ from tests.support.server import LiveServer
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / "tests" / "support" / "chaos_tools.py"
+WRONG_WORKER = ROOT / "tests" / "support" / "wrong_worker.py"
+"""The program of a worker whose code began none of the runs that are there."""
 
 _EXIT_S = 20.0
 
@@ -35,14 +37,24 @@ class WorkerProcess:
         address: where the server is.
         folder: shared with the tools; log and state are there too.
         environment: more variables of the process.
+        program: the worker's script.
     """
 
-    def __init__(self, address: str, folder: Path, *, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        folder: Path,
+        *,
+        environment: dict[str, str] | None = None,
+        program: Path = ROOT / "worker.py",
+    ) -> None:
         self._folder = folder
+        self._program = program
         self._environment = {
             **os.environ,
             "TEMPORAL_ADDRESS": address,
             "DAGWRIGHT_STATE_DIR": str(folder / "state"),
+            "PYTHONPATH": str(ROOT),
             "DAGWRIGHT_LOG_FORMAT": "json",
             FOLDER_VARIABLE: str(folder),
             **(environment or {}),
@@ -59,7 +71,7 @@ class WorkerProcess:
         with (self._folder / "worker.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                str(ROOT / "worker.py"),
+                str(self._program),
                 "--tools",
                 str(TOOLS),
                 cwd=ROOT,
@@ -90,10 +102,14 @@ class WorkerProcess:
 
 @asynccontextmanager
 async def worker_process(
-    address: str, folder: Path, *, environment: dict[str, str] | None = None
+    address: str,
+    folder: Path,
+    *,
+    environment: dict[str, str] | None = None,
+    program: Path = ROOT / "worker.py",
 ) -> AsyncIterator[WorkerProcess]:
     """Runs a worker inside the block."""
-    process = WorkerProcess(address, folder, environment=environment)
+    process = WorkerProcess(address, folder, environment=environment, program=program)
     await process.start()
     try:
         yield process

@@ -1,0 +1,95 @@
+"""A worker with other workflow code meets runs under way: they wait, say why, and go on after the roll-back."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.feed import RunFeed, RunView
+from tests.support.chaos import WRONG_WORKER, FaultPoints, result_within, start_run, worker_process
+from tests.support.chaos_tools import effects_of, make_database
+from tests.support.eventually import eventually
+from tests.support.runs import assert_replays, bare, done
+from tests.support.server import LiveServer, live_server
+
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
+_NAMES = ("urgent", "usual", "late", "last")
+_RUNS = ("one", "two")
+
+
+def _plan(run: str) -> dict[str, Any]:
+    def effect(name: str, priority: int, *after: str) -> dict[str, Any]:
+        return {
+            "id": name,
+            "tool": "effect_then_hold",
+            "arguments": {"name": f"{run}-{name}"},
+            "priority": priority,
+            "depends_on": list(after),
+            "heartbeat": "1s",
+            "retry": {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0},
+        }
+
+    nodes = [effect("urgent", 1), effect("usual", 3), effect("late", 5), effect("last", 3, "urgent", "late")]
+    return {"nodes": nodes, "output": {name: f"{{{{{name}.result}}}}" for name in _NAMES}}
+
+
+@pytest.fixture
+async def own_server(tmp_path: Path) -> AsyncIterator[LiveServer]:
+    """A server with no other workers."""
+    async with live_server(tmp_path / "server") as server:
+        yield server
+
+
+async def _failing_view(client: Client, run: str) -> RunView:
+    found: list[RunView] = []
+
+    async def is_failing() -> bool:
+        found.append(await RunFeed(client, run).read())
+        return any(note["code"] == "workflow_task_failing" for note in found[-1].notes)
+
+    await eventually(is_failing, timeout_s=60)
+    return found[-1]
+
+
+async def test_runs_wait_for_the_right_code_and_then_end_as_if_nothing_had_been(
+    own_server: LiveServer, tmp_path: Path
+) -> None:
+    client = await own_server.start()
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    make_database(folder)
+    points = FaultPoints(folder)
+    for run in _RUNS:
+        points.hold(f"{run}-usual")
+    async with worker_process(own_server.address, folder):
+        handles = [await start_run(client, _plan(run), workflow_id=run) for run in _RUNS]
+        for run in _RUNS:
+            await points.reached(f"{run}-usual")
+
+    async with worker_process(own_server.address, folder, program=WRONG_WORKER):
+        for run in _RUNS:
+            points.release(f"{run}-usual")
+        views = [await _failing_view(client, run) for run in _RUNS]
+
+    for view in views:
+        (note,) = view.document()["notes"]
+        assert (view.is_closed, view.status, note["code"]) == (False, "running", "workflow_task_failing")
+        assert "non deterministic error: " in note["message"]
+        assert note["message"].endswith(
+            "the worker's code is other than the code that began this run; stop that worker or roll it back, and the "
+            "run goes on by itself where it is, with nothing lost"
+        )
+
+    async with worker_process(own_server.address, folder):
+        documents = [await result_within(handle, 90) for handle in handles]
+    for run, document, handle in zip(_RUNS, documents, handles, strict=True):
+        assert document["status"] == "completed"
+        assert document["output"] == {name: f"{run}-{name}" for name in _NAMES}
+        assert bare(document)["nodes"]["last"] == done(f"{run}-last")
+        # What the wrong worker was refused has left no trace but failed workflow tasks.
+        await assert_replays(await handle.fetch_history())
+        assert (await RunFeed(client, run).read()).notes == []
+    assert effects_of(folder) == sorted(f"{run}-{name}" for run in _RUNS for name in _NAMES)

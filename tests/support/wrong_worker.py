@@ -1,0 +1,22 @@
+"""A worker of a wrong deploy: `worker.py` with a scheduler that starts the last ready node first.
+
+Run as a program in place of `worker.py`; it has the same options.
+"""
+
+import runpy
+from pathlib import Path
+
+from dagwright.plan.ready_queue import Entry, ReadyQueue
+
+_push = ReadyQueue.push
+
+
+def _push_backwards(self: ReadyQueue, entry: Entry) -> None:
+    priority, number, item = entry
+    _push(self, (-priority, number, item))
+
+
+ReadyQueue.push = _push_backwards  # type: ignore[method-assign]  # it is what is wrong with this worker
+
+if __name__ == "__main__":
+    runpy.run_path(str(Path(__file__).parents[2] / "worker.py"), run_name="__main__")
