@@ -7,7 +7,9 @@ imports this module; everybody else takes a logger from `structlog.stdlib.get_lo
 
 import functools
 import logging
+import re
 import sys
+import time
 from collections.abc import MutableMapping
 
 import structlog
@@ -35,6 +37,9 @@ OWN_LOGGERS = (
 """Loggers that follow `log_level`; the others speak from `warning` on: clients log each request at `info`."""
 
 _CORE_LOGGER = "temporalio.core"
+_LOST_SERVER = re.compile(r"tonic::transport::Error|[Cc]ode: Unavailable")
+"""What the SDK's core says, several times a second and in its own terms, as long as the server is away."""
+_LOST_SERVER_PAUSE_S = 30.0
 
 
 def configure_logging(settings: Settings) -> None:
@@ -66,6 +71,7 @@ def configure_logging(settings: Settings) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
+    logging.getLogger(_CORE_LOGGER).filters = [_LostServer()]
     for name in OWN_LOGGERS:
         logging.getLogger(name).setLevel(settings.log_level.upper())
     workflow.logger.workflow_info_on_message = False
@@ -110,6 +116,24 @@ def _add_temporal_ids(_logger: WrappedLogger, _method: str, event: EventDict) ->
         event.setdefault("node_id", in_activity.get("activity_id"))
         event.setdefault("attempt", in_activity.get("attempt"))
     return event
+
+
+class _LostServer(logging.Filter):
+    """Says in one sentence that the server is away, now and then, instead of all that the core says of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told_at = -_LOST_SERVER_PAUSE_S
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if _LOST_SERVER.search(record.getMessage()) is None:
+            return True
+        now = time.monotonic()
+        if now - self._told_at < _LOST_SERVER_PAUSE_S:
+            return False
+        self._told_at = now
+        record.msg, record.args = "the Temporal server does not answer; it is tried again and again", ()
+        return True
 
 
 class _StderrHandler(logging.Handler):

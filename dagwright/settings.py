@@ -22,6 +22,8 @@ SERPER_BASE_URL = "https://google.serper.dev"
 
 _PREFIX = "DAGWRIGHT_"
 _WRONG_PLACE = "wrong_place"
+_WRONG_ADDRESS = "wrong_address"
+_WEB_ADDRESS = re.compile(r"https?://[^\s/]+(/\S*)?")
 _BRACKETED = re.compile(r"\[.*\]")
 """An address of IPv6, which has colons of its own."""
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
@@ -48,6 +50,8 @@ class Settings(BaseSettings):
     """SQLAlchemy URL of the database that the built-in entity tools write to."""
     payload_store: str = Field(default_factory=lambda values: _in_state_dir(values, "payloads", ""))
     """Where large values go: a folder, absolute, or `s3://bucket/prefix`."""
+    ui_url: str | None = None
+    """Address of the Temporal UI of a server that Temporal's own variables name, without a slash at its end."""
     task_queue: str = Field(default="dagwright", min_length=1, max_length=200)
     """The queue of workflows and built-in tools."""
     files_root: Path = Field(default=Path(), validate_default=True)
@@ -87,6 +91,13 @@ class Settings(BaseSettings):
         if wrong is not None:
             raise PydanticCustomError(_WRONG_PLACE, wrong)
         return url
+
+    @field_validator("ui_url")
+    @classmethod
+    def _web_address(cls, url: str | None) -> str | None:
+        if url is None or _WEB_ADDRESS.fullmatch(url):
+            return url and url.rstrip("/")
+        raise PydanticCustomError(_WRONG_ADDRESS, "it is no address such as https://temporal.example.com")
 
     @field_validator("payload_store")
     @classmethod

@@ -65,9 +65,8 @@ async def _run(
         workflow_id = await _choose_id(runs)
         farewell.text = f"the run {workflow_id} stays where it is; the next start of the demo goes on with it"
         started = await runs.start(prepared.plan, prepared.inputs, workflow_id=workflow_id)
-        if not started.is_new:
-            output.say(f"{workflow_id} was interrupted and goes on from where it was")
-        return await follow_to_end(workflow_id, connection, settings, toolset=toolset, output=output)
+        words = "" if started.is_new else " was interrupted and goes on from where it was"
+        return await follow_to_end(workflow_id, connection, settings, toolset=toolset, output=output, words=words)
 
 
 async def _choose_id(runs: Runs) -> str:

@@ -11,7 +11,9 @@ import time
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
+from dagwright.cli.output import with_link
 from dagwright.cli.rendering import Picture
 from dagwright.client import Runs
 from dagwright.dialects.reading import read_plan_file
@@ -77,7 +79,8 @@ def draw(view: RunView, url: str | None) -> str:
     """Returns the picture of a run as SVG."""
     console = Console(record=True, width=WIDTH, height=HEIGHT, file=io.StringIO(), force_terminal=True, highlight=False)
     console.print("$ dagwright run docs/run.yaml", style="bold")
-    console.print(Picture(url=url).draw(view, now=time.time(), height=HEIGHT))
+    console.print(Text(with_link(f"run {view.workflow_id}", url), no_wrap=True), soft_wrap=True)
+    console.print(Picture().draw(view, now=time.time(), height=HEIGHT))
     return console.export_svg(title="dagwright", code_format=_FORMAT, unique_id="run")
 
 

@@ -2,10 +2,11 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from dagwright.cli.output import Output
 from dagwright.logs import configure_logging
-from dagwright.server import Connection, LocalServer, open_connection
+from dagwright.server import Connection, LocalServer, Server, open_connection
 from dagwright.settings import Settings, load_settings
 
 
@@ -21,6 +22,13 @@ def command_settings() -> Settings:
     return settings
 
 
+def lasting_server(connection: Connection, settings: Settings) -> Server:
+    """Returns the server, without its UI if both end with this command: a link would lead nowhere."""
+    server = connection.server
+    stays = server.pid is None or LocalServer(settings).is_kept()
+    return server if stays else replace(server, ui_url=None)
+
+
 @asynccontextmanager
 async def connected_to_read(settings: Settings, output: Output) -> AsyncIterator[Connection]:
     """Connects for a command that only looks; says so if a server had to be started for it.
@@ -32,4 +40,6 @@ async def connected_to_read(settings: Settings, output: Output) -> AsyncIterator
     async with open_connection(settings) as connection:
         if connection.server.pid is not None and not was_running:
             output.tell("no server was running here, so one was started to read; it ends with this command")
-        yield connection
+            yield replace(connection, server=lasting_server(connection, settings))
+        else:
+            yield connection

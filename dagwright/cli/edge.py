@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class _Answer(NamedTuple):
     status: str
     code: ExitCode
-    advice: str = ""
+    words: str = ""
+    """Stands instead of the text of the error."""
 
 
 _EXPECTED: Final = {
@@ -43,7 +44,7 @@ _EXPECTED: Final = {
 _SERVER_ERROR: Final = "temporalio.service.RPCError"
 _SERVER_LOST: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"})
 """What the client says if nobody answered; all else is the answer of a server that refuses."""
-_LOST_ADVICE: Final = "; the server does not answer, but runs that were started stay: `watch ID` goes on with one"
+_LOST: Final = "the Temporal server does not answer, but runs that were started stay: `watch ID` goes on with one"
 _LOG_NAME: Final = "errors.log"
 
 
@@ -74,7 +75,7 @@ def guarded(command: Callable[[], int], output: Output, *, settings: Callable[[]
     except Exception as error:
         answer = _expected(error)
         if answer is not None:
-            output.problem(one_line(str(error), limit=2_000) + answer.advice, status=answer.status)
+            output.problem(answer.words or one_line(str(error), limit=2_000), status=answer.status)
             return answer.code
         sentence = f"a defect of Dagwright: {type(error).__name__}: {one_line(str(error))}"
         output.problem(f"{sentence}; its traceback is in {_keep(error, settings)}", status="defect")
@@ -107,7 +108,7 @@ def _expected(error: Exception) -> _Answer | None:
         if name == _SERVER_ERROR:
             status = getattr(getattr(error, "status", None), "name", "")
             is_lost = status in _SERVER_LOST
-            lost = _Answer("no_server", ExitCode.NO_SERVER, advice=_LOST_ADVICE)
+            lost = _Answer("no_server", ExitCode.NO_SERVER, words=_LOST)
             return lost if is_lost else _Answer("refused", ExitCode.FAILED)
     return None
 

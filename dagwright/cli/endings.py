@@ -6,6 +6,7 @@ from typing import Any
 
 from dagwright.cli.output import Output, one_line, terminal_text, value_text
 from dagwright.cli.progress import format_duration
+from dagwright.cli.wording import is_excused, node_words
 from dagwright.feed import RunView
 
 OUTPUT_CHARACTERS = 4_000
@@ -13,14 +14,12 @@ OUTPUT_CHARACTERS = 4_000
 FAILURES_SHOWN = 20
 
 
-def tell_end(view: RunView, output: Output, *, url: str | None) -> None:
+def tell_end(view: RunView, output: Output) -> None:
     """Says how a run ended, what failed and why, and what it made."""
     document = view.document()
     output.say(summary_line(view, document))
     _tell_failures(document, output)
     _tell_output(document, output, limit=OUTPUT_CHARACTERS)
-    if url:
-        output.say(f"in the Temporal UI (while a server runs: `dagwright up`): {url}")
 
 
 def tell_result(view: RunView, document: Mapping[str, Any], output: Output) -> None:
@@ -48,9 +47,14 @@ def _tell_failures(document: Mapping[str, Any], output: Output) -> None:
     tell_run_error(document, output)
     failed = [(name, node) for name, node in document["nodes"].items() if node["status"] == "failed"]
     for name, node in failed[:FAILURES_SHOWN]:
-        output.say(f"failed: {one_line(name)}: {one_line((node['error'] or {}).get('message', ''), limit=1_000)}")
+        output.say(f"failed: {one_line(name)}: {one_line(node_words(node), limit=1_000)}")
     if len(failed) > FAILURES_SHOWN:
         output.say(f"and {len(failed) - FAILURES_SHOWN:,} more failures")
+    went_on = [(name, node) for name, node in document["nodes"].items() if is_excused(node)]
+    for name, node in went_on[:FAILURES_SHOWN]:
+        output.say(f"{one_line(name)}: {one_line(node_words(node), limit=1_000)}")
+    if len(went_on) > FAILURES_SHOWN:
+        output.say(f"and {len(went_on) - FAILURES_SHOWN:,} more that failed and went on with the given value")
     blocked = [one_line(name) for name, node in document["nodes"].items() if node["status"] == "blocked"]
     if blocked:
         more = f" and {len(blocked) - FAILURES_SHOWN:,} more" if len(blocked) > FAILURES_SHOWN else ""

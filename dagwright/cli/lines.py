@@ -4,7 +4,9 @@ import time
 from collections.abc import Callable
 
 from dagwright.cli.output import one_line
-from dagwright.cli.progress import format_duration
+from dagwright.cli.progress import LOST, LOST_FOR_GOOD, format_duration, lost_words
+from dagwright.cli.wording import failure_words, local_time, record_words, what_words
+from dagwright.descriptions import PendingCall
 from dagwright.feed import RunView
 from dagwright.plan.states import NodeStatus, Record
 
@@ -23,6 +25,7 @@ class LineWriter:
         self._write = write
         self._seen: dict[str, tuple[NodeStatus, int]] = {}
         self._told: set[str] = set()
+        self._lost: set[tuple[str, int]] = set()
 
     def show(self, view: RunView) -> None:
         """Writes a line for every node and item whose state or attempt is another than before."""
@@ -30,7 +33,7 @@ class LineWriter:
             for node, record in zip(view.scheduler.plan.nodes, view.scheduler.records, strict=True):
                 for item in record.items:
                     self._show(view, f"{node.id}[{item.key}]", item.record)
-                self._show(view, node.id, record)
+                self._show(view, node.id, record, what=what_words(node.tool, node.title))
         for note in view.notes:
             message = str(note.get("message", ""))
             # The one that counts says the same with every try.
@@ -39,35 +42,48 @@ class LineWriter:
                 self._told.add(key)
                 self._line(time.time(), "note", one_line(message))
 
-    def _show(self, view: RunView, task_id: str, record: Record) -> None:
+    def _show(self, view: RunView, task_id: str, record: Record, *, what: str = "") -> None:
         pending = view.pending.get(task_id)
         before = self._seen.get(task_id, (NodeStatus.PENDING, 1))
         # A call that has just ended is known to the server no more, so what was seen before counts too.
         attempt = max(record.attempts, pending.attempt if pending else 1, before[1])
-        if before == (record.status, attempt) or record.status in _SILENT:
-            return
+        if before != (record.status, attempt) and record.status not in _SILENT:
+            self._show_change(task_id, record, pending, attempt=attempt, what=what)
+        if record.status is NodeStatus.RUNNING and pending is not None:
+            self._show_loss(task_id, pending)
+
+    def _show_change(
+        self, task_id: str, record: Record, pending: PendingCall | None, *, attempt: int, what: str
+    ) -> None:
+        before = self._seen.get(task_id)
+        told = "" if before or not what else f"  {one_line(what, limit=120)}"
         self._seen[task_id] = (record.status, attempt)
         if record.status is NodeStatus.RUNNING:
-            why = f": {one_line(pending.last_failure)}" if pending and pending.last_failure else ""
+            why = f": {one_line(failure_words(pending.last_failure))}" if pending and pending.last_failure else ""
             again = f" (attempt {attempt}{why})" if attempt > 1 else ""
-            self._line(record.started_at, "running", f"{one_line(task_id)}{again}")
-        elif record.status is not before[0]:
-            self._line(record.ended_at, record.status.value, f"{one_line(task_id)}{_ending(record)}")
+            # What is known is when the first attempt started; a later one has just begun.
+            self._line(record.started_at if attempt == 1 else None, "running", f"{one_line(task_id)}{again}{told}")
+        elif before is None or record.status is not before[0]:
+            self._line(record.ended_at, record.status.value, f"{one_line(task_id)}{told}{_ending(record)}")
+
+    def _show_loss(self, task_id: str, call: PendingCall) -> None:
+        if call.state not in (LOST, LOST_FOR_GOOD) or (task_id, call.attempt) in self._lost:
+            return
+        self._lost.add((task_id, call.attempt))
+        now = time.time()
+        words = f"was running when its worker died; {lost_words(call, now=now)}"
+        self._line(now, "waiting", f"{one_line(task_id)} {words}")
 
     def _line(self, at: float | None, word: str, text: str) -> None:
-        clock = time.strftime("%H:%M:%S", time.localtime(at or time.time()))
-        self._write(f"{clock}  {word:<9}  {text}")
+        self._write(f"{local_time(at or time.time())}  {word:<9}  {text}")
 
 
 def _ending(record: Record) -> str:
-    words = []
+    told = []
     if record.started_at is not None and record.ended_at is not None:
-        words.append(format_duration(max(0.0, record.ended_at - record.started_at)))
+        told.append(format_duration(max(0.0, record.ended_at - record.started_at)))
     if record.attempts > 1:
-        words.append(f"attempt {record.attempts}")
-    told = f"  {', '.join(words)}" if words else ""
-    if record.error is not None:
-        told += f"  {one_line(record.error.message)}"
-    elif record.reason:
-        told += f"  {one_line(record.reason)}"
-    return told
+        told.append(f"attempt {record.attempts}")
+    facts = f"  {', '.join(told)}" if told else ""
+    why = one_line(record_words(record))
+    return f"{facts}  {why}" if why else facts

@@ -13,24 +13,28 @@ from dagwright.cli.connecting import command_settings, connected_to_read
 from dagwright.cli.drawing import mermaid, svg
 from dagwright.cli.endings import summary_line, tell_result, tell_run_error
 from dagwright.cli.exits import CommandRefused, ExitCode, exit_code_of
-from dagwright.cli.output import Output, one_line, terminal_text, value_text
+from dagwright.cli.output import Output, one_line, terminal_text, value_text, with_link
 from dagwright.cli.progress import format_duration
 from dagwright.cli.rendering import MARKS, RUN_STYLES
 from dagwright.cli.requests import LookRequest
+from dagwright.cli.wording import local_date, local_time, node_words, seconds_of, what_words
 from dagwright.client import Runs, RunSummary
 from dagwright.feed import RunView
 from dagwright.plan.states import NodeStatus
+from dagwright.server import Server
 
 
 def list_runs(limit: int, output: Output) -> int:
     """Lists the newest runs; always 0."""
 
-    async def look(runs: Runs) -> int:
+    async def look(runs: Runs, server: Server) -> int:
         found = await runs.list_runs(limit=limit)
         if output.is_json:
             output.document([run.to_json() for run in found])
         elif found:
             output.show(_table(found))
+            if url := server.runs_url():
+                output.say(f"Temporal UI: {url}")
         else:
             output.say("there are no runs here yet")
         return ExitCode.COMPLETED
@@ -41,11 +45,11 @@ def list_runs(limit: int, output: Output) -> int:
 def status(request: LookRequest, output: Output) -> int:
     """Shows how a run is doing; the exit code is that of the run, 0 while it goes on."""
 
-    def show(view: RunView) -> int:
+    def show(view: RunView, server: Server) -> int:
         if output.is_json:
             output.document(view.document())
         else:
-            _tell_status(view, output)
+            _tell_status(view, output, url=server.run_url(view.workflow_id, run_id=view.run_id))
         return exit_code_of(view.status)
 
     return _look_at(request, output, show)
@@ -54,7 +58,7 @@ def status(request: LookRequest, output: Output) -> int:
 def result(request: LookRequest, output: Output) -> int:
     """Shows what a run made; the exit code is that of the run, 0 while it goes on."""
 
-    def show(view: RunView) -> int:
+    def show(view: RunView, _: Server) -> int:
         document = view.document(full=request.is_full)
         if output.is_json:
             output.document(document)
@@ -68,7 +72,7 @@ def result(request: LookRequest, output: Output) -> int:
 def graph(request: LookRequest, output: Output) -> int:
     """Draws the graph of a run with its states; 0 whatever became of the run."""
 
-    def show(view: RunView) -> int:
+    def show(view: RunView, _: Server) -> int:
         if request.format == "json":
             output.document(view.graph())
         else:
@@ -85,7 +89,7 @@ def node(request: LookRequest, output: Output) -> int:
         CommandRefused: the run has no such node.
     """
 
-    def show(view: RunView) -> int:
+    def show(view: RunView, _: Server) -> int:
         wanted = normalize("NFC", request.node)
         document = view.document(full=request.is_full)
         found = document["nodes"].get(wanted)
@@ -102,19 +106,19 @@ def node(request: LookRequest, output: Output) -> int:
     return _look_at(request, output, show)
 
 
-def _look_at(request: LookRequest, output: Output, show: Callable[[RunView], int]) -> int:
-    async def look(runs: Runs) -> int:
-        return show(await runs.feed(request.workflow_id).read())
+def _look_at(request: LookRequest, output: Output, show: Callable[[RunView, Server], int]) -> int:
+    async def look(runs: Runs, server: Server) -> int:
+        return show(await runs.feed(request.workflow_id).read(), server)
 
     return _look(look, output)
 
 
-def _look(look: Callable[[Runs], Awaitable[int]], output: Output) -> int:
+def _look(look: Callable[[Runs, Server], Awaitable[int]], output: Output) -> int:
     settings = command_settings()
 
     async def work(_: Farewell) -> int:
         async with connected_to_read(settings, output) as connection:
-            return await look(Runs(connection, task_queue=settings.task_queue))
+            return await look(Runs(connection, task_queue=settings.task_queue), connection.server)
 
     return run_async(work, output)
 
@@ -124,36 +128,34 @@ def _table(runs: Sequence[RunSummary]) -> Table:
     for name in ("run", "state", "title", "started", "took", "nodes"):
         table.add_column(name, overflow="fold")
     for run in runs:
-        document = run.to_json()
         took = (run.ended_at or 0.0) - (run.started_at or 0.0)
         table.add_row(
             Text(run.workflow_id),
             Text(run.status.replace("_", " "), style=RUN_STYLES.get(run.status, "red")),
             Text(one_line(run.title or "", limit=60)),
-            (document["started_at"] or "")[:19].replace("T", " "),
+            local_date(run.started_at) if run.started_at is not None else "",
             format_duration(took) if run.ended_at else "",
             f"{run.nodes_done:,}/{run.nodes_total:,}",
         )
     return table
 
 
-def _tell_status(view: RunView, output: Output) -> None:
+def _tell_status(view: RunView, output: Output, *, url: str | None) -> None:
     """Shows a run as a table of its nodes."""
     document = view.document()
-    output.say(summary_line(view, document))
+    output.say(with_link(summary_line(view, document), url))
     table = Table(box=None, show_header=True, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("", "node", "tool", "attempts", "time", ""):
         table.add_column(name, overflow="fold")
     for name, node in document["nodes"].items():
         mark, style = MARKS[NodeStatus(node["status"])]
-        detail = (node["error"] or {}).get("message") or node.get("reason") or ""
         table.add_row(
             Text(f"{mark} {node['status']}", style=style),
             Text(one_line(name)),
-            Text(one_line(node["tool"] or "")),
+            Text(one_line(what_words(node["tool"] or "", node["title"]))),
             str(node["attempts"] or ""),
             _clock(node),
-            Text(one_line(detail)),
+            Text(one_line(node_words(node))),
         )
     if document["nodes"]:
         output.show(table)
@@ -170,11 +172,11 @@ def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[st
     facts = {
         "tool": node["tool"],
         "attempts": node["attempts"] or None,
-        "started": node["started_at"],
-        "ended": node["ended_at"],
+        "started": node["started_at"] and local_date(seconds_of(node["started_at"])),
+        "ended": node["ended_at"] and local_date(seconds_of(node["ended_at"])),
         "needs": ", ".join(node["lineage"]["inputs"]),
         "waits for" if node["status"] == "waiting" else "because": node["reason"],
-        "error": f"{error['code']}: {error['message']}" if error else None,
+        "error": f"{error['code']}: {node_words(node)}" if error else None,
         "blocked by": ", ".join(node["blocked_by"]),
         "partial": "yes" if node["partial"] else None,
     }
@@ -191,5 +193,5 @@ def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[st
 def _clock(node: Mapping[str, Any]) -> str:
     if node["started_at"] is None:
         return ""
-    times = node["started_at"][11:19]
-    return f"{times} – {node['ended_at'][11:19]}" if node["ended_at"] else times
+    started = local_time(seconds_of(node["started_at"]))
+    return f"{started} – {local_time(seconds_of(node['ended_at']))}" if node["ended_at"] else started

@@ -88,6 +88,11 @@ def one_line(text: str, *, limit: int = 300) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+def with_link(text: str, url: str | None) -> str:
+    """Returns a text with an address on a line of its own, so that a terminal neither cuts nor breaks it."""
+    return text if url is None else f"{text}\nTemporal UI: {url}"
+
+
 def value_text(value: Any) -> str:
     """Returns a JSON value for people: a string as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)

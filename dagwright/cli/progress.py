@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dagwright.cli.wording import failure_words, record_words, what_words
 from dagwright.descriptions import PendingCall
 from dagwright.feed import RunView
 from dagwright.plan.compiled import CompiledPlan
@@ -13,6 +14,11 @@ from dagwright.plan.states import NodeStatus, Record
 
 MAX_INDENT = 8
 """Deeper trees are shown flat from there on: a chain of 50 would leave no room for words."""
+
+LOST = "lost"
+"""State of a call whose worker died, which the server does not know yet; it will be tried again."""
+LOST_FOR_GOOD = "lost_for_good"
+"""The same of one that will not be tried again: a `write`, or the last attempt of a call."""
 
 _IMPORTANCE = (
     NodeStatus.FAILED,
@@ -109,7 +115,7 @@ def progress_of(view: RunView, tree: Sequence[TreePlace], *, now: float, room: i
     left = counts - Counter(row.status for row in shown)
     groups = [Row(status, 0, f"{left[status]:,} more", detail=status.value) for status in _IMPORTANCE if left[status]]
     items = _item_rows(view, rows, now=now, room=room - len(shown) - len(groups))
-    done = sum(count for status, count in counts.items() if status.is_final)
+    done = sum(count for status, count in counts.items() if _is_done(status))
     return RunProgress(
         rows=sorted([*shown, *items], key=lambda row: row.order),
         groups=groups,
@@ -140,12 +146,11 @@ def _node_row(view: RunView, place: TreePlace, *, order: int, now: float) -> Row
     scheduler = view.scheduler
     assert scheduler is not None
     node, record = scheduler.plan.nodes[place.number], scheduler.records[place.number]
-    what = node.tool or "plan"
     row = Row(
         status=record.status,
         indent=place.indent,
         name=node.id,
-        what=f"{what} · {node.title}" if node.title else what,
+        what=what_words(node.tool, node.title),
         attempts=record.attempts,
         elapsed_s=_elapsed_s(record, now),
         detail=_detail(record, view.pending.get(node.id), now=now),
@@ -154,7 +159,7 @@ def _node_row(view: RunView, place: TreePlace, *, order: int, now: float) -> Row
     if not record.items:
         pending = view.pending.get(node.id)
         return replace(row, attempts=max(row.attempts, pending.attempt)) if pending else row
-    done = sum(item.record.status.is_final for item in record.items)
+    done = sum(_is_done(item.record.status) for item in record.items)
     eta = None if record.status.is_final else _eta_s(record.started_at, now, done=done, total=len(record.items))
     return replace(row, done=done, total=len(record.items), eta_s=eta)
 
@@ -186,17 +191,30 @@ def _item_rows(view: RunView, rows: Sequence[tuple[int, TreePlace]], *, now: flo
     return found[: max(room, 0)]
 
 
+def _is_done(status: NodeStatus) -> bool:
+    """Tells whether a node came to an end of its own: one that was cancelled did not."""
+    return status.is_final and status is not NodeStatus.CANCELLED
+
+
 def _detail(record: Record, pending: PendingCall | None, *, now: float) -> str:
     if record.status is NodeStatus.RUNNING and pending is not None:
         if pending.state == "backing_off":
             wait_s = max(0.0, (pending.next_attempt_at or now) - now)
-            return f"again in {format_duration(wait_s)}: {pending.last_failure or 'it failed'}"
+            return f"again in {format_duration(wait_s)}: {failure_words(pending.last_failure or 'it failed')}"
+        if pending.state in (LOST, LOST_FOR_GOOD):
+            return f"was running when its worker died; {lost_words(pending, now=now)}"
         if pending.state == "cancelling":
             return "stopping"
-        return pending.last_failure or ""
-    if record.error is not None:
-        return record.error.message
-    return record.reason or ("partial" if record.partial else "")
+        return failure_words(pending.last_failure or "")
+    return record_words(record)
+
+
+def lost_words(call: PendingCall, *, now: float) -> str:
+    """Returns what becomes of a call whose worker died: the server notices when the next heartbeat stays away."""
+    what = "it is tried again" if call.state == LOST else "it fails"
+    if call.next_attempt_at is None:
+        return f"{what} when the server notices"
+    return f"{what} at the latest in {format_duration(max(0.0, call.next_attempt_at - now))}"
 
 
 def _elapsed_s(record: Record, now: float) -> float | None:

@@ -39,8 +39,7 @@ _NOTE_ROWS = 3
 class Picture:
     """Draws one run again and again; the shape of its tree is worked out once."""
 
-    def __init__(self, *, url: str | None) -> None:
-        self._url = url
+    def __init__(self) -> None:
         self._tree: tuple[CompiledPlan, Sequence[TreePlace]] | None = None
 
     def draw(self, view: RunView, *, now: float, height: int) -> RenderableType:
@@ -51,24 +50,29 @@ class Picture:
             height: lines of the terminal.
         """
         if view.scheduler is None:
-            return Group(self._header(view, now=now), Text("reading the plan", style="dim"))
+            return Group(_header(view, now=now), Text("reading the plan", style="dim"))
         if self._tree is None or self._tree[0] is not view.scheduler.plan:
             self._tree = view.scheduler.plan, tree_of(view.scheduler.plan)
         notes = [Text(one_line(str(note["message"])), style="yellow") for note in view.notes[:_NOTES_SHOWN]]
         room = height - _FRAME_ROWS - _NOTE_ROWS * len(notes)
         progress = progress_of(view, self._tree[1], now=now, room=room)
-        return Group(self._header(view, now=now), _table(progress), _footer(progress), *notes)
+        return Group(_header(view, now=now), _table(progress), _footer(progress), *notes)
 
-    def _header(self, view: RunView, *, now: float) -> Text:
-        name = one_line(view.title or view.workflow_id, limit=80)
-        header = Text.assemble((name, "bold"), "  ", (view.status, RUN_STYLES.get(view.status, "red")))
-        if view.started_at is not None:
-            elapsed_s = (view.ended_at or now) - view.started_at
-            header.append(f"  {format_duration(max(0.0, elapsed_s))}", style="dim")
-        if self._url:
-            header.append(f"\n{self._url}", style="dim")
-        header.no_wrap = True
-        return header
+
+def _header(view: RunView, *, now: float) -> Table:
+    """Returns the first line: of a title that is too long the end is left out, never state and time."""
+    header = Table.grid(padding=(0, 2, 0, 0))
+    header.add_column()
+    header.add_column(no_wrap=True)
+    elapsed_s = (view.ended_at or now) - view.started_at if view.started_at is not None else None
+    header.add_row(
+        _cut(one_line(view.title or view.workflow_id), style="bold"),
+        Text.assemble(
+            (view.status.replace("_", " "), RUN_STYLES.get(view.status, "red")),
+            ("" if elapsed_s is None else f"  {format_duration(max(0.0, elapsed_s))}", "dim"),
+        ),
+    )
+    return header
 
 
 def _table(progress: RunProgress) -> Table:
@@ -126,9 +130,9 @@ def _footer(progress: RunProgress) -> Text:
 class LivePicture:
     """Shows a picture on a terminal and keeps it up to date; log lines go above it."""
 
-    def __init__(self, console: Console, *, url: str | None) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._picture = Picture(url=url)
+        self._picture = Picture()
         self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop", transient=False)
 
     def __enter__(self) -> "LivePicture":

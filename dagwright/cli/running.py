@@ -7,11 +7,12 @@ from temporalio.client import Client
 
 from dagwright.cli.async_runs import Farewell, run_async
 from dagwright.cli.background import start_worker
-from dagwright.cli.connecting import command_settings
+from dagwright.cli.connecting import command_settings, lasting_server
 from dagwright.cli.endings import tell_end
 from dagwright.cli.exits import ExitCode, exit_code_of
 from dagwright.cli.lines import LineWriter
-from dagwright.cli.output import Output, acted
+from dagwright.cli.lost_calls import LostCalls
+from dagwright.cli.output import Output, acted, with_link
 from dagwright.cli.plans import PlanSource, refusal, refusal_lines
 from dagwright.cli.preparing import PreparedRun, prepare_run
 from dagwright.cli.rendering import LivePicture
@@ -40,13 +41,14 @@ def run(request: RunRequest, output: Output) -> int:
         async with open_connection(settings) as connection:
             started = await _start(request, prepared, toolset, connection=connection, settings=settings)
             if request.is_detached:
-                return await _leave(started, settings, toolset=toolset, output=output)
+                return await _leave(started, connection, settings, toolset=toolset, output=output)
             if request.is_keeping:
                 LocalServer(settings).keep()
             farewell.text = _stays(started.workflow_id)
-            if not started.is_new:
-                output.say(f"the run {started.workflow_id} is there already with the same plan; going on with it")
-            return await follow_to_end(started.workflow_id, connection, settings, toolset=toolset, output=output)
+            words = "" if started.is_new else " is there already with the same plan; going on with it"
+            return await follow_to_end(
+                started.workflow_id, connection, settings, toolset=toolset, output=output, words=words
+            )
 
     return run_async(work, output)
 
@@ -67,24 +69,34 @@ def watch(request: LookRequest, output: Output) -> int:
 
 
 async def follow_to_end(
-    workflow_id: str, connection: Connection, settings: Settings, *, toolset: Toolset | None, output: Output
+    workflow_id: str,
+    connection: Connection,
+    settings: Settings,
+    *,
+    toolset: Toolset | None,
+    output: Output,
+    words: str = "",
 ) -> int:
     """Serves a run and shows it until it has ended, then says how, and returns the exit code.
 
     Args:
         toolset: tools to serve it with; `None` leaves the work to others.
+        words: what to say of a run that goes on, behind its name.
     """
     feed = Runs(connection, task_queue=settings.task_queue).feed(workflow_id)
     view = await feed.read()
-    url = connection.server.run_url(workflow_id, run_id=view.run_id)
-    if not view.is_closed:
-        output.say(f"run {workflow_id}" + (f"  {url}" if url else ""))
+    if view.is_closed:
+        server = lasting_server(connection, settings)
+        output.say(with_link(f"run {workflow_id} has ended already", server.run_url(workflow_id, run_id=view.run_id)))
+    else:
+        url = connection.server.run_url(workflow_id, run_id=view.run_id)
+        output.say(with_link(f"run {workflow_id}{words}", url))
         async with _served(connection.client, toolset, settings=settings):
-            view = await _follow(feed, output, url=url)
+            view = await _follow(feed, LostCalls(connection.client), output)
     if output.is_json:
         output.document(view.document())
     else:
-        tell_end(view, output, url=url)
+        tell_end(view, output)
     return exit_code_of(view.status)
 
 
@@ -97,17 +109,17 @@ async def _served(client: Client, toolset: Toolset | None, *, settings: Settings
         yield
 
 
-async def _follow(feed: RunFeed, output: Output, *, url: str | None) -> RunView:
+async def _follow(feed: RunFeed, lost: LostCalls, output: Output) -> RunView:
     last: RunView | None = None
     if output.is_terminal:
-        with LivePicture(output.console, url=url) as picture:
+        with LivePicture(output.console) as picture:
             async for last in feed.follow():
-                picture.show(last)
+                picture.show(await lost.marked(last))
     else:
         lines = LineWriter(output.say)
         async for last in feed.follow():
             if not output.is_json:
-                lines.show(last)
+                lines.show(await lost.marked(last))
     assert last is not None
     return last
 
@@ -130,14 +142,17 @@ async def _start(
     )
 
 
-async def _leave(started: Started, settings: Settings, *, toolset: Toolset, output: Output) -> int:
+async def _leave(
+    started: Started, connection: Connection, settings: Settings, *, toolset: Toolset, output: Output
+) -> int:
     LocalServer(settings).keep()
     await start_worker(settings, toolset)
     message = f"runs in the background; `dagwright watch {started.workflow_id}` shows it, `dagwright down` ends it all"
     if output.is_json:
         output.document(acted(started.workflow_id, message))
     else:
-        output.say(f"{started.workflow_id} {message}")
+        url = connection.server.run_url(started.workflow_id, run_id=started.run_id)
+        output.say(with_link(f"{started.workflow_id} {message}", url))
     return ExitCode.COMPLETED
 
 

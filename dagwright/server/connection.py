@@ -46,7 +46,7 @@ async def open_connection(settings: Settings) -> AsyncIterator[Connection]:
     profile = _profile()
     namespace = profile.namespace or "default"
     if profile.address is not None:
-        yield await _connect_to(profile, namespace=namespace)
+        yield await _connect_to(profile, namespace=namespace, ui_url=settings.ui_url)
         return
     async with LocalServer(settings).hold(namespace) as server:
         client = await dial(server.address, namespace=namespace)
@@ -75,9 +75,9 @@ def _profile() -> ClientConfigProfile:
         raise NoServer(f"Temporal's environment variables or config file can not be used: {error}") from error
 
 
-async def _connect_to(profile: ClientConfigProfile, *, namespace: str) -> Connection:
+async def _connect_to(profile: ClientConfigProfile, *, namespace: str, ui_url: str | None) -> Connection:
     client = await _dial_named(profile, namespace=namespace)
-    server = Server(address=profile.address or "", namespace=namespace)
+    server = Server(address=profile.address or "", namespace=namespace, ui_url=ui_url)
     return Connection(client, server, await register_search_attributes(client))
 
 
@@ -96,10 +96,32 @@ async def _dial_named(profile: ClientConfigProfile, *, namespace: str) -> Client
     except RPCError as error:
         if error.status == RPCStatusCode.NOT_FOUND:
             raise NoServer(f"{where} has no namespace {namespace!r}") from error
-        raise NoServer(f"{where} refuses the connection: {error}") from error
+        raise NoServer(f"{where} refuses the connection: {_reason(str(error))}") from error
     except (RuntimeError, ValueError) as error:
-        raise NoServer(f"{where} can not be reached: {error}") from error
+        raise NoServer(f"{where} can not be reached: {_reason(str(error))}") from error
     return client
+
+
+_REASONS = (
+    ("ConnectionRefused", "nothing listens there"),
+    ("dns error", "no machine of that name is known"),
+    ("TimedOut", "the machine does not answer"),
+    ("Unreachable", "the network does not lead there"),
+    ("ertificate", "its certificate is not trusted; see the TLS settings"),
+    ("InvalidContentType", "it does not speak TLS; leave the TLS settings and the API key out, or use its TLS port"),
+    ("h2 protocol error", "what listens there is no Temporal server, or one that wants TLS"),
+    ("FRAME_SIZE_ERROR", "what listens there is no Temporal server, or one that wants TLS"),
+    ("invalid target URL", "an address is written HOST:PORT, such as localhost:7233"),
+    ("Unauthenticated", "it does not take the API key"),
+    ("PermissionDenied", "it does not take the API key"),
+)
+"""What the SDK's core says somewhere in its text, which is made for its own developers -> what that means."""
+
+
+def _reason(text: str) -> str:
+    """Returns what the text of a failed connection means; its first words if that is not known."""
+    known = next((meaning for sign, meaning in _REASONS if sign in text), None)
+    return known or text.partition(" Status {")[0].partition(" tonic::")[0].strip(" :")[:200]
 
 
 async def _check_namespace(client: Client) -> None:

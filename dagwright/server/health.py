@@ -34,25 +34,36 @@ async def is_served(client: Client, task_queue: str) -> bool:
         ),
         timeout=timedelta(seconds=5),
     )
-    return any(_is_fresh(poller) and _is_alive_here(poller.identity) for poller in described.pollers)
+    return any(_is_fresh(poller) and is_alive_here(poller.identity) for poller in described.pollers)
 
 
 def _is_fresh(poller: PollerInfo) -> bool:
     return datetime.now(UTC) - poller.last_access_time.ToDatetime(tzinfo=UTC) < _FRESH
 
 
-def _is_alive_here(identity: str) -> bool:
-    """Reads the SDK's default identity, `<pid>@<host>`: the server lists a killed worker for minutes."""
-    pid, _, host = identity.partition("@")
-    if host != socket.gethostname() or not pid.isdecimal():
+def is_alive_here(identity: str) -> bool:
+    """Tells whether a worker is a process of this machine that lives: the server lists a killed one for minutes."""
+    pid = _pid_here(identity)
+    if pid is None:
         return False
     try:
-        os.kill(int(pid), 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
     return True
+
+
+def is_dead_here(identity: str) -> bool:
+    """Tells whether a worker was a process of this machine and is gone; nothing is known of other machines."""
+    return _pid_here(identity) is not None and not is_alive_here(identity)
+
+
+def _pid_here(identity: str) -> int | None:
+    """Reads the SDK's default identity, `<pid>@<host>`."""
+    pid, _, host = identity.partition("@")
+    return int(pid) if host == socket.gethostname() and pid.isdecimal() else None
 
 
 async def _check(settings: Settings) -> str | None:

@@ -83,10 +83,12 @@ class Server:
 
     def run_url(self, workflow_id: str, *, run_id: str) -> str | None:
         """Returns the page of a run in the Temporal UI, or None if there is no known UI."""
-        if self.ui_url is None:
-            return None
-        place = f"{quote(self.namespace, safe='')}/workflows/{quote(workflow_id, safe='')}/{run_id}"
-        return f"{self.ui_url}/namespaces/{place}/history"
+        runs = self.runs_url()
+        return None if runs is None else f"{runs}/{quote(workflow_id, safe='')}/{run_id}/history"
+
+    def runs_url(self) -> str | None:
+        """Returns the page of all runs in the Temporal UI, or None if there is no known UI."""
+        return None if self.ui_url is None else f"{self.ui_url}/namespaces/{quote(self.namespace, safe='')}/workflows"
 
 
 class _Record(BaseModel):
@@ -196,10 +198,11 @@ class LocalServer:
         holder.unlink(missing_ok=True)
         if descriptor is not None:
             os.close(descriptor)
-        if not self._is_kept() and not self._has_holders():
+        if not self.is_kept() and not self._has_holders():
             await self._daemon.stop()
 
-    def _is_kept(self) -> bool:
+    def is_kept(self) -> bool:
+        """Tells whether the server that runs now stays when nobody holds it."""
         try:
             return self._kept.read_text(encoding="ascii") == str(self._daemon.pid())
         except FileNotFoundError:

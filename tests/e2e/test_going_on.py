@@ -120,3 +120,25 @@ async def test_up_serves_until_down_and_is_idempotent(own_command_line: CommandL
     looked = await own_command_line("list", "--json")
     assert [item["workflow_id"] for item in looked.document] == [run.document["workflow_id"]]
     assert looked.stderr == "no server was running here, so one was started to read; it ends with this command\n"
+
+
+async def test_step_of_a_killed_worker_says_what_it_waits_for_and_is_tried_again(
+    command_line: CommandLine, write_plan: Plans
+) -> None:
+    plan = write_plan(pause("long", "4s", title="Take a while", heartbeat="3s"), title="Killed in a step")
+    running = await command_line.start("run", plan, "--id", "lost")
+    await line_with(running, "running    long  wait · Take a while")
+    running.send_signal(signal.SIGKILL)
+    await ended(running)
+
+    again = await command_line("run", plan, "--id", "lost")
+
+    assert again.code == 0
+    assert again.stdout.startswith("run lost is there already with the same plan; going on with it\n")
+    words = "waiting    long was running when its worker died; it is tried again at the latest in "
+    assert words in again.stdout
+    assert "running    long (attempt 2: its worker died or hung)\n" in again.stdout
+    assert "Heartbeat timeout" not in again.stdout
+
+    once_more = await command_line("run", plan, "--id", "lost")
+    assert once_more.stdout.startswith("run lost has ended already\nlost (Killed in a step): completed in ")

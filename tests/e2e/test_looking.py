@@ -2,11 +2,13 @@
 
 import asyncio
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.command import CommandLine
 from tests.e2e.conftest import Plans, calculation
+from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
 
@@ -59,3 +61,20 @@ async def test_unknown_run_is_told_in_one_sentence(command_line: CommandLine, co
     assert end.code == 2
     assert end.document == {"status": "not_found", "message": "there is no run 'nowhere'"}
     assert end.stderr == "there is no run 'nowhere'\n"
+
+
+async def test_runs_of_a_server_of_ones_own_have_a_link_where_its_ui_is_named(
+    server: LiveServer, tmp_path: Path, write_plan: Plans
+) -> None:
+    named = {**server.environment(), "TEMPORAL_ADDRESS": server.address, "DAGWRIGHT_STATE_DIR": str(tmp_path / "none")}
+    with_link = CommandLine(tmp_path, {**named, "DAGWRIGHT_UI_URL": "https://temporal.example.com/ui/"})
+    ran = await with_link("run", write_plan(calculation("a", "1 + 1")), "--id", "linked")
+    status = await with_link("status", "linked")
+    listed = await with_link("list")
+    without_link = await CommandLine(tmp_path, named)("status", "linked")
+
+    runs = "Temporal UI: https://temporal.example.com/ui/namespaces/default/workflows"
+    assert [line.startswith(f"{runs}/linked/") for line in ran.stdout.splitlines()[:2]] == [False, True]
+    assert status.stdout.splitlines()[1] == ran.stdout.splitlines()[1]
+    assert listed.stdout.splitlines()[-1] == runs
+    assert [end.stdout.count("Temporal UI") for end in (ran, status, listed, without_link)] == [1, 1, 1, 0]

@@ -141,7 +141,8 @@ async def test_terminal_is_asked_and_shows_the_picture(command_line: CommandLine
     assert "████████████████████ 3/3" in screen
     assert "2 of 2 nodes" in screen
     assert "\x1b[32m" in screen
-    assert screen.rstrip().count("in the Temporal UI") == 1
+    links = re.findall(r"^Temporal UI: http://\S+/history\r?$", screen, re.MULTILINE)
+    assert (len(links), screen.count("http://")) == (1, 1)
 
 
 async def test_colours_are_off_when_asked(command_line: CommandLine, write_plan: Plans) -> None:

@@ -97,3 +97,20 @@ def test_console_is_plain_when_it_is_no_terminal(capsys: pytest.CaptureFixture[s
     structlog.stdlib.get_logger("dagwright.tools").info("called", node_id="fetch")
     line = capsys.readouterr().err
     assert line.split(maxsplit=1)[1].split() == ["[info", "]", "called", "[dagwright.tools]", "node_id=fetch"]
+
+
+def test_lost_server_is_told_in_one_sentence_and_not_again_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(Settings(log_format="json"))
+    core = logging.getLogger("temporalio.core")
+    for attempt in range(5, 8):
+        core.warning("gRPC call retried %s times: Status { code: Unavailable, message: tcp }", attempt)
+    core.warning("something else")
+
+    assert _lines(capsys.readouterr().err) == [
+        {
+            "event": "the Temporal server does not answer; it is tried again and again",
+            "level": "warning",
+            "logger": "temporalio.core",
+        },
+        {"event": "something else", "level": "warning", "logger": "temporalio.core"},
+    ]

@@ -17,6 +17,7 @@ def test_defaults_lie_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.
         "state_dir": tmp_path / ".dagwright",
         "database_url": f"sqlite:///{tmp_path}/.dagwright/dagwright.db",
         "payload_store": f"{tmp_path}/.dagwright/payloads",
+        "ui_url": None,
         "task_queue": "dagwright",
         "files_root": tmp_path,
         "allow_private_addresses": False,
@@ -41,6 +42,7 @@ def test_every_variable_of_the_contract_is_read(tmp_path: Path, monkeypatch: pyt
         "DAGWRIGHT_STATE_DIR": "state",
         "DAGWRIGHT_DATABASE_URL": "postgresql+psycopg://localhost/parties",
         "DAGWRIGHT_PAYLOAD_STORE": "s3://bucket/prefix",
+        "DAGWRIGHT_UI_URL": "https://temporal.example.com/ui/",
         "DAGWRIGHT_TASK_QUEUE": "other",
         "DAGWRIGHT_FILES_ROOT": "files",
         "DAGWRIGHT_ALLOW_PRIVATE_ADDRESSES": "true",
@@ -66,6 +68,7 @@ def test_every_variable_of_the_contract_is_read(tmp_path: Path, monkeypatch: pyt
         "state_dir": tmp_path / "state",
         "database_url": "postgresql+psycopg://localhost/parties",
         "payload_store": "s3://bucket/prefix",
+        "ui_url": "https://temporal.example.com/ui",
         "task_queue": "other",
         "files_root": tmp_path / "files",
         "allow_private_addresses": True,
@@ -128,6 +131,12 @@ def test_key_goes_with_the_address_it_belongs_to(
             "perhaps",
             "DAGWRIGHT_ALLOW_PRIVATE_ADDRESSES can not be used: Input should be a valid boolean, unable to interpret "
             "input, got 'perhaps'",
+        ),
+        (
+            "DAGWRIGHT_UI_URL",
+            "localhost:8233",
+            "DAGWRIGHT_UI_URL can not be used: it is no address such as https://temporal.example.com, got "
+            "'localhost:8233'",
         ),
     ],
 )

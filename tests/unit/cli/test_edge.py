@@ -45,8 +45,8 @@ def test_expected_errors_are_documents_with_their_code(
 
     written = capsys.readouterr()
     is_lost = isinstance(error, RPCError) and status == "no_server"
-    advice = "; the server does not answer, but runs that were started stay: `watch ID` goes on with one"
-    message = "no" + (advice if is_lost else "")
+    lost = "the Temporal server does not answer, but runs that were started stay: `watch ID` goes on with one"
+    message = lost if is_lost else "no"
     assert json.loads(written.out) == {"status": status, "message": message}
     assert written.err == message + "\n"
 

@@ -1,10 +1,12 @@
 """What is shown of a run: the tree, what fits, lines of changes."""
 
+from dataclasses import replace
+
 import pytest
 from rich.console import Console
 
 from dagwright.cli.lines import LineWriter
-from dagwright.cli.progress import RunProgress, format_duration, progress_of, tree_of
+from dagwright.cli.progress import LOST, LOST_FOR_GOOD, RunProgress, format_duration, progress_of, tree_of
 from dagwright.cli.rendering import Picture
 from dagwright.descriptions import PendingCall
 from dagwright.feed import RunView
@@ -63,6 +65,12 @@ def test_items_are_a_bar_with_time_to_go_and_failures_are_named() -> None:
         (PendingCall(1, "scheduled"), 2.0, ""),
         (PendingCall(3, "backing_off", "no route", START + 6), 2.0, "again in 4.0 s: no route"),
         (PendingCall(1, "cancelling"), 2.0, "stopping"),
+        (PendingCall(2, "started", "activity Heartbeat timeout"), 2.0, "its worker died or hung"),
+        (
+            PendingCall(1, LOST, next_attempt_at=START + 30),
+            2.0,
+            "was running when its worker died; it is tried again at the latest in 28.0 s",
+        ),
     ],
 )
 def test_row_of_a_running_node_says_what_the_server_says(call: PendingCall, after_s: float, detail: str) -> None:
@@ -85,7 +93,7 @@ def test_picture_shows_signs_and_words_of_any_state() -> None:
     view = view_of(node("a"), node("b", "a"), node("c"), step=fail_first)
     console = Console(width=100, no_color=True, force_terminal=False)
     with console.capture() as capture:
-        console.print(Picture(url=None).draw(view, now=START + 2, height=40))
+        console.print(Picture().draw(view, now=START + 2, height=40))
 
     assert [" ".join(line.split()) for line in capture.get().splitlines()] == [
         "run-1 running 2.0 s",
@@ -105,11 +113,13 @@ def test_long_texts_are_cut_and_leave_sign_name_and_time_whole(width: int) -> No
     view = view_of(
         node("a", title=title), node("with a name of forty letters and digits 1", title=title), step=fail_first
     )
+    view = replace(view, title=title)
     console = Console(width=width, no_color=True, force_terminal=False)
     with console.capture() as capture:
-        console.print(Picture(url=None).draw(view, now=START + 2, height=40))
+        console.print(Picture().draw(view, now=START + 2, height=40))
 
-    rows = capture.get().splitlines()[1:-1]
+    header, *rows, _ = capture.get().splitlines()
+    assert (len(header) <= width, header.split()[-3:]) == (True, ["running", "2.0", "s"])
     assert [(row[:3], len(row) <= width) for row in rows] == [("✗ a", True), ("● w", True)]
     assert ["1.0 s" in rows[0], "2.0 s" in rows[1], "broke" in rows[0]] == [True, True, True]
 
@@ -117,12 +127,13 @@ def test_long_texts_are_cut_and_leave_sign_name_and_time_whole(width: int) -> No
 def test_line_writer_tells_each_change_once() -> None:
     lines: list[str] = []
     writer = LineWriter(lambda line: lines.append(line[10:]))
-    view = view_of(node("a"), node("b", "a"), pending={"a": PendingCall(1, "started")})
+    first = node("a", title="What for")
+    view = view_of(first, node("b", "a"), pending={"a": PendingCall(1, "started")})
     writer.show(view)
     writer.show(view)
-    assert lines == ["running    a"]
+    assert lines == ["running    a  t · What for"]
 
-    retried = view_of(node("a"), node("b", "a"), pending={"a": PendingCall(2, "started", "no route")})
+    retried = view_of(first, node("b", "a"), pending={"a": PendingCall(2, "started", "no route")})
     writer.show(retried)
     assert lines[1:] == ["running    a (attempt 2: no route)"]
 
@@ -131,5 +142,48 @@ def test_line_writer_tells_each_change_once() -> None:
         start_ready(scheduler)
         scheduler.fail("b", NodeError("failed", "broke"), at=START + 3)
 
-    writer.show(view_of(node("a"), node("b", "a"), step=finish))
-    assert lines[2:] == ["completed  a  1.0 s, attempt 2", "failed     b  3.0 s  broke"]
+    writer.show(view_of(first, node("b", "a"), step=finish))
+    assert lines[2:] == ["completed  a  1.0 s, attempt 2", "failed     b  t  3.0 s  broke"]
+
+
+def test_line_writer_tells_once_that_a_worker_died_and_what_becomes_of_its_calls() -> None:
+    lines: list[str] = []
+    writer = LineWriter(lambda line: lines.append(line[10:]))
+    lost = {"a": PendingCall(1, LOST), "b": PendingCall(1, LOST_FOR_GOOD)}
+    view = view_of(node("a"), node("b"), pending=lost)
+    writer.show(view)
+    writer.show(view)
+    writer.show(view_of(node("a"), node("b"), pending={"a": PendingCall(2, "started", "activity Heartbeat timeout")}))
+
+    assert lines == [
+        "running    a  t",
+        "waiting    a was running when its worker died; it is tried again when the server notices",
+        "running    b  t",
+        "waiting    b was running when its worker died; it fails when the server notices",
+        "running    a (attempt 2: its worker died or hung)",
+    ]
+
+
+def test_step_that_went_on_with_a_given_value_says_so() -> None:
+    def fail(scheduler: Scheduler) -> None:
+        scheduler.fail("a", NodeError("failed", "broke"), at=START + 1)
+
+    view = view_of(node("a", on_error={"value": 7}), step=fail)
+    lines: list[str] = []
+    LineWriter(lambda line: lines.append(line[10:])).show(view)
+
+    assert lines == ["completed  a  t  1.0 s  failed, went on with the given value: broke"]
+    assert _progress(view).rows[0].detail == "failed, went on with the given value: broke"
+
+
+def test_cancelled_items_and_nodes_are_not_counted_as_done() -> None:
+    def cancel(scheduler: Scheduler) -> None:
+        scheduler.complete("fan[0]", None, at=START + 1)
+        scheduler.cancel(START + 1)
+        for number in range(1, 10):
+            scheduler.task_cancelled(f"fan[{number}]", at=START + 1)
+
+    progress = _progress(view_of(node("fan", for_each=list(range(10))), node("b", "fan"), step=cancel))
+
+    assert (progress.rows[0].done, progress.rows[0].total) == (1, 10)
+    assert (progress.done, progress.total) == (0, 2)
