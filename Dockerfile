@@ -8,6 +8,7 @@ RUN .venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-h
 FROM python:3.11.14-slim-bookworm
 RUN useradd --system --uid 10001 --home-dir /var/lib/dagwright dagwright
 RUN install -d -o dagwright /var/lib/dagwright /var/lib/dagwright/files
+RUN install -d -o dagwright -m 700 /var/lib/dagwright-payloads
 WORKDIR /app
 COPY --from=build /app/.venv .venv
 COPY dagwright dagwright
@@ -21,7 +22,7 @@ ENV PATH=/app/.venv/bin:$PATH \
     DAGWRIGHT_FILES_ROOT=/var/lib/dagwright/files \
     DAGWRIGHT_LOG_FORMAT=json
 USER dagwright
-VOLUME /var/lib/dagwright
+VOLUME /var/lib/dagwright /var/lib/dagwright-payloads
 HEALTHCHECK --interval=10s --timeout=10s --start-period=30s --retries=3 \
     CMD ["python", "-m", "dagwright.server.health"]
 ENTRYPOINT ["python", "worker.py"]

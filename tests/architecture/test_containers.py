@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from dagwright.server.local import DYNAMIC_CONFIG
+from dagwright.server.namespace import RETENTION
 from dagwright.settings import Settings
 from tests.architecture.source_files import ROOT
 from tests.support.dockerfile import Step, read_dockerfile
@@ -76,6 +77,28 @@ def test_mounted_files_exist_and_volumes_are_declared(services: dict[str, dict[s
         for mount in service.get("volumes", []):
             source = mount.split(":")[0]
             assert (ROOT / source).is_file() if source.startswith("./") else source in declared, mount
+
+
+def test_large_values_are_in_one_volume_wherever_runs_are_worked_on_or_looked_at(
+    services: dict[str, dict[str, Any]], steps: list[Step]
+) -> None:
+    ours = {
+        name: service
+        for name, service in services.items()
+        if "DAGWRIGHT_PAYLOAD_STORE" in service.get("environment", {})
+    }
+    assert set(ours) == {name for name, service in services.items() if service["image"].startswith("dagwright")}
+    folder = ours["worker"]["environment"]["DAGWRIGHT_PAYLOAD_STORE"]
+    assert {service["environment"]["DAGWRIGHT_PAYLOAD_STORE"] for service in ours.values()} == {folder}
+    assert [name for name, service in ours.items() if f"payloads:{folder}" not in service["volumes"]] == []
+    # A new volume takes over the owner of the folder it is mounted on: the image must have made it.
+    made = [step.words[-1] for step in steps if step.instruction == "RUN" and step.words[:2] == ["install", "-d"]]
+    assert folder in made
+
+
+def test_namespace_keeps_runs_as_long_as_a_server_of_ours() -> None:
+    script = (ROOT / "docker/create-namespace.sh").read_text(encoding="utf-8")
+    assert f"--retention {RETENTION.days}d" in script
 
 
 def test_ports_are_open_to_this_machine_only(services: dict[str, dict[str, Any]]) -> None:
