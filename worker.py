@@ -25,7 +25,9 @@ from dagwright.cli.edge import leave
 from dagwright.logs import configure_logging
 from dagwright.plan.cel_program import compile_cel
 from dagwright.server import NoServer, open_connection
+from dagwright.server.retained import claim_store
 from dagwright.settings import Settings, SettingsError, load_settings
+from dagwright.store import StoreUnavailable
 from dagwright.tools import ToolsUnreadable
 from dagwright.toolset import Toolset, load_toolset
 from workflows.calls import CallInterceptor
@@ -91,7 +93,12 @@ def _create_worker(client: Client, task_queue: str, *, activities: Sequence[Any]
 
 @asynccontextmanager
 async def serving(client: Client, toolset: Toolset, *, task_queue: str) -> AsyncIterator[None]:
-    """Serves runs and tools for as long as the block lasts."""
+    """Serves runs and tools for as long as the block lasts.
+
+    Raises:
+        StoreUnavailable: large values can not be kept.
+    """
+    await claim_store(toolset.store, client)
     async with AsyncExitStack() as stack:
         for worker in create_workers(client, toolset, task_queue=task_queue):
             await stack.enter_async_context(worker)
@@ -104,6 +111,7 @@ async def serve(settings: Settings, tools: Sequence[str]) -> None:
     Raises:
         NoServer: no Temporal server could be had.
         ToolsUnreadable: the tools cannot be loaded.
+        StoreUnavailable: large values can not be kept.
     """
     toolset = load_toolset(settings, tools)
     stopped = asyncio.Event()
@@ -137,6 +145,9 @@ def main(
     except (SettingsError, ToolsUnreadable) as error:
         typer.echo(error, err=True)
         raise typer.Exit(2) from None
+    except StoreUnavailable as error:
+        typer.echo(error, err=True)
+        raise typer.Exit(1) from None
     except NoServer as error:
         typer.echo(error, err=True)
         raise typer.Exit(4) from None

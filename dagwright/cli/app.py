@@ -28,6 +28,8 @@ app = typer.Typer(
 )
 entities = typer.Typer(help="The parties that onboarding plans look up.", rich_markup_mode=None)
 app.add_typer(entities, name="entities")
+store = typer.Typer(help="The store of large values.", rich_markup_mode=None)
+app.add_typer(store, name="store")
 
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout, and nothing else.")]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Write no colours (as NO_COLOR does).")]
@@ -224,6 +226,27 @@ def load_entities(
 @entities.callback()
 def _entities() -> None:
     """The parties that onboarding plans look up."""
+
+
+@store.command("show")
+def show_store(*, json: Json = False) -> int:
+    """Show what the store holds, and what of it no run can need any more."""
+    return _call("storing", "show", None, Output(is_json=json))
+
+
+@store.command("clean")
+def clean_store(
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without, only say what would be removed.")] = False,
+    json: Json = False,
+) -> int:
+    """Remove what no run can need any more."""
+    return _call("storing", "clean", yes, Output(is_json=json))
+
+
+@store.callback()
+def _store() -> None:
+    """The store of large values."""
 
 
 def run_command_line(arguments: Sequence[str]) -> int:

@@ -32,6 +32,7 @@ class _Answer(NamedTuple):
 _EXPECTED: Final = {
     "dagwright.settings.SettingsError": _Answer("bad_usage", ExitCode.REFUSED),
     "dagwright.tools.errors.ToolsUnreadable": _Answer("unreadable", ExitCode.REFUSED),
+    "dagwright.store.errors.StoreError": _Answer("no_store", ExitCode.FAILED),
     "dagwright.server.errors.NoServer": _Answer("no_server", ExitCode.NO_SERVER),
     "dagwright.feed.RunNotFound": _Answer("not_found", ExitCode.REFUSED),
     "dagwright.client.RunClosed": _Answer("closed", ExitCode.REFUSED),

@@ -8,6 +8,7 @@ from dagwright.cli.connecting import command_settings
 from dagwright.cli.exits import ExitCode
 from dagwright.cli.output import Output
 from dagwright.server import LocalServer, open_connection
+from dagwright.server.retained import claim_store
 from dagwright.toolset import load_toolset
 
 
@@ -18,6 +19,7 @@ def up(tools: Sequence[str], output: Output) -> int:
 
     async def work(_: Farewell) -> int:
         async with open_connection(settings) as connection:
+            await claim_store(toolset.store, connection.client)
             LocalServer(settings).keep()
             worker, is_new = await start_worker(settings, toolset)
         server = connection.server

@@ -21,6 +21,7 @@ from dagwright.client import Runs, Started
 from dagwright.feed import RunFeed, RunView
 from dagwright.plan.errors import PlanInvalid
 from dagwright.server import Connection, LocalServer, open_connection
+from dagwright.server.retained import claim_store
 from dagwright.settings import Settings
 from dagwright.tools import ToolsUnreadable
 from dagwright.toolset import Toolset, load_toolset
@@ -39,6 +40,8 @@ def run(request: RunRequest, output: Output) -> int:
 
     async def work(farewell: Farewell) -> int:
         async with open_connection(settings) as connection:
+            # Before the run is there: a store that can not be used would leave it without a worker.
+            await claim_store(toolset.store, connection.client)
             started = await _start(request, prepared, toolset, connection=connection, settings=settings)
             if request.is_detached:
                 return await _leave(started, connection, settings, toolset=toolset, output=output)

@@ -5,6 +5,8 @@ rename here is a break. This module imports nothing.
 """
 
 WORKFLOW_RUN_PLAN = "RunPlan"
+WORKFLOWS = frozenset({WORKFLOW_RUN_PLAN})
+"""Every workflow type of ours: whatever is in here counts as a user of stored payloads."""
 
 SIGNAL_CANCEL = "cancel"
 SIGNAL_SUB_PLAN_ENDED = "sub_plan_ended"

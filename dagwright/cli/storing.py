@@ -1,0 +1,129 @@
+"""`store show` and `store clean`: what the payload store holds, and the removal of what no run can need any more."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.filesize import decimal
+
+from dagwright.cli.async_runs import Farewell, run_async
+from dagwright.cli.connecting import command_settings, connected_to_read
+from dagwright.cli.exits import CommandRefused, ExitCode
+from dagwright.cli.output import Output
+from dagwright.contracts.documents import format_time
+from dagwright.server import NoServer
+from dagwright.server.retained import retained_of
+from dagwright.settings import Settings
+from dagwright.store import open_store
+from dagwright.store.clean_up import Amount, Bound, Holdings, NeedUnknown, bound_of, remove, survey
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was found: `reason` says why not more can be removed, or why nothing is known of it."""
+
+    location: str
+    holdings: Holdings
+    bound: Bound | None
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        bound, removable = self.bound, self.holdings.removable
+        return {
+            "store": self.location,
+            **_amount(self.holdings.all),
+            "oldest": _time(self.holdings.oldest),
+            "removable": None if removable is None else _amount(removable),
+            "renewed_before": None if bound is None else _time(bound.renewed_before),
+            "reason": self.reason,
+        }
+
+
+def show(_: None, output: Output) -> int:
+    """Shows what the store holds and what of it could be removed; 0 whatever that is."""
+    settings = command_settings()
+
+    async def work(_: Farewell) -> int:
+        look = await _look(settings, output)
+        if output.is_json:
+            output.document(look.to_json())
+        else:
+            _tell(look, output)
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def clean(is_sure: bool, output: Output) -> int:
+    """Removes what no run can need any more, or without `is_sure` only says what that would be.
+
+    Raises:
+        CommandRefused: it is not known what runs need; nothing was removed.
+    """
+    settings = command_settings()
+
+    async def work(_: Farewell) -> int:
+        look = await _look(settings, output)
+        if look.bound is None:
+            raise CommandRefused(f"nothing is removed: {look.reason}", status="need_unknown", code=ExitCode.FAILED)
+        removed = await remove(open_store(settings.payload_store), look.bound) if is_sure else Amount()
+        if output.is_json:
+            status = "cleaned" if is_sure else "dry_run"
+            output.document({"status": status, "removed": _amount(removed), **look.to_json()})
+        elif is_sure:
+            output.say(f"removed from {look.location}: {_text(removed)}")
+            output.say(_kept(look.bound))
+        else:
+            _tell(look, output)
+            if look.holdings.removable != Amount():
+                output.say("nothing was removed yet; `dagwright store clean --yes` removes it")
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+async def _look(settings: Settings, output: Output) -> _Look:
+    store = open_store(settings.payload_store)
+    bound = None
+    try:
+        async with connected_to_read(settings, output) as connection:
+            retained = await retained_of(connection.client)
+        bound = bound_of(retained, owners=await store.owners(), now=datetime.now(UTC))
+        reason = bound.reason
+    except (NeedUnknown, NoServer) as error:
+        reason = str(error)
+    return _Look(settings.payload_store, await survey(store, bound), bound, reason)
+
+
+def _tell(look: _Look, output: Output) -> None:
+    holdings = look.holdings
+    since = f", the oldest put or renewed last on {_day(holdings.oldest)}" if holdings.oldest else ""
+    output.say(f"{look.location}: {_text(holdings.all)}{since}")
+    if look.bound is None or holdings.removable is None:
+        output.say(f"what of it can be removed is not known: {look.reason}")
+        return
+    output.say(f"can be removed: {_text(holdings.removable)}")
+    output.say(_kept(look.bound))
+
+
+def _kept(bound: Bound) -> str:
+    return f"kept: everything that was put or renewed since {_day(bound.renewed_before)}, because {bound.reason}"
+
+
+def _amount(amount: Amount) -> Mapping[str, int]:
+    return {"payloads": amount.payloads, "bytes": amount.size_bytes}
+
+
+def _text(amount: Amount) -> str:
+    if amount.payloads == 0:
+        return "nothing"
+    return f"{amount.payloads:,} payload{'' if amount.payloads == 1 else 's'}, {decimal(amount.size_bytes)}"
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else format_time(moment.timestamp())
+
+
+def _day(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,133 @@
+"""What a namespace still shows, as the clean-up of payloads asks for it, and the note of who uses a store."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeNamespaceResponse
+from temporalio.client import Client, WorkflowExecution
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.contracts import wire
+from dagwright.store import PayloadStore
+from dagwright.store.clean_up import NeedUnknown, Retained, RetainedRun
+
+_RPC_TIMEOUT = timedelta(seconds=10)
+_PAGE = 1_000
+"""The most that a server gives at once."""
+_DESCRIBED_AT_ONCE = 20
+
+
+async def claim_store(store: PayloadStore, client: Client) -> None:
+    """Notes in a store that the client's namespace uses it; a key that may not see its namespace notes nothing.
+
+    Raises:
+        StoreUnavailable: the store can not be written to.
+    """
+    try:
+        described = await _describe(client)
+    except RPCError:
+        # Without the note nobody can clean the store up, which is the safe side.
+        return
+    await store.claim(described.namespace_info.id)
+
+
+async def retained_of(client: Client) -> Retained:
+    """Returns everything that the namespace of a client still shows.
+
+    Raises:
+        NeedUnknown: the server does not tell.
+    """
+    try:
+        described = await _describe(client)
+        runs = [run async for run in _runs(client)]
+    except RPCError as error:
+        raise NeedUnknown(f"the server does not tell which runs it keeps: {error}") from error
+    return Retained(
+        namespace=client.namespace,
+        namespace_id=described.namespace_info.id,
+        retention=described.config.workflow_execution_retention_ttl.ToTimedelta(),
+        runs=runs,
+    )
+
+
+async def _describe(client: Client) -> DescribeNamespaceResponse:
+    request = DescribeNamespaceRequest(namespace=client.namespace)
+    return await client.workflow_service.describe_namespace(request, timeout=_RPC_TIMEOUT)
+
+
+async def _runs(client: Client) -> AsyncIterator[RetainedRun]:
+    page: list[WorkflowExecution] = []
+    async for execution in client.list_workflows(page_size=_PAGE):
+        page.append(execution)
+        if len(page) == _PAGE:
+            for run in await _retained_runs(client, page):
+                yield run
+            page = []
+    for run in await _retained_runs(client, page):
+        yield run
+
+
+async def _retained_runs(client: Client, page: Sequence[WorkflowExecution]) -> list[RetainedRun]:
+    turns = asyncio.Semaphore(_DESCRIBED_AT_ONCE)
+
+    async def retained(execution: WorkflowExecution) -> RetainedRun | None:
+        async with turns:
+            return await _retained_run(client, execution)
+
+    found = await asyncio.gather(*(retained(execution) for execution in page))
+    return [run for run in found if run is not None]
+
+
+async def _retained_run(client: Client, execution: WorkflowExecution) -> RetainedRun | None:
+    """Returns what the rule asks about a run; None if it has left the list meanwhile."""
+    first_run_id: str | None = execution.run_id
+    began_at = None
+    root_id = None
+    if execution.workflow_type in wire.WORKFLOWS:
+        began_at = await _began_at(client, execution)
+        if began_at is None:
+            first_run_id = await _first_run_id(client, execution)
+        root_id = execution.root_id or execution.parent_id
+    # A workflow of somebody else gets a reference at most by a person's hand, after it has started.
+    if first_run_id is None:
+        return None
+    return RetainedRun(
+        workflow_id=execution.id,
+        run_id=execution.run_id,
+        first_run_id=first_run_id,
+        started_at=execution.start_time,
+        began_at=began_at,
+        root_id=None if root_id == execution.id else root_id,
+    )
+
+
+async def _first_run_id(client: Client, execution: WorkflowExecution) -> str | None:
+    """Returns the first run of the chain of a run, which the list does not tell; None if the run is gone."""
+    try:
+        described = await client.get_workflow_handle(execution.id, run_id=execution.run_id).describe()
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return None
+        raise
+    if not described.raw_info.first_run_id:
+        raise NeedUnknown("the server is too old to tell whether a run goes on with another; 1.27 or newer does")
+    return described.raw_info.first_run_id
+
+
+async def _began_at(client: Client, execution: WorkflowExecution) -> datetime | None:
+    """Returns the beginning that the memo tells.
+
+    Raises:
+        NeedUnknown: it tells something that is no time.
+    """
+    payload = execution.raw_info.memo.fields.get(wire.MEMO_BEGAN)
+    if payload is None:
+        return None
+    try:
+        (text,) = await client.data_converter.decode([payload], [str])
+        began_at = datetime.fromisoformat(text)
+    # The process edge of what others may have written: whatever cannot be decoded is not known.
+    except Exception as error:
+        raise NeedUnknown(f"the run {execution.id!r} says when it began in a way that can not be read") from error
+    return began_at if began_at.tzinfo is not None else began_at.replace(tzinfo=UTC)

@@ -1,0 +1,129 @@
+"""`store show` and `store clean` on a real server, and what commands say if the store can not be used."""
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from dagwright.contracts import wire
+from dagwright.contracts.documents import format_time
+from dagwright.server import open_connection
+from dagwright.settings import Settings
+from dagwright.store import ref_of
+from dagwright.store.folder import FolderStore
+from tests.e2e.command import CommandLine
+from tests.e2e.conftest import Plans, calculation
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.server
+
+NOTHING = {"payloads": 0, "bytes": 0}
+
+
+def _days_ago(days: int) -> datetime:
+    return datetime.now(UTC).replace(microsecond=0) - timedelta(days=days)
+
+
+async def _put(folder: Path, content: bytes, *, renewed_at: datetime) -> None:
+    ref = await FolderStore(folder).put(content)
+    (path,) = folder.rglob(ref)
+    os.utime(path, (0, renewed_at.timestamp()))
+
+
+async def _kept(folder: Path) -> set[str]:
+    return {entry.ref async for entry in FolderStore(folder).entries()}
+
+
+async def test_clean_up_removes_what_no_run_can_need_and_nothing_else(
+    own_command_line: CommandLine, write_plan: Plans
+) -> None:
+    folder = own_command_line.folder / "state" / "payloads"
+    oldest = _days_ago(300)
+    for days in (300, 150, 90, 60):
+        await _put(folder, b"x" * days, renewed_at=oldest + timedelta(days=300 - days))
+
+    unused = await own_command_line("store", "clean", "--yes", "--json")
+    assert (unused.code, unused.document["status"]) == (1, "need_unknown")
+    assert unused.document["message"].startswith("nothing is removed: no worker of the namespace default (")
+
+    await own_command_line("up", "--json")
+    assert (await own_command_line("run", write_plan(calculation("a", "1 + 1")), "--json")).code == 0
+    before = await own_command_line("store", "show", "--json")
+    assert {**before.document, "renewed_before": None} == {
+        "store": str(folder),
+        "payloads": 4,
+        "bytes": 600,
+        "oldest": format_time(oldest.timestamp()),
+        "removable": {"payloads": 2, "bytes": 450},
+        "renewed_before": None,
+        "reason": "the namespace default keeps runs for 90 days, and a day is added",
+    }
+    dry = await own_command_line("store", "clean", "--json")
+    assert (dry.document["status"], dry.document["removed"]) == ("dry_run", NOTHING)
+    assert len(await _kept(folder)) == 4
+
+    async with open_connection(Settings(state_dir=own_command_line.folder / "state")) as connection:
+        await connection.client.start_workflow(
+            wire.WORKFLOW_RUN_PLAN,
+            {},
+            id="long",
+            task_queue="nobody",
+            memo={wire.MEMO_BEGAN: _days_ago(200).isoformat()},
+        )
+
+        async def is_shown() -> bool:
+            return len([run async for run in connection.client.list_workflows("WorkflowId = 'long'")]) == 1
+
+        await eventually(is_shown)
+    cleaned = await own_command_line("store", "clean", "--yes", "--json")
+    assert {**cleaned.document, "renewed_before": None} == {
+        "status": "cleaned",
+        "removed": {"payloads": 1, "bytes": 300},
+        "store": str(folder),
+        "payloads": 4,
+        "bytes": 600,
+        "oldest": format_time(oldest.timestamp()),
+        "removable": {"payloads": 1, "bytes": 300},
+        "renewed_before": None,
+        "reason": "the run 'long', which began then, is still kept, and a day is added",
+    }
+    assert await _kept(folder) == {ref_of(b"x" * days) for days in (150, 90, 60)}
+
+    shown = await own_command_line("store", "clean")
+    assert shown.stdout.splitlines()[1] == "can be removed: nothing"
+
+
+async def test_store_is_shown_even_if_no_server_can_be_had(command_line: CommandLine) -> None:
+    folder = command_line.folder / "payloads"
+    await _put(folder, b"x" * 2_500, renewed_at=_days_ago(300))
+    command_line.environment |= {"DAGWRIGHT_PAYLOAD_STORE": "payloads", "TEMPORAL_ADDRESS": "127.0.0.1:9"}
+
+    shown = await command_line("store", "show")
+    cleaned = await command_line("store", "clean", "--yes", "--json")
+
+    first, second = shown.stdout.splitlines()
+    assert (shown.code, cleaned.code) == (0, 1)
+    assert first.startswith(f"{folder}: 1 payload, 2.5 kB, the oldest put or renewed last on ")
+    assert second.startswith("what of it can be removed is not known: the Temporal server at 127.0.0.1:9 ")
+    assert cleaned.document["status"] == "need_unknown"
+    assert len(await _kept(folder)) == 1
+
+
+async def test_store_that_can_not_be_used_is_told_before_a_run_starts(
+    command_line: CommandLine, write_plan: Plans
+) -> None:
+    (command_line.folder / "file").write_text("", encoding="ascii")
+    command_line.environment["DAGWRIGHT_PAYLOAD_STORE"] = "file/payloads"
+    plan = write_plan(calculation("a", "1 + 1"))
+
+    ran = await command_line("run", plan, "--id", "no-store", "--json")
+    looked = await command_line("status", "no-store", "--json")
+    shown = await command_line("store", "show", "--json")
+
+    assert (ran.code, ran.document["status"]) == (1, "no_store")
+    assert ran.document["message"].startswith(
+        f"the payload store {command_line.folder}/file/payloads is no folder ({command_line.folder}/file"
+    )
+    assert (looked.code, looked.document["status"]) == (2, "not_found")
+    assert (shown.code, shown.document["status"]) == (1, "no_store")

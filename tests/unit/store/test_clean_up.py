@@ -1,0 +1,132 @@
+"""Clean-up: what is not known stops it, and what it removes."""
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from dagwright.contracts import wire
+from dagwright.store import ref_of
+from dagwright.store.clean_up import (
+    MARGIN,
+    Amount,
+    Bound,
+    Holdings,
+    NeedUnknown,
+    Retained,
+    RetainedRun,
+    bound_of,
+    remove,
+    survey,
+)
+from dagwright.store.folder import FolderStore
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+LONG_AGO = NOW - timedelta(days=300)
+RETENTION = timedelta(days=90)
+BY_AGE = Bound(NOW - RETENTION - MARGIN, "the namespace default keeps runs for 90 days, and a day is added")
+
+
+def _bound(*runs: RetainedRun, retention: timedelta = RETENTION, owners: tuple[str, ...] = ("me",)) -> Bound:
+    return bound_of(Retained("default", "me", retention, runs), owners=owners, now=NOW)
+
+
+def test_without_runs_the_retention_decides() -> None:
+    assert _bound() == BY_AGE
+    assert _bound(RetainedRun("a", "1", "1", NOW - timedelta(days=5))) == BY_AGE
+    assert _bound(RetainedRun("a", "1", "1", NOW - RETENTION)) == BY_AGE
+
+
+def test_run_that_is_open_for_longer_keeps_everything_since_its_beginning() -> None:
+    reason = "the run 'a', which began then, is still kept, and a day is added"
+    assert _bound(RetainedRun("b", "2", "2", NOW), RetainedRun("a", "1", "1", LONG_AGO)) == Bound(
+        LONG_AGO - MARGIN, reason
+    )
+
+
+def test_run_that_goes_on_in_new_histories_began_when_the_first_did() -> None:
+    continued = RetainedRun("a", "2", "1", NOW, began_at=LONG_AGO)
+    assert _bound(continued).renewed_before == LONG_AGO - MARGIN
+    assert _bound(RetainedRun("a", "1", "1", LONG_AGO), RetainedRun("a", "2", "1", NOW)).renewed_before == (
+        LONG_AGO - MARGIN
+    )
+
+
+def test_sub_plan_is_known_as_long_as_its_root_is() -> None:
+    child = RetainedRun("a/b", "2", "2", NOW, root_id="a")
+    assert _bound(child, RetainedRun("a", "1", "1", LONG_AGO)).renewed_before == LONG_AGO - MARGIN
+
+
+@pytest.mark.parametrize(
+    ("runs", "reason"),
+    [
+        (
+            [RetainedRun("a", "2", "1", NOW)],
+            "the run 'a' goes on with one that is not shown any more, and does not say when that began; it has to end "
+            "and leave the list first",
+        ),
+        (
+            [RetainedRun("a/b", "2", "2", NOW, root_id="a")],
+            "the run 'a/b' is a sub-plan of 'a', which is not shown any more, so it is not known when that began; it "
+            "has to end and leave the list first",
+        ),
+        (
+            # Another run has taken the id of the root meanwhile.
+            [RetainedRun("a/b", "2", "2", LONG_AGO, root_id="a"), RetainedRun("a", "3", "3", NOW)],
+            "the run 'a/b' is a sub-plan of 'a', which is not shown any more, so it is not known when that began; it "
+            "has to end and leave the list first",
+        ),
+    ],
+)
+def test_run_whose_beginning_is_not_known_stops_the_clean_up(runs: list[RetainedRun], reason: str) -> None:
+    with pytest.raises(NeedUnknown) as unknown:
+        _bound(*runs)
+    assert str(unknown.value) == reason
+
+
+def test_retention_that_is_not_told_stops_the_clean_up() -> None:
+    with pytest.raises(NeedUnknown, match="the namespace default does not say how long it keeps closed runs"):
+        _bound(retention=timedelta(0))
+
+
+@pytest.mark.parametrize(
+    ("owners", "reason"),
+    [
+        (
+            ("me", "other"),
+            "workers of other namespaces use the store too (other; this one is me); give each a store of its own, or, "
+            "if the others are gone for good, remove their notes in owners/ of the store",
+        ),
+        (
+            (),
+            "no worker of the namespace default (me) has used the store; start one with this store, or check which "
+            "server and which store the command was given",
+        ),
+    ],
+)
+def test_store_of_somebody_else_is_not_cleaned(owners: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(NeedUnknown) as unknown:
+        _bound(owners=owners)
+    assert str(unknown.value) == reason
+
+
+def test_every_workflow_of_ours_counts_as_a_user_of_payloads() -> None:
+    assert {value for name, value in vars(wire).items() if name.startswith("WORKFLOW_")} == wire.WORKFLOWS
+
+
+async def test_exactly_what_lies_before_the_bound_is_removed(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    contents = [b"x" * number for number in range(100)]
+    for number, content in enumerate(contents):
+        ref = await store.put(content)
+        (path,) = tmp_path.rglob(ref)
+        os.utime(path, (0, LONG_AGO.timestamp() + number))
+    bound = Bound(LONG_AGO + timedelta(seconds=80), "a test says so")
+
+    assert await survey(store, bound) == Holdings(Amount(100, 4950), LONG_AGO, Amount(80, 3160))
+    assert await survey(store, None) == Holdings(Amount(100, 4950), LONG_AGO, None)
+    assert await remove(store, bound) == Amount(80, 3160)
+    assert sorted([entry.ref async for entry in store.entries()]) == sorted(map(ref_of, contents[80:]))
+    assert await remove(store, bound) == Amount()
+    assert await survey(FolderStore(tmp_path / "none"), bound) == Holdings(Amount(), None, Amount())

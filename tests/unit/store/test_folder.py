@@ -1,0 +1,204 @@
+"""The store in a folder: what disks, other processes and crashes do to it."""
+
+import asyncio
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.store import PayloadMissing, StoreUnavailable, ref_of
+from dagwright.store.folder import FolderStore
+from tests.support.eventually import eventually
+
+FULL = "can take no more: the disk is full or the quota used up; free space (`dagwright store clean` helps)"
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+async def test_payload_lies_two_folders_deep_under_its_whole_reference(tmp_path: Path) -> None:
+    ref = await FolderStore(tmp_path / "store").put(b"content")
+    digits = ref.removeprefix("sha256-")
+    assert _files(tmp_path / "store") == [f"{digits[:2]}/{digits[2:4]}/{ref}"]
+    assert (tmp_path / "store").stat().st_mode & 0o777 == 0o700
+
+
+async def test_opening_touches_nothing(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "store")
+    assert [entry async for entry in store.entries()] == []
+    assert await store.owners() == frozenset()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_content_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+
+    def synced(descriptor: int) -> None:
+        steps.append(f"sync {Path(f'/proc/self/fd/{descriptor}').readlink().relative_to(tmp_path).parts[0]}")
+
+    def replaced(self: Path, target: Path) -> Path:
+        steps.append(f"name {target.relative_to(tmp_path).parts[0]}")
+        return rename(self, target)
+
+    rename: Callable[[Path, Path], Path] = Path.rename
+    await FolderStore(tmp_path).put(b"first")
+    folder = ref_of(b"again")[7:9]
+    (tmp_path / folder / ref_of(b"again")[9:11]).mkdir(parents=True)
+    monkeypatch.setattr("os.fsync", synced)
+    monkeypatch.setattr(Path, "replace", replaced)
+    await FolderStore(tmp_path).put(b"again")
+    assert steps == ["sync tmp", f"name {folder}", f"sync {folder}"]
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, FULL),
+        (errno.EDQUOT, FULL),
+        (errno.EIO, "does not work now: Input/output error"),
+    ],
+)
+async def test_disk_that_fails_leaves_nothing_behind_and_the_next_put_works(
+    number: int, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FolderStore(tmp_path)
+    kept = await store.put(b"kept")
+
+    def fail(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", fail)
+        with pytest.raises(StoreUnavailable) as unavailable:
+            await store.put(b"content")
+    assert str(unavailable.value) == f"the payload store {tmp_path} {advice}"
+    assert [Path(name).name for name in _files(tmp_path)] == [kept]
+    assert await store.get(await store.put(b"content")) == b"content"
+
+
+_FULL_DISK = """
+import asyncio, resource, signal, sys
+from pathlib import Path
+from dagwright.store import StoreUnavailable
+from dagwright.store.folder import FolderStore
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    asyncio.run(FolderStore(Path(sys.argv[1])).put(b"x" * 200_000))
+except StoreUnavailable as error:
+    print(error)
+"""
+
+
+def test_write_that_the_system_cuts_short_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", _FULL_DISK, tmp_path], capture_output=True, text=True, check=True)
+    assert ended.stdout.startswith(f"the payload store {tmp_path} can take no more: the disk is full")
+    assert _files(tmp_path) == []
+
+
+async def test_place_that_is_a_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("", encoding="ascii")
+    store = FolderStore(tmp_path / "store")
+    for call in (store.put(b"x"), store.get(ref_of(b"x")), store.claim("me")):
+        with pytest.raises(StoreUnavailable) as unavailable:
+            await call
+        assert str(tmp_path / "store") in str(unavailable.value)
+
+
+async def test_store_that_is_not_there_is_no_missing_payload(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="is not there; check that its disk is mounted"):
+        await FolderStore(tmp_path / "store").get(ref_of(b"x"))
+    await FolderStore(tmp_path / "store").put(b"other")
+    with pytest.raises(PayloadMissing):
+        await FolderStore(tmp_path / "store").get(ref_of(b"x"))
+
+
+async def test_what_a_crash_left_unfinished_is_no_payload_and_goes_after_a_day(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    for name, age_s in (("old", 90_000), ("young", 60)):
+        (tmp_path / "tmp" / name).write_bytes(b"half of it")
+        os.utime(tmp_path / "tmp" / name, (0, time.time() - age_s))
+    store = FolderStore(tmp_path)
+    assert [entry async for entry in store.entries()] == []
+    ref = await store.put(b"content")
+    assert [Path(name).name for name in _files(tmp_path)] == [ref, "young"]
+
+
+_WRITER = """
+import asyncio, sys
+from pathlib import Path
+from dagwright.store.folder import FolderStore
+
+async def main():
+    store = FolderStore(Path(sys.argv[1]))
+    for round in range(3):
+        await asyncio.gather(*(store.put(bytes([number]) * 50_000) for number in range(40)))
+
+asyncio.run(main())
+"""
+
+
+async def test_processes_that_write_the_same_at_once_agree(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _WRITER, str(tmp_path)]
+    writers = [await asyncio.create_subprocess_exec(*command) for _ in range(3)]
+    assert [await writer.wait() for writer in writers] == [0, 0, 0]
+    store = FolderStore(tmp_path)
+    contents = [bytes([number]) * 50_000 for number in range(40)]
+    assert [await store.get(ref_of(content)) for content in contents] == contents
+    assert len(_files(tmp_path)) == 40
+
+
+class _Waiting:
+    """Tells that somebody is about to wait for a lock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen = threading.Event()
+        real = fcntl.flock
+
+        def flock(descriptor: int, kind: int) -> Any:
+            self.seen.set()
+            return real(descriptor, kind)
+
+        monkeypatch.setattr("fcntl.flock", flock)
+
+
+async def test_put_that_meets_a_removal_writes_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FolderStore(tmp_path)
+    ref = await store.put(b"content")
+    (path,) = tmp_path.rglob(ref)
+    with path.open("rb") as removing:
+        fcntl.flock(removing, fcntl.LOCK_EX)
+        waiting = _Waiting(monkeypatch)
+        put = asyncio.ensure_future(store.put(b"content"))
+        await eventually(waiting.seen.is_set)
+        path.unlink()
+    assert await put == ref
+    assert await store.get(ref) == b"content"
+
+
+async def test_removal_that_meets_a_put_leaves_what_was_renewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FolderStore(tmp_path)
+    ref = await store.put(b"content")
+    (path,) = tmp_path.rglob(ref)
+    os.utime(path, (0, 0))
+    bound = datetime.now(UTC) - timedelta(days=100)
+    with path.open("rb") as putting:
+        fcntl.flock(putting, fcntl.LOCK_SH)
+        waiting = _Waiting(monkeypatch)
+        removal = asyncio.ensure_future(store.delete(ref, renewed_before=bound))
+        await eventually(waiting.seen.is_set)
+        os.utime(putting.fileno())
+    assert await removal is False
+    assert await store.get(ref) == b"content"

@@ -1,0 +1,156 @@
+"""What a real server says of the runs it keeps, as the clean-up of payloads asks for it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from temporalio import workflow
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+from temporalio.workflow import ParentClosePolicy
+
+from dagwright.contracts import wire
+from dagwright.server.namespace import RETENTION
+from dagwright.server.retained import claim_store, retained_of
+from dagwright.store.clean_up import MARGIN, NeedUnknown, RetainedRun, bound_of
+from dagwright.store.folder import FolderStore
+from tests.support.eventually import eventually
+from tests.support.server import live_server
+
+pytestmark = pytest.mark.server
+
+BEGAN = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
+QUEUE = "retained"
+
+
+@workflow.defn(name=wire.WORKFLOW_RUN_PLAN)
+class Chain:
+    """Stands for a run: goes on once in a new history if it is told to, starts a sub-plan if it is told to, ends."""
+
+    @workflow.run
+    async def run(self, order: dict[str, str]) -> None:
+        if "began" in order:
+            memo = {wire.MEMO_BEGAN: order["began"]} if order["began"] else {}
+            workflow.continue_as_new({}, memo=memo)
+        if "child" in order:
+            await workflow.start_child_workflow(
+                wire.WORKFLOW_RUN_PLAN, {}, id=order["child"], parent_close_policy=ParentClosePolicy.ABANDON
+            )
+
+
+@workflow.defn(name="SomebodyElses")
+class Foreign:
+    """A workflow that is none of ours, gone on in a new history."""
+
+    @workflow.run
+    async def run(self, is_first: bool) -> None:
+        if is_first:
+            workflow.continue_as_new(False)
+
+
+@pytest.fixture
+async def own_client(tmp_path: Path) -> AsyncIterator[Client]:
+    """A client of a server that has only the runs of one test."""
+    async with live_server(tmp_path / "server") as live:
+        client = await live.start()
+        worker = Worker(
+            client, task_queue=QUEUE, workflows=[Chain, Foreign], workflow_runner=UnsandboxedWorkflowRunner()
+        )
+        async with worker:
+            yield client
+
+
+async def _shown(client: Client, count: int) -> list[RetainedRun]:
+    """Returns the runs, by workflow id and start, as soon as the server shows so many."""
+
+    async def are_shown() -> bool:
+        return len([run async for run in client.list_workflows()]) == count
+
+    await eventually(are_shown)
+    return sorted((await retained_of(client)).runs, key=lambda run: (run.workflow_id, run.started_at))
+
+
+async def test_continuations_and_sub_plans_tell_where_they_began(own_client: Client) -> None:
+    for name, order in (("continued", {"began": BEGAN.isoformat()}), ("root", {"child": "root/child"})):
+        await own_client.execute_workflow(wire.WORKFLOW_RUN_PLAN, order, id=name, task_queue=QUEUE)
+    await own_client.execute_workflow("SomebodyElses", True, id="foreign", task_queue=QUEUE)
+
+    first, second, *foreign, root, child = await _shown(own_client, 6)
+
+    assert first == RetainedRun("continued", first.run_id, first.run_id, first.started_at)
+    assert second == RetainedRun("continued", second.run_id, second.run_id, second.started_at, began_at=BEGAN)
+    assert root == RetainedRun("root", root.run_id, root.run_id, root.started_at)
+    assert child == RetainedRun("root/child", child.run_id, child.run_id, child.started_at, root_id="root")
+    assert second.known_beginning == BEGAN
+    assert [run.first_run_id == run.run_id and run.workflow_id == "foreign" for run in foreign] == [True, True]
+    assert max(datetime.now(UTC) - run.started_at for run in (first, second, root, child)) < timedelta(minutes=1)
+
+
+async def test_oldest_beginning_bounds_what_a_real_namespace_needs(own_client: Client, tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "payloads")
+    await claim_store(store, own_client)
+    described = await own_client.workflow_service.describe_namespace(
+        DescribeNamespaceRequest(namespace=own_client.namespace)
+    )
+    owners = await store.owners()
+    assert owners == {described.namespace_info.id}
+    now = BEGAN + timedelta(days=300)
+
+    empty = await retained_of(own_client)
+    assert bound_of(empty, owners=owners, now=now).renewed_before == now - RETENTION - MARGIN
+
+    await own_client.execute_workflow(
+        wire.WORKFLOW_RUN_PLAN, {"began": BEGAN.isoformat()}, id="continued", task_queue=QUEUE
+    )
+    await _shown(own_client, 2)
+    assert bound_of(await retained_of(own_client), owners=owners, now=now).renewed_before == BEGAN - MARGIN
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        ({"began": ""}, "the run 'a' goes on with one that is not shown any more"),
+        ({"child": "a/b"}, "the run 'a/b' is a sub-plan of 'a', which is not shown any more"),
+    ],
+)
+async def test_run_that_outlives_its_first_stops_the_clean_up(
+    order: dict[str, str], message: str, own_client: Client
+) -> None:
+    handle = await own_client.start_workflow(wire.WORKFLOW_RUN_PLAN, order, id="a", task_queue=QUEUE)
+    await handle.result()
+    runs = await _shown(own_client, 2)
+    retained, now = await retained_of(own_client), datetime.now(UTC)
+    assert bound_of(retained, owners=[retained.namespace_id], now=now).renewed_before <= now - RETENTION - MARGIN
+
+    # When its retention is over, the first run leaves the list and the second one stays.
+    with pytest.raises(NeedUnknown, match=message):
+        bound_of(replace(retained, runs=runs[1:]), owners=[retained.namespace_id], now=now)
+
+
+@pytest.mark.parametrize("began", ["yesterday", 5, None, ["2026"]])
+async def test_beginning_that_is_no_time_stops_the_clean_up(began: object, own_client: Client) -> None:
+    await own_client.start_workflow(
+        wire.WORKFLOW_RUN_PLAN, {}, id="a", task_queue=f"nobody-{uuid4().hex}", memo={wire.MEMO_BEGAN: began}
+    )
+
+    async def is_told() -> bool:
+        try:
+            return len((await retained_of(own_client)).runs) < 0
+        except NeedUnknown as error:
+            return str(error) == "the run 'a' says when it began in a way that can not be read"
+
+    await eventually(is_told)
+
+
+async def test_every_page_of_runs_is_read(own_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagwright.server.retained._PAGE", 3)
+    names = [f"run-{number}" for number in range(8)]
+    await asyncio.gather(
+        *(own_client.execute_workflow(wire.WORKFLOW_RUN_PLAN, {}, id=name, task_queue=QUEUE) for name in names)
+    )
+    assert [run.workflow_id for run in await _shown(own_client, 8)] == names
