@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any
 
 import pydantic_core
 from temporalio import workflow
@@ -22,7 +22,7 @@ from temporalio.common import RawValue, RetryPolicy, SearchAttributeKey
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType
 
 from dagwright.contracts import limits, wire
-from dagwright.contracts.carries import RunCarry
+from dagwright.contracts.carries import CarryTooLarge, RunCarry
 from dagwright.contracts.documents import (
     RunFacts,
     compact_document,
@@ -47,6 +47,7 @@ from dagwright.contracts.notes import Notes
 from dagwright.contracts.outcomes import is_cancellation, is_sub_plan
 from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.compiled import CompiledPlan, plan_from_json
+from dagwright.plan.errors import NodeError
 from dagwright.plan.inputs import wrong_inputs
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
@@ -142,7 +143,7 @@ class RunPlanWorkflow:
             self._take_sub_plan_end(end)
         await self._engine.run()
         if not scheduler.is_finished:
-            self._go_on_in_new_execution(replace(run_input, plan=None, compiled=plan, lookups=lookups))
+            await self._go_on_in_new_execution(replace(run_input, plan=None, compiled=plan, lookups=lookups))
 
     def _begin(self, scheduler: Scheduler, carry: RunCarry | None) -> None:
         """Begins a run, or goes on where the execution before this one left it."""
@@ -158,14 +159,23 @@ class RunPlanWorkflow:
             raise MessageInvalid(f"the execution before this one left {lost[0]!r} running, whose end nobody would hear")
         self._notes.go_on_from(carry.notes, carry.notes_left_out)
 
-    def _go_on_in_new_execution(self, run_input: RunInput) -> NoReturn:
+    async def _go_on_in_new_execution(self, run_input: RunInput) -> None:
         """Ends this execution and starts the next one of the run, with an empty history.
 
         Signals that come meanwhile go to the next one; the server lets no execution end that has not seen them all.
         """
         assert self._engine is not None
         carry = RunCarry(carry_of(self._engine.scheduler), self._began_at, self._notes.kept, self._notes.left_out)
-        encoded = pydantic_core.to_json(run_input_to_json(replace(run_input, carry=carry)))
+        try:
+            encoded = pydantic_core.to_json(run_input_to_json(replace(run_input, carry=carry)))
+            if len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
+                raise CarryTooLarge(
+                    f"plan and results have {len(encoded):,} bytes, too many to be handed on"
+                )
+        except CarryTooLarge as error:
+            self._engine.scheduler.abort(NodeError("too_large", f"the history is full, and {error}"), now_s())
+            await self._engine.run()
+            return
         memo = {**workflow.memo(), wire.MEMO_BEGAN: format_time(self._began_at)}
         workflow.continue_as_new(RawValue(json_payload(encoded)), memo=memo)
 

@@ -12,10 +12,12 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.contracts.decoding import json_from_bytes
+LARGEST_BYTES = 16_000_000
+"""JSON of a carry: reading or writing more would take a workflow too long at one moment."""
 
-LARGEST_BYTES = 256 * 1024 * 1024
-"""A carry that claims to be longer is none: it would only fill the memory."""
+
+class CarryTooLarge(Exception):
+    """A run has more results of its own than can be handed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +38,24 @@ class RunCarry:
 
 
 def carry_to_text(carry: RunCarry) -> str:
-    """Returns a carry as it travels."""
+    """Returns a carry as it travels.
+
+    Raises:
+        CarryTooLarge: it has over 16 MB.
+    """
     content = {
         "scheduler": carry.scheduler,
         "began_at": carry.began_at,
         "notes": list(carry.notes),
         "notes_left_out": carry.notes_left_out,
     }
+    encoded = pydantic_core.to_json(content)
+    if len(encoded) > LARGEST_BYTES:
+        size = len(encoded) / 1e6
+        message = f"the results in the run's own history have {size:.0f} MB, which is more than can be handed on"
+        raise CarryTooLarge(message)
     # The fastest level: the states are so much alike that the best one saves a few per cent.
-    return base64.b64encode(zlib.compress(pydantic_core.to_json(content), 1)).decode()
+    return base64.b64encode(zlib.compress(encoded, 1)).decode()
 
 
 def carry_from_text(text: str) -> RunCarry:
@@ -58,7 +69,7 @@ def carry_from_text(text: str) -> RunCarry:
         encoded = reader.decompress(base64.b64decode(text, validate=True), LARGEST_BYTES)
         if not reader.eof:
             raise ValueError("it is cut off, or too long")
-        content = json_from_bytes(encoded)
+        content = pydantic_core.from_json(encoded, allow_inf_nan=False)
         return RunCarry(
             scheduler=content["scheduler"],
             began_at=float(content["began_at"]),

@@ -140,7 +140,7 @@ async def test_results_that_would_fill_the_history_do_not_terminate_the_run(kept
         assert completed == 301
         return
     assert document["error"]["code"] == "too_large"
-    assert "which leaves no room to go on" in document["error"]["message"]
+    assert "which is more than can be handed on" in document["error"]["message"]
     assert 0 < completed * 200_000 <= HISTORY_LIMIT_BYTES
 
 
