@@ -169,9 +169,7 @@ class RunPlanWorkflow:
         try:
             encoded = pydantic_core.to_json(run_input_to_json(replace(run_input, carry=carry)))
             if len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
-                raise CarryTooLarge(
-                    f"plan and results have {len(encoded):,} bytes, too many to be handed on"
-                )
+                raise CarryTooLarge(f"plan and results have {len(encoded):,} bytes, too many to be handed on")
         except CarryTooLarge as error:
             self._engine.scheduler.abort(NodeError("too_large", f"the history is full, and {error}"), now_s())
             await self._engine.run()
