@@ -19,6 +19,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from activities.call_headers import ToolInterceptor
 from activities.call_tool import tool_activities
 from activities.compile_plan import compile_activity
+from activities.load_plan import load_activity
 from activities.resolve_lookups import lookup_activity
 from dagwright import event_loop
 from dagwright.cli.edge import leave
@@ -64,7 +65,8 @@ def create_workers(client: Client, toolset: Toolset, *, task_queue: str) -> list
             activities=[
                 *tool_activities(toolset.built_in, toolset.environment),
                 lookup_activity(toolset.database_url),
-                compile_activity(toolset.declarations()),
+                compile_activity(toolset.declarations(), toolset.store),
+                load_activity(toolset.store),
             ],
             workflows=[RunPlanWorkflow],
         )

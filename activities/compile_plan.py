@@ -1,7 +1,7 @@
 """The activity that compiles a plan as it was written, for whoever starts a run without the command line.
 
-It reads nothing but its input and the tools of its worker, so Temporal may repeat it. This module must not import
-workflows.
+It reads its input and the tools of its worker, and puts pages under their hash, so Temporal may repeat it. This
+module must not import workflows.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,7 +15,9 @@ from dagwright.contracts.wire import ACTIVITY_COMPILE_PLAN
 from dagwright.plan.compiled import plan_to_json
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan_pages import pages_for
 from dagwright.preparation import check_plan, prepare_plan
+from dagwright.store import PayloadStore
 
 ERROR_PLAN_INVALID = "invalid"
 """`ApplicationError.type`; the first detail is the list of problems."""
@@ -26,18 +28,20 @@ _PROBLEMS_SHOWN = 200
 CompileActivity = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
-def compile_activity(tools: Mapping[str, ToolDeclaration]) -> CompileActivity:
-    """Returns the activity `compile_plan` for the tools that its worker knows."""
+def compile_activity(tools: Mapping[str, ToolDeclaration], store: PayloadStore) -> CompileActivity:
+    """Returns the activity `compile_plan` for the tools that its worker knows; large plans go into the store."""
 
     @activity.defn(name=ACTIVITY_COMPILE_PLAN)
     async def compile_plan(message: dict[str, Any]) -> dict[str, Any]:
-        """Returns the compiled plan of `{"plan", "inputs", "context"}` in its JSON form."""
+        """Returns the compiled plan of `{"plan", "inputs", "context"}` in its JSON form, or its pages."""
         try:
             checked = check_plan(message["plan"], tools, context=message.get("context") or {})
-            return plan_to_json(prepare_plan(checked, message.get("inputs") or {}))
+            compiled = prepare_plan(checked, message.get("inputs") or {})
         except PlanInvalid as error:
             problems = [problem.to_json() for problem in error.problems[:_PROBLEMS_SHOWN]]
             text = cut_text(str(error), max_bytes=MESSAGE_LIMIT_BYTES)
             raise ApplicationError(text, problems, type=ERROR_PLAN_INVALID, non_retryable=True) from None
+        pages = await pages_for(compiled, store)
+        return {"pages": list(pages)} if pages else plan_to_json(compiled)
 
     return compile_plan

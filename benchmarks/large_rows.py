@@ -10,9 +10,8 @@ from uuid import uuid4
 from benchmarks import shapes
 from benchmarks.figures import Figure, ratio_figure
 from benchmarks.one_queue_worker import one_queue_toolset
-from benchmarks.processes import Bench, recovery_worker
+from benchmarks.processes import Bench, recovery_worker, runs_on
 from benchmarks.rows import Row
-from dagwright.client import Runs
 from dagwright.preparation import check_plan, prepare_plan
 
 PURE_NODES = 1_000_000
@@ -89,7 +88,7 @@ async def _run(bench: Bench, plan: shapes.Plan) -> tuple[float, float]:
     queue = f"large-{uuid4().hex[:8]}"
     async with recovery_worker(bench, queue) as worker:
         before = time.perf_counter()
-        started = await Runs(bench.connection, task_queue=queue).start(compiled, {})
+        started = await runs_on(bench.connection, bench.settings, queue=queue).start(compiled, {})
         handle = bench.client.get_workflow_handle(started.workflow_id)
         document = await asyncio.wait_for(handle.result(), _TIMEOUT_S)
         seconds = time.perf_counter() - before

@@ -14,9 +14,8 @@ from temporalio.client import WorkflowHandle
 from benchmarks import shapes
 from benchmarks.figures import Figure, median_figure, ratio_figure
 from benchmarks.one_queue_worker import one_queue_toolset
-from benchmarks.processes import Bench, recovery_worker
+from benchmarks.processes import Bench, recovery_worker, runs_on
 from benchmarks.rows import RUN_TIMEOUT_S, Row, Sample, event_time, in_turns, run_prepared, seconds_of
-from dagwright.client import Runs
 from dagwright.contracts import wire
 from dagwright.feed import RunFeed
 from dagwright.plan.tools import ToolDeclaration
@@ -80,7 +79,7 @@ async def recovery(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - 
     samples = []
     for _ in range(_FEW):
         queue = f"recovery-{uuid4().hex[:8]}"
-        runs = Runs(bench.connection, task_queue=queue)
+        runs = runs_on(bench.connection, bench.settings, queue=queue)
         async with recovery_worker(bench, queue) as worker:
             started = await runs.start(prepare_plan(check_plan(shapes.slow_chains(), tools), {}), {})
             handle = bench.client.get_workflow_handle(started.workflow_id)

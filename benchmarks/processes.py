@@ -12,7 +12,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from benchmarks import tools
-from dagwright.client import Runs
+from dagwright.client import Runs, open_runs
 from dagwright.server import Connection, LocalServer
 from dagwright.server.binary import get_binary
 from dagwright.server.local import dial
@@ -75,8 +75,8 @@ async def open_bench(folder: Path) -> AsyncIterator[Bench]:
             running = _running([*python(settings), *command], log=folder / f"{name}.log")
             await stack.enter_async_context(running)
         connection = Connection(client, server, missing)
-        one_queue = Runs(connection, task_queue=ONE_QUEUE)
-        own_queue = Runs(connection, task_queue=settings.task_queue)
+        one_queue = runs_on(connection, settings, queue=ONE_QUEUE)
+        own_queue = open_runs(connection, settings)
         yield Bench(client, connection, one_queue, own_queue, await dial(plain), await dial(forgetful), settings)
 
 
@@ -125,6 +125,11 @@ async def recovery_worker(bench: Bench, queue: str) -> AsyncIterator[KillableWor
         yield worker
     finally:
         await worker.kill()
+
+
+def runs_on(connection: Connection, settings: Settings, *, queue: str) -> Runs:
+    """Returns the runs that are started on a queue."""
+    return open_runs(connection, settings.model_copy(update={"task_queue": queue}))
 
 
 def python(settings: Settings) -> list[str]:

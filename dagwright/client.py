@@ -26,8 +26,11 @@ from dagwright.contracts.messages import RunInput, run_input_to_json
 from dagwright.feed import RunFeed, RunNotFound, tools_of
 from dagwright.feed_hub import RunFeeds
 from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan_pages import pages_for
 from dagwright.projection import closing_document
 from dagwright.server import Connection
+from dagwright.settings import Settings
+from dagwright.store import PayloadStore, open_store
 
 HISTORIES_AT_ONCE = 8
 """Histories that `list` reads at once: a thousand readers would slow the runs and fill the memory."""
@@ -87,10 +90,12 @@ class Runs:
     Args:
         connection: client and what the namespace lacks.
         task_queue: queue of the workflows.
+        store: keeps the plans that are too large for the input of a run.
     """
 
-    def __init__(self, connection: Connection, *, task_queue: str) -> None:
+    def __init__(self, connection: Connection, *, task_queue: str, store: PayloadStore) -> None:
         self._client = connection.client
+        self._store = store
         self._has_state = wire.SEARCH_STATE not in connection.missing_search_attributes
         self._task_queue = task_queue
         self.feeds = RunFeeds(self.feed)
@@ -120,8 +125,8 @@ class Runs:
             IdInUse: a run of that id has another plan or other inputs.
             IdInvalid: no run can have that id.
         """
-        run_input = RunInput(compiled=plan, inputs=inputs, deadline_s=deadline_s)
-        content = run_input_to_json(run_input)
+        pages = await pages_for(plan, self._store)
+        content = run_input_to_json(RunInput(compiled=plan, pages=pages, inputs=inputs, deadline_s=deadline_s))
         digest = _digest({"source": content["compiled"] if source is None else source, "inputs": dict(inputs)})
         chosen = _checked_id(workflow_id) if workflow_id is not None else f"run-{uuid4().hex[:12]}"
         there = await self._find(chosen) if workflow_id is not None else None
@@ -247,6 +252,11 @@ def _began_at(memo: Mapping[str, Any]) -> float | None:
     """Returns when the first execution of a run that went on as new started, in seconds since the epoch."""
     began = memo.get(wire.MEMO_BEGAN)
     return datetime.fromisoformat(began).timestamp() if isinstance(began, str) else None
+
+
+def open_runs(connection: Connection, settings: Settings) -> Runs:
+    """Returns the runs that the settings are about."""
+    return Runs(connection, task_queue=settings.task_queue, store=open_store(settings.payload_store))
 
 
 def _checked_id(workflow_id: str) -> str:

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagwright.contracts.documents import encoded_size
-from dagwright.contracts.limits import RUN_INPUT_LIMIT_BYTES
+from dagwright.contracts.limits import INPUTS_LIMIT_BYTES, PLAN_STEPS
 from dagwright.dialects import to_document
 from dagwright.plan.compilation import compile_plan
-from dagwright.plan.compiled import CompiledPlan, plan_to_json
+from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import PlanInvalid, Problem
 from dagwright.plan.inputs import missing_inputs, wrong_inputs
 from dagwright.plan.tools import ToolDeclaration
@@ -42,9 +42,11 @@ def prepare_plan(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
     if problems:
         raise PlanInvalid(problems)
     compiled = compile_plan(checked)
-    size = encoded_size(plan_to_json(compiled)) + encoded_size(dict(inputs))
-    if size > RUN_INPUT_LIMIT_BYTES:
-        message = f"the compiled plan and its inputs have {size:,} bytes; at most {RUN_INPUT_LIMIT_BYTES:,} can be run"
+    if (size := encoded_size(dict(inputs))) > INPUTS_LIMIT_BYTES:
+        message = f"the inputs have {size:,} bytes; at most {INPUTS_LIMIT_BYTES:,} can be given to a run"
+        raise PlanInvalid([Problem("too_large", message, hint="put them into a file and give its name")])
+    if len(compiled.nodes) > PLAN_STEPS:
+        message = f"the plan has {len(compiled.nodes):,} nodes; at most {PLAN_STEPS:,} can be run"
         hint = "split it into sub-plans, or use for_each instead of many nodes"
         raise PlanInvalid([Problem("too_large", message, hint=hint)])
     return compiled

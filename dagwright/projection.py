@@ -25,6 +25,7 @@ from dagwright.contracts.messages import (
     MessageInvalid,
     RunInput,
     cancel_request_from_json,
+    pages_of,
     read_message,
     run_input_from_json,
     sub_plan_end_from_json,
@@ -38,6 +39,7 @@ from dagwright.contracts.outcomes import (
     take_result,
     take_sub_plan_end,
 )
+from dagwright.contracts.packing import unpack
 from dagwright.plan.carry import restore
 from dagwright.plan.compiled import CompiledPlan, plan_from_json
 from dagwright.plan.errors import NodeError
@@ -93,6 +95,10 @@ class Projection:
         self.changes = 0
         """Rises with every batch that was taken."""
         self._plan: CompiledPlan | None = None
+        self._page_count = 0
+        """How many pages the plan travels in."""
+        self._pages: dict[int, Any] = {}
+        """Its pages, under the events that asked for them, in plan order."""
         self._lookups: Mapping[Lookup, Any] | None = None
         self._cancel: str | None = None
         self._is_cancelled = False
@@ -159,6 +165,9 @@ class Projection:
             self._scheduled[event.event_id] = wire.ACTIVITY_COMPILE_PLAN
         elif scheduled.activity_type.name == wire.ACTIVITY_RESOLVE_LOOKUPS:
             self._scheduled[event.event_id] = wire.ACTIVITY_RESOLVE_LOOKUPS
+        elif scheduled.activity_type.name == wire.ACTIVITY_LOAD_PLAN and self._plan is None:
+            self._scheduled[event.event_id] = wire.ACTIVITY_LOAD_PLAN
+            self._pages[event.event_id] = None
         else:
             self._start(self._tasks, scheduled.activity_id)
 
@@ -171,16 +180,32 @@ class Projection:
         except MessageInvalid as error:
             self.error = NodeError("invalid", str(error))
             return
+        self._page_count = len(self.run_input.pages)
         if self.run_input.compiled is not None:
             self._set_plan(self.run_input.compiled)
-        if self.run_input.carry is not None and self._lookups is not None:
+        if self.run_input.carry is not None:
             self.notes = [dict(note) for note in self.run_input.carry.notes]
-            self._go_on(self.run_input.carry)
 
     def _set_plan(self, plan: CompiledPlan) -> None:
         self._plan, self.title = plan, plan.title
         if not self._missing_lookups():
             self._lookups = self._lookups_given
+        if self.run_input is not None and self.run_input.carry is not None and self._lookups is not None:
+            self._go_on(self.run_input.carry)
+
+    def _take_compiled(self, compiled: Any) -> None:
+        """Takes what the activity made of a plan as it was written."""
+        self._page_count = len(pages_of(compiled))
+        if not self._page_count:
+            self._set_plan(plan_from_json(compiled))
+
+    def _take_page(self, scheduled_id: int, page: Any) -> None:
+        self._pages[scheduled_id] = page
+        if len(self._pages) < self._page_count or None in self._pages.values():
+            return
+        head, *pages = self._pages.values()
+        self._pages = {}
+        self._set_plan(plan_from_json({**head, "nodes": [node for page in pages for node in page]}))
 
     @property
     def _lookups_given(self) -> Mapping[Lookup, Any]:
@@ -327,7 +352,9 @@ class Projection:
         name = self._scheduled.pop(scheduled_id, "")
         payload = payloads[0] if payloads else Payload(metadata={"encoding": b"binary/null"})
         if name == wire.ACTIVITY_COMPILE_PLAN:
-            self._set_plan(plan_from_json(read_message(payload)))
+            self._take_compiled(read_message(payload))
+        elif name == wire.ACTIVITY_LOAD_PLAN:
+            self._take_page(scheduled_id, unpack(read_message(payload)))
         elif name == wire.ACTIVITY_RESOLVE_LOOKUPS and self._plan is not None:
             found = read_message(payload)
             looked_up = {lookup: party["id"] for lookup, party in zip(self._missing_lookups(), found, strict=True)}

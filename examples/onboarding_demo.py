@@ -23,7 +23,7 @@ from dagwright.cli.output import Output
 from dagwright.cli.preparing import PreparedRun, prepare_run
 from dagwright.cli.requests import RunRequest
 from dagwright.cli.running import follow_to_end
-from dagwright.client import Runs
+from dagwright.client import Runs, open_runs
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
 from dagwright.entities.onboarding import onboarding_tools
@@ -61,7 +61,7 @@ async def _run(
     async with open_connection(settings) as connection:
         # The server stays, so that the link to its UI leads somewhere afterwards.
         LocalServer(settings).keep()
-        runs = Runs(connection, task_queue=settings.task_queue)
+        runs = open_runs(connection, settings)
         workflow_id = await _choose_id(runs)
         farewell.text = f"the run {workflow_id} stays where it is; the next start of the demo goes on with it"
         started = await runs.start(prepared.plan, prepared.inputs, workflow_id=workflow_id)

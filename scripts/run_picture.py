@@ -15,7 +15,7 @@ from rich.text import Text
 
 from dagwright.cli.output import with_link
 from dagwright.cli.rendering import Picture
-from dagwright.client import Runs
+from dagwright.client import open_runs
 from dagwright.dialects.reading import read_plan_file
 from dagwright.feed import RunView
 from dagwright.logs import configure_logging
@@ -57,7 +57,7 @@ async def picture_in_the_middle(state_dir: Path) -> str:
         open_connection(settings) as connection,
         serving(connection.client, toolset, task_queue=settings.task_queue),
     ):
-        runs = Runs(connection, task_queue=settings.task_queue)
+        runs = open_runs(connection, settings)
         started = await runs.start(plan, {}, workflow_id="close-the-quarter")
         async for view in runs.feed(started.workflow_id).follow():
             if view.is_closed or _is_in_the_middle(view):

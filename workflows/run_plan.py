@@ -38,6 +38,7 @@ from dagwright.contracts.messages import (
     RunInput,
     SubPlanEnd,
     cancel_request_from_json,
+    pages_of,
     read_message,
     run_input_from_json,
     run_input_to_json,
@@ -55,6 +56,7 @@ from dagwright.plan.states import RunStatus
 from workflows.calls import RunScope, json_payload
 from workflows.details import render_details
 from workflows.engine import Engine, now_s
+from workflows.plan_pages import load_plan
 from workflows.sub_plans import NOTHING_COMPLETED, end_of, report_end
 
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
@@ -122,7 +124,7 @@ class RunPlanWorkflow:
         return await self._finish(run_input, cancelled)
 
     async def _run_plan(self, run_input: RunInput) -> None:
-        plan = run_input.compiled or await self._compile(run_input)
+        plan, run_input = await self._plan_of(run_input)
         self._title = plan.title
         if problems := wrong_inputs(plan.inputs, run_input.inputs):
             # A sub-plan is given values that came out of results, which nobody could check before.
@@ -183,8 +185,25 @@ class RunPlanWorkflow:
             return None
         return timedelta(seconds=max(self._began_at + deadline_s - now_s(), 0.001))
 
-    async def _compile(self, run_input: RunInput) -> CompiledPlan:
-        """Compiles a plan that came as it was written, outside of the workflow."""
+    async def _plan_of(self, run_input: RunInput) -> tuple[CompiledPlan, RunInput]:
+        """Returns the compiled plan of the input, and the input as it would be given to a run of that plan."""
+        if run_input.compiled is not None:
+            return run_input.compiled, run_input
+        if not run_input.pages:
+            compiled = await self._compile(run_input)
+            run_input = replace(run_input, plan=None, pages=pages_of(compiled))
+            if not run_input.pages:
+                plan = plan_from_json(compiled)
+                return plan, replace(run_input, compiled=plan)
+        try:
+            return await load_plan(run_input.pages, time_left=self._time_left(run_input.deadline_s)), run_input
+        except ActivityError as error:
+            raise PlanRefused(_refusal(error, "the plan cannot be read")) from None
+        except ValueError as error:
+            raise PlanRefused(error_json("invalid", f"the plan cannot be read: {error}")) from None
+
+    async def _compile(self, run_input: RunInput) -> dict[str, Any]:
+        """Compiles a plan that came as it was written, outside of the workflow; returns its JSON form or its pages."""
         message = {"plan": run_input.plan, "inputs": run_input.inputs, "context": run_input.context}
         encoded = pydantic_core.to_json(message)
         if len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
@@ -193,7 +212,7 @@ class RunPlanWorkflow:
             told = f"the plan and its inputs have {len(encoded):,} bytes; {allowed}"
             raise PlanRefused(error_json("too_large", told))
         try:
-            compiled = await workflow.execute_activity(
+            compiled: dict[str, Any] = await workflow.execute_activity(
                 wire.ACTIVITY_COMPILE_PLAN,
                 RawValue(json_payload(encoded)),
                 start_to_close_timeout=timedelta(minutes=2),
@@ -204,7 +223,7 @@ class RunPlanWorkflow:
             )
         except ActivityError as error:
             raise PlanRefused(_refusal(error, "the plan cannot be read")) from None
-        return plan_from_json(compiled)
+        return compiled
 
     async def _resolve_lookups(
         self, plan: CompiledPlan, found_before: Mapping[Lookup, Any], *, deadline_s: float | None

@@ -5,7 +5,7 @@ from dagwright.cli.connecting import command_settings
 from dagwright.cli.exits import ExitCode
 from dagwright.cli.output import Output, acted
 from dagwright.cli.requests import CancelRequest
-from dagwright.client import Runs
+from dagwright.client import open_runs
 from dagwright.server import open_connection
 
 
@@ -15,7 +15,7 @@ def cancel(request: CancelRequest, output: Output) -> int:
 
     async def work(_: Farewell) -> int:
         async with open_connection(settings) as connection:
-            runs = Runs(connection, task_queue=settings.task_queue)
+            runs = open_runs(connection, settings)
             await runs.cancel(request.workflow_id, reason=request.reason, by=request.by)
         message = "was asked to stop"
         if output.is_json:

@@ -18,7 +18,7 @@ from dagwright.cli.progress import format_duration
 from dagwright.cli.rendering import MARKS, RUN_STYLES
 from dagwright.cli.requests import LookRequest
 from dagwright.cli.wording import local_date, local_time, node_words, seconds_of, what_words
-from dagwright.client import Runs, RunSummary
+from dagwright.client import Runs, RunSummary, open_runs
 from dagwright.feed import RunView
 from dagwright.plan.states import NodeStatus
 from dagwright.server import Server
@@ -118,7 +118,7 @@ def _look(look: Callable[[Runs, Server], Awaitable[int]], output: Output) -> int
 
     async def work(_: Farewell) -> int:
         async with connected_to_read(settings, output) as connection:
-            return await look(Runs(connection, task_queue=settings.task_queue), connection.server)
+            return await look(open_runs(connection, settings), connection.server)
 
     return run_async(work, output)
 

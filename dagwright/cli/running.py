@@ -17,7 +17,7 @@ from dagwright.cli.plans import PlanSource, refusal, refusal_lines
 from dagwright.cli.preparing import PreparedRun, prepare_run
 from dagwright.cli.rendering import LivePicture
 from dagwright.cli.requests import LookRequest, RunRequest
-from dagwright.client import Runs, Started
+from dagwright.client import Started, open_runs
 from dagwright.feed import RunFeed, RunView
 from dagwright.plan.errors import PlanInvalid
 from dagwright.server import Connection, LocalServer, open_connection
@@ -62,7 +62,7 @@ def watch(request: LookRequest, output: Output) -> int:
 
     async def work(farewell: Farewell) -> int:
         async with open_connection(settings) as connection:
-            runs = Runs(connection, task_queue=settings.task_queue)
+            runs = open_runs(connection, settings)
             references = await runs.tools_of(request.workflow_id)
             farewell.text = _stays(request.workflow_id)
             toolset = _toolset_of_run(settings, references, output) if request.is_serving else None
@@ -86,7 +86,7 @@ async def follow_to_end(
         toolset: tools to serve it with; `None` leaves the work to others.
         words: what to say of a run that goes on, behind its name.
     """
-    feed = Runs(connection, task_queue=settings.task_queue).feed(workflow_id)
+    feed = open_runs(connection, settings).feed(workflow_id)
     view = await feed.read()
     if view.is_closed:
         server = lasting_server(connection, settings)
@@ -135,7 +135,7 @@ async def _start(
     connection: Connection,
     settings: Settings,
 ) -> Started:
-    return await Runs(connection, task_queue=settings.task_queue).start(
+    return await open_runs(connection, settings).start(
         prepared.plan,
         prepared.inputs,
         workflow_id=request.workflow_id,

@@ -16,8 +16,22 @@ INLINE_VALUE_BYTES = 8 * 1024
 PREVIEW_CHARACTERS = 200
 PLAN_NODES = 20_000
 """Nodes of a compiled plan, those of its sub-plans with them: half a second of workflow code, which has two."""
+INPUTS_LIMIT_BYTES = 1_000_000
+"""Encoded values of a run's inputs, which stand beside a plan of 256 KiB."""
 RUN_INPUT_LIMIT_BYTES = 1_500_000
 """Encoded input of a run: the server refuses 2 MB and more."""
+INLINE_PLAN_BYTES = 256 * 1024
+"""Encoded compiled plan; a larger one travels in pages by reference."""
+INLINE_PLAN_NODES = 2_000
+"""Nodes of a compiled plan that travels in the input."""
+PLAN_PAGE_NODES = 1_000
+"""Nodes of one page of a plan: a workflow task reads some pages in a tenth of a second."""
+PLAN_PAGE_BYTES = 512 * 1024
+"""Encoded nodes of one page, unless a single node has more."""
+PLAN_PAGES = 1_000
+"""Pages of one plan."""
+PLAN_STEPS = 50_000
+"""Nodes of one plan that are not pure: the workflow holds them all, and begins with them within half a second."""
 DOCUMENT_LIMIT_BYTES = 1_000_000
 """Encoded result document of a run; the server ends a run whose result has over 2 MB."""
 TASK_COMMANDS_LIMIT_BYTES = 1_500_000

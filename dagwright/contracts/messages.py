@@ -4,7 +4,7 @@ Whoever sends these may be the Temporal UI or a program in another language, so 
 and what is wrong is told in one sentence.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +12,14 @@ from temporalio.api.common.v1 import Payload
 
 from dagwright.contracts.carries import RunCarry, carry_from_text, carry_to_text
 from dagwright.contracts.decoding import json_from_bytes
+from dagwright.contracts.limits import PLAN_PAGES
 from dagwright.contracts.plan_limits import graph_problem, size_problem
 from dagwright.plan.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.plan.durations import parse_duration
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import MAX_IN_FLIGHT
+
+_REF_BYTES = 200
 
 
 class MessageInvalid(Exception):
@@ -51,7 +54,8 @@ class RunInput:
 
     Args:
         plan: a plan as written, in any dialect, which is compiled by an activity; or
-        compiled: a compiled plan. Exactly one of the two is there.
+        compiled: a compiled plan; or
+        pages: references of its pages in the payload store, if it is large. Exactly one of the three is there.
         inputs, context: values by name.
         max_in_flight: tasks at once.
         deadline_s: seconds the whole run may take.
@@ -63,6 +67,7 @@ class RunInput:
 
     plan: Any = None
     compiled: CompiledPlan | None = None
+    pages: Sequence[str] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
     context: Mapping[str, Any] = field(default_factory=dict)
     max_in_flight: int = MAX_IN_FLIGHT
@@ -83,7 +88,9 @@ def run_input_to_json(run_input: RunInput) -> dict[str, Any]:
     if run_input.deadline_s is not None:
         options["deadline"] = _duration_text(run_input.deadline_s)
     encoded["options"] = options
-    if run_input.compiled is not None:
+    if run_input.pages:
+        encoded["compiled"] = {"pages": list(run_input.pages)}
+    elif run_input.compiled is not None:
         encoded["compiled"] = plan_to_json(run_input.compiled)
     else:
         encoded["plan"] = run_input.plan
@@ -128,10 +135,13 @@ def run_input_from_json(message: Any) -> RunInput:
     if "carry" in message and "compiled" not in message:
         raise MessageInvalid("the input holds a 'carry', which belongs to a compiled plan")
     options = _object(message, "options")
+    compiled = message.get("compiled")
     try:
+        pages = pages_of(compiled)
         return RunInput(
             plan=message.get("plan"),
-            compiled=_compiled_plan(message["compiled"]) if "compiled" in message else None,
+            compiled=compiled_plan(compiled) if "compiled" in message and not pages else None,
+            pages=pages,
             inputs=_object(message, "inputs"),
             context=_object(message, "context"),
             max_in_flight=_max_in_flight(options.get("max_parallel")),
@@ -146,11 +156,40 @@ def run_input_from_json(message: Any) -> RunInput:
         raise MessageInvalid(f"the input cannot be read: {error}") from None
 
 
-def _compiled_plan(encoded: Any) -> CompiledPlan:
-    problem = size_problem(encoded)
-    plan = plan_from_json(encoded) if problem is None else None
-    problem = graph_problem(plan) if plan is not None else problem
-    if plan is None or problem is not None:
+def pages_of(encoded: Any) -> tuple[str, ...]:
+    """Returns the references of a plan that travels in pages, none for a plan that stands where it is.
+
+    Raises:
+        ValueError: they are none.
+    """
+    pages = encoded.get("pages") if isinstance(encoded, Mapping) else None
+    if pages is None:
+        return ()
+    if not isinstance(pages, list) or not all(isinstance(page, str) and len(page) < _REF_BYTES for page in pages):
+        raise ValueError("the pages of a plan must be a list of references")
+    if not 1 <= len(pages) <= PLAN_PAGES:
+        raise ValueError(f"a plan has 1 to {PLAN_PAGES:,} pages, not {len(pages):,}")
+    return tuple(pages)
+
+
+def compiled_plan(encoded: Any) -> CompiledPlan:
+    """Returns a compiled plan of anybody's, checked against what the engine takes for granted.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if (problem := size_problem(encoded)) is not None:
+        raise ValueError(problem)
+    return checked_graph(plan_from_json(encoded))
+
+
+def checked_graph(plan: CompiledPlan) -> CompiledPlan:
+    """Returns the plan.
+
+    Raises:
+        ValueError: its ids or edges are none that a run could follow.
+    """
+    if (problem := graph_problem(plan)) is not None:
         raise ValueError(problem)
     return plan
 

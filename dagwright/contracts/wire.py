@@ -16,6 +16,7 @@ QUERY_NODE = "node"
 QUERY_GRAPH = "graph"
 
 ACTIVITY_COMPILE_PLAN = "compile_plan"
+ACTIVITY_LOAD_PLAN = "load_plan"
 ACTIVITY_RESOLVE_LOOKUPS = "resolve_lookups"
 
 SEARCH_STATE = "DagwrightState"

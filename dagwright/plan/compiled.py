@@ -147,6 +147,18 @@ def plan_from_json(encoded: Mapping[str, Any]) -> CompiledPlan:
         raise ValueError(f"this is no compiled plan: {error!r}") from None
 
 
+def nodes_from_json(encoded: Sequence[Any]) -> list[CompiledNode]:
+    """Returns the nodes of a part of a plan.
+
+    Raises:
+        ValueError: the form is not what `plan_to_json` makes.
+    """
+    try:
+        return [_node_from_json(node) for node in encoded]
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"these are no nodes of a compiled plan: {error!r}") from None
+
+
 def _node_to_json(node: CompiledNode) -> dict[str, Any]:
     encoded: dict[str, Any] = {}
     for name, default in _DEFAULT_OF.items():

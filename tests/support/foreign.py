@@ -67,4 +67,4 @@ async def foreign_worker(client: Client) -> AsyncIterator[Mapping[str, ToolDecla
 
 def with_tools(runs: Runs, tools: Mapping[str, ToolDeclaration]) -> Runs:
     """Returns runs of the same workers whose plans may call these tools too."""
-    return Runs(runs.client, task_queue=runs.task_queue, tools={**runs.tools, **tools})
+    return Runs(runs.client, task_queue=runs.task_queue, tools={**runs.tools, **tools}, store=runs.store)

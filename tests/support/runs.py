@@ -37,8 +37,10 @@ from dagwright.contracts import wire
 from dagwright.contracts.conversion import data_converter
 from dagwright.contracts.messages import RunInput, run_input_to_json
 from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan_pages import pages_for
 from dagwright.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
+from dagwright.store import PayloadStore
 from dagwright.tools import ToolRegistry
 from dagwright.toolset import Toolset, load_toolset
 from workflows.calls import CallInterceptor
@@ -71,8 +73,11 @@ _STUCK_AFTER_S = 40.0
 class Runs:
     """Starts runs whose tools and workflows are served by the workers of this process."""
 
-    def __init__(self, client: Client, *, task_queue: str, tools: Mapping[str, ToolDeclaration]) -> None:
+    def __init__(
+        self, client: Client, *, task_queue: str, tools: Mapping[str, ToolDeclaration], store: PayloadStore
+    ) -> None:
         self.client = client
+        self.store = store
         self.task_queue = task_queue
         self.tools = tools
         self._started: list[Handle] = []
@@ -89,7 +94,8 @@ class Runs:
         """Starts a plan as the command line does: compiled before."""
         checked = check_plan(plan, self.tools, dialect=dialect, context=context)
         compiled = prepare_plan(checked, inputs or {})
-        run_input = RunInput(compiled=compiled, inputs=inputs or {}, **options)
+        pages = await pages_for(compiled, self.store)
+        run_input = RunInput(compiled=compiled, pages=pages, inputs=inputs or {}, **options)
         return await self.start_raw(run_input_to_json(run_input))
 
     async def start_raw(self, *arguments: Any, workflow_id: str | None = None, **options: Any) -> Handle:
@@ -142,7 +148,7 @@ async def serving_runs(
     async with AsyncExitStack() as stack:
         for each in workers:
             await stack.enter_async_context(each)
-        yield Runs(client, task_queue=task_queue, tools=toolset.declarations())
+        yield Runs(client, task_queue=task_queue, tools=toolset.declarations(), store=toolset.store)
 
 
 def with_tools(toolset: Toolset, registry: ToolRegistry, *, queue: str) -> Toolset:

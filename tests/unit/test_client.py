@@ -10,6 +10,7 @@ from temporalio.client import Client, WorkflowExecution
 
 from dagwright.client import HISTORIES_AT_ONCE, Runs, RunSummary
 from dagwright.server import Connection, Server
+from dagwright.store import open_store
 
 
 async def test_list_reads_a_few_histories_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +31,9 @@ async def test_list_reads_a_few_histories_at_once(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Runs, "_summary", summary)
     client = cast(Client, SimpleNamespace(list_workflows=executions))
-    runs = Runs(Connection(client, Server("nowhere", "default"), frozenset()), task_queue="q")
+    runs = Runs(
+        Connection(client, Server("nowhere", "default"), frozenset()), task_queue="q", store=open_store("unused")
+    )
 
     found = await runs.list_runs(limit=50)
 

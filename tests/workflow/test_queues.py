@@ -36,7 +36,7 @@ def _add(node_id: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
 
 
 async def test_run_whose_queue_nobody_serves_waits_for_a_worker(client: Client, kept_runs: Runs) -> None:
-    nobody = Runs(client, task_queue=f"nobody-{uuid4().hex}", tools=kept_runs.tools)
+    nobody = Runs(client, task_queue=f"nobody-{uuid4().hex}", tools=kept_runs.tools, store=kept_runs.store)
     handle = await nobody.start({"nodes": [_add("a")]})
     try:
         view = await _waiting(client, handle)
@@ -51,7 +51,7 @@ async def test_run_whose_queue_nobody_serves_waits_for_a_worker(client: Client, 
 async def test_node_of_a_foreign_queue_waits_while_the_others_go_on(client: Client, kept_runs: Runs) -> None:
     queue = f"far-{uuid4().hex}"
     far = ToolDeclaration("far", effects=Effects.READ, task_queue=queue, is_foreign=True)
-    runs = Runs(client, task_queue=kept_runs.task_queue, tools={**kept_runs.tools, "far": far})
+    runs = Runs(client, task_queue=kept_runs.task_queue, tools={**kept_runs.tools, "far": far}, store=kept_runs.store)
     nodes = [
         _add("a"),
         {"id": "one", "tool": "far", "arguments": {}, "depends_on": ["a"]},

@@ -1,0 +1,54 @@
+"""Reads a large plan page by page: the workflow's side of `dagwright.plan_pages`."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+
+from dagwright.contracts import wire
+from dagwright.contracts.messages import checked_graph
+from dagwright.contracts.packing import unpack
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, nodes_from_json, plan_from_json
+
+PAGES_AT_ONCE = 4
+"""Their nodes are read in one workflow task, some 20 ms for a page."""
+
+
+async def load_plan(pages: Sequence[str], *, time_left: timedelta | None) -> CompiledPlan:
+    """Returns the plan of the pages.
+
+    Args:
+        pages: references, the first one of the plan without its nodes.
+        time_left: until the deadline of the run.
+
+    Raises:
+        ActivityError: a page cannot be had.
+        ValueError: the pages are no plan.
+    """
+    (head,) = await _load(pages[:1], time_left)
+    plan = plan_from_json({**head, "nodes": []})
+    nodes: list[CompiledNode] = []
+    for start in range(1, len(pages), PAGES_AT_ONCE):
+        for page in await _load(pages[start : start + PAGES_AT_ONCE], time_left):
+            nodes += nodes_from_json(page)
+    return checked_graph(replace(plan, nodes=tuple(nodes)))
+
+
+async def _load(pages: Sequence[str], time_left: timedelta | None) -> list[Any]:
+    loading = [
+        workflow.execute_activity(
+            wire.ACTIVITY_LOAD_PLAN,
+            {"ref": page},
+            start_to_close_timeout=timedelta(minutes=1),
+            schedule_to_close_timeout=time_left,
+            retry_policy=RetryPolicy(maximum_attempts=10),
+            summary="reading a page of the plan",
+            result_type=dict[str, Any],
+        )
+        for page in pages
+    ]
+    return [unpack(packed) for packed in await asyncio.gather(*loading)]
