@@ -49,7 +49,7 @@ async def test_run_with_ten_thousand_signals_can_still_be_cancelled(
     sent = await _outcomes([handle.signal("nobody_knows", number) for number in range(10_050)])
     assert [type(outcome) for outcome in sent if outcome is not None and not isinstance(outcome, RPCError)] == []
     connection = Connection(kept_runs.client, server.server, frozenset())
-    await Client(connection, task_queue=kept_runs.task_queue).cancel(handle.id, reason="enough")
+    await Client(connection, task_queue=kept_runs.task_queue, store=kept_runs.store).cancel(handle.id, reason="enough")
     document = await document_of(handle)
     assert document["status"] == "cancelled"
     await kept_runs.check_ended()
@@ -111,7 +111,7 @@ async def test_state_of_a_run_is_written_once_at_its_end(runs: Runs) -> None:
 async def test_run_on_a_server_without_our_search_attributes_writes_none(kept_runs: Runs, server: LiveServer) -> None:
     """Section 0, row 9, and finding 18: an attribute that is not registered would wedge the run."""
     connection = Connection(kept_runs.client, server.server, frozenset({wire.SEARCH_STATE}))
-    client = Client(connection, task_queue=kept_runs.task_queue)
+    client = Client(connection, task_queue=kept_runs.task_queue, store=kept_runs.store)
     started = await client.start(_compiled(kept_runs, {"nodes": [{"id": "a", "tool": "echo"}]}), {})
     handle = kept_runs.client.get_workflow_handle(started.workflow_id)
     assert (await document_of(handle))["nodes"]["a"]["status"] == "completed"
@@ -148,7 +148,7 @@ async def test_three_megabytes_of_memo_are_refused_before_the_run(runs: Runs) ->
 async def test_title_of_a_megabyte_is_no_memo_of_a_megabyte(kept_runs: Runs, server: LiveServer) -> None:
     """Finding 8: what the client keeps of a plan in the memo is short, whatever the plan says."""
     connection = Connection(kept_runs.client, server.server, frozenset())
-    client = Client(connection, task_queue=kept_runs.task_queue)
+    client = Client(connection, task_queue=kept_runs.task_queue, store=kept_runs.store)
     compiled = _compiled(kept_runs, {"title": "t" * 1_000_000, "nodes": [{"id": "a", "tool": "echo"}]})
     started = await client.start(compiled, {})
     handle = kept_runs.client.get_workflow_handle(started.workflow_id)
