@@ -78,3 +78,37 @@ async def test_runs_of_a_server_of_ones_own_have_a_link_where_its_ui_is_named(
     assert status.stdout.splitlines()[1] == ran.stdout.splitlines()[1]
     assert listed.stdout.splitlines()[-1] == runs
     assert [end.stdout.count("Temporal UI") for end in (ran, status, listed, without_link)] == [1, 1, 1, 0]
+
+
+async def test_list_counts_no_node_that_never_ran_and_node_tells_all_of_one(
+    command_line: CommandLine, write_plan: Plans
+) -> None:
+    plan = write_plan(
+        calculation("a", "2", title="Two"),
+        calculation("bad", "1 / 0", depends_on=["a"]),
+        calculation("blocked", "3", depends_on=["bad"]),
+        calculation("left out", "3", when="a.result > 5"),
+        calculation("each", "{{item}}", for_each=[1, 2]),
+    )
+    await command_line("run", plan, "--id", "counted", "--json")
+    listed, whole, node, item, blocked, unknown = await asyncio.gather(
+        command_line("list", "--json"),
+        command_line("status", "counted", "--json"),
+        command_line("node", "counted", "a"),
+        command_line("node", "counted", "each[1]", "--json"),
+        command_line("node", "counted", "blocked"),
+        command_line("node", "counted", "blokced", "--json"),
+    )
+
+    mine = next(run for run in listed.document if run["workflow_id"] == "counted")
+    assert (mine["status"], mine["nodes_done"], mine["nodes_total"]) == ("completed_with_failures", 3, 5)
+    assert item.document == {"id": "each[1]", **whole.document["nodes"]["each[1]"]}
+    told = whole.document["nodes"]["a"]
+    times = f"started: {told['started_at']}\nended: {told['ended_at']}\n"
+    assert node.stdout == f"a (Two): completed\ntool: calculator\nattempts: 1\n{times}2\n"
+    assert blocked.stdout.splitlines()[0] == "blocked: blocked"
+    assert blocked.stdout.endswith(
+        "needs: bad\nerror: dependency_failed: Waiting for dependency: bad failed\nblocked by: bad\n"
+    )
+    message = "the run 'counted' has no node 'blokced'; did you mean 'blocked'?"
+    assert (unknown.code, unknown.document) == (2, {"status": "not_found", "message": message})

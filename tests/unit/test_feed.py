@@ -15,14 +15,16 @@ from temporalio.api.history.v1 import (
     WorkflowTaskCompletedEventAttributes,
     WorkflowTaskFailedEventAttributes,
 )
-from temporalio.api.workflow.v1 import PendingWorkflowTaskInfo, WorkflowExecutionInfo
+from temporalio.api.workflow.v1 import PendingActivityInfo, PendingWorkflowTaskInfo, WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client
 
 from dagwright.contracts.conversion import data_converter
 from dagwright.contracts.messages import MessageInvalid, RunInput, read_message, run_input_to_json
+from dagwright.descriptions import PendingCall, pending_calls
 from dagwright.feed import RunFeed, RunView
 from dagwright.preparation import check_plan, prepare_plan
+from dagwright.projection import Projection
 
 _PLAN = {"plan": 1, "nodes": [{"id": "a", "tool": "t"}]}
 
@@ -111,6 +113,22 @@ async def test_workflow_task_that_is_not_answered_is_told_as_such() -> None:
         "the run cannot go on: its workflow task has failed 2 times (no worker answered in time); it is tried again "
         "and again: it goes on by itself when one does"
     ]
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (Failure(message="broke", cause=Failure(message="deeper")), "broke"),
+        (Failure(message="Failure exceeds size limit.", cause=Failure(message="brok")), "brok"),
+        (Failure(message="Failure exceeds size limit."), "Failure exceeds size limit."),
+    ],
+)
+def test_failure_that_the_server_has_cut_is_told_as_far_as_it_is_kept(failure: Failure, said: str) -> None:
+    raw = DescribeWorkflowExecutionResponse(
+        pending_activities=[PendingActivityInfo(activity_id="a", attempt=2, last_failure=failure)]
+    )
+    projection = cast(Projection, SimpleNamespace(task_of=str))
+    assert pending_calls(raw, projection) == {"a": PendingCall(2, "scheduled", said)}
 
 
 async def test_run_that_goes_on_after_failures_is_told_without_them() -> None:

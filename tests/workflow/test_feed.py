@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from temporalio.client import Client
 from dagwright.contracts.conversion import data_converter
 from dagwright.feed import RunFeed, RunView
 from dagwright.projection import Projection
+from dagwright.settings import Settings
+from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, bare_node, blocked, cancelled, document_of, done, failed
+from tests.support.runs import Handle, Runs, bare_node, blocked, cancelled, document_of, done, failed, serving_runs
 from tests.support.runs import bare as bare_document
 from tests.support.tools import Bench
 
@@ -191,3 +194,30 @@ async def test_run_that_was_terminated_leaves_nothing_unfinished(kept_runs: Runs
         "error": f"terminated: {reason}",
     }
     assert (view.is_closed, view.nodes_done) == (True, 1)
+
+
+async def test_cause_of_a_failure_is_whole_while_the_call_is_tried_again(client: Client, tmp_path: Path) -> None:
+    cause = "the cause of it " + "x" * 3_900
+
+    @tool(effects="read")
+    def deep(depth: int) -> None:
+        if depth:
+            deep(depth - 1)
+        raise RuntimeError(cause)
+
+    retry = {"max_attempts": 2, "first_delay": "1h"}
+    async with serving_runs(client, ToolRegistry.of(deep), settings=Settings(state_dir=tmp_path)) as runs:
+        handle = await runs.start({"nodes": [{"id": "a", "tool": "deep", "arguments": {"depth": 200}, "retry": retry}]})
+        found: list[RunView] = []
+
+        async def has_failed() -> bool:
+            found.append(await _view(runs, handle))
+            return "a" in found[-1].pending and found[-1].pending["a"].last_failure is not None
+
+        await eventually(has_failed)
+        await handle.signal("cancel")
+        await document_of(handle)
+    assert (found[-1].pending["a"].state, found[-1].pending["a"].last_failure) == (
+        "backing_off",
+        f"RuntimeError: {cause}",
+    )

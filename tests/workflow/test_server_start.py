@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from subprocess import PIPE
 
@@ -19,6 +20,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from dagwright.contracts import wire
 from dagwright.server import LocalServer, NoServer, open_connection
+from dagwright.server.local import DYNAMIC_CONFIG
 from dagwright.settings import Settings
 from tests.support.server import LiveServer, live_server
 
@@ -80,6 +82,14 @@ async def test_namespace_keeps_closed_runs_for_ninety_days(server: LiveServer, c
     described = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
     assert described.config.workflow_execution_retention_ttl.ToTimedelta() == timedelta(days=90)
     assert server.server.version is not None
+
+
+async def test_every_setting_reaches_the_server(server: LiveServer) -> None:
+    command = Path(f"/proc/{server.server.pid}/cmdline").read_bytes().decode().split("\0")
+    settings = {value for name, value in pairwise(command) if name == "--dynamic-config-value"}
+    pragmas = {value for name, value in pairwise(command) if name == "--sqlite-pragma"}
+    assert settings == {f"{name}={value}" for name, value in DYNAMIC_CONFIG.items()}
+    assert pragmas == {"journal_mode=wal", "synchronous=normal"}
 
 
 async def test_search_attributes_are_registered(client: Client) -> None:
