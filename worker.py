@@ -21,6 +21,7 @@ from activities.call_tool import tool_activities
 from activities.compile_plan import compile_activity
 from activities.load_plan import load_activity
 from activities.resolve_lookups import lookup_activity
+from activities.run_region import region_activity
 from dagwright import event_loop
 from dagwright.cli.edge import leave
 from dagwright.logs import configure_logging
@@ -64,6 +65,7 @@ def create_workers(client: Client, toolset: Toolset, *, task_queue: str) -> list
             task_queue,
             activities=[
                 *tool_activities(toolset.built_in, toolset.environment),
+                region_activity(toolset.built_in, toolset.environment),
                 lookup_activity(toolset.database_url),
                 compile_activity(toolset.declarations(), toolset.store),
                 load_activity(toolset.store),
@@ -72,7 +74,10 @@ def create_workers(client: Client, toolset: Toolset, *, task_queue: str) -> list
         )
     ]
     if toolset.own_queue is not None:
-        own = tool_activities(toolset.own, toolset.environment)
+        own = [
+            *tool_activities(toolset.own, toolset.environment),
+            region_activity(toolset.own, toolset.environment),
+        ]
         workers.append(_create_worker(client, toolset.own_queue, activities=own, workflows=[]))
     return workers
 

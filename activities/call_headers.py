@@ -69,13 +69,20 @@ class Redaction:
 
 
 def fill_holes(arguments: dict[str, Any], secret: Callable[[str], str | None]) -> Redaction:
+    """Puts the texts that the headers tell of into `arguments`, as `fill` does."""
+    return fill(arguments, _header(HEADER_HOLES) or [], secret=secret)
+
+
+def fill(arguments: dict[str, Any], holes: Sequence[Any], *, secret: Callable[[str], str | None]) -> Redaction:
     """Puts the missing texts into `arguments`, in place, and returns how to hide the secrets among them.
+
+    Args:
+        holes: `[path, parts]` as in the header.
 
     Raises:
         MissingSecret: names every variable that is not set.
         InvalidArguments: a hole is at a place that the arguments do not have.
     """
-    holes = _header(HEADER_HOLES)
     if not holes:
         return Redaction()
     names = {part["secret"] for _, parts in holes for part in parts if "secret" in part}

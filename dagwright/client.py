@@ -141,7 +141,7 @@ class Runs:
                     memo={
                         wire.MEMO_DIGEST: digest,
                         wire.MEMO_TOOLS: list(tools),
-                        wire.MEMO_NODES: len(plan.nodes),
+                        wire.MEMO_NODES: plan.written_count,
                         wire.MEMO_TITLE: summary_of(plan.title) if plan.title else None,
                     },
                     search_attributes=self._search_attributes(),
@@ -227,7 +227,7 @@ class Runs:
         status = run.typed_search_attributes.get(_STATE)
         if done is None or status in (None, "running"):
             view = await RunFeed(self._client, run.id, run_id=run.run_id).read()
-            total = len(view.scheduler.records) if view.scheduler else total
+            total = view.scheduler.plan.written_count if view.scheduler else total
             title, done, status = summary_of(view.title or "") or None, view.nodes_done, view.status
         return RunSummary(
             workflow_id=run.id,

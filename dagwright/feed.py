@@ -110,7 +110,7 @@ class RunView:
     @property
     def nodes_done(self) -> int:
         """Count of nodes that came to an end of their own."""
-        return sum(record.status.has_ended for record in self.scheduler.records) if self.scheduler else 0
+        return sum(record.status.has_ended for _, record in self.scheduler.shown()) if self.scheduler else 0
 
 
 def _shortened(value: Any, *, ref: str) -> Any:

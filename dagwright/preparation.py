@@ -10,6 +10,7 @@ from dagwright.plan.compilation import compile_plan
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import PlanInvalid, Problem
 from dagwright.plan.inputs import missing_inputs, wrong_inputs
+from dagwright.plan.regions import contract
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.validation import Checked, check_document
 
@@ -41,12 +42,12 @@ def prepare_plan(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
     problems = [*missing_inputs(checked.inputs, inputs), *wrong_inputs(checked.inputs, inputs)]
     if problems:
         raise PlanInvalid(problems)
-    compiled = compile_plan(checked)
+    compiled = contract(compile_plan(checked))
     if (size := encoded_size(dict(inputs))) > INPUTS_LIMIT_BYTES:
         message = f"the inputs have {size:,} bytes; at most {INPUTS_LIMIT_BYTES:,} can be given to a run"
         raise PlanInvalid([Problem("too_large", message, hint="put them into a file and give its name")])
-    if len(compiled.nodes) > PLAN_STEPS:
-        message = f"the plan has {len(compiled.nodes):,} nodes; at most {PLAN_STEPS:,} can be run"
+    if compiled.written_count > PLAN_STEPS:
+        message = f"the plan has {compiled.written_count:,} nodes; at most {PLAN_STEPS:,} can be run"
         hint = "split it into sub-plans, or use for_each instead of many nodes"
         raise PlanInvalid([Problem("too_large", message, hint=hint)])
     return compiled

@@ -285,7 +285,7 @@ class Projection:
         if task.node.kind == "plan":
             self._children[limits.child_workflow_id(self._workflow_id, task.id)] = task.id
         else:
-            self._tasks[limits.activity_id(task.id)] = task.id
+            self._tasks[limits.activity_id(task.call_id)] = task.id
         return True
 
     def _start(self, given: Mapping[str, str], name: str) -> None:

@@ -33,6 +33,13 @@ _LOST_ATTEMPT = ["TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"]
 """What the server calls the loss of an attempt: nobody knows whether the change was made."""
 
 
+_SLICE_TIMEOUT = timedelta(days=1)
+"""A slice minds the time itself: it ends soon after its fifth of a second, or at the timeout of the node that runs."""
+
+_SLICE_RETRY = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=3)
+"""What fails is the worker and not the nodes; after that the nodes are run one by one."""
+
+
 class Call(RawValue):
     """The arguments of a call, encoded, with the headers that go beside them."""
 
@@ -52,6 +59,8 @@ class RunScope:
 
 def make_call(task: Task, encoded: bytes, run: RunScope) -> Call:
     """Returns the payload and headers of a task whose arguments are encoded."""
+    if task.node.kind == "region":
+        return Call(json_payload(encoded), {})
     path = [*map(list, run.path), *task.path]
     headers = {wire.HEADER_IDEMPOTENCY_KEY: json_payload(pydantic_core.to_json(idempotency_key(run.scope, path)))}
     if task.worker_holes:
@@ -67,6 +76,8 @@ def json_payload(encoded: bytes) -> Payload:
 def start_call(task: Task, call: Call, *, tool: ToolDeclaration, run: RunScope) -> workflow.ActivityHandle[RawValue]:
     """Starts the activity of a task; its id is the node's id."""
     node = task.node
+    if node.kind == "region":
+        return _start_slice(task, call, task_queue=tool.task_queue or run.task_queue)
     heartbeat_s = node.heartbeat_s or (None if tool.is_foreign else _HEARTBEAT_S[tool.effects])
     return workflow.start_activity(
         node.tool,
@@ -74,12 +85,28 @@ def start_call(task: Task, call: Call, *, tool: ToolDeclaration, run: RunScope) 
         activity_id=limits.activity_id(task.id),
         task_queue=tool.task_queue or run.task_queue,
         result_type=RawValue,
-        start_to_close_timeout=timedelta(seconds=node.timeout_s),
+        start_to_close_timeout=timedelta(seconds=node.activity_timeout_s),
         heartbeat_timeout=timedelta(seconds=heartbeat_s) if heartbeat_s else None,
         retry_policy=_retry_policy(task, tool),
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=limits.summary_of(node.title or task.id),
         priority=Priority(priority_key=node.priority),
+    )
+
+
+def _start_slice(task: Task, call: Call, *, task_queue: str) -> workflow.ActivityHandle[RawValue]:
+    return workflow.start_activity(
+        wire.ACTIVITY_RUN_REGION,
+        call,
+        activity_id=limits.activity_id(task.call_id),
+        task_queue=task_queue,
+        result_type=RawValue,
+        start_to_close_timeout=_SLICE_TIMEOUT,
+        heartbeat_timeout=timedelta(seconds=_HEARTBEAT_S[Effects.PURE]),
+        retry_policy=_SLICE_RETRY,
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        summary=limits.summary_of(task.node.title or task.id),
+        priority=Priority(priority_key=task.node.priority),
     )
 
 

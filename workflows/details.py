@@ -21,7 +21,7 @@ _URGENT = (NodeStatus.FAILED, NodeStatus.WAITING, NodeStatus.RUNNING, NodeStatus
 
 def render_details(scheduler: Scheduler) -> str:
     """Returns Markdown: counts by state, and a table of at most 50 nodes, those that matter most first."""
-    records = scheduler.records
+    records = [record for _, record in scheduler.shown()]
     counts = Counter(record.status.value for record in records)
     summary = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     lines = [

@@ -33,7 +33,7 @@ def tell_result(view: RunView, document: Mapping[str, Any], output: Output) -> N
 
 
 def summary_line(view: RunView, document: Mapping[str, Any]) -> str:
-    counts = Counter(record.status.value for record in view.scheduler.records) if view.scheduler else {}
+    counts = Counter(record.status.value for _, record in view.scheduler.shown()) if view.scheduler else {}
     words = ", ".join(f"{count:,} {status}" for status, count in counts.items())
     took = ""
     if view.started_at is not None and view.ended_at is not None:

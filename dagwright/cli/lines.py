@@ -30,7 +30,7 @@ class LineWriter:
     def show(self, view: RunView) -> None:
         """Writes a line for every node and item whose state or attempt is another than before."""
         if view.scheduler is not None:
-            for node, record in zip(view.scheduler.plan.nodes, view.scheduler.records, strict=True):
+            for node, record in view.scheduler.shown():
                 for item in record.items:
                     self._show(view, f"{node.id}[{item.key}]", item.record)
                 self._show(view, node.id, record, what=what_words(node.tool, node.title))

@@ -83,7 +83,7 @@ class TreePlace:
 
 def tree_of(plan: CompiledPlan) -> list[TreePlace]:
     """Returns all nodes as a tree: each under the last of its dependencies by level, roots in plan order."""
-    dependencies = [node.dependencies for node in plan.nodes]
+    dependencies = [node.dependencies for node in plan.nodes[: plan.written_count]]
     levels = levels_of(dependencies) or [0] * len(dependencies)
     children: dict[int, list[int]] = {}
     for number, needed in enumerate(dependencies):
@@ -109,7 +109,7 @@ def progress_of(view: RunView, tree: Sequence[TreePlace], *, now: float, room: i
     """
     scheduler = view.scheduler
     assert scheduler is not None
-    counts = Counter(record.status for record in scheduler.records)
+    counts = Counter(record.status for _, record in scheduler.shown())
     rows = _chosen_nodes(scheduler, tree, room=max(room, 4))
     shown = [_node_row(view, place, order=order, now=now) for order, place in rows]
     left = counts - Counter(row.status for row in shown)
@@ -121,8 +121,8 @@ def progress_of(view: RunView, tree: Sequence[TreePlace], *, now: float, room: i
         groups=groups,
         counts=counts,
         done=done,
-        total=len(scheduler.records),
-        eta_s=None if view.is_closed else _eta_s(view.started_at, now, done=done, total=len(scheduler.records)),
+        total=counts.total(),
+        eta_s=None if view.is_closed else _eta_s(view.started_at, now, done=done, total=counts.total()),
     )
 
 

@@ -29,7 +29,7 @@ def options_problem(node: CompiledNode, tool: ToolDeclaration) -> str | None:
     checks = (
         ("the name of the tool", node.tool, _is_name(node.tool)),
         ("the task queue", tool.task_queue, tool.task_queue is None or _is_queue(tool.task_queue)),
-        ("timeout_s", node.timeout_s, _is_duration(node.timeout_s)),
+        ("timeout_s", node.timeout_s, node.timeout_s == 0 or _is_duration(node.timeout_s)),
         ("heartbeat_s", node.heartbeat_s, node.heartbeat_s is None or _is_duration(node.heartbeat_s)),
         ("max_attempts", rule.max_attempts, _is_within(rule.max_attempts, 1, _MOST_ATTEMPTS)),
         ("first_delay_s", rule.first_delay_s, _is_duration(rule.first_delay_s)),

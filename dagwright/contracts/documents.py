@@ -61,7 +61,7 @@ def result_document(scheduler: Scheduler | None, facts: RunFacts, *, status: str
 def node_documents(scheduler: Scheduler) -> Sequence[tuple[str, dict[str, Any]]]:
     """Returns (id, document) of every node in plan order, the items of a `for_each` behind their node."""
     documents: list[tuple[str, dict[str, Any]]] = []
-    for node, record in zip(scheduler.plan.nodes, scheduler.records, strict=True):
+    for node, record in scheduler.shown():
         documents.append((node.id, node_document(scheduler, node, record)))
         for item in record.items:
             documents.append((f"{node.id}[{item.key}]", node_document(scheduler, node, item.record)))
@@ -99,12 +99,13 @@ def node_document(scheduler: Scheduler, node: CompiledNode, record: Record) -> d
 def graph_document(scheduler: Scheduler) -> dict[str, Any]:
     """Returns the graph with its states: nodes in plan order, edges from a node to those that wait for it."""
     nodes = scheduler.plan.nodes
+    shown = list(scheduler.shown())
     return {
         "nodes": [
             {"id": node.id, "title": node.title, "status": record.status.value, "tool": node.tool or None}
-            for node, record in zip(nodes, scheduler.records, strict=True)
+            for node, record in shown
         ],
-        "edges": [[nodes[number].id, node.id] for node in nodes for number in node.dependencies],
+        "edges": [[nodes[number].id, node.id] for node, _ in shown for number in node.dependencies],
     }
 
 

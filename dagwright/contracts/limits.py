@@ -11,6 +11,14 @@ FOREIGN_RESULT_LIMIT_BYTES = 2 * 1024 * 1024
 """Encoded result of a foreign activity: no wrapper of ours stands before the server, which takes this much."""
 ARGUMENTS_LIMIT_BYTES = 256 * 1024
 """Encoded arguments of one call."""
+SLICE_INPUT_BYTES = 256 * 1024
+"""About what the nodes of one slice of a region may need, if there is more than one."""
+SLICE_INPUT_LIMIT_BYTES = 1_000_000
+"""The same for a single node; half of what the server takes."""
+SLICE_RESULT_BYTES = 256 * 1024
+"""Encoded results at which a slice ends; its last one may come on top."""
+SLICE_S = 0.2
+"""How long a slice starts nodes: so often the run hears of what is done, and can be stopped."""
 INLINE_VALUE_BYTES = 8 * 1024
 """A larger value stands in a document as `{"ref", "bytes", "preview"}`."""
 PREVIEW_CHARACTERS = 200

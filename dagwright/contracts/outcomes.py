@@ -28,6 +28,7 @@ from dagwright.contracts.call_limits import options_problem
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES, MESSAGE_LIMIT_BYTES, cut_text
 from dagwright.contracts.messages import SubPlanEnd
+from dagwright.contracts.slices import SliceTooLarge, encode_slice, take_slice
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import Scheduler, Task
@@ -111,12 +112,14 @@ def _attempt_of(error: ApplicationError, otherwise: int) -> Attempt:
 def _read_timeout(error: TimeoutError, node: CompiledNode, effects: Effects) -> NodeError:
     lost = error.type in (TimeoutType.START_TO_CLOSE, TimeoutType.HEARTBEAT)
     if effects is Effects.WRITE and lost:
-        what = "its worker died" if error.type == TimeoutType.HEARTBEAT else f"it took over {node.timeout_s:g} s"
+        what = (
+            "its worker died" if error.type == TimeoutType.HEARTBEAT else f"it took over {node.activity_timeout_s:g} s"
+        )
         message = f"outcome unknown: {what}, so nobody knows whether {node.tool} made its change"
         return NodeError("outcome_unknown", message)
     if error.type == TimeoutType.HEARTBEAT:
         return NodeError("timeout", f"{node.tool} stopped heartbeating: its worker died or hangs", retryable=True)
-    return NodeError("timeout", f"{node.tool} took over {node.timeout_s:g} s", retryable=True)
+    return NodeError("timeout", f"{node.tool} took over {node.activity_timeout_s:g} s", retryable=True)
 
 
 class CallTooLarge(Exception):
@@ -143,6 +146,12 @@ def encode_arguments(arguments: Mapping[str, Any]) -> bytes:
 def next_call(scheduler: Scheduler, at: float) -> tuple[Task, bytes] | None:
     """Returns the next task to start with its encoded arguments; tasks that cannot be sent fail on the way."""
     while (task := scheduler.next_task(at)) is not None:
+        if task.node.kind == "region":
+            try:
+                return task, encode_slice(scheduler, task)
+            except SliceTooLarge:
+                scheduler.end_slice(task.id, at=at, goes_on=False)
+                continue
         tool = scheduler.plan.tools.get(task.node.tool, _UNDECLARED)
         problem = None if task.node.kind == "plan" else options_problem(task.node, tool)
         if problem is not None:
@@ -159,6 +168,9 @@ def next_call(scheduler: Scheduler, at: float) -> tuple[Task, bytes] | None:
 
 def take_result(scheduler: Scheduler, task_id: str, payload: Payload, *, at: float) -> None:
     """Takes the result of a call."""
+    if scheduler.node_of(task_id).kind == "region":
+        take_slice(scheduler, task_id, payload, at=at)
+        return
     try:
         value, attempt = read_result(payload)
     except ResultInvalid as invalid:
@@ -174,6 +186,10 @@ def take_failure(scheduler: Scheduler, task_id: str, error: BaseException, *, at
         scheduler.task_cancelled(task_id, at=at)
         return None
     node = scheduler.node_of(task_id)
+    if node.kind == "region":
+        # Whatever was wrong with the region, each of its nodes may fail or succeed by itself.
+        scheduler.end_slice(task_id, at=at, goes_on=False)
+        return None
     tool = scheduler.plan.tools.get(node.tool)
     failure, attempt = read_failure(error, node, tool.effects if tool else Effects.WRITE)
     scheduler.fail(task_id, failure, at=at, attempt=attempt)

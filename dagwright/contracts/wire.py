@@ -18,6 +18,7 @@ QUERY_GRAPH = "graph"
 ACTIVITY_COMPILE_PLAN = "compile_plan"
 ACTIVITY_LOAD_PLAN = "load_plan"
 ACTIVITY_RESOLVE_LOOKUPS = "resolve_lookups"
+ACTIVITY_RUN_REGION = "run_region"
 
 SEARCH_STATE = "DagwrightState"
 """Keyword: the run state of design.md section 5."""

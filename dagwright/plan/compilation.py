@@ -5,14 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from dagwright.plan.arguments import with_parts
-from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole, Join, RetryRule
+from dagwright.plan.compiled import DEFAULT_TIMEOUT_S, CompiledNode, CompiledPlan, Hole, Join, RetryRule
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
 from dagwright.plan.model import AtLeast, Human, Node, OnErrorValue
 from dagwright.plan.references import ResultOf
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.validation import Checked
-
-_UNKNOWN_TOOL_TIMEOUT_S = 60.0
 
 
 def compile_plan(checked: Checked) -> CompiledPlan:
@@ -116,12 +114,12 @@ def _agent_as_tool(compiled: CompiledNode, checked: Checked, index: int) -> Comp
 
 
 def _timeout_s(node: Node, tool: ToolDeclaration | None) -> float:
-    """Returns the seconds one attempt may take; 0 for a sub-plan that has no limit of its own."""
+    """Returns the seconds one attempt may take; 0 where nothing names a limit."""
     if node.timeout is not None:
         return node.timeout.total_seconds()
     if node.plan is not None:
         return 0.0
-    return tool.timeout_s if tool else _UNKNOWN_TOOL_TIMEOUT_S
+    return tool.timeout_s if tool else DEFAULT_TIMEOUT_S
 
 
 def _join_of(node: Node) -> Join:

@@ -8,7 +8,7 @@ Replay: fields may be added with a default; the meaning of a field never changes
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from dagwright.plan.references import Index, Item, Lookup, Placeholder, Reference, ResultOf, Secret, Template
 from dagwright.plan.tools import Effects, ToolDeclaration
@@ -16,6 +16,14 @@ from dagwright.plan.tools import Effects, ToolDeclaration
 HolePath = tuple[str | int, ...]
 Hole = tuple[HolePath, Template]
 """Where in the arguments a text with references stands, and its parts."""
+
+NodeKind = Literal["tool", "plan", "region", "reported"]
+
+DEFAULT_TIMEOUT_S = 60.0
+"""Of one attempt that names no timeout, as an activity."""
+
+PURE_TIMEOUT_S = 1.0
+"""The same for a node that a region runs."""
 
 Join = tuple[Literal["all", "any", "all_done", "at_least"], int]
 """The kind of a join, and how many dependencies have to be done (0 where the kind alone says it)."""
@@ -37,20 +45,23 @@ class CompiledNode:
 
     Args:
         id: as written, in NFC.
-        kind: what runs it: a tool, or a plan of its own.
-        tool: name of the tool; empty for a sub-plan.
+        kind: what runs it: a tool, a plan of its own, or, for a region, one activity for all its members. The end of a
+            `reported` node is told by whoever runs it: its region, or the run to a region for what is outside.
+        tool: name of the tool; empty for a sub-plan; of a region the tool of one member.
         arguments: JSON object with null at every hole.
         holes: texts with references inside `arguments`.
         dependencies: numbers of the nodes it waits for, distinct, in declared order.
         when: CEL expression; the nodes that it reads are among the dependencies.
         for_each: a literal list, or a template whose value is the list; `None` runs the node once.
         item_holes: texts with references inside of a literal list, which holds null there.
-        timeout_s: seconds of one attempt; of a sub-plan seconds of the whole, 0 for no limit.
+        timeout_s: seconds of one attempt, 0 for the default of what runs it; of a sub-plan seconds of the whole, 0 for
+            no limit.
         on_error: what a failure means for the dependents; `value` stands for the result then.
+        members: of a region, the numbers of its nodes in an order in which they can run.
     """
 
     id: str
-    kind: Literal["tool", "plan"] = "tool"
+    kind: NodeKind = "tool"
     title: str | None = None
     tool: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -71,6 +82,12 @@ class CompiledNode:
     is_worker: bool = False
     """It is a worker tool of the subgoals dialect, whose result is a WorkerResult."""
     sub_plan: "CompiledPlan | None" = None
+    members: Sequence[int] = ()
+
+    @property
+    def activity_timeout_s(self) -> float:
+        """Seconds of one attempt as an activity of its own."""
+        return self.timeout_s or DEFAULT_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +95,7 @@ class CompiledPlan:
     """A plan, ready to run.
 
     Args:
-        nodes: in plan order.
+        nodes: in plan order; the regions, which nobody wrote, behind all others.
         tools: declarations of the tools that the nodes name.
         inputs: names of the inputs -> their JSON Schema, prompt and default.
         output: JSON with null at every hole; `None` with no holes means that no output was written.
@@ -97,7 +114,16 @@ class CompiledPlan:
     lookups: Sequence[Lookup] = ()
     dialect: str = "plan"
 
+    @property
+    def written_count(self) -> int:
+        """How many nodes were written; those behind them are regions, which are never shown."""
+        count = len(self.nodes)
+        while count and self.nodes[count - 1].kind == "region":
+            count -= 1
+        return count
 
+
+_KINDS = get_args(NodeKind)
 _NODE_DEFAULTS = CompiledNode(id="")
 _HOLES = frozenset({"holes", "item_holes"})
 _DEFAULT_OF = {item.name: getattr(_NODE_DEFAULTS, item.name) for item in fields(CompiledNode)}
@@ -105,7 +131,7 @@ _DEFAULT_OF = {item.name: getattr(_NODE_DEFAULTS, item.name) for item in fields(
 
 def plan_to_json(plan: CompiledPlan) -> dict[str, Any]:
     """Returns the JSON form of a compiled plan; what has its default value is left out."""
-    encoded: dict[str, Any] = {"format": 1, "nodes": [_node_to_json(node) for node in plan.nodes]}
+    encoded: dict[str, Any] = {"format": 1, "nodes": [node_to_json(node) for node in plan.nodes]}
     for name in ("title", "metadata", "inputs", "deadline_s", "output", "dialect"):
         if getattr(plan, name) not in (None, {}, ()):
             encoded[name] = getattr(plan, name)
@@ -159,7 +185,8 @@ def nodes_from_json(encoded: Sequence[Any]) -> list[CompiledNode]:
         raise ValueError(f"these are no nodes of a compiled plan: {error!r}") from None
 
 
-def _node_to_json(node: CompiledNode) -> dict[str, Any]:
+def node_to_json(node: CompiledNode) -> dict[str, Any]:
+    """Returns the JSON form of one node; what has its default value is left out."""
     encoded: dict[str, Any] = {}
     for name, default in _DEFAULT_OF.items():
         value = getattr(node, name)
@@ -181,7 +208,7 @@ def _node_to_json(node: CompiledNode) -> dict[str, Any]:
 
 def _node_from_json(encoded: Mapping[str, Any]) -> CompiledNode:
     values = dict(encoded)
-    if not isinstance(values["id"], str) or values.get("kind", "tool") not in ("tool", "plan"):
+    if not isinstance(values["id"], str) or values.get("kind", "tool") not in _KINDS:
         raise ValueError(f"{values['id']!r} is no node of a compiled plan")
     for name in ("holes", "item_holes"):
         if name in values:
@@ -193,7 +220,7 @@ def _node_from_json(encoded: Mapping[str, Any]) -> CompiledNode:
         values["retry"] = RetryRule(**values["retry"])
     if "sub_plan" in values:
         values["sub_plan"] = plan_from_json(values["sub_plan"])
-    for name in ("dependencies", "join"):
+    for name in ("dependencies", "join", "members"):
         if name in values:
             values[name] = tuple(values[name])
     return CompiledNode(**{name: value for name, value in values.items() if name in _DEFAULT_OF})

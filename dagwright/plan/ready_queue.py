@@ -8,6 +8,8 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from dagwright.plan.compiled import CompiledPlan
+
 Entry = tuple[int, int, int]
 """Priority, number of the node, position of the item or -1; the smallest goes first."""
 
@@ -28,6 +30,16 @@ class Gate:
     limit: int
     in_use: int = 0
     waiting: list[_Place] = field(default_factory=list)
+
+
+def gates_of(plan: CompiledPlan) -> list[list[Gate]]:
+    """Returns the limits of each node: of its items at once, then of the calls of its tool at once."""
+    of_tool = {name: Gate(tool.max_parallel) for name, tool in plan.tools.items() if tool.max_parallel is not None}
+    gates: list[list[Gate]] = []
+    for node in plan.nodes:
+        own = [Gate(node.max_parallel)] if node.max_parallel is not None else []
+        gates.append([*own, of_tool[node.tool]] if node.tool in of_tool and node.kind != "region" else own)
+    return gates
 
 
 class ReadyQueue:

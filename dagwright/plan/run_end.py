@@ -39,7 +39,8 @@ def output_of(plan: CompiledPlan, records: Sequence[Record], *, scope: Scope) ->
 
 
 def _with_sinks(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[CompiledNode, Record, bool]]:
-    """Yields every node with its record, and whether nothing waits for it."""
-    needed = {number for node in plan.nodes for number in node.dependencies}
-    for number, (node, record) in enumerate(zip(plan.nodes, records, strict=True)):
+    """Yields every node that was written with its record, and whether nothing waits for it."""
+    written = plan.nodes[: plan.written_count]
+    needed = {number for node in written for number in node.dependencies}
+    for number, (node, record) in enumerate(zip(written, records, strict=False)):
         yield node, record, number not in needed

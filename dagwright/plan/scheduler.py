@@ -9,8 +9,9 @@ Replay: the order in which `next_task` yields tasks is the order of commands in 
 running workflows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
@@ -20,7 +21,8 @@ from dagwright.plan.errors import NodeError
 from dagwright.plan.graph import dependents_of
 from dagwright.plan.items import end_of_items, items_of, keys_of
 from dagwright.plan.joins import Decision, Wait
-from dagwright.plan.ready_queue import Gate, ReadyQueue
+from dagwright.plan.membership import Membership
+from dagwright.plan.ready_queue import ReadyQueue, gates_of
 from dagwright.plan.references import Lookup
 from dagwright.plan.resolution import MissingData, Scope, WorkerHole, resolve_holes
 from dagwright.plan.run_end import output_of, status_of
@@ -49,6 +51,7 @@ class Task:
         arguments: JSON object, resolved.
         worker_holes: texts that only the worker may put together, because they hold secrets.
         path: typed path for the idempotency key: `[["node", id]]`, with `["item", key]` behind it for an item.
+        slice: which of the calls that a region takes, 1 for the first.
     """
 
     id: str
@@ -58,16 +61,12 @@ class Task:
     arguments: dict[str, Any]
     worker_holes: Sequence[WorkerHole]
     path: list[list[str]]
+    slice: int = 1
 
-
-def _gates_of(plan: CompiledPlan) -> list[list[Gate]]:
-    """Returns the limits of each node: of its items at once, then of the calls of its tool at once."""
-    of_tool = {name: Gate(tool.max_parallel) for name, tool in plan.tools.items() if tool.max_parallel is not None}
-    gates: list[list[Gate]] = []
-    for node in plan.nodes:
-        own = [Gate(node.max_parallel)] if node.max_parallel is not None else []
-        gates.append([*own, of_tool[node.tool]] if node.tool in of_tool else own)
-    return gates
+    @property
+    def call_id(self) -> str:
+        """The id of the call: that of the task, with `#2` and so on behind it for the later slices of a region."""
+        return self.id if self.slice == 1 else f"{self.id}#{self.slice}"
 
 
 class Scheduler:
@@ -100,13 +99,16 @@ class Scheduler:
         self._dependents = dependents_of([node.dependencies for node in plan.nodes])
         self._waits = [Wait(len(node.dependencies)) for node in plan.nodes]
         self._unfinished = len(plan.nodes)
-        self._queue = ReadyQueue(_gates_of(plan), max_in_flight)
+        self._queue = ReadyQueue(gates_of(plan), max_in_flight)
         self._budget = WorkBudget()
         self._asker = ConditionAsker(self._numbers.__contains__, self._budget)
         self._answers: dict[tuple[str, str], Any] = {}
         self._open_items: dict[int, int] = {}
         self._item_numbers: dict[str, tuple[int, int]] = {}
         self._settled: list[int] = []
+        self._membership = Membership(plan)
+        self.ended: list[int] = []
+        """Numbers of the nodes that ended in the care of this scheduler, in order."""
 
     # What a driver asks.
 
@@ -145,6 +147,10 @@ class Scheduler:
             return self.records[number].items[item].record
         number_of_node = self._numbers.get(task_id)
         return None if number_of_node is None else self.records[number_of_node]
+
+    def shown(self) -> Iterator[tuple[CompiledNode, Record]]:
+        """Yields every node that was written, with its record, in plan order."""
+        return islice(zip(self.plan.nodes, self.records, strict=True), self.plan.written_count)
 
     def node_of(self, task_id: str) -> CompiledNode:
         """Returns the node of a task.
@@ -190,7 +196,7 @@ class Scheduler:
                 self._resume_task(number, -1, record)
 
     def _resume_task(self, number: int, item: int, record: Record) -> None:
-        if record.status is NodeStatus.READY:
+        if record.status is NodeStatus.READY and not self._membership.is_told(number, self.records):
             self._queue.push((self.plan.nodes[number].priority, number, item))
         elif record.status is NodeStatus.RUNNING:
             self._queue.occupy(number)
@@ -203,6 +209,11 @@ class Scheduler:
         self._budget.start(at)
         while (entry := self._queue.pop()) is not None:
             _, number, item = entry
+            if self.plan.nodes[number].kind == "region" and not self.open_members(number):
+                # All of them hung on what failed or was skipped.
+                self._queue.release(number)
+                self._end(number, -1, NodeStatus.COMPLETED, at)
+                continue
             try:
                 task = self._make_task(number, item)
             except (MissingData, TooMuchWork) as error:
@@ -258,6 +269,62 @@ class Scheduler:
         self._end(number, item, NodeStatus.CANCELLED, at)
         self._settle_dependents(at)
 
+    # Regions.
+
+    def open_members(self, region: int) -> list[int]:
+        """Returns the nodes of a region that have not ended, in an order in which they can run."""
+        return self._membership.open_members(region, self.records)
+
+    def report(self, node_id: str, end: Record, *, at: float) -> bool:
+        """Takes the end of a node that somebody else has run; returns whether it was awaited.
+
+        Args:
+            end: its record, in a final state.
+        """
+        number = self._numbers.get(node_id)
+        if number is None or not self._membership.is_told(number, self.records) or self.records[number].status.is_final:
+            return False
+        record = self.records[number]
+        record.result, record.partial, record.blocked_by = end.result, end.partial, end.blocked_by
+        record.attempts, record.started_at, record.tool_version = end.attempts, end.started_at, end.tool_version
+        self._end(number, -1, end.status, at if end.ended_at is None else end.ended_at, error=end.error)
+        self._settle_dependents(at)
+        return True
+
+    def end_slice(self, task_id: str, *, at: float, goes_on: bool) -> None:
+        """Takes the end of one call of a region, after the ends of the nodes that it told.
+
+        The region is ready again if some of its nodes are open.
+
+        Args:
+            goes_on: whether another call is of use; if not, the open nodes are run one by one, without a region.
+        """
+        calls = self.records[self._numbers[task_id]].attempts + 1
+        ended = self._take_back(task_id, Attempt(calls))
+        if ended is None:
+            return
+        number, _, record = ended
+        if self._stopped:
+            self._end(number, -1, NodeStatus.CANCELLED, at)
+        elif not self.open_members(number):
+            self._end(number, -1, NodeStatus.COMPLETED, at)
+        elif goes_on:
+            record.status = NodeStatus.READY
+            self._queue.push((self.plan.nodes[number].priority, number, -1))
+        else:
+            self._end(number, -1, NodeStatus.SUPERSEDED, at)
+        self._settle_dependents(at)
+
+    def _end_region(self, number: int, at: float) -> None:
+        """Takes the open nodes of a region that has ended: they are run one by one, or cancelled with the run."""
+        for member in self.open_members(number):
+            record = self.records[member]
+            if self._stopped:
+                record.reason = self.records[number].reason
+                self._end(member, -1, NodeStatus.CANCELLED, at)
+            elif record.status is NodeStatus.READY:
+                self._become_ready(member, at)
+
     def cancel(self, at: float, *, reason: str | None = None) -> None:
         """Cancels everything that has not started; the driver stops what is running and tells how it ended.
 
@@ -293,7 +360,12 @@ class Scheduler:
                 if item.record.status is NodeStatus.READY:
                     item.record.reason = reason
                     self._end(number, position, NodeStatus.CANCELLED, at)
-            if record.status in (NodeStatus.PENDING, NodeStatus.READY):
+            if self.plan.nodes[number].kind == "region":
+                record.reason = reason
+            # What a region is about to tell counts, as the end of every other node that runs.
+            if record.status in (NodeStatus.PENDING, NodeStatus.READY) and not self._membership.is_running(
+                number, self.records
+            ):
                 record.reason = reason
                 self._end(number, -1, NodeStatus.CANCELLED, at)
         self._settled.clear()
@@ -354,6 +426,9 @@ class Scheduler:
             self._end_failed(number, -1, _unreadable(error), at)
 
     def _make_ready(self, number: int, at: float) -> None:
+        if self._membership.is_told(number, self.records):
+            self.records[number].status = NodeStatus.READY
+            return
         node = self.plan.nodes[number]
         condition = None if node.when is None else self._asker.condition_of(node.when)
         if condition is not None and not condition.uses_item:
@@ -448,6 +523,9 @@ class Scheduler:
             return
         self._unfinished -= 1
         self._settled.append(number)
+        self.ended.append(number)
+        if self.plan.nodes[number].kind == "region":
+            self._end_region(number, at)
         if status is NodeStatus.FAILED and self.plan.on_failure == "fail_fast" and not self._stopped:
             # First the dependents learn that they are blocked; what is left then is cancelled.
             self._settle_dependents(at)
@@ -492,7 +570,8 @@ class Scheduler:
             task_id, path = f"{node.id}[{entry.key}]", [["node", node.id], ["item", entry.key]]
             scope = self._scope_of_item(entry.item, item)
         arguments, holes = resolve_holes(node.arguments, node.holes, scope=scope)
-        return Task(task_id, node, number, item if item >= 0 else None, arguments, holes, path)
+        calls = self.records[number].attempts + 1 if node.kind == "region" else 1
+        return Task(task_id, node, number, item if item >= 0 else None, arguments, holes, path, calls)
 
 
 def _unreadable(error: MissingData | ConditionFailed | TooMuchWork) -> NodeError:

@@ -8,13 +8,11 @@ from datetime import timedelta
 from typing import Any, TypeVar, overload
 
 from dagwright.plan.arguments import SchemaOfTool
+from dagwright.plan.compiled import DEFAULT_TIMEOUT_S
 from dagwright.plan.durations import LONGEST, parse_duration
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.tools.docstrings import documentation_of
 from dagwright.tools.parameters import Parameters, parameters_of
-
-DEFAULT_TIMEOUT_S = 60.0
-"""Contract: one attempt of a tool that names no timeout."""
 
 NAME_LIMIT_BYTES = 200
 """The same as a node id; Temporal wedges a run on an activity type of over 1,000 bytes."""
@@ -97,7 +95,8 @@ def tool(
     Args:
         name: the activity type; the function's name if left out.
         effects: what a call does to the world; what is not declared counts as `write`.
-        timeout: of one attempt: a timedelta, seconds, or text like `30s`; 60 seconds if left out.
+        timeout: of one attempt: a timedelta, seconds, or text like `30s`; 60 seconds if left out,
+            and 1 second for a pure tool that runs together with others.
         max_parallel: calls of the tool that one run keeps in flight at once.
         max_attempts: tries including the first; the default is that of the effects.
 
@@ -200,12 +199,14 @@ def _declaration(declaration: ToolDeclaration, effects: Effects | str, *, timeou
     ):
         if count is not None and (type(count) is not int or count < 1):
             raise ValueError(f"Tool {name!r}: {what} is {count!r}, expected a whole number from 1")
+    if timeout is None:
+        return replace(
+            declaration, effects=Effects(effects), timeout_s=0.0 if effects == Effects.PURE else DEFAULT_TIMEOUT_S
+        )
     return replace(declaration, effects=Effects(effects), timeout_s=_timeout_s(name, timeout))
 
 
-def _timeout_s(name: str, timeout: Duration | None) -> float:
-    if timeout is None:
-        return DEFAULT_TIMEOUT_S
+def _timeout_s(name: str, timeout: Duration) -> float:
     try:
         seconds = parse_duration(timeout).total_seconds() if isinstance(timeout, str) else timeout
     except ValueError as error:

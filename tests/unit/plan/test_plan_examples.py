@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dagwright.dialects.reading import inline_files, read_plan_file
+from dagwright.plan.compilation import compile_plan
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import Scheduler, Task
@@ -54,7 +55,10 @@ def call(task: Task, toolset: Toolset) -> Any:
 def example(name: str, toolset: Toolset, inputs: Mapping[str, Any]) -> Scheduler:
     path = FOLDER / name
     raw = inline_files(read_plan_file(path), base=path.parent)
-    return run(prepare_plan(check_plan(raw, toolset.declarations()), inputs), inputs, toolset)
+    checked = check_plan(raw, toolset.declarations())
+    prepare_plan(checked, inputs)
+    # Without regions: here every node is called by itself.
+    return run(compile_plan(checked), inputs, toolset)
 
 
 def test_failing_plan_keeps_what_did_not_need_the_failed_node(toolset: Toolset) -> None:

@@ -1,0 +1,150 @@
+"""Calls one pure tool inside of a region: what the wrapper does for an activity, without an activity.
+
+The innermost frame lets nothing escape: a tool may raise whatever it likes. This module must not import workflows.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from activities.call_headers import Redaction, fill
+from activities.errors import posture_of, text_of
+from dagwright.contracts.decoding import json_from_bytes
+from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, RESULT_LIMIT_BYTES, cut_text
+from dagwright.plan.compiled import PURE_TIMEOUT_S
+from dagwright.plan.errors import NodeError
+from dagwright.plan.scheduler import Task
+from dagwright.plan.tools import Effects
+from dagwright.tools import ToolSpec
+from dagwright.tools.context import CallIdentity, Cancellation, ToolContext, entered
+from dagwright.tools.errors import ResultTooLarge
+from dagwright.tools.results import json_bytes, plain_json
+
+_SMALL_BYTES = 24
+"""More than a number or a truth value has as JSON."""
+_SHORT_TEXT = 1_000
+_SAFE_INTEGER = 2**63
+
+
+@dataclass(slots=True)
+class PureEnd:
+    """How a call ended: with a value of so many bytes as JSON, or with an error."""
+
+    value: Any = None
+    size_bytes: int = 0
+    error: NodeError | None = None
+    attempts: int = 1
+
+
+class PureCalls:
+    """Calls pure tools, one after the other, in the thread that uses it.
+
+    Args:
+        workflow_id: of the run, for `context()`.
+        secret: value of a secret by name.
+        cancellation: tells the tools that they shall stop.
+    """
+
+    def __init__(self, workflow_id: str, secret: Callable[[str], str | None], *, cancellation: Cancellation) -> None:
+        self._workflow_id = workflow_id
+        self._secret = secret
+        self._cancellation = cancellation
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def call(self, spec: ToolSpec, task: Task) -> PureEnd:
+        """Returns how the tool answers the task; what may pass is tried again at once, as often as the node says."""
+        attempt, limit_s = 1, timeout_of(task)
+        while True:
+            began = time.monotonic()
+            end = self._attempt(spec, task, attempt)
+            if time.monotonic() - began > limit_s:
+                return PureEnd(error=timeout_error(task), attempts=attempt)
+            end.attempts = attempt
+            if end.error is None or not end.error.retryable or attempt >= task.node.retry.max_attempts:
+                return end
+            attempt += 1
+
+    def close(self) -> None:
+        """Gives back what async tools needed."""
+        if self._loop is not None:
+            self._loop.close()
+
+    def _attempt(self, spec: ToolSpec, task: Task, attempt: int) -> PureEnd:
+        redaction = Redaction()
+        try:
+            arguments = {name: copied(value) for name, value in task.arguments.items()}
+            if task.worker_holes:
+                redaction = fill(arguments, task.worker_holes, secret=self._secret)
+            identity = CallIdentity(idempotency_key="", node=task.id, workflow_id=self._workflow_id, attempt=attempt)
+            keywords = spec.bind(arguments)
+            assert spec.function is not None
+            with entered(ToolContext(identity, self._cancellation, beat=_no_beat)):
+                answer = self._driven(spec.function, keywords) if spec.is_async else spec.function(**keywords)
+            return encoded(answer, spec, redaction)
+        except BaseException as error:
+            posture = posture_of(error, Effects.PURE)
+            text = cut_text(redaction.text(text_of(error)), max_bytes=MESSAGE_LIMIT_BYTES)
+            return PureEnd(error=NodeError(posture.code, text or "no message", not posture.is_final))
+
+    def _driven(self, function: Callable[..., Any], keywords: Mapping[str, Any]) -> Any:
+        """Runs an async tool on a loop of this thread."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        answer, error = self._loop.run_until_complete(_guarded(function, keywords))
+        if error is not None:
+            raise error
+        return answer
+
+
+async def _guarded(function: Callable[..., Any], keywords: Mapping[str, Any]) -> tuple[Any, BaseException | None]:
+    # On its way out of a task a SystemExit would stop the loop, and a StopIteration would become something else.
+    try:
+        return await function(**keywords), None
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        return None, error
+
+
+def timeout_of(task: Task) -> float:
+    """Returns the seconds that one call of a task may take in a region."""
+    return task.node.timeout_s or PURE_TIMEOUT_S
+
+
+def timeout_error(task: Task) -> NodeError:
+    """Returns why a node fails whose call takes too long."""
+    return NodeError("timeout", f"{task.node.tool} took over {timeout_of(task):g} s", retryable=True)
+
+
+def copied(value: Any) -> Any:
+    """Returns a JSON value that a tool may change without changing what others read."""
+    if isinstance(value, dict):
+        return {name: copied(part) for name, part in value.items()}
+    return [copied(part) for part in value] if isinstance(value, list) else value
+
+
+def encoded(answer: Any, spec: ToolSpec, redaction: Redaction) -> PureEnd:
+    """Returns what a tool answered as the plain JSON value that everybody else reads.
+
+    Raises:
+        InvalidResult: it is no JSON.
+        ResultTooLarge: it is over the limit.
+    """
+    kind = type(answer)
+    if answer is None or kind is bool or (kind is int and -_SAFE_INTEGER < answer < _SAFE_INTEGER):
+        return PureEnd(answer, _SMALL_BYTES)
+    if kind is str and len(answer) <= _SHORT_TEXT and answer.isascii():
+        return PureEnd(redaction.value(answer), len(answer) + 2)
+    content = json_bytes(redaction.value(plain_json(answer)))
+    if len(content) > RESULT_LIMIT_BYTES:
+        raise ResultTooLarge(
+            f"The result of {spec.name!r} has {len(content):,} bytes as JSON, over the limit of "
+            f"{RESULT_LIMIT_BYTES:,}; write it to a file and return its name"
+        )
+    return PureEnd(json_from_bytes(content), len(content))
+
+
+def _no_beat(details: Any, progress: Any) -> None:
+    """A region lives by its slices, so what a tool says of its progress interests nobody."""

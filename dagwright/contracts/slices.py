@@ -1,0 +1,225 @@
+"""One call of a region: what it is given, what it answers, and what that means for the run.
+
+A call, a *slice*, is given the open nodes of its region that can run, as a small plan of their own. What they need from
+nodes that have ended stands in it as nodes of the kind `reported`, with their ends beside the plan. It answers the ends
+of its nodes in order. The workflow and the feed both use these functions, so what the feed shows is what the run knows.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pydantic_core
+from temporalio.api.common.v1 import Payload
+
+from dagwright.contracts.decoding import json_from_bytes
+from dagwright.contracts.limits import SLICE_INPUT_BYTES, SLICE_INPUT_LIMIT_BYTES
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, node_to_json, plan_from_json
+from dagwright.plan.errors import NodeError
+from dagwright.plan.references import Lookup, Placeholder, Reference, ResultOf
+from dagwright.plan.scheduler import Scheduler, Task
+from dagwright.plan.states import NodeStatus, Record
+
+
+class SliceTooLarge(Exception):
+    """What a single node of a region needs is more than Temporal should carry."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceInput:
+    """What a slice is given.
+
+    Args:
+        plan: the nodes to run, and those that have ended, which come first.
+        ended: (node id, its end) of the latter.
+        inputs: values of the inputs that the nodes read.
+    """
+
+    plan: CompiledPlan
+    ended: Sequence[tuple[str, Record]]
+    inputs: Mapping[str, Any]
+    lookups: Mapping[Lookup, Any]
+
+
+# What a slice is given.
+
+
+def encode_slice(scheduler: Scheduler, task: Task) -> bytes:
+    """Returns the payload of the next slice of a region: as many of its open nodes as fit, at least one.
+
+    Raises:
+        SliceTooLarge: not even one fits.
+    """
+    chosen = _Choice(scheduler)
+    for number in scheduler.open_members(task.number):
+        if not chosen.take(number):
+            break
+    return chosen.encoded()
+
+
+class _Choice:
+    """The nodes of one slice."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._places: dict[int, int] = {}
+        self._dropped: set[int] = set()
+        self._ended: dict[int, bytes] = {}
+        self._in_full: set[int] = set()
+        self._chosen: list[CompiledNode] = []
+        self._inputs: dict[str, Any] = {}
+        self._lookups: dict[Lookup, Any] = {}
+        self._bytes = 0
+
+    def take(self, number: int) -> bool:
+        """Takes a node into the slice if it can run; returns whether there may be room for another.
+
+        Raises:
+            SliceTooLarge: it is the first, and there is no room for it.
+        """
+        node, records = self._scheduler.plan.nodes[number], self._scheduler.records
+        outside = [needed for needed in node.dependencies if needed not in self._places]
+        if any(each in self._dropped or records[each].status is not NodeStatus.COMPLETED for each in outside):
+            # It hangs on what failed or was skipped, so it will not run; the run ends it by itself.
+            self._dropped.add(number)
+            return True
+        needed = self._ends_of(node, outside)
+        added = sum(map(len, needed.values())) + len(pydantic_core.to_json(node.arguments)) + 200
+        if self._chosen and self._bytes + added > SLICE_INPUT_BYTES:
+            return False
+        if self._bytes + added > SLICE_INPUT_LIMIT_BYTES:
+            raise SliceTooLarge(node.id)
+        self._bytes += added
+        self._ended |= needed
+        self._places[number] = len(self._chosen)
+        self._chosen.append(node)
+        self._read_names(node)
+        return True
+
+    def _ends_of(self, node: CompiledNode, outside: Iterable[int]) -> dict[int, bytes]:
+        """Returns the ends that a node adds; the result only if it is read."""
+        scheduler = self._scheduler
+        read = {part.node for part in _references_of(node) if isinstance(part, ResultOf)}
+        found: dict[int, bytes] = {}
+        for each in outside:
+            other, record = scheduler.plan.nodes[each], scheduler.records[each]
+            if each in self._in_full:
+                continue
+            if node.when is not None or other.id in read:
+                found[each] = pydantic_core.to_json([other.id, *end_to_json(record)])
+                self._in_full.add(each)
+            elif each not in self._ended:
+                found[each] = pydantic_core.to_json([other.id, *end_to_json(replace(record, result=None))])
+        return found
+
+    def _read_names(self, node: CompiledNode) -> None:
+        if node.when is not None:
+            self._inputs = dict(self._scheduler.inputs)
+        for part in _references_of(node):
+            if isinstance(part, Placeholder) and part.name in self._scheduler.inputs:
+                self._inputs[part.name] = self._scheduler.inputs[part.name]
+            elif isinstance(part, Lookup):
+                self._lookups[part] = self._scheduler.lookups[part]
+
+    def encoded(self) -> bytes:
+        stubs = list(self._ended)
+        at = {number: place for place, number in enumerate(stubs)}
+        at |= {number: len(stubs) + place for number, place in self._places.items()}
+        nodes = [node_to_json(CompiledNode(id=self._scheduler.plan.nodes[each].id, kind="reported")) for each in stubs]
+        for node in self._chosen:
+            dependencies = tuple(at[each] for each in node.dependencies)
+            nodes.append(node_to_json(replace(node, kind="tool", title=None, dependencies=dependencies)))
+        message = {
+            "plan": {"format": 1, "nodes": nodes, "on_failure": self._scheduler.plan.on_failure},
+            "inputs": self._inputs,
+            "lookups": [[lookup.search_text, lookup.entity_type, found] for lookup, found in self._lookups.items()],
+        }
+        return pydantic_core.to_json(message)[:-1] + b',"ended":[' + b",".join(self._ended.values()) + b"]}"
+
+
+def _references_of(node: CompiledNode) -> Iterable[Reference]:
+    for _, template in node.holes:
+        for part in template:
+            if not isinstance(part, str):
+                yield part
+
+
+def read_slice(message: Mapping[str, Any]) -> SliceInput:
+    """Returns what a slice is given.
+
+    Raises:
+        ValueError: the message is not what `encode_slice` makes.
+    """
+    try:
+        return SliceInput(
+            plan=plan_from_json(message["plan"]),
+            ended=[(entry[0], end_from_json(entry[1:])) for entry in message["ended"]],
+            inputs=message["inputs"],
+            lookups={Lookup(text, kind): found for text, kind, found in message["lookups"]},
+        )
+    except (KeyError, TypeError, IndexError) as error:
+        raise ValueError(f"this is no slice of a region: {error!r}") from None
+
+
+# What it answers.
+
+
+def end_to_json(record: Record) -> list[Any]:
+    """Returns the end of a node as `[status, result, started_at, ended_at, rest]`, without a `rest` of nothing."""
+    rest: dict[str, Any] = {}
+    if record.error is not None:
+        rest["error"] = record.error.to_json()
+    if record.partial:
+        rest["partial"] = True
+    if record.attempts != 1:
+        rest["attempts"] = record.attempts
+    if record.tool_version:
+        rest["tool_version"] = record.tool_version
+    end = [record.status.value, record.result, _rounded(record.started_at), _rounded(record.ended_at)]
+    return [*end, rest] if rest else end
+
+
+def end_from_json(encoded: Sequence[Any]) -> Record:
+    """Returns the record of an end.
+
+    Raises:
+        ValueError, TypeError: it is none.
+    """
+    status, result, started_at, ended_at, *more = encoded
+    rest = more[0] if more else {}
+    error = rest.get("error")
+    return Record(
+        status=NodeStatus(status),
+        result=result,
+        error=NodeError(**error) if error else None,
+        attempts=rest.get("attempts", 1),
+        started_at=started_at,
+        ended_at=ended_at,
+        partial=rest.get("partial", False),
+        tool_version=rest.get("tool_version", ""),
+    )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
+
+
+def take_slice(scheduler: Scheduler, task_id: str, payload: Payload, *, at: float) -> None:
+    """Takes what a slice answered: the ends of its nodes in order, then its own.
+
+    If it told nothing that was awaited, another call would not either, and the nodes are run one by one.
+    """
+    try:
+        answer = json_from_bytes(payload.data)
+        versions = answer.get("versions", {})
+        ends = [(str(entry[0]), end_from_json(entry[1:])) for entry in answer["ended"]]
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError):
+        ends, versions = [], {}
+    is_of_use = False
+    for node_id, end in ends:
+        if scheduler.number_of(node_id) is None or not end.status.is_final:
+            continue
+        if end.attempts:
+            end.tool_version = versions.get(scheduler.node_of(node_id).tool, "")
+        is_of_use |= scheduler.report(node_id, end, at=at)
+    scheduler.end_slice(task_id, at=at, goes_on=is_of_use)

@@ -1,0 +1,224 @@
+"""A plan with regions against the same plan without them, and against the brute-force model."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import pydantic_core
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from temporalio.api.common.v1 import Payload
+
+from activities import region_slices
+from activities.pure_calls import PureCalls
+from activities.region_slices import RegionSlice
+from dagwright.contracts.documents import RunFacts, graph_document, result_document
+from dagwright.contracts.outcomes import next_call, take_result
+from dagwright.contracts.slices import read_slice
+from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.compiled import CompiledPlan, plan_from_json, plan_to_json
+from dagwright.plan.errors import NodeError
+from dagwright.plan.graph import cycles_of
+from dagwright.plan.regions import contract
+from dagwright.plan.scheduler import Scheduler, Task
+from dagwright.plan.states import Attempt
+from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.tools import GiveUp, ToolRegistry, context, tool
+from dagwright.tools.context import Cancellation
+from tests.property.naive import Model, Step, result_of
+from tests.property.plans import steps
+from tests.unit.plan.building import compiled, plan_of
+
+_DECLARED = (
+    ToolDeclaration("any", Effects.READ),
+    ToolDeclaration("single", Effects.PURE, max_parallel=1),
+    ToolDeclaration("pure", Effects.PURE, task_queue="one", version="v1"),
+    ToolDeclaration("elsewhere", Effects.PURE, task_queue="two"),
+)
+_TOOLS = {declared.name: declared for declared in _DECLARED}
+_FACTS = RunFacts("run", "1")
+
+
+def pure_tools(fails: frozenset[str]) -> ToolRegistry:
+    """Returns the tools of the regions; they fail for the nodes that are named."""
+
+    def answer(arguments: dict[str, Any]) -> Any:
+        if context().node in fails:
+            raise GiveUp(context().node)
+        return result_of(context().node, arguments)
+
+    @tool(effects="pure")
+    def pure(**arguments: Any) -> Any:
+        return answer(arguments)
+
+    @tool(effects="pure")
+    async def elsewhere(**arguments: Any) -> Any:
+        return answer(arguments)
+
+    return ToolRegistry.of(pure, elsewhere)
+
+
+@st.composite
+def mixed_steps(draw: st.DrawFn) -> tuple[Step, ...]:
+    """Returns plans of ordinary and many pure nodes."""
+    names = st.sampled_from(["any", "pure", "pure", "pure", "elsewhere", "single"])
+    plain = st.sampled_from([True, True, False])
+    made = []
+    for step in draw(steps(most=12)):
+        changed = replace(step, tool=draw(names))
+        if draw(plain):
+            changed = replace(changed, items=None, join="all", max_parallel=None)
+            changed = replace(changed, fails=frozenset({step.id} if step.fails else ()))
+        made.append(changed)
+    return tuple(made)
+
+
+class Run:
+    """Runs a plan as the engine does, regions included, in a drawn order."""
+
+    def __init__(self, plan: CompiledPlan, fails: frozenset[str], choose: Callable[[int], int]) -> None:
+        self.scheduler = Scheduler(plan, {"word": "w"})
+        self._plan = plan
+        self._fails = fails
+        self._choose = choose
+        self._registry = pure_tools(fails)
+        self.tools = {spec.name: spec for spec in self._registry}
+        self.slices: list[list[str]] = []
+
+    def run(self, *, is_carried: bool = False) -> None:
+        self.scheduler.begin(0.0)
+        running: list[tuple[Any, bytes]] = []
+        while True:
+            while (ready := next_call(self.scheduler, 0.0)) is not None:
+                running.append(ready)
+            if not running:
+                break
+            task, encoded = running.pop(self._choose(len(running)))
+            if task.node.kind == "region":
+                self._run_slice(task.id, encoded)
+            else:
+                self._end(task)
+            if is_carried:
+                carry = carry_of(self.scheduler)
+                self.scheduler = Scheduler(self._plan, {"word": "w"})
+                restore(self.scheduler, carry)
+        assert self.scheduler.is_finished, "nothing runs and nothing may start, but the plan is not finished"
+
+    def _end(self, task: Task) -> None:
+        """Ends a task that is no region."""
+        attempt = Attempt(tool_version=self.tools[task.node.tool].version if task.node.tool in self.tools else "")
+        if task.id in self._fails:
+            self.scheduler.fail(task.id, NodeError("tool_failed", task.id), at=1.0, attempt=attempt)
+        else:
+            self.scheduler.complete(task.id, result_of(task.id, task.arguments), at=1.0, attempt=attempt)
+
+    def run_what_hangs_on_none(self, ordinary: frozenset[str]) -> dict[str, str]:
+        """Runs all there is while no ordinary node ends; returns the states."""
+        self.scheduler.begin(0.0)
+        while (ready := next_call(self.scheduler, 0.0)) is not None:
+            task, encoded = ready
+            if task.node.kind == "region":
+                self._run_slice(task.id, encoded)
+            elif task.node.id not in ordinary:
+                self._end(task)
+        return {node.id: record.status.value for node, record in self.scheduler.shown()}
+
+    def _run_slice(self, task_id: str, encoded: bytes) -> None:
+        given = read_slice(pydantic_core.from_json(encoded))
+        names = {node.tool for node in given.plan.nodes if node.kind == "tool"}
+        assert len({_TOOLS[name].task_queue for name in names}) == 1, "a region holds tools of one queue"
+        calls = PureCalls("run", lambda name: None, cancellation=Cancellation())
+        region = RegionSlice(given, self.tools, calls=calls)
+        region.run()
+        calls.close()
+        answer = region.answer()
+        assert answer["ended"], "a slice ends at least one node"
+        self.slices.append([entry[0] for entry in answer["ended"]])
+        take_result(self.scheduler, task_id, Payload(data=pydantic_core.to_json(answer)), at=1.0)
+
+    def document(self) -> dict[str, Any]:
+        """Returns the document and the graph without times."""
+        return {**_timeless(result_document(self.scheduler, _FACTS)), "graph": graph_document(self.scheduler)}
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _timeless(part) for name, part in value.items() if name not in ("started_at", "ended_at")}
+    return [_timeless(part) for part in value] if isinstance(value, list) else value
+
+
+def plans_of(made: tuple[Step, ...], **fields: Any) -> tuple[CompiledPlan, CompiledPlan]:
+    """Returns a plan without and with regions, after their way through JSON."""
+    plain = compiled(plan_of(*(step.to_json() for step in made), **fields), tools=_TOOLS)
+    return plain, plan_from_json(pydantic_core.from_json(pydantic_core.to_json(plan_to_json(contract(plain)))))
+
+
+@settings(max_examples=200, deadline=None)
+@given(made=mixed_steps())
+def test_contracted_graph_is_acyclic_and_keeps_every_node_and_edge(made: tuple[Step, ...]) -> None:
+    plain, plan = plans_of(made)
+    count = len(plain.nodes)
+    assert plan.written_count == count
+    assert [(node.id, node.dependencies) for node in plan.nodes[:count]] == [
+        (node.id, node.dependencies) for node in plain.nodes
+    ]
+    regions = range(count, len(plan.nodes))
+    unit = {member: region for region in regions for member in plan.nodes[region].members}
+    assert sorted(unit) == [number for number, node in enumerate(plan.nodes) if node.kind == "reported"]
+    edges: list[set[int]] = [set() for _ in plan.nodes]
+    for number, node in enumerate(plan.nodes):
+        for needed in node.dependencies:
+            if unit.get(number, number) != unit.get(needed, needed):
+                edges[unit.get(number, number)].add(unit.get(needed, needed))
+    assert cycles_of([sorted(each) for each in edges]) == []
+    for region in regions:
+        members = plan.nodes[region].members
+        assert len(members) > 1
+        assert edges[region] == {unit.get(needed, needed) for needed in plan.nodes[region].dependencies}
+        place = {member: position for position, member in enumerate(members)}
+        for member in members:
+            assert all(place.get(needed, -1) < place[member] for needed in plan.nodes[member].dependencies)
+
+
+@settings(max_examples=200, deadline=None)
+@given(made=mixed_steps(), data=st.data(), slice_s=st.sampled_from([0.0, 10.0]), is_carried=st.booleans())
+def test_plan_with_regions_ends_as_without(
+    made: tuple[Step, ...], data: st.DataObject, slice_s: float, is_carried: bool
+) -> None:
+    fails = frozenset().union(*(step.fails for step in made))
+    plain, plan = plans_of(made)
+    alone = Run(plain, fails, lambda count: 0)
+    alone.run()
+    together = Run(plan, fails, lambda count: data.draw(st.integers(0, count - 1)))
+    with patch.object(region_slices, "SLICE_S", slice_s):
+        together.run(is_carried=is_carried)
+    assert together.document() == alone.document()
+    model = Model(made)
+    assert {name: node["status"] for name, node in together.document()["nodes"].items() if name in model.ends} == (
+        model.ends
+    )
+    told = [name for names in together.slices for name in names]
+    assert len(told) == len(set(told)), "what a slice told runs again"
+
+
+@settings(max_examples=100, deadline=None)
+@given(made=mixed_steps())
+def test_pure_nodes_wait_for_no_more_than_without_regions(made: tuple[Step, ...]) -> None:
+    """When nothing ordinary can end any more, every node that hangs on no ordinary one has ended."""
+    ordinary = frozenset(step.id for step in made if step.tool in ("any", "single") or step.items is not None)
+    fails = frozenset().union(*(step.fails for step in made))
+    plain, plan = plans_of(made)
+    alone = Run(plain, fails, lambda count: 0).run_what_hangs_on_none(ordinary)
+    assert Run(plan, fails, lambda count: 0).run_what_hangs_on_none(ordinary) == alone
+
+
+@settings(max_examples=60, deadline=None)
+@given(made=mixed_steps())
+def test_fail_fast_with_regions_ends_every_node(made: tuple[Step, ...]) -> None:
+    fails = frozenset().union(*(step.fails for step in made))
+    _, plan = plans_of(made, on_failure="fail_fast")
+    run = Run(plan, fails, lambda count: 0)
+    run.run()
+    statuses = {node["status"] for node in run.document()["nodes"].values()}
+    assert statuses <= {"completed", "failed", "skipped", "blocked", "cancelled"}
