@@ -102,8 +102,6 @@ async def _guarded(function: Callable[..., Any], keywords: Mapping[str, Any]) ->
     # On its way out of a task a SystemExit would stop the loop, and a StopIteration would become something else.
     try:
         return await function(**keywords), None
-    except GeneratorExit:
-        raise
     except BaseException as error:
         return None, error
 

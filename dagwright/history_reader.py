@@ -147,7 +147,7 @@ def states_of(scheduler: Scheduler | None) -> dict[str, TaskState]:
     found: dict[str, TaskState] = {}
     if scheduler is None:
         return found
-    for node, record in zip(scheduler.plan.nodes, scheduler.records, strict=True):
+    for node, record in scheduler.shown():
         for item in record.items:
             found[f"{node.id}[{item.key}]"] = _state(item.record)
         if record.status is not NodeStatus.PENDING:

@@ -41,10 +41,29 @@ def graph_problem(plan: CompiledPlan) -> str | None:
         seen.add(node.id)
         if not all(_is_number_of_node(number, plan) for number in node.dependencies):
             return f"the dependencies of {node.id!r} are no numbers of nodes"
-    if levels_of([node.dependencies for node in plan.nodes]) is None:
+        if not all(_is_number_of_node(number, plan) for number in node.members):
+            return f"the members of {node.id!r} are no numbers of nodes"
+    if levels_of(_waits_of(plan)) is None:
         return "the dependencies of its nodes are a circle"
+    if untold := _untold_nodes(plan):
+        return f"the node {plan.nodes[untold[0]].id!r} is to be reported by a region that is not there"
     below = (graph_problem(node.sub_plan) for node in plan.nodes if node.sub_plan is not None)
     return next((problem for problem in below if problem is not None), None)
+
+
+def _waits_of(plan: CompiledPlan) -> list[list[int]]:
+    """Returns the numbers that each node waits for: its dependencies, and the region that runs it."""
+    waits = [list(node.dependencies) for node in plan.nodes]
+    for region in range(plan.written_count, len(plan.nodes)):
+        for member in plan.nodes[region].members:
+            waits[member].append(region)
+    return [list(dict.fromkeys(needed)) for needed in waits]
+
+
+def _untold_nodes(plan: CompiledPlan) -> list[int]:
+    """Returns the nodes whose end nobody would tell."""
+    told = {member for node in plan.nodes[plan.written_count :] for member in node.members}
+    return [number for number, node in enumerate(plan.nodes) if node.kind == "reported" and number not in told]
 
 
 def _is_number_of_node(number: Any, plan: CompiledPlan) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, RetryRule
 from dagwright.plan.graph import dependents_of
+from dagwright.plan.model import MAX_ID_BYTES
 from dagwright.plan.tools import Effects, ToolDeclaration
 
 REGION_PREFIX = "region:"
@@ -127,8 +128,10 @@ def _region_of(members: Sequence[int], nodes: Sequence[CompiledNode], prefix: st
     inside = set(members)
     first = nodes[min(members)]
     outside = {number for member in members for number in nodes[member].dependencies if number not in inside}
+    region_id = prefix + first.id
     return CompiledNode(
-        id=prefix + first.id,
+        # An id that is long already would be too long with the prefix.
+        id=region_id if len(region_id.encode(errors="replace")) <= MAX_ID_BYTES else f"{prefix}#{min(members)}",
         kind="region",
         tool=first.tool,
         title=_title_of(members, nodes),

@@ -13,8 +13,12 @@ Scenario = Callable[[Runs, Bench], Awaitable[Handle]]
 _FAST = {"max_attempts": 3, "first_delay": "10ms"}
 
 
-def _add(node: str, left: Any, right: Any = 1) -> dict[str, Any]:
-    return {"id": node, "tool": "add", "arguments": {"left": left, "right": right}}
+def _add(node: str, left: Any, right: Any = 1, *, tool: str = "plus") -> dict[str, Any]:
+    return {"id": node, "tool": tool, "arguments": {"left": left, "right": right}}
+
+
+def _pure(node: str, left: Any, right: Any = 1) -> dict[str, Any]:
+    return _add(node, left, right, tool="add")
 
 
 CHAIN = {"nodes": [_add("a", 1), _add("b", "{{a.result}}"), _add("c", "{{b.result}}")], "output": "{{c.result}}"}
@@ -70,6 +74,31 @@ _SUB_PLANS = {
     ]
 }
 _FAILED = {"nodes": [_add("a", 1), {"id": "b", "tool": "give_up", "depends_on": ["a"]}]}
+
+
+_REGION = {
+    "nodes": [
+        _pure("a", 1),
+        _pure("b", "{{a.result}}"),
+        _pure("no", "{{b.result}}") | {"when": "b.result > 100"},
+        _pure("skipped", "{{no.result}}"),
+        _pure("bad", "{{b.result.gone}}"),
+        _pure("blocked", "{{bad.result}}"),
+        _pure("value", "{{b.result.gone}}") | {"on_error": {"value": 7}},
+        {"id": "slow", "tool": "echo", "arguments": {"n": "{{b.result}}"}},
+        _pure("c", "{{slow.result.n}}", "{{value.result}}"),
+        _pure("d", "{{c.result}}", "{{b.result}}"),
+        {"id": "last", "tool": "echo", "arguments": {"d": "{{d.result}}"}},
+    ]
+}
+_SLICES = {
+    "nodes": [
+        {"id": "root", "tool": "text", "arguments": {"size": 100_000}},
+        *({"id": f"n{n}", "tool": "text", "arguments": {"size": 100_000}, "depends_on": ["root"]} for n in range(6)),
+        {"id": "last", "tool": "length", "arguments": {"text": "{{n5.result}}"}},
+    ],
+    "output": "{{last.result}}",
+}
 
 
 def _plan(plan: dict[str, Any]) -> Scenario:
@@ -135,6 +164,8 @@ SCENARIOS: dict[str, Scenario] = {
     "mixed": _plan(_MIXED),
     "items": _plan(_ITEMS),
     "sub_plans": _plan(_SUB_PLANS),
+    "region": _plan(_REGION),
+    "slices": _plan(_SLICES),
     "failed": _plan(_FAILED),
     "fail_fast": _plan({**_FAILED, "on_failure": "fail_fast", "nodes": [*_FAILED["nodes"], _add("c", "{{b.result}}")]}),
     "deadline": _plan(_held("deadline", deadline="500ms")),

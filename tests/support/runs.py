@@ -80,6 +80,7 @@ class Runs:
         self.store = store
         self.task_queue = task_queue
         self.tools = tools
+        self.versions = {name: tool.version for name, tool in tools.items()}
         self._started: list[Handle] = []
 
     async def start(

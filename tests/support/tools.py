@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import threading
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import timedelta
@@ -55,6 +56,7 @@ class Bench:
     Args:
         effects: name -> the idempotency key of every time the effect was made, in order.
         entered: names that `hold` has been called with.
+        threads: name -> what lets a `pure_hold` of that name go on.
         cleaned: names whose `hold` was told to stop and has cleaned up.
     """
 
@@ -62,6 +64,7 @@ class Bench:
         self.effects: defaultdict[str, list[str]] = defaultdict(list)
         self.entered: list[str] = []
         self.cleaned: list[str] = []
+        self.threads: defaultdict[str, threading.Event] = defaultdict(threading.Event)
         self._gates: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.running: defaultdict[str, int] = defaultdict(int)
         self.most_running: defaultdict[str, int] = defaultdict(int)
@@ -86,7 +89,13 @@ class Bench:
 
     def registry(self) -> ToolRegistry:
         """Returns every tool of the bench."""
-        return ToolRegistry.of(*_plain_tools(), *_failing_tools(), *_holding_tools(self), *_effect_tools(self))
+        return ToolRegistry.of(
+            *_plain_tools(),
+            *_failing_tools(),
+            *_pure_tools(self),
+            *_holding_tools(self),
+            *_effect_tools(self),
+        )
 
 
 def _nested(depth: int) -> list[Any]:
@@ -105,6 +114,11 @@ def _plain_tools() -> list[Function]:
     def add(left: float, right: float) -> float:
         return left + right
 
+    @tool(effects="read")
+    def plus(left: float, right: float) -> float:
+        """As `add`, and an activity of its own each time."""
+        return left + right
+
     @tool(effects="pure")
     def total(values: list[int]) -> int:
         return sum(values)
@@ -112,6 +126,10 @@ def _plain_tools() -> list[Function]:
     @tool(effects="pure")
     def text(size: int) -> str:
         return "x" * size
+
+    @tool(effects="pure")
+    def length(text: str) -> int:
+        return len(text)
 
     @tool(effects="read")
     def secretive(token: str) -> int:
@@ -121,7 +139,7 @@ def _plain_tools() -> list[Function]:
     def find(outcome: str) -> dict[str, Any]:
         return {"status": outcome, "outputs": {"found": 1}, "error": "no luck" if outcome == "failed" else None}
 
-    return [echo, add, total, text, secretive, find]
+    return [echo, add, plus, total, text, length, secretive, find]
 
 
 def _failing_tools() -> list[Function]:
@@ -162,6 +180,48 @@ def _failing_tools() -> list[Function]:
         return ODD_RESULTS[kind]()
 
     return [fail, give_up, flaky, busy, busy_for, odd_failure, odd_failure_async, odd_result]
+
+
+def _pure_tools(bench: Bench) -> list[Function]:
+    """Returns pure tools that do what pure tools should not, for regions."""
+
+    @tool(effects="pure")
+    def pure_failure(kind: str) -> None:
+        raise ODD_FAILURES[kind]()
+
+    @tool(effects="pure")
+    async def pure_failure_async(kind: str) -> None:
+        raise ODD_FAILURES[kind]()
+
+    @tool(effects="pure")
+    def pure_result(kind: str) -> Any:
+        return ODD_RESULTS[kind]()
+
+    @tool(effects="pure")
+    def pure_secret(token: str) -> str:
+        return f"<{token}>"
+
+    @tool(effects="pure")
+    def pure_flaky(until: int) -> int:
+        if context().attempt < until:
+            raise RuntimeError(f"attempt {context().attempt}")
+        return context().attempt
+
+    @tool(effects="pure")
+    def pure_change(values: list[Any]) -> list[Any]:
+        """Changes what it was given."""
+        values[0]["changed"] = True
+        return values
+
+    @tool(effects="pure")
+    def pure_hold(name: str) -> str:
+        """Blocks its thread until the test lets it go on, or the run is cancelled."""
+        bench.entered.append(name)
+        while not bench.threads[name].wait(0.01) and not context().cancelled:
+            pass
+        return name
+
+    return [pure_failure, pure_failure_async, pure_result, pure_secret, pure_flaky, pure_change, pure_hold]
 
 
 def _holding_tools(bench: Bench) -> list[Function]:

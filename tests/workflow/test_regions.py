@@ -1,0 +1,233 @@
+"""Regions on the server: pure nodes run together, and nobody sees a difference but in time."""
+
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import WorkflowHistory
+
+from tests.support.eventually import eventually
+from tests.support.runs import SKIPPED, Handle, Runs, bare, blocked, cancelled, document_of, done, events_of, failed
+from tests.support.tools import ODD_FAILURES, Bench
+
+pytestmark = pytest.mark.server
+
+
+def pure(node: str, left: Any = 1, right: Any = 1, **fields: Any) -> dict[str, Any]:
+    return {"id": node, "tool": "add", "arguments": {"left": left, "right": right}, **fields}
+
+
+def calls_of(history: WorkflowHistory) -> list[str]:
+    """Returns the ids of all activities, in order."""
+    scheduled = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    return [event.activity_task_scheduled_event_attributes.activity_id for event in scheduled]
+
+
+async def calls_of_run(handle: Handle) -> list[str]:
+    return calls_of(await handle.fetch_history())
+
+
+async def test_chain_of_pure_nodes_is_one_activity(runs: Runs) -> None:
+    later = [pure(f"n{n}", f"{{{{n{n - 1}.result}}}}") for n in range(1, 50)]
+    handle = await runs.start({"nodes": [pure("n0"), *later], "output": "{{n49.result}}"})
+    document = await document_of(handle)
+    assert bare(document)["output"] == 51
+    assert bare(document)["nodes"] == {f"n{n}": done(n + 2) for n in range(50)}
+    node = document["nodes"]["n7"]
+    assert (node["attempts"], node["tool"], node["lineage"]["inputs"]) == (1, "add", ["n6"])
+    assert node["started_at"] <= node["ended_at"]
+    assert node["lineage"]["tool_version"] == runs.versions["add"]
+    assert await calls_of_run(handle) == ["region:n0"]
+
+
+async def test_wide_pure_nodes_with_an_end_are_one_activity(runs: Runs) -> None:
+    wide = [pure(f"n{n}", "{{root.result}}", n) for n in range(100)]
+    values = [f"{{{{n{n}.result}}}}" for n in range(100)]
+    handle = await runs.start(
+        {"nodes": [pure("root"), *wide, {"id": "end", "tool": "total", "arguments": {"values": values}}]}
+    )
+    assert bare(await document_of(handle))["output"] == {"end": 200 + sum(range(100))}
+    assert await calls_of_run(handle) == ["region:root"]
+
+
+async def test_everything_that_can_become_of_a_node_can_in_a_region(runs: Runs) -> None:
+    plan = {
+        "inputs": {"n": {"type": "integer"}},
+        "nodes": [
+            pure("a", "{{PLACEHOLDER_n}}"),
+            pure("no", "{{a.result}}", when="a.result > inputs.n + 5"),
+            pure("yes", "{{a.result}}", when="a.result > inputs.n"),
+            pure("skipped", "{{no.result}}"),
+            pure("bad", "{{a.result.gone}}"),
+            pure("blocked", "{{bad.result}}"),
+            pure("wrong", "text {{a.result}}"),
+            pure("value", "{{a.result.gone}}", on_error={"value": 7}),
+            pure("passes skip", "{{a.result.gone}}", on_error="skip"),
+            pure("skipped too", depends_on=["passes skip"]),
+            pure("after", "{{value.result}}", depends_on=["yes"]),
+        ],
+    }
+    message = "missing_data: Missing data: a.result.gone: 'gone' not found in a.result; it is a number"
+    assert (await runs.run(plan, inputs={"n": 1}))["nodes"] == {
+        "a": done(2),
+        "no": SKIPPED,
+        "yes": done(3),
+        "skipped": SKIPPED,
+        "bad": failed(message),
+        "blocked": blocked("bad"),
+        "wrong": failed(
+            "invalid_arguments: Invalid arguments: /left: Input should be a valid number, unable to parse string as a "
+            "number"
+        ),
+        "value": done(7, error=message),
+        "passes skip": failed(message),
+        "skipped too": SKIPPED,
+        "after": done(8),
+    }
+
+
+async def test_ordinary_node_starts_as_soon_as_its_pure_ones_have_ended(runs: Runs, bench: Bench, unique: str) -> None:
+    """While the region goes on with another node."""
+    plan = {
+        "nodes": [
+            {"id": "first", "tool": "text", "arguments": {"size": 250_000}},
+            {"id": "big", "tool": "text", "arguments": {"size": 250_000}},
+            {"id": "held", "tool": "pure_hold", "arguments": {"name": unique}, "depends_on": ["big"], "timeout": "60s"},
+            {"id": "slow", "tool": "echo", "depends_on": ["first"]},
+        ]
+    }
+    handle = await runs.start(plan)
+    await eventually(lambda: unique in bench.entered)
+    found = None
+    while found is None or found["status"] != "completed":
+        found = await handle.query("node", "slow")
+    assert (await handle.query("node", "held"))["status"] == "ready"
+    bench.threads[unique].set()
+    assert bare(await document_of(handle))["nodes"]["held"] == done(unique)
+    assert await calls_of_run(handle) == ["region:first", "slow", "region:first#2"]
+
+
+async def test_results_of_many_bytes_end_a_slice_and_are_all_there(runs: Runs) -> None:
+    texts = [{"id": f"t{n}", "tool": "text", "arguments": {"size": 100_000}} for n in range(6)]
+    length = {"id": "length", "tool": "length", "arguments": {"text": "{{t0.result}}"}, "depends_on": ["t5"]}
+    handle = await runs.start({"nodes": [*texts, length], "output": "{{length.result}}"})
+    assert bare(await document_of(handle))["output"] == 100_000
+    assert await calls_of_run(handle) == ["region:t0", "region:t0#2", "region:t0#3"]
+
+
+@pytest.mark.parametrize("kind", ODD_FAILURES)
+@pytest.mark.parametrize("tool", ["pure_failure", "pure_failure_async"])
+async def test_whatever_a_pure_tool_raises_fails_its_node_alone(runs: Runs, kind: str, tool: str) -> None:
+    nodes = [{"id": "bad", "tool": tool, "arguments": {"kind": kind}}, pure("good")]
+    found = await runs.run({"nodes": nodes})
+    fast = {"max_attempts": 3, "first_delay": "10ms"}
+    alone = await runs.run(
+        {"nodes": [{"id": "bad", "tool": "odd_failure", "arguments": {"kind": kind}, "retry": fast}]}
+    )
+    assert found["nodes"] == {**alone["nodes"], "good": done(2)}
+
+
+@pytest.mark.parametrize("kind", ["set", "nan", "function", "number_keys", "surrogate", "deep", "huge_number"])
+async def test_result_of_a_pure_tool_that_is_no_json_fails_its_node_alone(runs: Runs, kind: str) -> None:
+    nodes = [{"id": "bad", "tool": "pure_result", "arguments": {"kind": kind}}, pure("good")]
+    found = await runs.run({"nodes": nodes})
+    alone = await runs.run({"nodes": [{"id": "bad", "tool": "odd_result", "arguments": {"kind": kind}}]})
+    assert found["nodes"] == {**alone["nodes"], "good": done(2)}
+
+
+async def test_failure_that_may_pass_is_tried_again_at_once(runs: Runs) -> None:
+    nodes = [{"id": f"n{n}", "tool": "pure_flaky", "arguments": {"until": n}} for n in (2, 4)]
+    assert (await runs.run({"nodes": nodes}))["nodes"] == {
+        "n2": done(2, attempts=2),
+        "n4": failed("tool_failed: RuntimeError: attempt 3", attempts=3),
+    }
+
+
+async def test_tool_that_changes_its_arguments_changes_no_result(runs: Runs) -> None:
+    plan = {
+        "nodes": [
+            {"id": "a", "tool": "pure_change", "arguments": {"values": [{"n": 1}]}},
+            {"id": "b", "tool": "pure_change", "arguments": {"values": ["{{a.result[0]}}", "{{a.result}}"]}},
+            {"id": "c", "tool": "pure_change", "arguments": {"values": [{"a": "{{a.result}}"}]}},
+        ]
+    }
+    one = {"n": 1, "changed": True}
+    assert (await runs.run(plan))["nodes"] == {
+        "a": done([one]),
+        "b": done([one, [one]]),
+        "c": done([{"a": [one], "changed": True}]),
+    }
+
+
+async def test_secrets_are_filled_in_and_hidden(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGWRIGHT_SECRET_TOKEN", "very-secret-text")
+    nodes = [
+        {"id": "known", "tool": "pure_secret", "arguments": {"token": "a {{secret.TOKEN}}"}},
+        {"id": "missing", "tool": "pure_secret", "arguments": {"token": "{{secret.NOBODY}}"}},
+    ]
+    assert (await runs.run({"nodes": nodes}))["nodes"] == {
+        "known": done("<a ***>"),
+        "missing": failed("missing_secret: The worker's environment does not have DAGWRIGHT_SECRET_NOBODY"),
+    }
+
+
+async def test_pure_node_over_its_timeout_fails_and_the_others_go_on(runs: Runs, bench: Bench, unique: str) -> None:
+    nodes = [
+        {"id": "slow", "tool": "pure_hold", "arguments": {"name": unique}, "timeout": "200ms"},
+        {"id": "after", "tool": "length", "arguments": {"text": "{{slow.result}}"}},
+        pure("good", priority=5),
+    ]
+    found = await runs.run({"nodes": nodes})
+    bench.threads[unique].set()
+    assert found["nodes"] == {
+        "slow": failed("timeout: pure_hold took over 0.2 s"),
+        "after": blocked("slow"),
+        "good": done(2),
+    }
+
+
+async def test_cancelled_run_keeps_what_its_region_has_done(runs: Runs, bench: Bench, unique: str) -> None:
+    nodes = [
+        pure("done"),
+        {"id": "held", "tool": "pure_hold", "arguments": {"name": unique}, "depends_on": ["done"], "timeout": "60s"},
+        {"id": "after", "tool": "length", "arguments": {"text": "{{held.result}}"}},
+    ]
+    handle = await runs.start({"nodes": nodes})
+    await eventually(lambda: unique in bench.entered)
+    await handle.signal("cancel", {"reason": "enough"})
+    found = bare(await document_of(handle))
+    assert found["status"] == "cancelled"
+    assert found["nodes"] == {"done": done(2), "held": done(unique), "after": cancelled("enough")}
+
+
+async def test_fail_fast_in_a_region_ends_the_run(runs: Runs) -> None:
+    nodes = [
+        pure("a"),
+        pure("bad", "{{a.result.gone}}"),
+        pure("blocked", "{{bad.result}}"),
+        {"id": "other", "tool": "echo", "depends_on": ["blocked"]},
+    ]
+    found = await runs.run({"nodes": nodes, "on_failure": "fail_fast"})
+    message = "Missing data: a.result.gone: 'gone' not found in a.result; it is a number"
+    assert found == {
+        "status": "failed",
+        "output": {},
+        "error": f"fail_fast: 'bad' failed: {message}",
+        "nodes": {
+            "a": done(2),
+            "bad": failed(f"missing_data: {message}"),
+            "blocked": blocked("bad"),
+            "other": blocked("bad"),
+        },
+    }
+
+
+async def test_sub_plan_has_regions_of_its_own(runs: Runs) -> None:
+    below = {"nodes": [pure("x"), pure("y", "{{x.result}}")], "output": "{{y.result}}"}
+    assert (await runs.run({"nodes": [{"id": "sub", "plan": below}]}))["nodes"] == {"sub": done(3)}
+
+
+async def test_long_ids_make_no_trouble(runs: Runs) -> None:
+    first, second = "é" * 100, "ö" * 100
+    found = await runs.run({"nodes": [pure(first), pure(second, f"{{{{{first}.result}}}}")]})
+    assert found["nodes"] == {first: done(2), second: done(3)}
