@@ -120,10 +120,10 @@ async def test_results_of_many_bytes_end_a_slice_and_are_all_there(runs: Runs) -
 async def test_whatever_a_pure_tool_raises_fails_its_node_alone(runs: Runs, kind: str, tool: str) -> None:
     nodes = [{"id": "bad", "tool": tool, "arguments": {"kind": kind}}, pure("good")]
     found = await runs.run({"nodes": nodes})
+    # An activity tells a GeneratorExit of an async tool with less words.
+    ordinary = "odd_failure_async" if tool == "pure_failure_async" and kind != "generator" else "odd_failure"
     fast = {"max_attempts": 3, "first_delay": "10ms"}
-    alone = await runs.run(
-        {"nodes": [{"id": "bad", "tool": "odd_failure", "arguments": {"kind": kind}, "retry": fast}]}
-    )
+    alone = await runs.run({"nodes": [{"id": "bad", "tool": ordinary, "arguments": {"kind": kind}, "retry": fast}]})
     assert found["nodes"] == {**alone["nodes"], "good": done(2)}
 
 
