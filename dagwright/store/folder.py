@@ -207,9 +207,8 @@ def _renewed(descriptor: int, content: bytes) -> bool:
     """Makes the age of an open file zero if it holds exactly that content; tells whether it did."""
     if os.fstat(descriptor).st_size != len(content):
         return False
-    view = memoryview(content)
     for start in range(0, len(content), _CHUNK_BYTES):
-        if os.pread(descriptor, _CHUNK_BYTES, start) != view[start : start + _CHUNK_BYTES]:
+        if os.pread(descriptor, _CHUNK_BYTES, start) != content[start : start + _CHUNK_BYTES]:
             return False
     try:
         os.utime(descriptor)
