@@ -1,6 +1,6 @@
 """From a document to a compiled plan with its inputs: what `check`, `run` and the activity `compile_plan` share."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dagwright.contracts.documents import encoded_size
@@ -8,8 +8,10 @@ from dagwright.contracts.limits import INPUTS_LIMIT_BYTES, PLAN_STEPS
 from dagwright.dialects import to_document
 from dagwright.plan.compilation import compile_plan
 from dagwright.plan.compiled import CompiledPlan
-from dagwright.plan.errors import PlanInvalid, Problem
+from dagwright.plan.conditions import read_condition
+from dagwright.plan.errors import PlanInvalid, Problem, pointer
 from dagwright.plan.inputs import missing_inputs, wrong_inputs
+from dagwright.plan.references import suggestion
 from dagwright.plan.regions import contract
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.validation import Checked, check_document
@@ -32,11 +34,43 @@ def check_plan(
     return check_document(document, tools=tools, any_tool=any_tool)
 
 
+def unused_inputs(checked: Checked, names: Iterable[str]) -> list[Problem]:
+    """Returns a problem for each name of an input that the plan neither declares nor reads: it is a slip of the pen."""
+    strange = [name for name in names if name not in checked.inputs]
+    read = _read_by_conditions(checked) if strange else frozenset[str]()
+    if _ALL in read:
+        return []
+    known = [*checked.inputs, *sorted(read)]
+    return [
+        Problem(
+            "invalid_field",
+            f"the plan has no input {name!r}",
+            pointer("inputs", name),
+            hint=suggestion(name, known) or (f"it has {', '.join(known)}" if known else "it has none"),
+        )
+        for name in strange
+        if name not in read
+    ]
+
+
+_ALL = ""
+"""Stands for all names; it is none itself."""
+
+
+def _read_by_conditions(checked: Checked) -> frozenset[str]:
+    """Returns the names of the inputs that conditions read; they need not be declared."""
+    ids = {node.id for node in checked.nodes}
+    found = (read_condition(node.when, ids.__contains__).reading.reads for node in checked.nodes if node.when)
+    return frozenset(
+        str(read.steps[0]) if read.steps else _ALL for reads in found for read in reads if read.source == "inputs"
+    )
+
+
 def prepare_plan(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
     """Returns the compiled plan of a checked one, ready to run with these inputs.
 
     Raises:
-        PlanInvalid: an input is missing, unknown or of the wrong type; the plan uses what cannot run yet; or it is
+        PlanInvalid: an input is missing or of the wrong type; the plan uses what cannot run yet; or it is
             too large to be the input of a run.
     """
     problems = [*missing_inputs(checked.inputs, inputs), *wrong_inputs(checked.inputs, inputs)]

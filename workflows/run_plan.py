@@ -50,6 +50,7 @@ from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.compiled import CompiledPlan, plan_from_json
 from dagwright.plan.errors import NodeError
 from dagwright.plan.inputs import wrong_inputs
+from dagwright.plan.lookup_places import with_places
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import RunStatus
@@ -244,7 +245,10 @@ class RunPlanWorkflow:
                 result_type=list[dict[str, Any]],
             )
         except ActivityError as error:
-            raise PlanRefused(_refusal(error, "the lookups failed")) from None
+            refusal = _refusal(error, "the lookups failed")
+            if problems := refusal.get("errors"):
+                refusal["errors"] = with_places(problems, missing, plan)
+            raise PlanRefused(refusal) from None
         return {**found_before, **{lookup: party["id"] for lookup, party in zip(missing, found, strict=True)}}
 
     async def _finish(self, run_input: RunInput | None, cancelled: asyncio.CancelledError | None) -> Any:

@@ -65,9 +65,20 @@ def tell_run_error(document: Mapping[str, Any], output: Output) -> None:
     error = document["error"]
     if not error:
         return
-    output.say(f"error: {error.get('code', 'failed')}: {one_line(error.get('message', ''), limit=2_000)}")
-    for problem in error.get("errors", [])[1:FAILURES_SHOWN]:
-        output.say(f"error: {problem.get('code')}: {one_line(str(problem.get('message')), limit=2_000)}")
+    # What is wrong one by one says all that the error of the run says.
+    problems = error.get("errors") or [error]
+    for problem in problems[:FAILURES_SHOWN]:
+        output.say(_problem_line(problem))
+    if len(problems) > FAILURES_SHOWN:
+        output.say(f"and {len(problems) - FAILURES_SHOWN:,} more errors")
+
+
+def _problem_line(problem: Mapping[str, Any]) -> str:
+    place = problem.get("pointer") or problem.get("node")
+    at = f" at {one_line(str(place))}" if place else ""
+    hint = f" ({one_line(str(problem['hint']))})" if problem.get("hint") else ""
+    message = one_line(str(problem.get("message", "")), limit=2_000)
+    return f"error: {problem.get('code', 'failed')}{at}: {message}{hint}"
 
 
 def _tell_output(document: Mapping[str, Any], output: Output, *, limit: int | None) -> None:

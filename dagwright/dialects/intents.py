@@ -21,6 +21,8 @@ _GROUPS = ("params", "refs", "lookups")
 _LOOKUP_KEYS = frozenset({"search_text", "entity_type"})
 _RESULT = re.compile(r"@result_([1-9][0-9]*)")
 _SESSION_NAME = re.compile(r"@([A-Za-z_][A-Za-z0-9_.-]*)")
+_NOT_READ = Lookup("", "")
+"""Stands where a ref or a lookup could not be read, so that nobody takes its null for the value."""
 _HINT = "@result_N is what intent N of this request makes; use lookups for what exists already"
 
 
@@ -105,6 +107,7 @@ class _IntentReader:
             self.entry.tell("invalid_field", message, group, key)
             return False
         self.arguments[key] = None
+        self.draft.holes[self.index, key] = _NOT_READ
         return True
 
     def _read_ref(self, key: str, ref: Any) -> None:
@@ -132,6 +135,7 @@ class _IntentReader:
     def _read_session_name(self, key: str, name: str) -> None:
         if name in self.context:
             self.arguments[key] = _without_references(self.context[name])
+            del self.draft.holes[self.index, key]
             return
         message = f"{key!r} is @{name}, which the session does not have"
         self.entry.tell("missing_context", message, "refs", key, hint=f"give it with --context {name}=ID")

@@ -111,7 +111,7 @@ def _problem(findings: Findings, asked: str, *, index: int) -> LookupProblem:
         message = f"No party found for {asked}; near: {_listed(findings.near)}."
         hint = "Use one of these names with its own type, or create the party first and refer to its result."
         return LookupProblem(index, LOOKUP_NOT_FOUND, message, hint, findings.near)
-    hint = "Load the party first (`starter.py entities load FILE`), or create it and refer to its result."
+    hint = "Load the party first (`dagwright entities load FILE`), or create it and refer to its result."
     return LookupProblem(index, LOOKUP_NOT_FOUND, f"No party found for {asked}.", hint)
 
 

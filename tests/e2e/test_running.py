@@ -1,5 +1,6 @@
 """`run`: what it writes, how it ends, and whose run an id is."""
 
+import json
 import re
 from pathlib import Path
 
@@ -164,3 +165,32 @@ async def test_server_that_is_down_is_told_in_one_sentence(command_line: Command
     assert end.document["status"] == "no_server"
     assert end.stderr == end.document["message"] + "\n"
     assert "127.0.0.1:1" in end.stderr
+
+
+async def test_lookups_that_fail_are_told_once_each_with_place_and_advice(
+    command_line: CommandLine, write_plan: Plans, tmp_path: Path
+) -> None:
+    (tmp_path / "parties.csv").write_text("id,name,kind\nsarah,Sarah Chen,person\n", encoding="utf-8")
+    await command_line("entities", "load", "parties.csv")
+
+    def intent(name: str) -> dict[str, object]:
+        lookups = {"entity-id": {"search_text": name, "entity_type": "person"}}
+        return {"verb": "entity.show", "params": {}, "refs": {}, "lookups": lookups}
+
+    (tmp_path / "showing.py").write_text(
+        _TOOLS.replace("def greet", "def show")
+        .replace("@tool(", "@tool(name='entity.show', ")
+        .replace("name: str, count: int = 1", "**given: str"),
+        encoding="utf-8",
+    )
+    (tmp_path / "plan.json").write_text(json.dumps({"intents": [intent("Zaphod Beeblebrox"), intent("Sarah Cohen")]}))
+    end = await command_line("run", "plan.json", "--tools", "showing.py", "--id", "lookups-fail")
+
+    assert end.code == 1
+    assert [line for line in end.stdout.splitlines() if line.startswith("error")] == [
+        "error: lookup_not_found at /intents/0/lookups/entity-id: No party found for person 'Zaphod Beeblebrox'. "
+        "(Load the party first (`dagwright entities load FILE`), or create it and refer to its result.)",
+        "error: lookup_not_found at /intents/1/lookups/entity-id: No party found for person 'Sarah Cohen'; near: "
+        "Sarah Chen (person, jurisdiction not known, sarah). "
+        "(Use one of these names with its own type, or create the party first and refer to its result.)",
+    ]

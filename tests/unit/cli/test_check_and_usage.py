@@ -122,6 +122,35 @@ def test_check_imports_no_temporal(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
 
 
+def test_input_that_the_plan_does_not_have_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = {
+        "plan": 1,
+        "inputs": {"net": {"type": "number", "default": 1}},
+        "nodes": [
+            {"id": "a", "when": "inputs.flag == 'x'", "tool": "wait", "arguments": {"duration": "{{PLACEHOLDER_d}}"}}
+        ],
+    }
+    given = ["--input", "nett=4", "--input", "flag=x", "--input", "d=1s"]
+    code = run_command_line(["run", _write("plan.json", plan), *given])
+
+    written = capsys.readouterr()
+    assert (code, written.out) == (2, "")
+    assert written.err == (
+        "plan.json: invalid_field at /inputs/nett: the plan has no input 'nett' (did you mean 'net'?)\n"
+    )
+
+
+def test_strange_input_of_a_file_is_told_and_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = {"plan": 1, "nodes": [{"id": "a", "tool": "wait", "arguments": {"duration": "{{PLACEHOLDER_d}}"}}]}
+    code = run_command_line(["run", _write("plan.json", plan), "--inputs", _write("values.json", {"other": 1})])
+
+    assert code == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "--inputs: values.json: the plan has no input 'other', so it is not used; it has d",
+        "plan.json: missing_input at /inputs/d: the input 'd' is missing (give it with --input d=VALUE)",
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -6,8 +6,11 @@ import pytest
 
 from dagwright.dialects import to_document
 from dagwright.plan.compilation import compile_plan
+from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.references import Lookup, ResultOf
 from dagwright.plan.resolution import Scope, resolve_holes
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.preparation import check_plan
 from tests.conformance.kit import check, codes_of, problems_of
 
 ENSURE: dict[str, Any] = {"verb": "cbu.ensure", "params": {"name": "Apex"}}
@@ -122,6 +125,23 @@ def test_name_that_the_session_does_not_have_is_missing_context() -> None:
     (problem,) = problems_of(intents({"verb": "v", "refs": {"a": "@manco"}}), context={"cbu": 1})
     assert (problem.code, problem.pointer) == ("missing_context", "/intents/0/refs/a")
     assert problem.hint == "give it with --context manco=ID"
+
+
+def test_value_that_could_not_be_read_is_not_held_against_the_schema_of_the_verb() -> None:
+    raw = intents(
+        {"verb": "v", "refs": {"a": "@manco", "b": "manco"}, "lookups": {"c": {"search_text": "Ann"}, "d": "Ann"}}
+    )
+    texts = {"type": "object", "properties": {name: {"type": "string"} for name in "abcd"}}
+    tools = {"v": ToolDeclaration("v", input_schema=texts)}
+    with pytest.raises(PlanInvalid) as invalid:
+        check_plan(raw, tools)
+
+    assert [(problem.code, problem.pointer) for problem in invalid.value.problems] == [
+        ("missing_context", "/intents/0/refs/a"),
+        ("invalid_reference", "/intents/0/refs/b"),
+        ("invalid_field", "/intents/0/lookups/c"),
+        ("invalid_field", "/intents/0/lookups/d"),
+    ]
 
 
 @pytest.mark.parametrize("value", ["{{@result_1.result}} \\{{x}} {{{{", {"a": ["{{item}}"]}, "plain", None, 7])
