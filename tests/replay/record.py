@@ -14,9 +14,11 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from dagwright.server import local
 from dagwright.settings import Settings
-from tests.replay.scenarios import SCENARIOS
+from tests.replay.scenarios import GO_ON_AFTER_EVENTS, SCENARIOS
 from tests.support.runs import histories_of, serving_runs
 from tests.support.server import live_server
 from tests.support.tools import Bench
@@ -30,7 +32,17 @@ _PROCESS = re.compile(r"^[0-9]+@.+")
 
 
 async def record(names: Sequence[str]) -> None:
-    """Runs scenarios on a server of their own and saves their histories, then makes the bad ones."""
+    """Runs scenarios and saves their histories, then makes the bad ones."""
+    await _record_on_server([name for name in names if name not in GO_ON_AFTER_EVENTS])
+    for name, events in GO_ON_AFTER_EVENTS.items():
+        if name in names:
+            with patch.dict(local.DYNAMIC_CONFIG, {"limit.historyCount.suggestContinueAsNew": str(events)}):
+                await _record_on_server([name])
+    make_bad_histories()
+
+
+async def _record_on_server(names: Sequence[str]) -> None:
+    """Runs scenarios on a server of their own and saves their histories."""
     with tempfile.TemporaryDirectory() as folder:
         async with live_server(Path(folder) / "server") as server:
             client = await server.start()
@@ -43,7 +55,6 @@ async def record(names: Sequence[str]) -> None:
                         below = f"-{number}" if number else ""
                         saved = {"workflow_id": history.workflow_id, "history": _anonymous(history.to_json_dict())}
                         _save(HISTORIES / "good" / f"{name}{below}.json", saved)
-    make_bad_histories()
 
 
 def _save(path: Path, value: Json) -> None:

@@ -73,6 +73,17 @@ _SUB_PLANS = {
         {"id": "after", "tool": "echo", "arguments": {"got": "{{sub.result}}"}},
     ]
 }
+_LONG = {
+    "nodes": [
+        {"id": "n0", "tool": "echo", "arguments": {"n": 0}},
+        *(
+            {"id": f"n{n}", "tool": "echo", "arguments": {"n": n, "before": f"{{{{n{n - 1}.result.n}}}}"}}
+            for n in range(1, 15)
+        ),
+        {"id": "below", "plan": CHAIN},
+        {"id": "each", "tool": "echo", "for_each": [1, 2, 3], "depends_on": ["n5"], "max_parallel": 1},
+    ]
+}
 _FAILED = {"nodes": [_add("a", 1), {"id": "b", "tool": "give_up", "depends_on": ["a"]}]}
 
 
@@ -166,6 +177,7 @@ SCENARIOS: dict[str, Scenario] = {
     "sub_plans": _plan(_SUB_PLANS),
     "region": _plan(_REGION),
     "slices": _plan(_SLICES),
+    "long": _plan(_LONG),
     "failed": _plan(_FAILED),
     "fail_fast": _plan({**_FAILED, "on_failure": "fail_fast", "nodes": [*_FAILED["nodes"], _add("c", "{{b.result}}")]}),
     "deadline": _plan(_held("deadline", deadline="500ms")),
@@ -176,3 +188,6 @@ SCENARIOS: dict[str, Scenario] = {
     "cancelled_sub_plan": _cancelled_sub_plan,
 }
 """Name of the history -> the run that makes it."""
+
+GO_ON_AFTER_EVENTS = {"long": 30}
+"""Scenarios whose server suggests a new execution early -> after how many events."""
