@@ -19,6 +19,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from activities.call_headers import ToolInterceptor
 from activities.call_tool import tool_activities
 from activities.compile_plan import compile_activity
+from activities.find_ended import find_ended
 from activities.load_plan import load_activity
 from activities.resolve_lookups import lookup_activity
 from activities.run_region import region_activity
@@ -67,6 +68,7 @@ def create_workers(client: Client, toolset: Toolset, *, task_queue: str) -> list
                 *tool_activities(toolset.built_in, toolset.environment),
                 region_activity(toolset.built_in, toolset.environment),
                 lookup_activity(toolset.database_url),
+                find_ended,
                 compile_activity(toolset.declarations(), toolset.store),
                 load_activity(toolset.store),
             ],

@@ -32,6 +32,7 @@ from dagwright.contracts.messages import (
 )
 from dagwright.contracts.outcomes import (
     ResultInvalid,
+    found_ends,
     next_call,
     read_result,
     sub_plan_failure,
@@ -168,7 +169,7 @@ class Projection:
         elif scheduled.activity_type.name == wire.ACTIVITY_LOAD_PLAN and self._plan is None:
             self._scheduled[event.event_id] = wire.ACTIVITY_LOAD_PLAN
             self._pages[event.event_id] = None
-        else:
+        elif not scheduled.activity_id.startswith(wire.OWN_ID_MARK):
             self._start(self._tasks, scheduled.activity_id)
 
     # The beginning.
@@ -359,6 +360,9 @@ class Projection:
             found = read_message(payload)
             looked_up = {lookup: party["id"] for lookup, party in zip(self._missing_lookups(), found, strict=True)}
             self._lookups = {**self._lookups_given, **looked_up}
+        elif name == wire.ID_FIND_ENDED and self.scheduler is not None:
+            for end in found_ends(payload, self._children):
+                take_sub_plan_end(self.scheduler, end, at=at)
         elif self.scheduler is not None and name in self._tasks:
             take_result(self.scheduler, self._tasks[name], payload, at=at)
 

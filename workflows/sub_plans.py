@@ -2,29 +2,32 @@
 
 A child of the default kind would end with its parent, also at a continue-as-new; an abandoned one does
 not, so its end comes as the signal `sub_plan_ended` (engine-findings.md 5). The child's own end is listened
-to as well, because a child that was terminated sends nothing.
+to as well, because a child that was terminated sends nothing; one that an execution before has started is asked for
+now and then.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
 import pydantic_core
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
-from temporalio.common import Priority, RawValue
-from temporalio.exceptions import FailureError
+from temporalio.common import Priority, RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError, FailureError
 
 from dagwright.contracts import limits, wire
 from dagwright.contracts.documents import encoded_size, error_json
 from dagwright.contracts.messages import (
+    MessageInvalid,
     Parent,
     RunInput,
     SubPlanEnd,
     run_input_to_json,
     sub_plan_end_from_json,
 )
-from dagwright.contracts.outcomes import ResultInvalid, read_result, sub_plan_failure
+from dagwright.contracts.outcomes import ResultInvalid, found_ends, read_result, sub_plan_failure
 from dagwright.plan.errors import NodeError
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Task
@@ -56,6 +59,7 @@ class SubPlans:
         self._open: dict[str, asyncio.Task[None] | None] = {}
         """Task id -> what follows its sub-plan; nothing does for one that an execution before has started."""
         self._messages: list[asyncio.Task[None]] = []
+        self._looking: asyncio.Task[None] | None = None
         self._stop_reason: str | None = None
         self._handles: dict[str, workflow.ExternalWorkflowHandle[Any] | workflow.ChildWorkflowHandle[Any, Any]] = {}
 
@@ -74,6 +78,8 @@ class SubPlans:
         child_id = limits.child_workflow_id(workflow.info().workflow_id, task_id)
         self._open[task_id] = None
         self._handles[task_id] = workflow.get_external_workflow_handle(child_id)
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look_after_adopted())
 
     def start(self, task: Task) -> int:
         """Starts the child workflow of a task; returns about how many bytes its command has."""
@@ -118,6 +124,47 @@ class SubPlans:
             workflow.logger.exception("following a sub-plan ended by a defect", extra={"node_id": task.id})
             bug = NodeError(wire.ERROR_BUG, f"{type(error).__name__}: {error}")
             self._take_end(SubPlanEnd(task.id, RunStatus.FAILED, None, bug.to_json()))
+
+    # Sub-plans that an execution before has started.
+
+    async def _look_after_adopted(self) -> None:
+        """Asks now and then, ever more seldom, whether one has ended without a report."""
+        pause_s = limits.LOOK_S
+        while True:
+            await workflow.sleep(pause_s, summary=wire.TIMER_LOOK)
+            pause_s = min(2 * pause_s, limits.LOOK_MOST_S)
+            workflow_id = workflow.info().workflow_id
+            adopted = [task_id for task_id, following in self._open.items() if following is None]
+            if not adopted:
+                return
+            for first in range(0, len(adopted), limits.LOOKED_AT):
+                together = adopted[first : first + limits.LOOKED_AT]
+                tasks = {limits.child_workflow_id(workflow_id, task_id): task_id for task_id in together}
+                for end in await self._find_ended(tasks):
+                    self._take_end(end)
+
+    @staticmethod
+    async def _find_ended(tasks: Mapping[str, str]) -> list[SubPlanEnd]:
+        """Returns the ends of those that have ended.
+
+        Args:
+            tasks: workflow id -> the task that started it.
+        """
+        try:
+            payload: RawValue = await workflow.execute_activity(
+                wire.ACTIVITY_FIND_ENDED,
+                list(tasks),
+                activity_id=wire.ID_FIND_ENDED,
+                start_to_close_timeout=timedelta(minutes=2),
+                heartbeat_timeout=timedelta(seconds=30),
+                retry_policy=RetryPolicy(maximum_attempts=3),
+                summary=wire.TIMER_LOOK,
+                result_type=RawValue,
+            )
+            return found_ends(payload.payload, tasks)
+        except (ActivityError, MessageInvalid):
+            # The next look may do better.
+            return []
 
     def _input_of(self, task: Task) -> dict[str, Any]:
         child_input = RunInput(

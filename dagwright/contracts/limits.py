@@ -5,6 +5,8 @@ Whatever crosses these limits would end or wedge a run on the server, so check, 
 
 import hashlib
 
+from dagwright.contracts.wire import OWN_ID_MARK
+
 RESULT_LIMIT_BYTES = 256 * 1024
 """Encoded result of one node. The server takes 2 MB; a whole history ends at 50 MB."""
 FOREIGN_RESULT_LIMIT_BYTES = 2 * 1024 * 1024
@@ -57,6 +59,12 @@ HARD_MARK_SIGNALS = 8_000
 """Signals at which it does the same; the server refuses the 10,001st."""
 SIGNALS_LIMIT = 10_000
 """Signals that the server takes for one execution."""
+LOOK_S = 60.0
+"""Time until a run looks for the first time for sub-plans of executions before that ended without a report."""
+LOOK_MOST_S = 3_600.0
+"""Longest time between two such looks."""
+LOOKED_AT = 500
+"""Sub-plans looked at at once."""
 DRAIN_S = 60.0
 """How long a run at a hard mark waits for what runs; a call that takes longer does not hold the others up."""
 EVENTS_PER_TASK = 6
@@ -104,11 +112,17 @@ def short_id(text: str, *, max_bytes: int) -> str:
     if len(encoded) <= max_bytes:
         return text
     kept = encoded[: max_bytes - 40].decode(errors="ignore")
-    return f"{kept}~{hashlib.sha256(encoded).hexdigest()[:32]}"
+    return kept + _hash_mark(text)
+
+
+def _hash_mark(text: str) -> str:
+    return f"~{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:32]}"
 
 
 def activity_id(task_id: str) -> str:
-    """Returns the activity id of a task: the task's own id if it is short enough."""
+    """Returns the activity id of a task: the task's own id if it is short enough, and never one of the run's own."""
+    if task_id.startswith(OWN_ID_MARK):
+        return f"'{short_id(task_id, max_bytes=ACTIVITY_ID_BYTES - 40)}{_hash_mark(task_id)}"
     return short_id(task_id, max_bytes=ACTIVITY_ID_BYTES)
 
 

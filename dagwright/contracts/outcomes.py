@@ -27,7 +27,7 @@ from dagwright.contracts import wire
 from dagwright.contracts.call_limits import options_problem
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES, MESSAGE_LIMIT_BYTES, cut_text
-from dagwright.contracts.messages import SubPlanEnd
+from dagwright.contracts.messages import MessageInvalid, SubPlanEnd, read_message, sub_plan_end_from_json
 from dagwright.contracts.slices import SliceTooLarge, encode_slice, take_slice
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
@@ -202,6 +202,25 @@ def sub_plan_failure(task_id: str, error: BaseException, node: CompiledNode) -> 
         return SubPlanEnd(task_id, RunStatus.CANCELLED, None, None)
     failure, _ = read_failure(error, node, Effects.READ)
     return SubPlanEnd(task_id, RunStatus.FAILED, None, failure.to_json())
+
+
+def found_ends(payload: Payload, tasks: Mapping[str, str]) -> list[SubPlanEnd]:
+    """Returns the ends that the activity `find_ended_sub_plans` found.
+
+    Args:
+        tasks: workflow id -> the task that started it.
+
+    Raises:
+        MessageInvalid: the result is none of that activity.
+    """
+    found = read_message(payload)
+    if not isinstance(found, Mapping):
+        raise MessageInvalid("what was found of sub-plans must be an object")
+    return [
+        sub_plan_end_from_json({**end, "task": tasks[workflow_id]})
+        for workflow_id, end in found.items()
+        if workflow_id in tasks and isinstance(end, Mapping)
+    ]
 
 
 def is_sub_plan(scheduler: Scheduler, task_id: str) -> bool:

@@ -6,10 +6,12 @@ The server of these tests suggests a new execution after 150 events, and the mar
 import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.service import RPCError
 
@@ -18,11 +20,20 @@ from dagwright.contracts.idempotency import idempotency_key
 from dagwright.server import local
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, context, tool
+from tests.support.eventually import eventually
 from tests.support.runs import (
+    SKIPPED,
+    Handle,
     Runs,
+    bare,
+    blocked,
+    cancelled,
     chain_of,
     document_of,
+    done,
     end_of,
+    events_of,
+    failed,
     serving_runs,
 )
 from tests.support.server import live_server
@@ -44,7 +55,7 @@ async def eager_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
 @pytest.fixture(scope="module", autouse=True)
 def low_marks() -> Iterator[None]:
     """Hard marks that a small run reaches."""
-    with patch.multiple(limits, HARD_MARK_EVENTS=400, DRAIN_S=0.3):
+    with patch.multiple(limits, HARD_MARK_EVENTS=400, DRAIN_S=0.3, LOOK_S=0.3):
         yield
 
 
@@ -156,3 +167,181 @@ async def test_signals_that_come_at_any_moment_are_all_taken(kept: Runs, monkeyp
     assert len(await chain_of(kept.client, handle)) > 2
     assert len(document["notes"]) == sent
     await kept.check_ended()
+
+
+# Sub-plans over a change of executions.
+
+
+def _steps(size: int, name: str, *, width: int = 1) -> list[dict[str, Any]]:
+    """Returns steps that bring a run over its marks: `width` chains."""
+    nodes = []
+    for number in range(size):
+        left: Any = f"{{{{{name}{number - width}.result}}}}" if number >= width else 0
+        nodes.append({"id": f"{name}{number}", "tool": "add", "arguments": {"left": left, "right": 1}})
+    return nodes
+
+
+def _held_below(name: str) -> dict[str, Any]:
+    hold = {"id": "hold", "tool": "hold", "arguments": {"name": name}, "heartbeat": "500ms"}
+    return {"id": "sub", "plan": {"nodes": [hold], "output": "{{hold.result}}"}}
+
+
+async def _has_gone_on(runs: Runs, handle: Handle) -> bool:
+    described = await runs.client.get_workflow_handle(handle.id).describe()
+    return bool(described.run_id != handle.first_execution_run_id)
+
+
+async def _beside_a_held_sub_plan(runs: Runs, bench: Bench, unique: str) -> Handle:
+    """Starts a run whose sub-plan is held while the run itself goes on in a new execution."""
+    after = {"id": "after", "tool": "echo", "arguments": {"got": "{{sub.result}}"}}
+    handle = await runs.start({"nodes": [_held_below(unique), *_steps(60, "n"), after], "output": "{{after.result}}"})
+    await eventually(lambda: unique in bench.entered)
+    await eventually(lambda: _has_gone_on(runs, handle), timeout_s=30)
+    return handle
+
+
+async def test_sub_plan_of_an_execution_before_reports_to_the_newest(runs: Runs, bench: Bench, unique: str) -> None:
+    handle = await _beside_a_held_sub_plan(runs, bench, unique)
+    forged = {"task": "n59", "status": "completed", "output": "forged"}
+    await runs.client.get_workflow_handle(handle.id).signal(wire.SIGNAL_SUB_PLAN_ENDED, forged)
+    bench.open(unique)
+    document = bare(await document_of(handle))
+    assert (document["status"], document["output"]) == ("completed", {"got": unique})
+    assert document["nodes"]["n59"] == done(60.0)
+    refused = {"code": "refused", "node": None, "message": "sub_plan_ended: 'n59' is no sub-plan of this run"}
+    assert document["notes"] == [refused]
+
+
+async def test_doubled_report_has_no_effect(runs: Runs, bench: Bench, unique: str) -> None:
+    handle = await _beside_a_held_sub_plan(runs, bench, unique)
+    newest = runs.client.get_workflow_handle(handle.id)
+    for output in ("first", "second"):
+        end = {"task": "sub", "status": "completed", "output": output}
+        await newest.signal(wire.SIGNAL_SUB_PLAN_ENDED, end)
+    bench.open(unique)
+    document = bare(await document_of(handle))
+    assert document["output"] == {"got": "first"}
+    assert "notes" not in document
+
+
+async def test_cancel_reaches_the_sub_plan_of_an_execution_before(runs: Runs, bench: Bench, unique: str) -> None:
+    handle = await _beside_a_held_sub_plan(runs, bench, unique)
+    await runs.client.get_workflow_handle(handle.id).signal("cancel", {"reason": "enough"})
+    document = bare(await document_of(handle))
+    assert document["status"] == "cancelled"
+    assert document["nodes"]["sub"] == cancelled("the sub-plan was cancelled")
+    assert bench.cleaned.count(unique) == 1
+
+
+async def test_terminated_sub_plan_of_an_execution_before_is_noticed(runs: Runs, bench: Bench, unique: str) -> None:
+    handle = await _beside_a_held_sub_plan(runs, bench, unique)
+    await runs.client.get_workflow_handle(f"{handle.id}/sub").terminate("by hand")
+    bench.open(unique)
+    document = bare(await document_of(handle))
+    failure = "sub_plan_failed: the sub-plan failed: the sub-plan was terminated"
+    assert document["nodes"]["sub"] == {"status": "failed", "error": failure}
+    runs.forget(handle)
+
+
+async def test_sub_plan_that_goes_on_itself_hands_its_output_up(runs: Runs) -> None:
+    sub = {"nodes": _steps(60, "x"), "output": "{{x59.result}}"}
+    plan = {"nodes": [{"id": "sub", "plan": sub}, *_steps(5, "n"), *_steps(60, "m", width=2)]}
+    handle = await runs.start(plan)
+    document = bare(await document_of(handle))
+    assert document["nodes"]["sub"] == done(60.0)
+    below = await chain_of(runs.client, runs.client.get_workflow_handle(f"{handle.id}/sub"))
+    assert end_of(below[-1]) == "completed"
+
+
+# What holds a change of executions up, and what must survive it.
+
+
+async def test_long_call_holds_the_others_up_only_so_long(runs: Runs, bench: Bench, unique: str) -> None:
+    """The run stops at its hard mark, waits, and goes on beside the call until that ends."""
+    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "500ms"}
+    handle = await runs.start({"nodes": [hold, *_steps(120, "n")]})
+    newest = runs.client.get_workflow_handle(handle.id)
+
+    async def has_given_up() -> bool:
+        history = await newest.fetch_history()
+        return len(events_of(history, EventType.EVENT_TYPE_TIMER_FIRED)) == 1 and len(history.events) > 480
+
+    await eventually(has_given_up, timeout_s=30)
+    assert not await _has_gone_on(runs, handle)
+    bench.open(unique)
+    document = bare(await document_of(handle))
+    assert document["output"] == {"hold": unique, "n119": 120.0}
+
+
+async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench, unique: str) -> None:
+    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "300ms", "depends_on": ["n49"]}
+    handle = await runs.start({"deadline": "9s", "nodes": [*_steps(50, "n"), hold]})
+    document = bare(await document_of(handle))
+    assert document["error"] == "deadline_exceeded: the run took over its deadline"
+    chain = await chain_of(runs.client, handle)
+    assert len(chain) > 1
+    began, ended = (chain[place].events[place].event_time.ToDatetime() for place in (0, -1))
+    assert 8.5 < (ended - began).total_seconds() < 14
+
+
+async def test_cancel_at_any_moment_is_kept(kept: Runs) -> None:
+    """Some of the cancels come while the run changes executions."""
+    handles = [await kept.start({"nodes": _steps(400, "n", width=4)}) for _ in range(8)]
+    for place, handle in enumerate(handles):
+        await eventually(partial(_has_gone_on, kept, handle), timeout_s=60)
+        if place % 2:
+            await kept.client.get_workflow_handle(handle.id).signal("cancel")
+        else:
+            await kept.client.get_workflow_handle(handle.id).cancel()
+    ends = [(await document_of(handle))["status"] for handle in handles]
+    assert ends == ["cancelled"] * 8
+    await kept.check_ended()
+
+
+async def test_flood_of_signals_makes_the_run_go_on(runs: Runs, bench: Bench, unique: str) -> None:
+    with patch.multiple(limits, HARD_MARK_SIGNALS=20, SIGNALS_LIMIT=25):
+        handle = await runs.start({"nodes": [_held_below(unique)]})
+        await eventually(lambda: unique in bench.entered)
+        newest = runs.client.get_workflow_handle(handle.id)
+        for _ in range(25):
+            await newest.signal("odd")
+        await eventually(lambda: _has_gone_on(runs, handle), timeout_s=30)
+        bench.open(unique)
+        document = await document_of(handle)
+        assert len(document["notes"]) == 25
+        assert document["output"] == {"sub": unique}
+        await runs.check_ended()
+
+
+async def test_failed_and_skipped_steps_stay_what_they_were(runs: Runs) -> None:
+    nodes = [
+        {"id": "bad", "tool": "fail", "arguments": {"message": "no luck"}},
+        {"id": "blocked", "tool": "echo", "depends_on": ["bad", "n50"]},
+        {"id": "no", "tool": "echo", "when": "1 > 2"},
+        {"id": "skipped", "tool": "echo", "depends_on": ["no", "n50"]},
+        {"id": "any", "tool": "echo", "depends_on": ["bad", "n50"], "join": "any"},
+        {
+            "id": "why",
+            "tool": "echo",
+            "arguments": {"why": "{{bad.error.message}}"},
+            "depends_on": ["n50"],
+            "join": "all_done",
+        },
+        {"id": "items", "tool": "echo", "for_each": ["x", "y"], "key": "{{item}}", "arguments": {"at": "{{index}}"}},
+        {"id": "all", "tool": "echo", "arguments": {"got": "{{items.result}}"}, "depends_on": ["n50"]},
+    ]
+    handle = await runs.start({"nodes": [*nodes, *_steps(60, "n")]})
+    document = bare(await document_of(handle))
+    assert len(await chain_of(runs.client, handle)) > 1
+    assert {
+        name: document["nodes"][name] for name in ("bad", "blocked", "no", "skipped", "any", "why", "items[y]", "all")
+    } == {
+        "bad": failed("tool_failed: no luck"),
+        "blocked": blocked("bad"),
+        "no": SKIPPED,
+        "skipped": SKIPPED,
+        "any": done({}),
+        "why": done({"why": "no luck"}),
+        "items[y]": done({"at": 1}),
+        "all": done({"got": [{"at": 0}, {"at": 1}]}),
+    }

@@ -1,0 +1,88 @@
+"""The activity that looks for sub-plans that have ended and cannot tell it, because they were terminated.
+
+It only reads, so Temporal may repeat it. This module must not import workflows.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.contracts.documents import encoded_size, error_json
+from dagwright.contracts.limits import RESULT_LIMIT_BYTES
+from dagwright.contracts.wire import ACTIVITY_FIND_ENDED, ERROR_PLAN_FAILED
+from dagwright.plan.states import RunStatus
+
+_TOLD_BYTES = 4 * RESULT_LIMIT_BYTES
+"""Ends that are told at once: a result has a limit, and the rest is told the next time."""
+_RPC_TIMEOUT = timedelta(seconds=10)
+
+End = dict[str, Any]
+"""How a sub-plan ended: `{"status", "output", "error"}`."""
+
+
+@activity.defn(name=ACTIVITY_FIND_ENDED)
+async def find_ended(workflow_ids: Sequence[str]) -> dict[str, End]:
+    """Returns the ends of those of the runs that have ended, by workflow id."""
+    client = activity.client()
+    found: dict[str, End] = {}
+    told_bytes = 0
+    for workflow_id in workflow_ids:
+        end = await _end_of(client, workflow_id)
+        if end is not None:
+            found[workflow_id] = end
+            told_bytes += encoded_size(end)
+        if told_bytes > _TOLD_BYTES:
+            break
+        activity.heartbeat()
+    return found
+
+
+async def _end_of(client: Client, workflow_id: str) -> End | None:
+    """Returns how a run ended; `None` if it has not."""
+    try:
+        described = await client.get_workflow_handle(workflow_id).describe(rpc_timeout=_RPC_TIMEOUT)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return _failed("gone", "the sub-plan is gone from the server")
+        raise
+    handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(workflow_id, run_id=described.run_id)
+    match described.status:
+        case WorkflowExecutionStatus.RUNNING | WorkflowExecutionStatus.CONTINUED_AS_NEW | None:
+            return None
+        case WorkflowExecutionStatus.COMPLETED:
+            return _of_document(await handle.result(follow_runs=False, rpc_timeout=_RPC_TIMEOUT))
+        case WorkflowExecutionStatus.CANCELED:
+            return {"status": RunStatus.CANCELLED.value, "output": None, "error": None}
+        case WorkflowExecutionStatus.FAILED:
+            return await _of_failure(handle)
+        case other:
+            return _failed("terminated", f"the sub-plan was {other.name.lower().replace('_', ' ')}")
+
+
+async def _of_failure(handle: WorkflowHandle[Any, Any]) -> End:
+    try:
+        await handle.result(follow_runs=False, rpc_timeout=_RPC_TIMEOUT)
+    except WorkflowFailureError as failure:
+        cause = failure.cause
+        if isinstance(cause, ApplicationError) and cause.type == ERROR_PLAN_FAILED and cause.details:
+            return _of_document(cause.details[0])
+        return _failed("failed", str(cause))
+    raise AssertionError("a failed run has no result")
+
+
+def _of_document(document: Any) -> End:
+    if not isinstance(document, Mapping) or "status" not in document:
+        return _failed("failed", "the sub-plan ended without a document")
+    end = {key: document.get(key) for key in ("status", "output", "error")}
+    if encoded_size(end) > RESULT_LIMIT_BYTES:
+        return _failed("too_large", "the output of the sub-plan is more than can be handed up")
+    return end
+
+
+def _failed(code: str, message: str) -> End:
+    return {"status": RunStatus.FAILED.value, "output": None, "error": error_json(code, message)}
