@@ -72,8 +72,7 @@ def registry(bench: Bench, keys: dict[str, list[str]]) -> ToolRegistry:
         keys.setdefault(name, []).append(context().idempotency_key)
         return 1 + sum(values) % 1_000_003
 
-    found = bench.registry()
-    return ToolRegistry.of(*found, count)
+    return ToolRegistry.of(*bench.registry(), count)
 
 
 @pytest.fixture(scope="module")
@@ -141,10 +140,10 @@ async def test_two_thousand_steps_over_many_executions(kept: Runs, keys: dict[st
 
 async def test_chain_of_steps_goes_on_when_nothing_is_in_flight(runs: Runs) -> None:
     size = 60
-    nodes = [{"id": "n0", "tool": "add", "arguments": {"left": 0, "right": 1}}]
+    nodes = [{"id": "n0", "tool": "plus", "arguments": {"left": 0, "right": 1}}]
     for number in range(1, size):
         left = f"{{{{n{number - 1}.result}}}}"
-        nodes.append({"id": f"n{number}", "tool": "add", "arguments": {"left": left, "right": 1}})
+        nodes.append({"id": f"n{number}", "tool": "plus", "arguments": {"left": left, "right": 1}})
     handle = await runs.start({"nodes": nodes})
     assert (await document_of(handle))["output"] == {f"n{size - 1}": float(size)}
     assert len(await chain_of(runs.client, handle)) >= 3
@@ -177,7 +176,7 @@ def _steps(size: int, name: str, *, width: int = 1) -> list[dict[str, Any]]:
     nodes = []
     for number in range(size):
         left: Any = f"{{{{{name}{number - width}.result}}}}" if number >= width else 0
-        nodes.append({"id": f"{name}{number}", "tool": "add", "arguments": {"left": left, "right": 1}})
+        nodes.append({"id": f"{name}{number}", "tool": "plus", "arguments": {"left": left, "right": 1}})
     return nodes
 
 
