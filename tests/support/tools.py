@@ -5,6 +5,7 @@
 
 import asyncio
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import timedelta
@@ -120,6 +121,11 @@ def _plain_tools() -> list[Function]:
         return left + right
 
     @tool(effects="pure")
+    def nap(ms: int) -> int:
+        time.sleep(ms / 1000)
+        return ms
+
+    @tool(effects="pure")
     def total(values: list[int]) -> int:
         return sum(values)
 
@@ -139,7 +145,7 @@ def _plain_tools() -> list[Function]:
     def find(outcome: str) -> dict[str, Any]:
         return {"status": outcome, "outputs": {"found": 1}, "error": "no luck" if outcome == "failed" else None}
 
-    return [echo, add, plus, total, text, length, secretive, find]
+    return [echo, add, plus, nap, total, text, length, secretive, find]
 
 
 def _failing_tools() -> list[Function]:

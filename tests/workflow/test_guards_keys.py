@@ -1,0 +1,97 @@
+"""Guards of effects: one key for one effect, whatever happens to its run, and one server for one file of runs."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+
+from dagwright.server import LocalServer, open_connection
+from dagwright.settings import Settings
+from tests.support.runs import Handle, Runs, document_of, events_of
+from tests.support.server import live_server
+from tests.support.tools import Bench
+
+pytestmark = pytest.mark.server
+
+
+def _keyed(node_id: str, name: str, **fields: Any) -> dict[str, Any]:
+    return {"id": node_id, "tool": "keyed", "arguments": {"name": name}, **fields}
+
+
+async def test_second_run_of_an_id_makes_its_own_effects(runs: Runs, bench: Bench, unique: str) -> None:
+    """Finding 4: a key made of the workflow's id would swallow the effects of the second run."""
+    workflow_id = f"again-{uuid4().hex}"
+    plan = {"plan": {"nodes": [_keyed("a", unique)]}}
+    for _ in range(2):
+        assert (await document_of(await runs.start_raw(plan, workflow_id=workflow_id)))["status"] == "completed"
+    assert len(set(bench.effects[unique])) == 2
+
+
+async def test_effects_of_nodes_items_and_sub_plans_never_have_one_key(runs: Runs, bench: Bench, unique: str) -> None:
+    """Finding 4: `x/a` with `b` in it and `x` with `a/b` in it are different effects."""
+
+    def sub(*nodes: Any) -> dict[str, Any]:
+        return {"nodes": list(nodes)}
+
+    nodes = [
+        {"id": "x/a", "plan": sub(_keyed("b", unique))},
+        {"id": "x", "plan": sub(_keyed("a/b", unique), {"id": "a", "plan": sub(_keyed("b", unique))})},
+        _keyed("x/a/b", unique),
+        _keyed("m", unique, for_each=["b", "a/b"], key="{{item}}"),
+        _keyed("[m]", unique),
+        _keyed("m/b", unique),
+    ]
+    assert (await runs.run({"nodes": nodes}))["status"] == "completed"
+    assert len(bench.effects[unique]) == 8
+    assert len(set(bench.effects[unique])) == 8
+
+
+async def test_reset_run_keeps_the_keys_of_its_effects(kept_runs: Runs, bench: Bench, unique: str) -> None:
+    """Finding 4: a reset starts sub-plans again with new runs of their own; the keys come from the root."""
+    plan = {
+        "nodes": [
+            _keyed("plain", f"{unique} plain"),
+            _keyed("each", f"{unique} each", for_each=["x"], key="{{item}}"),
+            {"id": "sub", "plan": {"nodes": [_keyed("inner", f"{unique} inner")]}},
+        ]
+    }
+    handle = await kept_runs.start(plan)
+    assert (await document_of(handle))["status"] == "completed"
+    again = await _reset(kept_runs, handle)
+    assert (await document_of(again))["status"] == "completed"
+    effects: Mapping[str, list[str]] = {name: bench.effects[f"{unique} {name}"] for name in ("plain", "each", "inner")}
+    assert {name: len(keys) for name, keys in effects.items()} == {"plain": 2, "each": 2, "inner": 2}
+    assert {name: len(set(keys)) for name, keys in effects.items()} == {"plain": 1, "each": 1, "inner": 1}
+    await kept_runs.check_ended()
+
+
+async def _reset(runs: Runs, handle: Handle) -> Handle:
+    """Resets a run to its beginning; returns the run that goes on from there."""
+    history = await handle.fetch_history()
+    [first, *_] = events_of(history, EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED)
+    request = ResetWorkflowExecutionRequest(
+        namespace=runs.client.namespace,
+        workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=handle.first_execution_run_id or ""),
+        reason="again",
+        workflow_task_finish_event_id=first.event_id,
+        request_id=str(uuid4()),
+    )
+    answer = await runs.client.workflow_service.reset_workflow_execution(request)
+    return runs.client.get_workflow_handle(handle.id, run_id=answer.run_id)
+
+
+async def test_server_whose_record_was_lost_is_replaced_and_never_doubled(state_dir: Path) -> None:
+    """Finding 3: two servers on one file steal from each other, and runs of both never end."""
+    async with live_server(state_dir) as live:
+        before = live.server.pid
+        (state_dir / "server.json").unlink()
+        async with open_connection(Settings(state_dir=state_dir)) as connection:
+            # The file of runs belongs to the process that owns the lock, and that is one.
+            found = LocalServer(Settings(state_dir=state_dir)).find()
+            assert found is not None
+            assert found.pid == connection.server.pid != before

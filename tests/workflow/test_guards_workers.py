@@ -1,0 +1,195 @@
+"""Guards around workers: changed code, none there, one that leaves, and steps that would hold others up."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio import workflow
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.client import Client
+from temporalio.common import RawValue
+
+import worker
+from dagwright.contracts import wire
+from dagwright.feed import RunFeed
+from dagwright.plan.scheduler import Task
+from dagwright.settings import Settings
+from dagwright.tools import ToolRegistry
+from dagwright.toolset import load_toolset
+from tests.support.eventually import eventually
+from tests.support.foreign import foreign_worker
+from tests.support.foreign import with_tools as with_foreign
+from tests.support.runs import Runs, assert_replays, document_of, events_of, histories_of, with_tools
+from tests.support.tools import Bench
+from workflows.calls import Call, start_call
+
+pytestmark = pytest.mark.server
+
+
+@asynccontextmanager
+async def _serving(client: Client, registry: ToolRegistry, *, queue: str, folder: Path) -> AsyncIterator[Runs]:
+    """Serves plans on a queue that another worker may serve before or after."""
+    toolset = with_tools(load_toolset(Settings(state_dir=folder)), registry, queue=f"{queue}-tools")
+    async with AsyncExitStack() as stack:
+        for each in worker.create_workers(client, toolset, task_queue=queue):
+            await stack.enter_async_context(each)
+        yield Runs(client, task_queue=queue, tools=toolset.declarations())
+
+
+@pytest.fixture
+def queue() -> str:
+    return f"guards-{uuid4().hex}"
+
+
+def _times(document: dict[str, Any], which: str) -> dict[str, datetime]:
+    return {name: datetime.fromisoformat(node[which]) for name, node in document["nodes"].items() if node[which]}
+
+
+async def test_long_chain_of_pure_steps_holds_nothing_up(kept_runs: Runs) -> None:
+    """Finding 1: in local activities it would hold the workflow task, and with it every other node."""
+    chain = [
+        {"id": f"c{n}", "tool": "nap", "arguments": {"ms": 100}, "depends_on": [f"c{n - 1}"] if n else []}
+        for n in range(30)
+    ]
+    first, second = {"id": "first", "tool": "echo"}, {"id": "second", "tool": "echo", "depends_on": ["first"]}
+    handle = await kept_runs.start({"nodes": [*chain, first, second]})
+    document = await document_of(handle)
+    ended = _times(document, "ended_at")
+    assert document["status"] == "completed"
+    assert ended["second"] < ended["c29"] - timedelta(seconds=1)
+    assert events_of(await handle.fetch_history(), EventType.EVENT_TYPE_MARKER_RECORDED) == []
+    await kept_runs.check_ended()
+
+
+async def test_cancel_takes_effect_in_the_middle_of_a_chain_of_pure_steps(kept_runs: Runs) -> None:
+    """Finding 1: a signal would wait until the whole chain has ended."""
+    chain = [
+        {"id": f"c{n}", "tool": "nap", "arguments": {"ms": 100}, "depends_on": [f"c{n - 1}"] if n else []}
+        for n in range(60)
+    ]
+    handle = await kept_runs.start({"nodes": chain})
+
+    async def has_begun() -> bool:
+        view = await RunFeed(kept_runs.client, handle.id).read()
+        return view.nodes_done > 0
+
+    await eventually(has_begun)
+    await handle.signal(wire.SIGNAL_CANCEL)
+    document = await document_of(handle)
+    assert document["status"] == "cancelled"
+    assert document["nodes"]["c59"]["status"] == "cancelled"
+    await kept_runs.check_ended()
+
+
+def _changed_start_call(task: Task, call: Call, **options: Any) -> "workflow.ActivityHandle[RawValue]":
+    """Starts a call as another version of the workflow might: under another id."""
+    return start_call(replace(task, id=f"{task.id}-changed"), call, **options)
+
+
+async def test_run_waits_for_the_roll_back_of_changed_code_and_says_so(
+    replayed_runs: Runs, bench: Bench, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding 7: a wrong deploy is no end of a run, and its state tells what is the matter."""
+    nodes = [
+        {"id": "held", "tool": "hold", "arguments": {"name": unique}},
+        {"id": "after", "tool": "echo", "depends_on": ["held"]},
+    ]
+    handle = await replayed_runs.start({"nodes": nodes})
+    replayed_runs.forget(handle)
+    await eventually(lambda: unique in bench.entered)
+    feed = RunFeed(replayed_runs.client, handle.id)
+
+    async def tells() -> bool:
+        view = await feed.read()
+        return not view.is_closed and "workflow_task_failing" in [note["code"] for note in view.notes]
+
+    with monkeypatch.context() as deploy:
+        deploy.setattr("workflows.engine.start_call", _changed_start_call)
+        bench.open(unique)
+        await eventually(tells, timeout_s=30)
+    document = await document_of(handle)
+    assert document["status"] == "completed"
+    history = await handle.fetch_history()
+    failures = events_of(history, EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED)
+    causes = {event.workflow_task_failed_event_attributes.cause for event in failures}
+    assert causes == {WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR}
+    await assert_replays(history)
+
+
+async def test_run_that_no_worker_serves_is_told_without_a_worker(client: Client, bench: Bench, tmp_path: Path) -> None:
+    """Finding 13: a query would hang; the history and `describe` answer at once."""
+    async with _serving(client, bench.registry(), queue=f"gone-{uuid4().hex}", folder=tmp_path) as runs:
+        declared = runs.tools
+    nobody = Runs(client, task_queue=f"nobody-{uuid4().hex}", tools=declared)
+    handle = await nobody.start({"title": "Alone", "nodes": [{"id": "a", "tool": "echo"}]})
+    try:
+        async with asyncio.timeout(5):
+            view = await RunFeed(client, handle.id).read()
+        assert (view.status, view.title, view.is_closed) == ("running", "Alone", False)
+    finally:
+        await handle.terminate()
+
+
+async def test_heartbeats_are_short_where_a_second_attempt_does_no_harm(kept_runs: Runs, client: Client) -> None:
+    """Finding 15: a heartbeat shorter than an outage of the server doubles effects; a long one delays recovery."""
+    nodes = [
+        {"id": "read", "tool": "echo"},
+        {"id": "idempotent", "tool": "keyed", "arguments": {"name": f"beats {uuid4().hex}"}},
+        {"id": "write", "tool": "write", "arguments": {"name": f"beats {uuid4().hex}"}},
+        {"id": "foreign", "tool": "foreign.text", "arguments": {"size": 1}},
+        {"id": "own", "tool": "echo", "heartbeat": "7s"},
+    ]
+    async with foreign_worker(client) as tools:
+        runs = with_foreign(kept_runs, tools)
+        handle = await runs.start({"nodes": nodes})
+        assert (await document_of(handle))["status"] == "completed"
+        await runs.check_ended()
+    scheduled = [
+        event.activity_task_scheduled_event_attributes
+        for event in events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    ]
+    found = {each.activity_id: each.heartbeat_timeout.ToTimedelta().total_seconds() for each in scheduled}
+    assert found == {"read": 3, "idempotent": 30, "write": 30, "foreign": 0, "own": 7}
+
+
+async def test_urgent_nodes_are_sent_first(runs: Runs) -> None:
+    """Finding 19: eager starts may pass by the server's own priority, so the order of commands has to be right."""
+    nodes = [
+        {"id": f"p{priority} {n}", "tool": "echo", "priority": priority} for n in range(5) for priority in (5, 1, 3)
+    ]
+    handle = await runs.start({"nodes": nodes})
+    await document_of(handle)
+    [history] = await histories_of(runs.client, handle)
+    scheduled = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    sent = [event.activity_task_scheduled_event_attributes.priority.priority_key for event in scheduled]
+    assert sent == sorted(sent)
+
+
+async def test_worker_that_leaves_lets_its_tools_end(
+    client: Client, bench: Bench, unique: str, queue: str, tmp_path: Path
+) -> None:
+    """Finding 19: the SDK's own grace is nothing, and would cost every running call an attempt."""
+    plan = {
+        "nodes": [
+            {"id": "held", "tool": "hold_write", "arguments": {"name": unique}},
+            {"id": "after", "tool": "echo", "depends_on": ["held"]},
+        ]
+    }
+    async with _serving(client, bench.registry(), queue=queue, folder=tmp_path) as runs:
+        handle = await runs.start(plan)
+        await eventually(lambda: unique in bench.entered)
+        # The worker stops as soon as the block ends; the tool goes on for a while then.
+        asyncio.get_running_loop().call_later(1, bench.open, unique)
+    async with _serving(client, bench.registry(), queue=queue, folder=tmp_path):
+        document = await document_of(handle)
+    assert {name: (node["status"], node["attempts"]) for name, node in document["nodes"].items()} == {
+        "held": ("completed", 1),
+        "after": ("completed", 1),
+    }
+    assert bench.effects[unique] == [bench.effects[unique][0]]
