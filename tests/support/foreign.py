@@ -42,16 +42,8 @@ async def _deaf(arguments: dict[str, Any]) -> str:
     return "done"
 
 
-@activity.defn(name="foreign.fail_once")
-async def _fail_once(arguments: dict[str, Any]) -> int:
-    """Fails at its first attempt."""
-    if activity.info().attempt == 1:
-        raise RuntimeError("once")
-    return activity.info().attempt
-
-
-_ACTIVITIES = (_text, _refuse, _later, _deaf, _fail_once)
-_NAMES = ("foreign.text", "foreign.refuse", "foreign.later", "foreign.deaf", "foreign.fail_once")
+_ACTIVITIES = (_text, _refuse, _later, _deaf)
+_NAMES = ("foreign.text", "foreign.refuse", "foreign.later", "foreign.deaf")
 
 
 @asynccontextmanager

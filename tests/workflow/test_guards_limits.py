@@ -339,10 +339,3 @@ async def test_raw_plan_with_very_many_nodes_is_compiled_outside(kept_runs: Runs
     handle = await kept_runs.start_raw(raw(b'{"plan":{"nodes":[%s]}}' % nodes))
     assert await _end_of(handle) == "failed"
     await kept_runs.check_ended()
-
-
-async def test_task_with_foreign_tool_ends(foreign_runs: Runs) -> None:
-    """Section 0, row 9: what a foreign worker calls its attempts is not asked of it."""
-    node = {"id": "a", "tool": "foreign.fail_once", "arguments": {}, "retry": {"first_delay": "10ms"}}
-    document = await foreign_runs.run({"nodes": [node]})
-    assert document["nodes"] == {"a": done(2)}

@@ -1,33 +1,28 @@
-"""Guards around workers: changed code, none there, one that leaves, and steps that would hold others up."""
+"""Guards around workers: none there, one that leaves, and steps that would hold others up."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from temporalio import workflow
-from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
-from temporalio.common import RawValue
 
 import worker
 from dagwright.contracts import wire
 from dagwright.feed import RunFeed
-from dagwright.plan.scheduler import Task
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry
 from dagwright.toolset import load_toolset
 from tests.support.eventually import eventually
 from tests.support.foreign import foreign_worker
 from tests.support.foreign import with_tools as with_foreign
-from tests.support.runs import Runs, assert_replays, document_of, events_of, histories_of, with_tools
+from tests.support.runs import Runs, document_of, events_of, histories_of, with_tools
 from tests.support.tools import Bench
-from workflows.calls import Call, start_call
 
 pytestmark = pytest.mark.server
 
@@ -85,41 +80,6 @@ async def test_cancel_takes_effect_in_the_middle_of_a_chain_of_pure_steps(kept_r
     assert document["status"] == "cancelled"
     assert document["nodes"]["c59"]["status"] == "cancelled"
     await kept_runs.check_ended()
-
-
-def _changed_start_call(task: Task, call: Call, **options: Any) -> "workflow.ActivityHandle[RawValue]":
-    """Starts a call as another version of the workflow might: under another id."""
-    return start_call(replace(task, id=f"{task.id}-changed"), call, **options)
-
-
-async def test_run_waits_for_the_roll_back_of_changed_code_and_says_so(
-    replayed_runs: Runs, bench: Bench, unique: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Finding 7: a wrong deploy is no end of a run, and its state tells what is the matter."""
-    nodes = [
-        {"id": "held", "tool": "hold", "arguments": {"name": unique}},
-        {"id": "after", "tool": "echo", "depends_on": ["held"]},
-    ]
-    handle = await replayed_runs.start({"nodes": nodes})
-    replayed_runs.forget(handle)
-    await eventually(lambda: unique in bench.entered)
-    feed = RunFeed(replayed_runs.client, handle.id)
-
-    async def tells() -> bool:
-        view = await feed.read()
-        return not view.is_closed and "workflow_task_failing" in [note["code"] for note in view.notes]
-
-    with monkeypatch.context() as deploy:
-        deploy.setattr("workflows.engine.start_call", _changed_start_call)
-        bench.open(unique)
-        await eventually(tells, timeout_s=30)
-    document = await document_of(handle)
-    assert document["status"] == "completed"
-    history = await handle.fetch_history()
-    failures = events_of(history, EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED)
-    causes = {event.workflow_task_failed_event_attributes.cause for event in failures}
-    assert causes == {WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR}
-    await assert_replays(history)
 
 
 async def test_run_that_no_worker_serves_is_told_without_a_worker(client: Client, bench: Bench, tmp_path: Path) -> None:

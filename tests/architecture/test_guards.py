@@ -1,0 +1,48 @@
+"""The table of guards: every row names tests, and the tests that it names are there."""
+
+import ast
+import re
+
+from tests.architecture.source_files import ROOT, python_files, syntax_tree
+
+_TABLE = ROOT / "docs" / "guards.md"
+_ROW = re.compile(r"^\| ([SF]\d+) \|", re.MULTILINE)
+_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+
+def _rows() -> dict[str, list[tuple[str, str]]]:
+    """Returns the tests that each row names: number of the row -> (file, name of the test)."""
+    lines = _TABLE.read_text(encoding="utf-8").splitlines()
+    return {match[1]: _TEST.findall(line) for line in lines if (match := _ROW.match(line))}
+
+
+def _tests_of(file: str) -> set[str]:
+    found = ast.walk(syntax_tree(ROOT / file)) if (ROOT / file).exists() else ()
+    return {node.name for node in found if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef)}
+
+
+def test_every_row_is_there() -> None:
+    assert list(_rows()) == [*(f"S{number}" for number in range(1, 18)), *(f"F{number}" for number in range(1, 20))]
+
+
+def test_every_row_names_tests_that_exist() -> None:
+    wrong = {
+        f"{row}: {file}::{name}"
+        for row, tests in _rows().items()
+        for file, name in tests or [("no test", "")]
+        if name not in _tests_of(file)
+    }
+    assert wrong == set()
+
+
+def test_every_guard_is_in_the_table() -> None:
+    named = {test for tests in _rows().values() for test in tests}
+    files = [path for path in python_files("tests/workflow") if path.name.startswith("test_guards_")]
+    guards = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in files
+        for name in _tests_of(path.relative_to(ROOT).as_posix())
+        if name.startswith("test_")
+    }
+    assert len(files) >= 5
+    assert guards - named == set()
