@@ -34,7 +34,7 @@ async def _serving(client: Client, registry: ToolRegistry, *, queue: str, folder
     async with AsyncExitStack() as stack:
         for each in worker.create_workers(client, toolset, task_queue=queue):
             await stack.enter_async_context(each)
-        yield Runs(client, task_queue=queue, tools=toolset.declarations())
+        yield Runs(client, task_queue=queue, tools=toolset.declarations(), store=toolset.store)
 
 
 @pytest.fixture
@@ -85,8 +85,8 @@ async def test_cancel_takes_effect_in_the_middle_of_a_chain_of_pure_steps(kept_r
 async def test_run_that_no_worker_serves_is_told_without_a_worker(client: Client, bench: Bench, tmp_path: Path) -> None:
     """Finding 13: a query would hang; the history and `describe` answer at once."""
     async with _serving(client, bench.registry(), queue=f"gone-{uuid4().hex}", folder=tmp_path) as runs:
-        declared = runs.tools
-    nobody = Runs(client, task_queue=f"nobody-{uuid4().hex}", tools=declared)
+        declared, store = runs.tools, runs.store
+    nobody = Runs(client, task_queue=f"nobody-{uuid4().hex}", tools=declared, store=store)
     handle = await nobody.start({"title": "Alone", "nodes": [{"id": "a", "tool": "echo"}]})
     try:
         async with asyncio.timeout(5):
