@@ -35,12 +35,12 @@ def _levels_in_order(dependencies: Adjacency) -> list[int] | None:
     """Returns the levels in one pass, if every node waits for earlier nodes only."""
     level: list[int] = []
     for node, needed in enumerate(dependencies):
-        highest = -1
-        for dependency in needed:
-            if dependency >= node:
-                return None
-            highest = max(highest, level[dependency])
-        level.append(highest + 1)
+        if not needed:
+            level.append(0)
+        elif max(needed) >= node:
+            return None
+        else:
+            level.append(max(map(level.__getitem__, needed)) + 1)
     return level
 
 
@@ -52,9 +52,9 @@ def _levels_by_counting(dependencies: Adjacency) -> list[int] | None:
     queue = [node for node, count in enumerate(remaining) if not count]
     for node in queue:
         for dependent in dependents[node]:
-            level[dependent] = max(level[dependent], level[node] + 1)
             remaining[dependent] -= 1
             if not remaining[dependent]:
+                level[dependent] = max(map(level.__getitem__, dependencies[dependent])) + 1
                 queue.append(dependent)
     return level if len(queue) == len(remaining) else None
 

@@ -44,8 +44,8 @@ def _checked_id(value: Any) -> Any:
     return value
 
 
-def _normal(name: str) -> str:
-    return name if name.isascii() else unicodedata.normalize("NFC", name)
+def _normal(names: list[str]) -> list[str]:
+    return [name if name.isascii() else unicodedata.normalize("NFC", name) for name in names]
 
 
 def _checked_duration(value: Any) -> Any:
@@ -53,8 +53,8 @@ def _checked_duration(value: Any) -> Any:
 
 
 NodeId = Annotated[str, BeforeValidator(_checked_id)]
-NodeName = Annotated[str, AfterValidator(_normal)]
-"""What should be the id of another node, in the normal form that ids have."""
+NodeNames = Annotated[list[str], AfterValidator(_normal)]
+"""What should be ids of other nodes, in the normal form that ids have."""
 Duration = Annotated[
     timedelta,
     BeforeValidator(_checked_duration),
@@ -141,7 +141,7 @@ class Node(_Strict):
     max_parallel: Annotated[int, Field(ge=1)] | None = None
     when: str | None = None
     join: Literal["all", "any", "all_done"] | AtLeast = "all"
-    depends_on: list[NodeName] = Field(default_factory=list)
+    depends_on: NodeNames = Field(default_factory=list)
     retry: Retry | None = None
     timeout: Duration | None = None
     heartbeat: Duration | None = None
