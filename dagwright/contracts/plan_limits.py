@@ -70,4 +70,4 @@ def _are_numbers_of_nodes(numbers: Sequence[Any], plan: CompiledPlan) -> bool:
     if not numbers:
         return True
     # Of all edges there may be many thousands, so they are looked at by what runs in C.
-    return set(map(type, numbers)) == {int} and 0 <= min(numbers) and max(numbers) < len(plan.nodes)
+    return set(map(type, numbers)) == {int} and min(numbers) >= 0 and max(numbers) < len(plan.nodes)
