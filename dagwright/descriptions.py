@@ -1,17 +1,18 @@
 """What `describe` knows of a run and no event tells: calls in flight, and a workflow task that fails or waits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from temporalio.api.enums.v1 import PendingActivityState, PendingWorkflowTaskState, TaskQueueType
 from temporalio.api.failure.v1 import Failure
-from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflow.v1 import PendingActivityInfo, PendingWorkflowTaskInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 
 from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import NodeStatus
 from dagwright.projection import Projection, TaskFailure
-from dagwright.queues import OpenCall, Queue
+from dagwright.queues import OpenCall, Queue, is_overdue
 
 _STATES = {
     PendingActivityState.PENDING_ACTIVITY_STATE_STARTED: "started",
@@ -23,8 +24,6 @@ _CUT_BY_SERVER = "Failure exceeds size limit."
 
 _FAILS_FOR_GOOD = 2
 """Attempts of a workflow task after which it is no accident any more."""
-
-_UNDECLARED = ToolDeclaration(name="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,31 +80,50 @@ def _seconds(timestamp: Any) -> float:
 
 def open_calls(raw: DescribeWorkflowExecutionResponse, projection: Projection) -> list[OpenCall]:
     """Returns everything that the run waits for a worker to do, or that one does: its own step, then its calls."""
-    calls = []
     own_queue = raw.execution_config.task_queue.name
-    if raw.HasField("pending_workflow_task"):
-        task = raw.pending_workflow_task
-        is_waiting = task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED
-        queue = Queue(own_queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
-        since = _seconds(task.scheduled_time) if is_waiting else None
-        calls.append(OpenCall(queue, is_taken=not is_waiting, scheduled_at=since))
-    tools = projection.scheduler.plan.tools if projection.scheduler else {}
+    calls = [_own_step(raw.pending_workflow_task, own_queue)] if raw.HasField("pending_workflow_task") else []
     for call in raw.pending_activities:
-        tool = tools.get(call.activity_type.name, _UNDECLARED)
-        name = call.activity_options.task_queue.name or tool.task_queue or own_queue
+        queue = Queue(call.activity_options.task_queue.name or own_queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
         is_waiting = call.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
-        calls.append(
-            OpenCall(
-                Queue(name, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY),
-                is_taken=not is_waiting,
-                # Nobody has a call that backs off, but nobody is needed for it either.
-                scheduled_at=_seconds(call.scheduled_time) if is_waiting and not _is_backing_off(call) else None,
-                task=projection.task_of(call.activity_id),
-                tool=call.activity_type.name,
-                is_foreign=tool.is_foreign,
-            )
-        )
+        # Nobody has a call that backs off, but nobody is needed for it either.
+        since = _seconds(call.scheduled_time) if is_waiting and not _is_backing_off(call) else None
+        opened = OpenCall(queue, is_taken=not is_waiting, scheduled_at=since, tool=call.activity_type.name)
+        calls += _for_the_plan(opened, projection.task_of(call.activity_id), projection.scheduler)
     return calls
+
+
+def _own_step(task: PendingWorkflowTaskInfo, queue: str) -> OpenCall:
+    is_waiting = task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED
+    since = _seconds(task.scheduled_time) if is_waiting else None
+    return OpenCall(Queue(queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW), is_taken=not is_waiting, scheduled_at=since)
+
+
+def _for_the_plan(call: OpenCall, task_id: str | None, scheduler: Scheduler | None) -> list[OpenCall]:
+    """Returns a call as the plan has it: that of a region stands for the nodes that it would run at once."""
+    if task_id is None or scheduler is None:
+        return [call]
+    node = scheduler.node_of(task_id)
+    if node.kind == "region":
+        number = scheduler.number_of(node.id)
+        assert number is not None
+        members = [scheduler.plan.nodes[member] for member in scheduler.open_members(number)]
+        ready = [member for member in members if _is_ready(scheduler, member.id)]
+        return [replace(call, task=member.id, tool=member.tool) for member in ready] or [call]
+    tool = scheduler.plan.tools.get(node.tool)
+    return [replace(call, task=task_id, is_foreign=tool is not None and tool.is_foreign)]
+
+
+def _is_ready(scheduler: Scheduler, node_id: str) -> bool:
+    record = scheduler.record_of(node_id)
+    return record is not None and record.status is NodeStatus.READY
+
+
+def may_wait(raw: DescribeWorkflowExecutionResponse) -> bool:
+    """Tells whether anything of a run has not been taken for so long that it may wait for a worker."""
+    since = [call.scheduled_time for call in raw.pending_activities if call.HasField("scheduled_time")]
+    if raw.HasField("pending_workflow_task"):
+        since.append(raw.pending_workflow_task.scheduled_time)
+    return bool(raw.pending_children) or any(is_overdue(_seconds(moment)) for moment in since)
 
 
 def task_notes(raw: DescribeWorkflowExecutionResponse, failure: TaskFailure | None) -> list[dict[str, Any]]:

@@ -24,15 +24,17 @@ from dagwright.contracts.documents import (
     graph_document,
     result_document,
 )
-from dagwright.descriptions import PendingCall, open_calls, pending_calls, task_notes
+from dagwright.descriptions import PendingCall, may_wait, open_calls, pending_calls, task_notes
 from dagwright.executions import BEGINNING, Offset, executions_of
 from dagwright.history_reader import LOST_SERVER_S, HistoryReader, TaskState, states_of
 from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import RunStatus
+from dagwright.plan.states import NodeStatus, RunStatus
 from dagwright.projection import Projection, is_reference
 from dagwright.queues import OpenCall, notes_of, reason_of, unserved
 
 DESCRIBE_PAUSE_S = 1.0
+SUB_PLANS_LOOKED_AT = 30
+"""Sub-plans of one run that are asked for what they wait for, once a second."""
 RESTORED_BYTES = 1024 * 1024
 """A value up to this size is put back into a document unless all are asked for."""
 
@@ -106,6 +108,13 @@ class RunView:
     def graph(self) -> dict[str, Any]:
         """Returns nodes and edges with their states."""
         return graph_document(self.scheduler) if self.scheduler else {"nodes": [], "edges": []}
+
+    @property
+    def reason(self) -> str:
+        """What a run that waits waits for."""
+        records = [record for _, record in self.scheduler.shown()] if self.scheduler else []
+        reasons = [record.reason for record in records if record.status is NodeStatus.WAITING and record.reason]
+        return reasons[0] if reasons else "no worker serves its queue"
 
     @property
     def nodes_done(self) -> int:
@@ -228,17 +237,20 @@ class RunFeed:
             is_open = not projection.is_closed and description.run_id == reader.execution.run_id
             calls = open_calls(raw, projection) if is_open else []
             waiting = await unserved(self._client, calls)
+            below = await self._waiting_sub_plans(raw, projection) if is_open else {}
             notes = [*projection.notes, *(task_notes(raw, projection.task_failure) if is_open else [])]
             if waiting:
-                tools = tools_of(await description.memo())
-                notes += notes_of(waiting, workflow_id=_root_id(description, self._workflow_id), tools=tools)
+                notes += await self._no_worker_notes(waiting, description)
+            for task_id, view in below.items():
+                notes += [{**note, "node": task_id} for note in view.notes if note["code"] == "no_worker"]
             if projection.scheduler is not None:
                 reasons = {call.task: reason_of(call) for call in waiting if call.task is not None}
-                reader.marks.put(projection.scheduler, reasons)
+                reader.marks.put(projection.scheduler, reasons | {task: view.reason for task, view in below.items()})
+            is_waiting = len(waiting) == len(calls) and len(below) == len(raw.pending_children)
             return RunView(
                 workflow_id=self._workflow_id,
                 run_id=reader.execution.run_id,
-                status=_status_of(projection, is_waiting=bool(waiting) and _is_all(waiting, calls, raw)),
+                status=_status_of(projection, is_waiting=is_waiting and bool(waiting or below)),
                 title=projection.title,
                 scheduler=projection.scheduler,
                 pending=pending_calls(raw, projection) if is_open else {},
@@ -251,6 +263,31 @@ class RunFeed:
                 offset=reader.execution.offset,
             )
 
+    async def _no_worker_notes(
+        self, waiting: Sequence[OpenCall], description: WorkflowExecutionDescription
+    ) -> list[dict[str, Any]]:
+        """Returns what to do about calls that wait for a worker: the run above all knows the tools of those below."""
+        root_id = description.raw_description.workflow_execution_info.root_execution.workflow_id or self._workflow_id
+        if root_id != self._workflow_id:
+            description = await self._client.get_workflow_handle(root_id).describe()
+        return notes_of(waiting, workflow_id=root_id, tools=tools_of(await description.memo()))
+
+    async def _waiting_sub_plans(
+        self, raw: DescribeWorkflowExecutionResponse, projection: Projection
+    ) -> dict[str, RunView]:
+        """Returns the sub-plans that wait for a worker: task id -> view. Those beyond some dozens are not looked at."""
+        found = {}
+        for child in raw.pending_children[:SUB_PLANS_LOOKED_AT]:
+            task_id = projection.sub_plan_of(child.workflow_id)
+            feed = RunFeed(self._client, child.workflow_id, run_id=child.run_id or None)
+            # The look at the sub-plan's own history is for those of which something has not been taken.
+            with suppress(RunNotFound):
+                if task_id is not None and may_wait((await feed._describe()).raw_description):
+                    view = await feed.read()
+                    if view.status == RunStatus.WAITING:
+                        found[task_id] = view
+        return found
+
 
 def tools_of(memo: Mapping[str, Any]) -> list[str]:
     """Returns the `--tools` of a run, from its memo."""
@@ -260,16 +297,6 @@ def tools_of(memo: Mapping[str, Any]) -> list[str]:
 
 def _first_run_id(description: WorkflowExecutionDescription) -> str:
     return description.raw_description.workflow_execution_info.first_run_id or description.run_id
-
-
-def _root_id(description: WorkflowExecutionDescription, workflow_id: str) -> str:
-    """Returns the id of the run above all, whose tools serve those below it too."""
-    return description.raw_description.workflow_execution_info.root_execution.workflow_id or workflow_id
-
-
-def _is_all(waiting: Sequence[OpenCall], calls: Sequence[OpenCall], raw: DescribeWorkflowExecutionResponse) -> bool:
-    """Tells whether everything that the run has open waits for a worker."""
-    return len(waiting) == len(calls) and not raw.pending_children
 
 
 def _status_of(projection: Projection, *, is_waiting: bool) -> str:

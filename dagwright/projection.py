@@ -127,6 +127,10 @@ class Projection:
         """Returns the id of the task that an activity id stands for."""
         return self._tasks.get(activity)
 
+    def sub_plan_of(self, workflow_id: str) -> str | None:
+        """Returns the id of the task whose sub-plan runs under a workflow id."""
+        return self._children.get(workflow_id)
+
     async def take(self, event: HistoryEvent) -> None:
         """Takes the next event of the history."""
         self.last_event = event.event_id

@@ -64,16 +64,20 @@ async def unserved(client: Client, calls: Sequence[OpenCall]) -> list[OpenCall]:
 
     Costs nothing but a look at the clock while every call is taken within seconds, else a request for each queue.
     """
-    now = time.time()
     newest: dict[Queue, float] = {}
     for call in calls:
-        if call.scheduled_at is not None and now - call.scheduled_at > NO_WORKER_AFTER_S:
+        if call.scheduled_at is not None and is_overdue(call.scheduled_at):
             newest[call.queue] = max(call.scheduled_at, newest.get(call.queue, 0.0))
     served = {call.queue for call in calls if call.is_taken}
     suspects = [queue for queue in newest if queue not in served]
     polls = await asyncio.gather(*(_last_poll(client, queue) for queue in suspects))
     dead = {queue for queue, poll in zip(suspects, polls, strict=True) if poll < newest[queue]}
     return [call for call in calls if call.queue in dead and call.scheduled_at is not None]
+
+
+def is_overdue(scheduled_at: float) -> bool:
+    """Tells whether a call that may be taken since then has been there for longer than a worker with room needs."""
+    return time.time() - scheduled_at > NO_WORKER_AFTER_S
 
 
 async def _last_poll(client: Client, queue: Queue) -> float:
@@ -142,15 +146,15 @@ class WaitMarks:
     """
 
     def __init__(self) -> None:
-        self._marked: list[Record] = []
+        self._marked: list[tuple[Record, NodeStatus]] = []
 
     def put(self, scheduler: Scheduler, reasons: Mapping[str, str]) -> None:
-        """Makes running tasks waiting: task id -> what for; a node with items waits if all that it runs do."""
+        """Makes tasks waiting that run or are ready: task id -> what for; a node waits if all items that it runs do."""
         self.clear()
         parents: dict[str, str] = {}
         for task_id, reason in reasons.items():
             record = scheduler.record_of(task_id)
-            if record is not None and record.status is NodeStatus.RUNNING:
+            if record is not None and record.status in (NodeStatus.RUNNING, NodeStatus.READY):
                 self._mark(record, reason)
                 node = scheduler.node_of(task_id).id
                 if node != task_id:
@@ -161,11 +165,11 @@ class WaitMarks:
                 self._mark(record, reason)
 
     def clear(self) -> None:
-        """Makes every marked task running again."""
-        for record in self._marked:
-            record.status, record.reason = NodeStatus.RUNNING, None
+        """Makes every marked task again what it was."""
+        for record, status in self._marked:
+            record.status, record.reason = status, None
         self._marked.clear()
 
     def _mark(self, record: Record, reason: str) -> None:
+        self._marked.append((record, record.status))
         record.status, record.reason = NodeStatus.WAITING, reason
-        self._marked.append(record)

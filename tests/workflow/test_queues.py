@@ -79,3 +79,57 @@ async def test_node_of_a_foreign_queue_waits_while_the_others_go_on(client: Clie
     ]
     assert {node["status"] for name, node in ended["nodes"].items() if name not in ("a", "b")} == {"cancelled"}
     await runs.check_ended()
+
+
+async def test_sub_plan_and_run_wait_for_a_worker_that_a_node_below_needs(client: Client, kept_runs: Runs) -> None:
+    queue = f"far-{uuid4().hex}"
+    far = ToolDeclaration("far", effects=Effects.READ, task_queue=queue)
+    runs = Runs(client, task_queue=kept_runs.task_queue, tools={**kept_runs.tools, "far": far}, store=kept_runs.store)
+    inner = {"nodes": [{"id": "x", "tool": "far", "arguments": {}}]}
+    handle = await runs.start(
+        {"nodes": [{"id": "sub", "plan": {"nodes": [{"id": "inner", "plan": inner}]}}, _add("a")]}
+    )
+    view = await _waiting(client, handle)
+    document = view.document()
+    await handle.signal("cancel")
+    await document_of(handle)
+
+    assert (document["nodes"]["sub"]["status"], document["nodes"]["sub"]["reason"]) == ("waiting", "no worker for far")
+    assert document["notes"] == [
+        {
+            "code": "no_worker",
+            "node": "sub",
+            "message": f"no worker serves the queue {queue!r} of far; start one with `dagwright watch {handle.id}` or "
+            "`python worker.py`",
+        }
+    ]
+    await runs.check_ended()
+
+
+async def test_pure_nodes_that_would_run_together_wait_as_those_that_are_ready(client: Client, kept_runs: Runs) -> None:
+    queue = f"far-{uuid4().hex}"
+    pure = {
+        name: ToolDeclaration(name, effects=Effects.PURE, task_queue=queue, timeout_s=1) for name in ("left", "right")
+    }
+    runs = Runs(client, task_queue=kept_runs.task_queue, tools=pure, store=kept_runs.store)
+    nodes = [
+        {"id": "one", "tool": "left"},
+        {"id": "two", "tool": "right"},
+        {"id": "both", "tool": "left", "depends_on": ["one", "two"]},
+    ]
+    handle = await runs.start({"nodes": nodes})
+    view = await _waiting(client, handle)
+    document = view.document()
+    await handle.signal("cancel")
+    await document_of(handle)
+
+    assert {name: (node["status"], node["reason"]) for name, node in document["nodes"].items()} == {
+        "one": ("waiting", "no worker for left"),
+        "two": ("waiting", "no worker for right"),
+        "both": ("pending", None),
+    }
+    assert [note["message"] for note in document["notes"]] == [
+        f"no worker serves the queue {queue!r} of left, right; start one with `dagwright watch {handle.id}` or "
+        "`python worker.py`"
+    ]
+    await runs.check_ended()
