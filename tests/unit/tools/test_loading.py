@@ -1,5 +1,6 @@
 """`--tools`: modules and files to registries, and what is said when that fails."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,9 +38,9 @@ def test_tools_and_declared_activities_of_a_file_are_found(tmp_path: Path) -> No
 
 
 def test_modules_are_found_in_the_base_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.path", [])
+    # A copy, so that what the loading adds to it goes with the test.
+    monkeypatch.setattr("sys.path", list(sys.path))
     (tmp_path / "shop_module_for_test.py").write_text(GOOD)
-    monkeypatch.syspath_prepend(str(tmp_path))
     assert "price" in load_tools(["shop_module_for_test"], base=tmp_path)
 
 
