@@ -4,8 +4,8 @@ The innermost frame lets nothing escape: a tool may raise whatever it likes. Thi
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from dagwright.tools.context import CallIdentity, Cancellation, ToolContext, ent
 from dagwright.tools.errors import ResultTooLarge
 from dagwright.tools.results import json_bytes, plain_json
 
+NOTHING_HIDDEN = Redaction()
 _SMALL_BYTES = 24
 """More than a number or a truth value has as JSON."""
 _SHORT_TEXT = 1_000
@@ -38,6 +39,21 @@ class PureEnd:
     attempts: int = 1
 
 
+class _CallContext(ToolContext):
+    """What `context()` returns in a region: one object for all calls of a slice, one after the other."""
+
+    task_id = ""
+    attempt_number = 1
+
+    @property
+    def node(self) -> str:
+        return self.task_id
+
+    @property
+    def attempt(self) -> int:
+        return self.attempt_number
+
+
 class PureCalls:
     """Calls pure tools, one after the other, in the thread that uses it.
 
@@ -48,19 +64,23 @@ class PureCalls:
     """
 
     def __init__(self, workflow_id: str, secret: Callable[[str], str | None], *, cancellation: Cancellation) -> None:
-        self._workflow_id = workflow_id
+        identity = CallIdentity(idempotency_key="", node="", workflow_id=workflow_id)
+        self._context = _CallContext(identity, cancellation, beat=_no_beat)
         self._secret = secret
-        self._cancellation = cancellation
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._async_tools: dict[str, bool] = {}
+
+    def entered(self) -> AbstractContextManager[ToolContext]:
+        """Returns the block inside of which tools may be called."""
+        return entered(self._context)
 
     def call(self, spec: ToolSpec, task: Task) -> PureEnd:
         """Returns how the tool answers the task; what may pass is tried again at once, as often as the node says."""
-        attempt, limit_s = 1, timeout_of(task)
+        self._context.task_id = task.id
+        attempt = 1
         while True:
-            began = time.monotonic()
-            end = self._attempt(spec, task, attempt)
-            if time.monotonic() - began > limit_s:
-                return PureEnd(error=timeout_error(task), attempts=attempt)
+            self._context.attempt_number = attempt
+            end = self._attempt(spec, task)
             end.attempts = attempt
             if end.error is None or not end.error.retryable or attempt >= task.node.retry.max_attempts:
                 return end
@@ -71,17 +91,18 @@ class PureCalls:
         if self._loop is not None:
             self._loop.close()
 
-    def _attempt(self, spec: ToolSpec, task: Task, attempt: int) -> PureEnd:
-        redaction = Redaction()
+    def _attempt(self, spec: ToolSpec, task: Task) -> PureEnd:
+        redaction = NOTHING_HIDDEN
         try:
             arguments = {name: copied(value) for name, value in task.arguments.items()}
             if task.worker_holes:
                 redaction = fill(arguments, task.worker_holes, secret=self._secret)
-            identity = CallIdentity(idempotency_key="", node=task.id, workflow_id=self._workflow_id, attempt=attempt)
             keywords = spec.bind(arguments)
             assert spec.function is not None
-            with entered(ToolContext(identity, self._cancellation, beat=_no_beat)):
-                answer = self._driven(spec.function, keywords) if spec.is_async else spec.function(**keywords)
+            is_async = self._async_tools.get(spec.name)
+            if is_async is None:
+                is_async = self._async_tools[spec.name] = spec.is_async
+            answer = self._driven(spec.function, keywords) if is_async else spec.function(**keywords)
             return encoded(answer, spec, redaction)
         except BaseException as error:
             posture = posture_of(error, Effects.PURE)
@@ -118,9 +139,10 @@ def timeout_error(task: Task) -> NodeError:
 
 def copied(value: Any) -> Any:
     """Returns a JSON value that a tool may change without changing what others read."""
-    if isinstance(value, dict):
+    kind = type(value)
+    if kind is dict:
         return {name: copied(part) for name, part in value.items()}
-    return [copied(part) for part in value] if isinstance(value, list) else value
+    return [copied(part) for part in value] if kind is list else value
 
 
 def encoded(answer: Any, spec: ToolSpec, redaction: Redaction) -> PureEnd:

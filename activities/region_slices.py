@@ -36,21 +36,27 @@ class RegionSlice:
         self._tools = tools
         self._calls = calls
         self._lock = threading.Lock()
-        self._current: tuple[Task, float] | None = None
+        self._current: Task | None = None
+        self._overdue_at = 0.0
         self._is_stopped = False
         self._left_bytes = SLICE_RESULT_BYTES
 
     def run(self) -> None:
         """Runs nodes until the slice ends."""
-        until = time.monotonic() + SLICE_S
-        self._begin()
+        with self._calls.entered():
+            self._run_until(time.time() + SLICE_S)
+
+    def _run_until(self, until: float) -> None:
+        # One look at the clock for each node: what the scheduler does counts as time of the node that it found.
+        now = time.time()
+        self._begin(now)
         while not self._is_stopped and self._left_bytes > 0:
-            started_at = time.time()
-            task = self._scheduler.next_task(started_at)
-            if task is None or not self._take_up(task):
+            task = self._scheduler.next_task(now)
+            if task is None or not self._take_up(task, now):
                 return
             end = self._calls.call(self._tools[task.node.tool], task)
-            if not self._put_down(task, end, started_at) or time.monotonic() > until:
+            started_at, now = now, time.time()
+            if not self._put_down(task, end, started_at, now=now) or now > until:
                 return
 
     def stop(self) -> None:
@@ -66,10 +72,9 @@ class RegionSlice:
     def end_overdue(self) -> bool:
         """Fails the node that runs if it is over its timeout, which ends the slice; returns whether it was."""
         with self._lock:
-            if self._current is None or time.monotonic() <= self._current[1]:
+            if self._current is None or time.time() <= self._overdue_at:
                 return False
-            task, _ = self._current
-            self._is_stopped, self._current = True, None
+            task, self._is_stopped, self._current = self._current, True, None
             self._scheduler.fail(task.id, timeout_error(task), at=time.time())
             return True
 
@@ -84,29 +89,29 @@ class RegionSlice:
             "versions": {name: self._tools[name].version for name in names},
         }
 
-    def _begin(self) -> None:
-        now = time.time()
+    def _begin(self, now: float) -> None:
         self._scheduler.begin(now)
         for node_id, end in self._given.ended:
             self._scheduler.report(node_id, end, at=now)
 
-    def _take_up(self, task: Task) -> bool:
+    def _take_up(self, task: Task, now: float) -> bool:
+        # Retries come on top: each of them has the whole time.
+        overdue_at = now + timeout_of(task) * task.node.retry.max_attempts
         with self._lock:
-            # Retries come on top: each of them has the whole time.
-            limit_s = timeout_of(task) * task.node.retry.max_attempts
-            self._current = task, time.monotonic() + limit_s
+            self._current, self._overdue_at = task, overdue_at
             return not self._is_stopped
 
-    def _put_down(self, task: Task, end: PureEnd, started_at: float) -> bool:
+    def _put_down(self, task: Task, end: PureEnd, started_at: float, *, now: float) -> bool:
         """Takes the end of a call; returns whether the slice still is in charge of it."""
         with self._lock:
             if self._current is None:
                 return False
             self._current = None
+        error = timeout_error(task) if now - started_at > timeout_of(task) * end.attempts else end.error
         attempt = Attempt(end.attempts, started_at)
-        if end.error is not None:
-            self._scheduler.fail(task.id, end.error, at=time.time(), attempt=attempt)
+        if error is not None:
+            self._scheduler.fail(task.id, error, at=now, attempt=attempt)
         else:
-            self._scheduler.complete(task.id, end.value, at=time.time(), attempt=attempt)
+            self._scheduler.complete(task.id, end.value, at=now, attempt=attempt)
             self._left_bytes -= end.size_bytes
         return True

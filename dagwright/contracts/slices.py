@@ -127,8 +127,13 @@ class _Choice:
         at |= {number: len(stubs) + place for number, place in self._places.items()}
         nodes = [node_to_json(CompiledNode(id=self._scheduler.plan.nodes[each].id, kind="reported")) for each in stubs]
         for node in self._chosen:
-            dependencies = tuple(at[each] for each in node.dependencies)
-            nodes.append(node_to_json(replace(node, kind="tool", title=None, dependencies=dependencies)))
+            encoded = node_to_json(node)
+            # It is a node as ever there; what it is for is of no use to a worker.
+            encoded.pop("kind", None)
+            encoded.pop("title", None)
+            if node.dependencies:
+                encoded["dependencies"] = [at[each] for each in node.dependencies]
+            nodes.append(encoded)
         message = {
             "plan": {"format": 1, "nodes": nodes, "on_failure": self._scheduler.plan.on_failure},
             "inputs": self._inputs,

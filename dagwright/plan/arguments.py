@@ -89,6 +89,12 @@ def with_parts(value: Any, parts: Iterable[tuple[HolePath, Any]]) -> Any:
     for path, part in parts:
         if not path:
             return part
+        if len(path) == 1:
+            # By far the most: a reference that is a whole argument.
+            if () not in copied:
+                copied[()] = value.copy()
+            copied[()][path[0]] = part
+            continue
         _copied_container(value, path[:-1], copied)[path[-1]] = part
     return copied.get((), value)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from dagwright.plan.arguments import with_parts
@@ -132,7 +133,7 @@ def _retry_of(node: Node, tool: ToolDeclaration | None) -> RetryRule:
     """Returns the plan's rule, then the tool's, then the default: a write is tried once, anything else three times."""
     effects = tool.effects if tool else Effects.WRITE
     attempts = tool.max_attempts if tool and tool.max_attempts else 1 if effects is Effects.WRITE else 3
-    rule = RetryRule(max_attempts=attempts)
+    rule = _usual_rule(attempts)
     if node.retry is None:
         return rule
     return RetryRule(
@@ -141,6 +142,12 @@ def _retry_of(node: Node, tool: ToolDeclaration | None) -> RetryRule:
         factor=node.retry.factor or rule.factor,
         max_delay_s=node.retry.max_delay.total_seconds() if node.retry.max_delay else None,
     )
+
+
+@lru_cache(maxsize=64)
+def _usual_rule(attempts: int) -> RetryRule:
+    """Returns one rule for all nodes that have it."""
+    return RetryRule() if attempts == RetryRule().max_attempts else RetryRule(max_attempts=attempts)
 
 
 def _with_holes(value: Any, holes: Sequence[Hole]) -> tuple[Any, tuple[Hole, ...]]:

@@ -36,9 +36,11 @@ class Wait:
     def count(self, node: CompiledNode, record: Record) -> None:
         """Takes the end of a dependency."""
         self.remaining -= 1
-        if record.status in (NodeStatus.COMPLETED, NodeStatus.SKIPPED):
+        if record.status is NodeStatus.COMPLETED:
             self.done += 1
-            self.skipped += record.status is NodeStatus.SKIPPED
+        elif record.status is NodeStatus.SKIPPED:
+            self.done += 1
+            self.skipped += 1
         elif record.status is NodeStatus.FAILED and node.on_error == "skip":
             self.skipped += 1
         else:
@@ -52,6 +54,8 @@ class Wait:
         same for every order in which the dependencies end.
         """
         kind, wanted = join
+        if kind == "all" and self.remaining:
+            return Decision.WAIT
         if kind in ("any", "at_least"):
             is_wanted = self.done >= (wanted or 1)
         else:

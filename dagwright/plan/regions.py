@@ -13,7 +13,7 @@ the region, one node of the kind `region` behind all nodes of the plan.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dagwright.plan.compiled import CompiledNode, CompiledPlan, RetryRule
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, RetryRule, with_kind
 from dagwright.plan.graph import dependents_of
 from dagwright.plan.model import MAX_ID_BYTES
 from dagwright.plan.tools import Effects, ToolDeclaration
@@ -23,6 +23,8 @@ REGION_PREFIX = "region:"
 
 _LARGEST_WAIT_SET = 256
 """Nodes that a wait set collects over pure nodes; past it a new region begins, or the sets would cost V x E."""
+
+_USUAL_DELAYS = (RetryRule().first_delay_s, RetryRule().factor, RetryRule().max_delay_s)
 
 _Key = tuple[str, int, int]
 """Of a region: its task queue, how often a wait set before it grew too large, the number of its wait set."""
@@ -40,7 +42,7 @@ def contract(plan: CompiledPlan) -> CompiledPlan:
     ]
     members = [group for group in _groups(nodes, plan.tools) if len(group) > 1]
     for number in (number for group in members for number in group):
-        nodes[number] = replace(nodes[number], kind="reported")
+        nodes[number] = with_kind(nodes[number], "reported")
     prefix = _free_prefix(nodes)
     return replace(plan, nodes=(*nodes, *(_region_of(group, nodes, prefix) for group in members)))
 
@@ -56,7 +58,7 @@ def can_be_in_region(node: CompiledNode, tool: ToolDeclaration | None) -> bool:
         and node.join[0] == "all"
         and node.for_each is None
         and node.heartbeat_s is None
-        and replace(node.retry, max_attempts=1) == RetryRule(max_attempts=1)
+        and (node.retry.first_delay_s, node.retry.factor, node.retry.max_delay_s) == _USUAL_DELAYS
     )
 
 

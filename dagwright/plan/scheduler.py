@@ -39,9 +39,9 @@ ONE_ATTEMPT = Attempt()
 """What is assumed where a driver knows nothing of the attempts."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Task:
-    """Something to run: a node, or one item of a node with `for_each`.
+    """Something to run: a node, or one item of a node with `for_each`; nobody changes it.
 
     Args:
         id: the node's id, or `id[key]`.
@@ -102,7 +102,8 @@ class Scheduler:
         self._queue = ReadyQueue(gates_of(plan), max_in_flight)
         self._budget = WorkBudget()
         self._asker = ConditionAsker(self._numbers.__contains__, self._budget)
-        self._answers: dict[tuple[str, str], Any] = {}
+        # One for all tasks: a run makes one for each of them otherwise, and nothing in it changes.
+        self._base_scope = Scope(self._value_of, self.inputs, self.lookups, budget=self._budget)
         self._open_items: dict[int, int] = {}
         self._item_numbers: dict[str, tuple[int, int]] = {}
         self._settled: list[int] = []
@@ -390,9 +391,10 @@ class Scheduler:
         """Tells the dependents of every node that reached its end, and theirs, until nothing moves."""
         while self._settled:
             number = self._settled.pop()
+            node, record = self.plan.nodes[number], self.records[number]
             for dependent in self._dependents[number]:
                 if self.records[dependent].status is NodeStatus.PENDING:
-                    self._waits[dependent].count(self.plan.nodes[number], self.records[number])
+                    self._waits[dependent].count(node, record)
                     self._decide(dependent, at)
 
     def _decide(self, number: int, at: float) -> None:
@@ -543,7 +545,7 @@ class Scheduler:
         return self._numbers[task_id], -1
 
     def _scope(self) -> Scope:
-        return Scope(self._value_of, self.inputs, self.lookups, budget=self._budget, answers=self._answers)
+        return self._base_scope
 
     def _scope_of_item(self, item: Any, index: int) -> Scope:
         return replace(self._scope(), item=item, index=index)

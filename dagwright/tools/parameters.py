@@ -53,6 +53,10 @@ class Parameters:
         Raises:
             InvalidArguments: names every wrong place; no value is ever shown, it may be a secret.
         """
+        if self.whole is None and arguments.keys() <= self.schema["properties"].keys():
+            # By far the most calls; one that is wrong is looked at again, for the words of its error.
+            with suppress(ValidationError):
+                return self._keywords_of(self.adapter.validate_python(arguments))
         named = self._named(arguments)
         known = {key: value for key, value in named.items() if key in self.schema["properties"]}
         others = {key: value for key, value in named.items() if key not in known}
@@ -67,9 +71,11 @@ class Parameters:
             raise InvalidArguments("Invalid arguments: " + "; ".join(problems))
         if self.whole is not None:
             return {self.whole: bound}
-        return {self.names[field]: getattr(bound, field) for field in self.names if field in bound.model_fields_set} | (
-            others
-        )
+        return self._keywords_of(bound) | others
+
+    def _keywords_of(self, bound: Any) -> dict[str, Any]:
+        given = bound.model_fields_set
+        return {keyword: getattr(bound, field) for field, keyword in self.names.items() if field in given}
 
     def _named(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         named: dict[str, Any] = {}
