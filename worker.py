@@ -16,6 +16,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from activities.blobs import blob_activities
 from activities.call_headers import ToolInterceptor
 from activities.call_tool import tool_activities
 from activities.compile_plan import compile_activity
@@ -71,6 +72,7 @@ def create_workers(client: Client, toolset: Toolset, *, task_queue: str) -> list
                 find_ended,
                 compile_activity(toolset.declarations(), toolset.store),
                 load_activity(toolset.store),
+                *blob_activities(toolset.store),
             ],
             workflows=[RunPlanWorkflow],
         )

@@ -7,6 +7,7 @@ the run has ended, what it wrote of itself stands above what was worked out here
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,11 +20,12 @@ from temporalio.converter import DataConverter
 
 from dagwright.contracts import limits, wire
 from dagwright.contracts.call_limits import largest_result_bytes
-from dagwright.contracts.carries import RunCarry
+from dagwright.contracts.carries import RunCarry, state_from_text
 from dagwright.contracts.marks import HistoryUse, Marks
 from dagwright.contracts.messages import (
     MessageInvalid,
     RunInput,
+    SubPlanEnd,
     cancel_request_from_json,
     pages_of,
     read_message,
@@ -100,6 +102,10 @@ class Projection:
         """How many pages the plan travels in."""
         self._pages: dict[int, Any] = {}
         """Its pages, under the events that asked for them, in plan order."""
+        self._state: dict[str, str] = {}
+        """Pieces of the state that was handed on, under the ids of the activities that fetch them."""
+        self._early_ends: list[SubPlanEnd] = []
+        """Reports of sub-plans that came before that state was there."""
         self._lookups: Mapping[Lookup, Any] | None = None
         self._cancel: str | None = None
         self._is_cancelled = False
@@ -109,7 +115,7 @@ class Projection:
         self._now = 0.0
         """When the workflow task began whose commands come next; it is the workflow's own clock."""
         self._use = HistoryUse(0, 0)
-        self._marks = Marks()
+        self._marks: Marks | None = None
         self._signals = 0
         self._scheduled: dict[int, str] = {}
         self._deadline_timer: str | None = None
@@ -195,8 +201,9 @@ class Projection:
         self._plan, self.title = plan, plan.title
         if not self._missing_lookups():
             self._lookups = self._lookups_given
-        if self.run_input is not None and self.run_input.carry is not None and self._lookups is not None:
-            self._go_on(self.run_input.carry)
+        carry = self._carry
+        if carry is not None and carry.state and self._lookups is not None:
+            self._go_on(carry, carry.state)
 
     def _take_compiled(self, compiled: Any) -> None:
         """Takes what the activity made of a plan as it was written."""
@@ -213,6 +220,19 @@ class Projection:
         self._set_plan(plan_from_json({**head, "nodes": [node for page in pages for node in page]}))
 
     @property
+    def _carry(self) -> RunCarry | None:
+        return self.run_input.carry if self.run_input is not None else None
+
+    def _take_state(self, name: str, piece: str) -> None:
+        """Takes a piece of the state that the execution before handed on."""
+        carry = self._carry
+        self._state[name] = piece
+        if carry is not None and len(self._state) == len(carry.refs):
+            names = [f"{wire.ID_GET_STATE} {number}" for number in range(1, len(carry.refs) + 1)]
+            self._go_on(carry, "".join(self._state[name] for name in names))
+            self._state = {}
+
+    @property
     def _lookups_given(self) -> Mapping[Lookup, Any]:
         return self.run_input.lookups if self.run_input is not None else {}
 
@@ -223,14 +243,12 @@ class Projection:
     def _begin(self, at: float) -> None:
         self.scheduler = self._new_scheduler()
         self.scheduler.begin(at)
-        if self._is_cancelled:
-            self.scheduler.cancel(at, reason=self._cancel)
 
-    def _go_on(self, carry: RunCarry) -> None:
+    def _go_on(self, carry: RunCarry, state: str) -> None:
         """Begins where the execution before this one ended."""
         scheduler = self._new_scheduler()
         try:
-            restore(scheduler, carry.scheduler)
+            restore(scheduler, state_from_text(state))
         except ValueError as error:
             self.error = NodeError("invalid", str(error))
             return
@@ -242,7 +260,6 @@ class Projection:
     def _new_scheduler(self) -> Scheduler:
         assert self._plan is not None
         assert self.run_input is not None
-        self._marks = Marks(largest_result_bytes(self._plan))
         return Scheduler(
             self._plan, self.run_input.inputs, lookups=self._lookups, max_in_flight=self.run_input.max_in_flight
         )
@@ -261,8 +278,13 @@ class Projection:
         others = [event for event in batch if event.event_type != signalled]
         for event in [*signals, *others]:
             await self._take_event(event, self._now)
-        if self.scheduler is None and self._plan is not None and self._lookups is not None:
+        if self.scheduler is None and self._carry is None and self._plan is not None and self._lookups is not None:
             self._begin(self._now)
+        if self.scheduler is not None and self._marks is None:
+            self._marks = Marks(largest_result_bytes(self.scheduler.plan), begun=self._use)
+            if self._is_cancelled:
+                self.scheduler.cancel(self._now, reason=self._cancel)
+            self._take_early_ends(self._now)
         self.changes += 1
 
     def settle(self) -> None:
@@ -270,7 +292,7 @@ class Projection:
 
         To be called when all events that are there have been taken, before anybody looks.
         """
-        if self.scheduler is None or self.is_closed:
+        if self.scheduler is None or self._marks is None or self.is_closed:
             return
         most = self._marks.most_in_flight(self._use)
         while not self.scheduler.is_stopped and self.scheduler.in_flight + 1 < most:
@@ -342,11 +364,17 @@ class Projection:
             message = None
         if signal.signal_name == wire.SIGNAL_CANCEL:
             self._take_cancel(cancel_request_from_json(message).reason, at)
-        elif signal.signal_name == wire.SIGNAL_SUB_PLAN_ENDED and self.scheduler is not None:
-            try:
-                take_sub_plan_end(self.scheduler, sub_plan_end_from_json(message), at=at)
-            except MessageInvalid:
-                return
+        elif signal.signal_name == wire.SIGNAL_SUB_PLAN_ENDED:
+            with suppress(MessageInvalid):
+                self._early_ends.append(sub_plan_end_from_json(message))
+                self._take_early_ends(at)
+
+    def _take_early_ends(self, at: float) -> None:
+        if self.scheduler is None:
+            return
+        for end in self._early_ends:
+            take_sub_plan_end(self.scheduler, end, at=at)
+        self._early_ends = []
 
     def _take_cancel(self, reason: str | None, at: float) -> None:
         self._is_cancelled, self._cancel = True, reason
@@ -364,6 +392,8 @@ class Projection:
             found = read_message(payload)
             looked_up = {lookup: party["id"] for lookup, party in zip(self._missing_lookups(), found, strict=True)}
             self._lookups = {**self._lookups_given, **looked_up}
+        elif name.startswith(wire.ID_GET_STATE):
+            self._take_state(name, str(read_message(payload)["text"]))
         elif name == wire.ID_FIND_ENDED and self.scheduler is not None:
             for end in found_ends(payload, self._children):
                 take_sub_plan_end(self.scheduler, end, at=at)
@@ -433,7 +463,7 @@ class Projection:
             return
         if timer_id == self._deadline_timer:
             self.scheduler.abort(NodeError("deadline_exceeded", "the run took over its deadline"), at)
-        elif timer_id == self._drain_timer:
+        elif timer_id == self._drain_timer and self._marks is not None:
             self._marks.give_up_drain()
         elif timer_id == self._grace_timer:
             for task_id in dict.fromkeys(self._tasks.values()):

@@ -8,8 +8,9 @@ lost. Sub-plans run on, for they are runs of their own.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RawValue
@@ -30,6 +31,8 @@ _COMMAND_BYTES = 1_000
 
 _UNDECLARED = ToolDeclaration(name="")
 
+T = TypeVar("T")
+
 Event = Callable[[float], None]
 """Something that happened, as what it does to the scheduler at a time."""
 
@@ -45,24 +48,24 @@ class Engine:
     Args:
         scheduler: the plan's scheduler, begun or restored.
         run: what the keys and ids of the run are made of.
-        deadline_s: seconds the run may take from now.
+        deadline_at: when the run may take no longer, in seconds since the epoch.
         signals: returns how many signals this execution has had.
     """
 
     def __init__(
-        self, scheduler: Scheduler, run: RunScope, *, deadline_s: float | None, signals: Callable[[], int]
+        self, scheduler: Scheduler, run: RunScope, *, deadline_at: float | None, signals: Callable[[], int]
     ) -> None:
         self.scheduler = scheduler
         self._run = run
-        self._deadline_s = deadline_s
+        self._deadline_at = deadline_at
         self._events: list[Event] = []
         self._handles: dict[str, workflow.ActivityHandle[RawValue]] = {}
         self._sub_plans = SubPlans(run, self.sub_plan_ended, lookups=scheduler.lookups)
         for task_id in scheduler.tasks_in_flight():
             self._sub_plans.adopt(task_id)
-        self._marks = Marks(largest_result_bytes(scheduler.plan))
         self._drain: asyncio.Task[None] | None = None
         self._signals = signals
+        self._marks = Marks(largest_result_bytes(scheduler.plan), begun=self._use())
         self._has_moved = False
 
     def push(self, event: Event) -> None:
@@ -110,6 +113,16 @@ class Engine:
         self._take_events()
         await self._stop()
 
+    async def undisturbed(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Does something while the run rests; returns its result, or `None` if something came that must be taken."""
+        doing = asyncio.create_task(work)
+        await workflow.wait_condition(lambda: doing.done() or bool(self._events))
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        if self._events:
+            doing.cancel()
+            return None
+        return doing.result()
+
     def _is_going_on(self) -> bool:
         return not (self.scheduler.is_finished or self.scheduler.is_stopped)
 
@@ -123,7 +136,9 @@ class Engine:
         """Tells whether the run should go on in a new execution, and can: one that has done nothing never leaves."""
         if self._handles or self._sub_plans.is_starting or not (self._has_moved or self._signals()):
             return False
-        return workflow.info().is_continue_as_new_suggested() or self._marks.is_draining(self._use())
+        use = self._use()
+        is_suggested = workflow.info().is_continue_as_new_suggested() and self._marks.is_worth_leaving(use)
+        return is_suggested or self._marks.is_draining(use)
 
     def _watch_drain(self) -> None:
         """Limits how long the tasks that are ready wait for those that run."""
@@ -148,9 +163,10 @@ class Engine:
             event(at)
 
     def _start_deadline(self) -> "asyncio.Task[None] | None":
-        if self._deadline_s is None:
+        if self._deadline_at is None:
             return None
-        timer = asyncio.create_task(workflow.sleep(self._deadline_s, summary=wire.TIMER_DEADLINE))
+        left_s = max(self._deadline_at - now_s(), 0.001)
+        timer = asyncio.create_task(workflow.sleep(left_s, summary=wire.TIMER_DEADLINE))
         error = NodeError("deadline_exceeded", "the run took over its deadline")
 
         def passed(task: "asyncio.Task[None]") -> None:

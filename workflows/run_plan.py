@@ -22,7 +22,7 @@ from temporalio.common import RawValue, RetryPolicy, SearchAttributeKey
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType
 
 from dagwright.contracts import limits, wire
-from dagwright.contracts.carries import CarryTooLarge, RunCarry
+from dagwright.contracts.carries import CarryTooLarge, RunCarry, state_to_text
 from dagwright.contracts.documents import (
     RunFacts,
     compact_document,
@@ -57,6 +57,7 @@ from dagwright.plan.states import RunStatus
 from workflows.calls import RunScope, json_payload
 from workflows.details import render_details
 from workflows.engine import Engine, now_s
+from workflows.handing_on import put_state, state_of
 from workflows.plan_pages import load_plan
 from workflows.sub_plans import NOTHING_COMPLETED, end_of, report_end
 
@@ -136,25 +137,29 @@ class RunPlanWorkflow:
         deadline_s = _smallest(plan.deadline_s, run_input.deadline_s)
         lookups = await self._resolve_lookups(plan, run_input.lookups, deadline_s=deadline_s)
         scheduler = Scheduler(plan, run_input.inputs, lookups=lookups, max_in_flight=run_input.max_in_flight)
-        self._begin(scheduler, run_input.carry)
-        left = self._time_left(deadline_s)
-        limit_s = left.total_seconds() if left else None
-        self._engine = Engine(scheduler, scope, deadline_s=limit_s, signals=lambda: self._signals)
+        await self._begin(scheduler, run_input.carry, deadline_s=deadline_s)
+        deadline_at = self._began_at + deadline_s if deadline_s is not None else None
+        self._engine = Engine(scheduler, scope, deadline_at=deadline_at, signals=lambda: self._signals)
         if self._is_cancelled:
             self._engine.request_cancel(self._cancel_before_start)
         for end in self._early_ends:
             self._take_sub_plan_end(end)
         await self._engine.run()
-        if not scheduler.is_finished:
-            await self._go_on_in_new_execution(replace(run_input, plan=None, compiled=plan, lookups=lookups))
+        while not scheduler.is_finished:
+            following = replace(run_input, plan=None, compiled=plan, lookups=lookups)
+            await self._go_on_in_new_execution(self._engine, following)
+            # Something came meanwhile that has to be taken first.
+            await self._engine.run()
 
-    def _begin(self, scheduler: Scheduler, carry: RunCarry | None) -> None:
+    async def _begin(self, scheduler: Scheduler, carry: RunCarry | None, *, deadline_s: float | None) -> None:
         """Begins a run, or goes on where the execution before this one left it."""
         if carry is None:
             scheduler.begin(now_s())
             return
         try:
-            restore(scheduler, carry.scheduler)
+            restore(scheduler, await state_of(carry, time_left=self._time_left(deadline_s)))
+        except ActivityError as error:
+            raise PlanRefused(_refusal(error, "the run cannot go on")) from None
         except ValueError as error:
             raise MessageInvalid(str(error)) from None
         lost = [task_id for task_id in scheduler.tasks_in_flight() if not is_sub_plan(scheduler, task_id)]
@@ -162,23 +167,29 @@ class RunPlanWorkflow:
             raise MessageInvalid(f"the execution before this one left {lost[0]!r} running, whose end nobody would hear")
         self._notes.go_on_from(carry.notes, carry.notes_left_out)
 
-    async def _go_on_in_new_execution(self, run_input: RunInput) -> None:
+    async def _go_on_in_new_execution(self, engine: Engine, run_input: RunInput) -> None:
         """Ends this execution and starts the next one of the run, with an empty history.
 
         Signals that come meanwhile go to the next one; the server lets no execution end that has not seen them all.
+        What comes while a large state is put into the store has to be taken first, and then this returns.
         """
-        assert self._engine is not None
-        carry = RunCarry(carry_of(self._engine.scheduler), self._began_at, self._notes.kept, self._notes.left_out)
         try:
-            encoded = pydantic_core.to_json(run_input_to_json(replace(run_input, carry=carry)))
-            if len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
-                raise CarryTooLarge(f"plan and results have {len(encoded):,} bytes, too many to be handed on")
+            state = state_to_text(carry_of(engine.scheduler))
         except CarryTooLarge as error:
-            self._engine.scheduler.abort(NodeError("too_large", f"the history is full, and {error}"), now_s())
-            await self._engine.run()
+            engine.scheduler.abort(NodeError("too_large", f"the history is full, and {error}"), now_s())
             return
+        encoded = self._following_input(run_input, state=state)
+        if len(state) > limits.INLINE_STATE_BYTES or len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
+            refs = await engine.undisturbed(put_state(state))
+            if refs is None:
+                return
+            encoded = self._following_input(run_input, refs=refs)
         memo = {**workflow.memo(), wire.MEMO_BEGAN: format_time(self._began_at)}
         workflow.continue_as_new(RawValue(json_payload(encoded)), memo=memo)
+
+    def _following_input(self, run_input: RunInput, *, state: str = "", refs: Sequence[str] = ()) -> bytes:
+        carry = RunCarry(self._began_at, state, refs, notes=self._notes.kept, notes_left_out=self._notes.left_out)
+        return pydantic_core.to_json(run_input_to_json(replace(run_input, carry=carry)))
 
     def _time_left(self, deadline_s: float | None) -> timedelta | None:
         """Returns what is left of a deadline that counts from the start of the run, at least a millisecond."""

@@ -1,6 +1,7 @@
 """What an execution hands on when a run goes on in a new one, as it travels in the next input.
 
-The text is for programs: base64 of compressed JSON, since the states of a large run are long and much alike.
+The states of the nodes are a text for programs, base64 of compressed JSON, since those of a large run are long and
+much alike; a very long text lies in the payload store, in pieces.
 """
 
 import base64
@@ -13,7 +14,11 @@ from typing import Any
 import pydantic_core
 
 LARGEST_BYTES = 16_000_000
-"""JSON of a carry: reading or writing more would take a workflow too long at one moment."""
+"""JSON of the states: reading or writing more would take a workflow too long at one moment."""
+PIECE_CHARACTERS = 1_000_000
+"""Characters of one piece in the store: half of what an activity may be given."""
+_MOST_PIECES = 64
+_REF_BYTES = 200
 
 
 class CarryTooLarge(Exception):
@@ -25,31 +30,27 @@ class RunCarry:
     """What a run has been through before this execution.
 
     Args:
-        scheduler: the states of its nodes, as `dagwright.plan.carry` made them.
         began_at: seconds since the epoch at which the first execution started; deadlines count from there.
+        state: the states of the nodes, as `state_to_text` made them; or
+        refs: references of the pieces of that text, in order.
         notes: what there was worth saying so far.
         notes_left_out: count of the notes that were too many.
     """
 
-    scheduler: Mapping[str, Any]
     began_at: float
+    state: str = ""
+    refs: Sequence[str] = ()
     notes: Sequence[Mapping[str, Any]] = ()
     notes_left_out: int = 0
 
 
-def carry_to_text(carry: RunCarry) -> str:
-    """Returns a carry as it travels.
+def state_to_text(state: Mapping[str, Any]) -> str:
+    """Returns the states of nodes, as `dagwright.plan.carry` made them, as they travel.
 
     Raises:
-        CarryTooLarge: it has over 16 MB.
+        CarryTooLarge: they have over 16 MB.
     """
-    content = {
-        "scheduler": carry.scheduler,
-        "began_at": carry.began_at,
-        "notes": list(carry.notes),
-        "notes_left_out": carry.notes_left_out,
-    }
-    encoded = pydantic_core.to_json(content)
+    encoded = pydantic_core.to_json(state)
     if len(encoded) > LARGEST_BYTES:
         size = len(encoded) / 1e6
         message = f"the results in the run's own history have {size:.0f} MB, which is more than can be handed on"
@@ -58,23 +59,57 @@ def carry_to_text(carry: RunCarry) -> str:
     return base64.b64encode(zlib.compress(encoded, 1)).decode()
 
 
-def carry_from_text(text: str) -> RunCarry:
-    """Returns the carry of a text.
+def state_from_text(text: str) -> Mapping[str, Any]:
+    """Returns the states of a text.
 
     Raises:
-        ValueError: the text is none that `carry_to_text` made.
+        ValueError: the text is none that `state_to_text` made.
     """
     try:
         reader = zlib.decompressobj()
         encoded = reader.decompress(base64.b64decode(text, validate=True), LARGEST_BYTES)
         if not reader.eof:
             raise ValueError("it is cut off, or too long")
-        content = pydantic_core.from_json(encoded, allow_inf_nan=False)
+        state = pydantic_core.from_json(encoded, allow_inf_nan=False)
+    except (binascii.Error, zlib.error, ValueError) as error:
+        raise ValueError(f"what the execution before handed on cannot be read: {error!r}") from None
+    if not isinstance(state, Mapping):
+        raise ValueError("what the execution before handed on must be an object")
+    return state
+
+
+def pieces_of(text: str) -> list[str]:
+    """Returns the pieces in which a long text goes to the store."""
+    return [text[start : start + PIECE_CHARACTERS] for start in range(0, len(text), PIECE_CHARACTERS)]
+
+
+def carry_to_json(carry: RunCarry) -> dict[str, Any]:
+    """Returns a carry as it stands in an input."""
+    where = {"refs": list(carry.refs)} if carry.refs else {"state": carry.state}
+    return {
+        "began_at": carry.began_at,
+        "notes": list(carry.notes),
+        "notes_left_out": carry.notes_left_out,
+        **where,
+    }
+
+
+def carry_from_json(encoded: Any) -> RunCarry:
+    """Returns the carry of an input; its states are read later.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        refs = encoded.get("refs", ())
+        if len(refs) > _MOST_PIECES or not all(isinstance(ref, str) and len(ref) < _REF_BYTES for ref in refs):
+            raise ValueError("its references are none")
         return RunCarry(
-            scheduler=content["scheduler"],
-            began_at=float(content["began_at"]),
-            notes=list(content["notes"]),
-            notes_left_out=int(content["notes_left_out"]),
+            began_at=float(encoded["began_at"]),
+            state="" if refs else str(encoded["state"]),
+            refs=tuple(refs),
+            notes=tuple(dict(note) for note in encoded["notes"]),
+            notes_left_out=int(encoded["notes_left_out"]),
         )
-    except (binascii.Error, zlib.error, KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise ValueError(f"what the execution before handed on cannot be read: {error!r}") from None

@@ -30,6 +30,8 @@ INPUTS_LIMIT_BYTES = 1_000_000
 """Encoded values of a run's inputs, which stand beside a plan of 256 KiB."""
 RUN_INPUT_LIMIT_BYTES = 1_500_000
 """Encoded input of a run: the server refuses 2 MB and more."""
+INLINE_STATE_BYTES = 512 * 1024
+"""State of a run that goes on in a new execution, as it travels in the input; a longer one goes through the store."""
 INLINE_PLAN_BYTES = 256 * 1024
 """Encoded compiled plan; a larger one travels in pages by reference."""
 INLINE_PLAN_NODES = 2_000

@@ -21,15 +21,20 @@ class HistoryUse:
     signals: int = 0
 
 
+UNUSED = HistoryUse(0, 0)
+
+
 class Marks:
     """The hard marks of one execution; each drain that was given up moves them on.
 
     Args:
         result_bytes: what one result of the plan may have.
+        begun: what the execution had used when it had its plan and the state that was handed on.
     """
 
-    def __init__(self, result_bytes: int = limits.RESULT_LIMIT_BYTES) -> None:
+    def __init__(self, result_bytes: int = limits.RESULT_LIMIT_BYTES, *, begun: HistoryUse = UNUSED) -> None:
         self._result_bytes = result_bytes
+        self._begun = begun
         self._given_up = 0
 
     def give_up_drain(self) -> None:
@@ -41,12 +46,19 @@ class Marks:
         times = self._given_up + 1
         room_for_signals = limits.SIGNALS_LIMIT - limits.HARD_MARK_SIGNALS
         return (
-            use.events >= limits.HARD_MARK_EVENTS * times
-            or use.size_bytes >= limits.HARD_MARK_BYTES * times
+            use.events - self._begun.events >= limits.HARD_MARK_EVENTS * times
+            or use.size_bytes - self._begun.size_bytes >= limits.HARD_MARK_BYTES * times
             # The last signals before the limit are shared out, for there is no second such stretch.
             or use.signals >= limits.SIGNALS_LIMIT - room_for_signals // times
             or self.is_at_limit(use)
         )
+
+    def is_worth_leaving(self, use: HistoryUse) -> bool:
+        """Tells whether the run may leave as soon as the server suggests it.
+
+        One that was handed a large state would else do little more than hand it on.
+        """
+        return use.size_bytes >= 2 * self._begun.size_bytes
 
     def is_at_limit(self, use: HistoryUse) -> bool:
         """Tells whether a drain cannot be given up."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from temporalio.api.common.v1 import Payload
 
-from dagwright.contracts.carries import RunCarry, carry_from_text, carry_to_text
+from dagwright.contracts.carries import RunCarry, carry_from_json, carry_to_json
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.limits import PLAN_PAGES
 from dagwright.contracts.plan_limits import graph_problem, size_problem
@@ -105,7 +105,7 @@ def run_input_to_json(run_input: RunInput) -> dict[str, Any]:
             [lookup.search_text, lookup.entity_type, found] for lookup, found in run_input.lookups.items()
         ]
     if run_input.carry is not None:
-        encoded["carry"] = carry_to_text(run_input.carry)
+        encoded["carry"] = carry_to_json(run_input.carry)
     return encoded
 
 
@@ -150,7 +150,7 @@ def run_input_from_json(message: Any) -> RunInput:
             path=tuple((str(kind), str(name)) for kind, name in message.get("path", ())),
             parent=_parent(message.get("parent")),
             lookups={Lookup(text, kind): found for text, kind, found in message.get("lookups", ())},
-            carry=carry_from_text(message["carry"]) if "carry" in message else None,
+            carry=carry_from_json(message["carry"]) if "carry" in message else None,
         )
     except (ValueError, TypeError, KeyError) as error:
         raise MessageInvalid(f"the input cannot be read: {error}") from None

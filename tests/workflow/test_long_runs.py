@@ -15,8 +15,9 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from dagwright.contracts import limits, wire
+from dagwright.contracts import carries, limits, wire
 from dagwright.contracts.idempotency import idempotency_key
+from dagwright.contracts.messages import read_message
 from dagwright.server import local
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, context, tool
@@ -166,6 +167,20 @@ async def test_signals_that_come_at_any_moment_are_all_taken(kept: Runs, monkeyp
     assert len(await chain_of(kept.client, handle)) > 2
     assert len(document["notes"]) == sent
     await kept.check_ended()
+
+
+async def test_long_state_goes_through_the_store(runs: Runs) -> None:
+    with patch.multiple(limits, INLINE_STATE_BYTES=100), patch.object(carries, "PIECE_CHARACTERS", 300):
+        after = {"id": "after", "tool": "echo", "depends_on": ["n59"]}
+        handle = await runs.start({"nodes": [*_steps(60, "n"), after]})
+        document = bare(await document_of(handle))
+        assert document["output"] == {"after": {}}
+        chain = await chain_of(runs.client, handle)
+        await runs.check_ended()
+    started = [history.events[0].workflow_execution_started_event_attributes for history in chain[1:]]
+    carried = [read_message(attributes.input.payloads[0])["carry"] for attributes in started]
+    assert all(len(carry["refs"]) > 1 and "state" not in carry for carry in carried)
+    assert len(chain) > 1
 
 
 # Sub-plans over a change of executions.

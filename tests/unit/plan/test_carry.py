@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts.carries import RunCarry, carry_to_text
+from dagwright.contracts.carries import CarryTooLarge, RunCarry, pieces_of, state_from_text, state_to_text
 from dagwright.contracts.messages import MessageInvalid, RunInput, run_input_from_json, run_input_to_json
 from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.references import Lookup
@@ -59,35 +59,71 @@ def test_carry_tells_what_is_not_as_at_the_beginning() -> None:
 
 
 def test_input_with_a_carry_comes_back_the_same() -> None:
-    notes = [{"code": "cancel", "node": None, "message": "no"}]
-    carry = RunCarry(carry_of(_interrupted()), began_at=12.25, notes=notes, notes_left_out=3)
+    notes = ({"code": "cancel", "node": None, "message": "no"},)
+    state = carry_of(_interrupted())
+    carry = RunCarry(12.25, state_to_text(state), notes=notes, notes_left_out=3)
     sent = RunInput(compiled=_PLAN, scope="root", lookups={Lookup("Ann", "person"): "p1"}, carry=carry)
     read = run_input_from_json(json.loads(json.dumps(run_input_to_json(sent))))
     assert (read.carry, read.scope, read.lookups) == (carry, "root", {Lookup("Ann", "person"): "p1"})
+    assert state_from_text(carry.state) == state
+
+
+def test_long_state_travels_by_reference() -> None:
+    carry = RunCarry(12.25, refs=("sha256-a", "sha256-b"))
+    sent = RunInput(compiled=_PLAN, carry=carry)
+    assert run_input_from_json(json.loads(json.dumps(run_input_to_json(sent)))).carry == carry
+
+
+def test_pieces_are_the_whole_text() -> None:
+    text = "0123456789" * 250_000
+    pieces = pieces_of(text)
+    assert (len(pieces), "".join(pieces)) == (3, text)
+
+
+def test_state_of_over_sixteen_megabytes_is_refused() -> None:
+    with pytest.raises(CarryTooLarge, match="the results in the run's own history have 17 MB"):
+        state_to_text({"records": ["x" * 17_000_000]})
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        7,
         "",
         "no base64",
         base64.b64encode(b"not compressed").decode(),
-        base64.b64encode(zlib.compress(b"{}")).decode(),
         base64.b64encode(zlib.compress(b"[1]")).decode(),
-        base64.b64encode(zlib.compress(b'{"scheduler": {}}')[:-6]).decode(),
+        base64.b64encode(zlib.compress(b'{"records": []}')[:-6]).decode(),
     ],
 )
-def test_text_that_is_no_carry_is_refused_in_one_sentence(text: Any) -> None:
-    message = {**run_input_to_json(RunInput(compiled=_PLAN)), "carry": text}
+def test_text_that_is_no_state_is_refused_in_one_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match="what the execution before handed on"):
+        state_from_text(text)
+
+
+@pytest.mark.parametrize(
+    "carry",
+    [
+        None,
+        7,
+        [],
+        {},
+        {"began_at": "soon", "state": "", "notes": [], "notes_left_out": 0},
+        {"began_at": 1, "state": "", "notes": [1], "notes_left_out": 0},
+        {"began_at": 1, "notes": [], "notes_left_out": 0},
+        {"began_at": 1, "refs": ["x"] * 65, "notes": [], "notes_left_out": 0},
+        {"began_at": 1, "refs": [1], "notes": [], "notes_left_out": 0},
+        {"began_at": 1, "refs": 1, "notes": [], "notes_left_out": 0},
+    ],
+)
+def test_object_that_is_no_carry_is_refused_in_one_sentence(carry: Any) -> None:
+    message = {**run_input_to_json(RunInput(compiled=_PLAN)), "carry": carry}
     with pytest.raises(MessageInvalid, match="what the execution before handed on cannot be read"):
         run_input_from_json(message)
 
 
 def test_carry_without_its_compiled_plan_is_refused() -> None:
-    carry = carry_to_text(RunCarry(carry_of(_interrupted()), began_at=0.0))
     with pytest.raises(MessageInvalid, match="belongs to a compiled plan"):
-        run_input_from_json({"plan": {"nodes": []}, "carry": carry})
+        run_input_from_json({"plan": {"nodes": []}, "carry": {"began_at": 1}})
 
 
 _GOOD = carry_of(_interrupted())
