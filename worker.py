@@ -26,6 +26,7 @@ from activities.resolve_lookups import lookup_activity
 from activities.run_region import region_activity
 from dagwright import event_loop
 from dagwright.cli.edge import leave
+from dagwright.cli.plain_help import PlainHelp
 from dagwright.logs import configure_logging
 from dagwright.plan.cel_program import compile_cel
 from dagwright.server import NoServer, open_connection
@@ -143,8 +144,13 @@ async def serve(settings: Settings, tools: Sequence[str]) -> None:
 
 
 def main(
-    tools: Annotated[list[str] | None, typer.Option(help="Module or .py file with tools; may be given often.")] = None,
-    task_queue: Annotated[str | None, typer.Option(help="Queue of workflows and built-in tools.")] = None,
+    tools: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODULE_OR_FILE", help="Module or .py file with tools; may be given often."),
+    ] = None,
+    task_queue: Annotated[
+        str | None, typer.Option(metavar="QUEUE", help="Queue of workflows and built-in tools.")
+    ] = None,
 ) -> None:
     """Serve runs and tools until told to stop."""
     try:
@@ -166,6 +172,8 @@ def main(
 
 if __name__ == "__main__":
     try:
-        typer.run(main)
+        program = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+        program.command(cls=PlainHelp)(main)
+        program()
     except SystemExit as end:
         leave(end.code if isinstance(end.code, int) else 0)

@@ -129,8 +129,8 @@ def text_of(error: BaseException) -> str:
 def _said(error: BaseException) -> str:
     try:
         return str(error.message if isinstance(error, ApplicationError) else error)
-    # The text of an error is made by the user's code, which may fail in any way.
-    except Exception:
+    # The text of an error is made by the user's code, which may fail in any way: with SystemExit too.
+    except BaseException:
         return "its text could not be made"
 
 

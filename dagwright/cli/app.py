@@ -13,6 +13,7 @@ import typer
 from dagwright.cli.edge import guarded
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.output import Output
+from dagwright.cli.plain_help import PlainHelp
 from dagwright.cli.requests import CancelRequest, CheckRequest, LookRequest, RunRequest, refuse_half_characters
 
 if TYPE_CHECKING:
@@ -33,7 +34,10 @@ app.add_typer(store, name="store")
 
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout, and nothing else.")]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Write no colours (as NO_COLOR does).")]
-Tools = Annotated[list[str] | None, typer.Option("--tools", help="Module or .py file with tools; may be given often.")]
+Tools = Annotated[
+    list[str] | None,
+    typer.Option("--tools", metavar="MODULE_OR_FILE", help="Module or .py file with tools; may be given often."),
+]
 Context = Annotated[
     list[str] | None,
     typer.Option(
@@ -41,13 +45,16 @@ Context = Annotated[
     ),
 ]
 Dialect = Annotated[
-    str | None, typer.Option("--dialect", help="plan, tasks, steps, agents, intents or subgoals; else detected.")
+    str | None,
+    typer.Option(
+        "--dialect", metavar="DIALECT", help="plan, tasks, steps, agents, intents or subgoals; else detected."
+    ),
 ]
 Agents = Annotated[str | None, typer.Option("--agents", metavar="FILE", help="Not available yet.")]
 RunId = Annotated[str, typer.Argument(metavar="ID", help="Id of the run.")]
 
 
-@app.command()
+@app.command(cls=PlainHelp)
 def run(
     plan: Annotated[str, typer.Argument(metavar="PLAN", help="A JSON or YAML file; - is standard input.")],
     *,
@@ -62,7 +69,10 @@ def run(
     tools: Tools = None,
     dialect: Dialect = None,
     workflow_id: Annotated[
-        str | None, typer.Option("--id", help="Id of the run; one that is there with the same plan is gone on with.")
+        str | None,
+        typer.Option(
+            "--id", metavar="ID", help="Id of the run; if it is there already with the same plan, that run goes on."
+        ),
     ] = None,
     no_ask: Annotated[bool, typer.Option("--no-ask", help="Refuse missing inputs, ask nobody.")] = False,
     timeout: Annotated[
@@ -96,10 +106,10 @@ def run(
     return _call("running", "run", request, Output(is_json=json, has_color=not no_color))
 
 
-@app.command()
+@app.command(cls=PlainHelp)
 def check(
     plans: Annotated[
-        list[str], typer.Argument(metavar="PLAN...", help="JSON, YAML or .jsonl files; - is standard input.")
+        list[str], typer.Argument(metavar="PLAN", help="JSON, YAML or .jsonl files; - is standard input.")
     ],
     *,
     tools: Tools = None,
@@ -116,10 +126,10 @@ def check(
     return _call("checking", "check", request, Output(is_json=json, has_color=not no_color))
 
 
-@app.command("list")
+@app.command("list", cls=PlainHelp)
 def list_runs(
     *,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="The newest so many.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", metavar="COUNT", min=1, max=1000, help="The newest so many.")] = 100,
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
@@ -127,14 +137,14 @@ def list_runs(
     return _call("looking", "list_runs", limit, Output(is_json=json, has_color=not no_color))
 
 
-@app.command()
+@app.command(cls=PlainHelp)
 def status(workflow_id: RunId, *, json: Json = False, no_color: NoColor = False) -> int:
     """Show how a run is doing."""
     request = LookRequest(workflow_id)
     return _call("looking", "status", request, Output(is_json=json, has_color=not no_color))
 
 
-@app.command()
+@app.command(cls=PlainHelp)
 def watch(
     workflow_id: RunId,
     *,
@@ -147,7 +157,7 @@ def watch(
     return _call("running", "watch", request, Output(is_json=json, has_color=not no_color))
 
 
-@app.command()
+@app.command(cls=PlainHelp)
 def result(
     workflow_id: RunId,
     *,
@@ -160,11 +170,13 @@ def result(
     return _call("looking", "result", request, Output(is_json=json, has_color=not no_color))
 
 
-@app.command()
+@app.command(cls=PlainHelp)
 def graph(
     workflow_id: RunId,
     *,
-    format: Annotated[Literal["mermaid", "svg", "json"], typer.Option("--format", help="What to write.")] = "mermaid",
+    format: Annotated[
+        Literal["mermaid", "svg", "json"], typer.Option("--format", metavar="FORMAT", help="mermaid, svg or json.")
+    ] = "mermaid",
     json: Json = False,
 ) -> int:
     """Draw a run's graph with its states."""
@@ -172,7 +184,7 @@ def graph(
     return _call("looking", "graph", request, Output(is_json=json))
 
 
-@app.command()
+@app.command(cls=PlainHelp)
 def node(
     workflow_id: RunId,
     node_id: Annotated[str, typer.Argument(metavar="N", help="Id of the node, or of an item: sum[north].")],
@@ -186,11 +198,13 @@ def node(
     return _call("looking", "node", request, Output(is_json=json, has_color=not no_color))
 
 
-@app.command()
+@app.command(cls=PlainHelp)
 def cancel(
     workflow_id: RunId,
     *,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why; kept in the run's notes.")] = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Why; kept in the run's notes.")
+    ] = None,
     by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who; kept in the run's notes.")] = None,
     node: Annotated[str | None, typer.Option("--node", metavar="N", help="Not available yet.")] = None,
     json: Json = False,
@@ -200,19 +214,19 @@ def cancel(
     return _call("acting", "cancel", CancelRequest(workflow_id, reason, by), Output(is_json=json))
 
 
-@app.command()
+@app.command(cls=PlainHelp)
 def up(*, tools: Tools = None, json: Json = False) -> int:
     """Start server and worker in the background, until `down`."""
     return _call("parts", "up", tools or [], Output(is_json=json))
 
 
-@app.command()
+@app.command(cls=PlainHelp)
 def down(*, json: Json = False) -> int:
     """End the server and the workers of this folder."""
     return _call("parts", "down", None, Output(is_json=json))
 
 
-@entities.command("load")
+@entities.command("load", cls=PlainHelp)
 def load_entities(
     file: Annotated[str, typer.Argument(metavar="FILE", help="CSV file with a header line.")],
     *,
@@ -228,13 +242,13 @@ def _entities() -> None:
     """The parties that onboarding plans look up."""
 
 
-@store.command("show")
+@store.command("show", cls=PlainHelp)
 def show_store(*, json: Json = False) -> int:
     """Show what the store holds, and what of it no run can need any more."""
     return _call("storing", "show", None, Output(is_json=json))
 
 
-@store.command("clean")
+@store.command("clean", cls=PlainHelp)
 def clean_store(
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Remove it; without, only say what would be removed.")] = False,

@@ -47,7 +47,7 @@ def read_yaml(text: str, *, name: str) -> JsonValue:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             builder.take(event)
     except yaml.YAMLError as error:
-        raise PlanInvalid([*builder.problems, _syntax_problem(error, name=name)]) from None
+        raise PlanInvalid([*builder.problems, _syntax_problem(error, text=text, name=name)]) from None
     if not builder.problems and depth_of(builder.root) > MAX_DEPTH:
         builder.problems.append(_too_deep(name))
     if builder.problems:
@@ -55,11 +55,31 @@ def read_yaml(text: str, *, name: str) -> JsonValue:
     return builder.root
 
 
-def _syntax_problem(error: yaml.YAMLError, *, name: str) -> Problem:
+def _syntax_problem(error: yaml.YAMLError, *, text: str, name: str) -> Problem:
     what = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
     mark = getattr(error, "problem_mark", None)
-    where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-    return Problem("invalid_syntax", printable(f"{name} is no valid YAML: {what}{where}"))
+    line, column = (mark.line, mark.column) if mark is not None else _place(text, getattr(error, "position", None))
+    where = f" at line {line + 1}, column {column + 1}"
+    return Problem("invalid_syntax", printable(f"{name} is no valid YAML: {_MEANINGS.get(what, what)}{where}"))
+
+
+def _place(text: str, position: int | None) -> tuple[int, int]:
+    """Returns line and column of a sign that no YAML may hold, which the library counts in bytes."""
+    before = text.encode(errors="replace")[: position or 0].decode(errors="ignore")
+    return before.count("\n"), len(before) - before.rfind("\n") - 1
+
+
+_MEANINGS = {
+    "did not find expected ',' or ']'": "a ',' or the ']' of a list is missing",
+    "did not find expected ',' or '}'": "a ',' or the '}' of an object is missing",
+    "did not find expected '-' indicator": "this belongs to no item of the list before it; look at the indentation",
+    "did not find expected key": "this belongs to no key of the object before it; look at the indentation and quotes",
+    "mapping values are not allowed in this context": "a ':' stands where no key can be; put the text in quotes",
+    "found unexpected end of stream": "a text in quotes has no end",
+    "found character that cannot start any token": "a tab or sign that can begin no value; put the text in quotes",
+    "found unknown escape character": "an unknown escape in double quotes; use single quotes, or two backslashes",
+}
+"""What the library says -> what that means to somebody who wrote a plan."""
 
 
 def _too_deep(name: str) -> Problem:

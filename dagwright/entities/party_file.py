@@ -30,6 +30,9 @@ from dagwright.entities.parties import NaturalKey, is_id
 REQUIRED_COLUMNS = ("name", "kind")
 OPTIONAL_COLUMNS = (*("id", "jurisdiction", "client_type", "aliases", "former_names", "lei", "born", "status"),)
 
+_HEADER_SHOWN = 200
+"""Characters of a header that a message repeats; a file of another kind may have all of it in its first line."""
+
 
 class CsvReader(Protocol):
     """What `csv.reader` returns; its class has no public name."""
@@ -122,14 +125,20 @@ def _header(path: Path, reader: Iterator[list[str]]) -> list[str]:
     try:
         fields = next(reader, [])
     except csv.Error as error:
-        raise PartiesUnreadable(f"{path}: the header cannot be read: {error}") from error
+        message = f"{path}: the first line names no columns, as that of a CSV file of parties does: {error}"
+        raise PartiesUnreadable(message) from error
     header = ["_".join(field.lower().replace("-", " ").replace("_", " ").split()) for field in fields]
     if not any(header):
         raise PartiesUnreadable(f"{path}: the first line must name the columns; it is empty")
     missing = [column for column in REQUIRED_COLUMNS if column not in header]
     if missing:
         columns = " and ".join(missing)
-        raise PartiesUnreadable(f"{path}: the column {columns} is missing; it has {', '.join(header)}")
+        has = ", ".join(header)
+        shown = has if len(has) <= _HEADER_SHOWN and has.isprintable() else "something else"
+        raise PartiesUnreadable(
+            f"{path}: the column {columns} is missing; the first line of a CSV file of parties names its columns, such "
+            f"as name, kind, jurisdiction; it has {shown}"
+        )
     repeated = [column for column, count in Counter(header).items() if count > 1]
     if repeated:
         raise PartiesUnreadable(f"{path}: the column {', '.join(repeated)} is there more than once")

@@ -9,11 +9,11 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagwright.server.locks import is_locked, take_lock
+from dagwright.server.locks import is_locked, is_owned, take_lock
 
 _LOG_LIMIT_BYTES = 5_000_000
 """A log that is larger than this starts afresh with the next start."""
@@ -99,17 +99,13 @@ class Daemon:
         pid = self.pid()
         if pid is None:
             return False
-        for sign, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
-            try:
-                os.killpg(os.getpgid(pid), sign)
-            except ProcessLookupError:
-                return True
-            deadline = time.monotonic() + patience_s
-            while self.is_running() and time.monotonic() < deadline:
-                await asyncio.sleep(_POLL_S)
-            if not self.is_running():
-                return True
+        await _end(pid, self.is_running, grace_s=grace_s)
         return True
+
+    def grip(self) -> "Grip | None":
+        """Returns what still reaches the process if its files are deleted, or None if it does not run."""
+        pid = self.pid()
+        return None if pid is None else Grip(pid, self.lock_path, os.open(self.lock_path, os.O_RDWR))
 
     def last_words(self) -> str:
         """Returns the last line of the log, at most 500 characters, or an empty text."""
@@ -120,3 +116,46 @@ class Daemon:
         except FileNotFoundError:
             return ""
         return lines[-1][:500] if lines else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Grip:
+    """Reaches a process by the lock that it owns, also after the file of that lock was deleted.
+
+    Args:
+        lock_path: where the file was.
+        descriptor: of that file, open and not locked.
+    """
+
+    pid: int
+    lock_path: Path
+    descriptor: int
+
+    def is_lost(self) -> bool:
+        """Tells whether the process lives and the files no longer lead to it."""
+        try:
+            is_there = os.path.samestat(self.lock_path.stat(), os.fstat(self.descriptor))
+        except OSError:
+            is_there = False
+        return not is_there and is_owned(self.descriptor)
+
+    async def end(self, *, grace_s: float = _GRACE_S) -> None:
+        """Ends the process, in good order if it does so within `grace_s` seconds."""
+        await _end(self.pid, lambda: is_owned(self.descriptor), grace_s=grace_s)
+
+    def close(self) -> None:
+        """Lets go; the process goes on."""
+        os.close(self.descriptor)
+
+
+async def _end(pid: int, is_running: Callable[[], bool], *, grace_s: float) -> None:
+    for sign, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
+        try:
+            os.killpg(os.getpgid(pid), sign)
+        except ProcessLookupError:
+            return
+        deadline = time.monotonic() + patience_s
+        while is_running() and time.monotonic() < deadline:
+            await asyncio.sleep(_POLL_S)
+        if not is_running():
+            return

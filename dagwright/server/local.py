@@ -10,8 +10,8 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -24,7 +24,7 @@ from temporalio.service import RPCError
 from dagwright.contracts.conversion import data_converter
 from dagwright.logs import temporal_runtime
 from dagwright.server.binary import Binary, get_binary, tell
-from dagwright.server.daemon import Daemon
+from dagwright.server.daemon import Daemon, Grip
 from dagwright.server.errors import NoServer
 from dagwright.server.locks import is_locked, locked, try_lock
 from dagwright.server.namespace import SEARCH_ATTRIBUTES, keep_for_long
@@ -115,35 +115,48 @@ class LocalServer:
         Raises:
             NoServer: it can not be started.
         """
-        self._make_folder()
-        holder = self._folder / "holders" / f"{os.getpid()}-{uuid4().hex[:8]}"
-        async with self._turn():
-            descriptor = try_lock(holder)
-            try:
-                server = await self._find_or_start(namespace)
-            except BaseException:
-                await self._let_go(holder, descriptor=descriptor)
-                raise
+        with self._told():
+            self._make_folder()
+            holder = self._folder / "holders" / f"{os.getpid()}-{uuid4().hex[:8]}"
+            async with self._turn():
+                descriptor = try_lock(holder)
+                before = self._daemon.pid()
+                try:
+                    server = await self._find_or_start(namespace)
+                except BaseException:
+                    await self._let_go(holder, descriptor=descriptor)
+                    raise
+                started = self._daemon.grip() if server.pid != before else None
         try:
             yield server
         finally:
-            # A state folder that was deleted meanwhile has no server that could still be found.
-            if self._folder.is_dir():
-                async with self._turn():
-                    await self._let_go(holder, descriptor=descriptor)
+            with self._told():
+                await self._leave(holder, descriptor=descriptor, started=started)
+
+    async def _leave(self, holder: Path, *, descriptor: int | None, started: Grip | None) -> None:
+        if started is not None:
+            # The state folder may have been deleted meanwhile: no other command could find the server to end it.
+            if started.is_lost():
+                await started.end()
+            started.close()
+        if self._folder.is_dir():
+            async with self._turn():
+                await self._let_go(holder, descriptor=descriptor)
 
     def keep(self) -> None:
         """Lets the server that runs now stay when nobody holds it, until `stop`."""
-        pid = self._daemon.pid()
-        if pid is not None:
-            self._kept.write_text(str(pid), encoding="ascii")
+        with self._told():
+            pid = self._daemon.pid()
+            if pid is not None:
+                self._kept.write_text(str(pid), encoding="ascii")
 
     def find(self, namespace: str = "default") -> Server | None:
         """Returns the server if its process runs; starts nothing and holds nothing."""
-        record = self._read()
-        if record is None or not self._daemon.is_running():
-            return None
-        return self._server(record, namespace=namespace)
+        with self._told():
+            record = self._read()
+            if record is None or not self._daemon.is_running():
+                return None
+            return self._server(record, namespace=namespace)
 
     async def stop(self) -> list[str]:
         """Ends the background workers and the server, whoever holds it, and returns the names of what ran."""
@@ -153,10 +166,11 @@ class LocalServer:
         workers = self.workers()
         have_run = await asyncio.gather(*(worker.stop() for worker in workers))
         ended = [worker.name for worker, has_run in zip(workers, have_run, strict=True) if has_run]
-        async with self._turn():
-            if await self._daemon.stop():
-                ended.append(self._daemon.name)
-            self._kept.unlink(missing_ok=True)
+        with self._told():
+            async with self._turn():
+                if await self._daemon.stop():
+                    ended.append(self._daemon.name)
+                self._kept.unlink(missing_ok=True)
         return ended
 
     def worker(self, name: str) -> Daemon:
@@ -174,6 +188,15 @@ class LocalServer:
     @property
     def _record_path(self) -> Path:
         return self._folder / "server.json"
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Says in one sentence which file of the state folder can not be used, and what to do about it."""
+        try:
+            yield
+        except (IsADirectoryError, NotADirectoryError, PermissionError, FileExistsError) as error:
+            advice = "remove it, or name another folder in DAGWRIGHT_STATE_DIR"
+            raise NoServer(f"the state folder can not be used: {error.filename}: {error.strerror}; {advice}") from error
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
@@ -210,7 +233,7 @@ class LocalServer:
 
     def _has_holders(self) -> bool:
         held = False
-        for path in sorted((self._folder / "holders").iterdir()):
+        for path in sorted((self._folder / "holders").glob("*")):
             if is_locked(path):
                 held = True
             else:

@@ -36,11 +36,18 @@ def is_locked(path: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
+        return is_owned(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_owned(descriptor: int) -> bool:
+    """Tells whether some process owns the lock of an open file, which may have been deleted."""
+    try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    finally:
-        os.close(descriptor)
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
     return False
 
 

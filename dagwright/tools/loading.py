@@ -98,6 +98,19 @@ def _failed(reference: str, error: BaseException, path: Path | None = None) -> s
         if "importlib" not in frame.filename and frame.filename != __file__
     ]
     own = [frame for frame in frames if path is None or frame.filename == str(path)] or frames
-    what = " ".join(f"{type(error).__name__}: {error}".split())
     where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
-    return f"{reference} cannot be imported: {what[:500]}{where}"
+    return f"{reference} cannot be imported: {_reason(error)}{where}"
+
+
+def _reason(error: BaseException) -> str:
+    """Returns why code could not be run, and what to do where that is plain."""
+    said = " ".join(str(error).split())[:500]
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
+        return f"it needs the module {error.name!r}, which is not installed: {sys.executable} -m pip install {package}"
+    if isinstance(error, SystemExit):
+        return "it ends the program as soon as it is imported; move that behind `if __name__ == '__main__':`"
+    if isinstance(error, ImportError | NameError | ValueError | TypeError) and said:
+        return said
+    # The kind of an error is all that is left to say where its text does not stand for itself, such as `'key'`.
+    return f"{type(error).__name__}: {said}" if said else f"it raises {type(error).__name__}"

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -207,6 +208,31 @@ async def test_state_folder_that_can_not_be_made_is_told(tmp_path: Path) -> None
         async with LocalServer(Settings(state_dir=state_dir)).hold():
             pass
     assert str(refusal.value) == f"the state folder {state_dir} can not be written: Not a directory"
+
+
+@pytest.mark.parametrize("name", ["server.lock", "start.lock", "server.json"])
+async def test_file_of_the_state_folder_that_is_none_is_told(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    local = LocalServer(Settings(state_dir=tmp_path))
+    with pytest.raises(NoServer) as refusal:
+        async with local.hold():
+            pass
+    advice = "remove it, or name another folder in DAGWRIGHT_STATE_DIR"
+    assert str(refusal.value) == f"the state folder can not be used: {tmp_path / name}: Is a directory; {advice}"
+
+
+async def test_process_whose_files_were_deleted_is_still_reached(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path / "state", "napping")
+    await daemon.start(["sleep", "60"])
+    grip = daemon.grip()
+    assert grip is not None
+    assert not grip.is_lost()
+
+    shutil.rmtree(tmp_path / "state")
+    assert (daemon.is_running(), grip.is_lost()) == (False, True)
+    await grip.end()
+    assert not grip.is_lost()
+    grip.close()
 
 
 async def test_server_that_can_not_start_is_told_with_its_last_words(tmp_path: Path, path_folder: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -151,6 +152,16 @@ async def test_server_that_is_kept_stays_until_it_is_stopped(state_dir: Path) ->
     assert await local.stop() == ["server"]
     assert local.find() is None
     assert await local.stop() == []
+
+
+async def test_command_that_started_the_server_ends_it_even_if_its_state_was_deleted(state_dir: Path) -> None:
+    async with open_connection(Settings(state_dir=state_dir)) as connection:
+        host, _, port = connection.server.address.partition(":")
+        shutil.rmtree(state_dir)
+
+    assert not state_dir.exists()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(host, int(port))
 
 
 async def test_run_survives_the_kill_of_its_server(state_dir: Path) -> None:

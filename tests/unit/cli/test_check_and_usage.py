@@ -1,6 +1,7 @@
 """`check`, which needs no server, and the answers to bad usage: one sentence, no traceback, the right exit code."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -254,3 +255,16 @@ def test_parties_are_loaded_and_refused_rows_are_told(capsys: pytest.CaptureFixt
     report = json.loads(capsys.readouterr().out)
     assert (report["added"], report["updated"], report["unchanged"]) == (1, 0, 0)
     assert [row["line"] for row in report["refused"]] == [3]
+
+
+def test_help_says_what_each_value_is_and_not_its_type(capsys: pytest.CaptureFixture[str]) -> None:
+    run_command_line(["--help"])
+    names = re.findall(r"^  ([a-z]+)  ", capsys.readouterr().out.partition("Commands:")[2], re.MULTILINE)
+    commands = [[name] for name in names if name not in ("entities", "store")]
+    commands += [["entities", "load"], ["store", "show"], ["store", "clean"]]
+    assert len(commands) > 10
+    for command in commands:
+        assert run_command_line([*command, "--help"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        entries = [line for line in lines if re.match(r"  (-|[A-Z]+ )", line)]
+        assert [line for line in entries if re.search("<[a-z]", line) or not re.search(r"\S  +\S", line)] == [], command

@@ -104,9 +104,10 @@ def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(written: str, value: A
         (
             "a: b: c",
             "",
-            "p.yaml is no valid YAML: mapping values are not allowed in this context at line 1, column 5",
+            "p.yaml is no valid YAML: a ':' stands where no key can be; put the text in quotes at line 1, column 5",
         ),
-        ("a: \x07", "", "p.yaml is no valid YAML: control characters are not allowed"),
+        ("é: 1\na: \x07", "", "p.yaml is no valid YAML: control characters are not allowed at line 2, column 4"),
+        ("a: [1", "", "p.yaml is no valid YAML: a ',' or the ']' of a list is missing at line 2, column 1"),
     ],
 )
 def test_what_json_cannot_say_is_told_with_its_line_and_column(text: str, place: str, message: str) -> None:

@@ -109,9 +109,19 @@ def test_broken_quote_costs_only_its_row(database: EntityDatabase, tmp_path: Pat
     [
         (b"name,kind\nJos\xe9,person\n", r"line 2 is not UTF-8 \(byte 0xe9\); save the file as UTF-8"),
         (b"", "the first line must name the columns; it is empty"),
-        (b"name,type\n", "the column kind is missing; it has name, type"),
+        (
+            b"name,type\n",
+            "the column kind is missing; the first line of a CSV file of parties names its columns, such as "
+            "name, kind, jurisdiction; it has name, type",
+        ),
+        (
+            b'{"plan": 1, "nodes": [' + b"1," * 200 + b"1]}",
+            "the column name and kind is missing; the first line of a CSV file of parties names its columns, such as "
+            "name, kind, jurisdiction; it has something else",
+        ),
+        (b"x" * 200_000, "the first line names no columns, as that of a CSV file of parties does: field larger than"),
         (b"name,kind,Name\n", "the column name is there more than once"),
-        (b'"name,kind\n', "the header cannot be read"),
+        (b'"name,kind\n', "the first line names no columns, as that of a CSV file of parties does: "),
     ],
 )
 def test_file_that_cannot_be_used_is_told_in_one_sentence(

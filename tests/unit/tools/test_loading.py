@@ -69,10 +69,17 @@ def test_tools_on_a_queue_leave_foreign_activities_where_they_are(tmp_path: Path
         ("x = 1\n", "bad.py has no tool in it: decorate a function with @tool"),
         (
             "import nowhere_to_be_found\n",
-            "ModuleNotFoundError: No module named 'nowhere_to_be_found' (bad.py, line 1)",
+            "bad.py cannot be imported: it needs the module 'nowhere_to_be_found', which is not installed: "
+            f"{sys.executable} -m pip install nowhere_to_be_found (bad.py, line 1)",
         ),
         ("def broken(:\n", "bad.py cannot be read: invalid syntax (bad.py, line 1)"),
-        ("\n\nraise SystemExit(3)\n", "bad.py cannot be imported: SystemExit: 3 (bad.py, line 3)"),
+        ("x = y\n", "bad.py cannot be imported: name 'y' is not defined (bad.py, line 1)"),
+        ("x = {}['y']\n", "bad.py cannot be imported: KeyError: 'y' (bad.py, line 1)"),
+        (
+            "\n\nraise SystemExit(3)\n",
+            "bad.py cannot be imported: it ends the program as soon as it is imported; move that behind "
+            "`if __name__ == '__main__':` (bad.py, line 3)",
+        ),
         (
             "from dagwright.tools import tool\n@tool(effects='x')\ndef f(): ...\n",
             "effects 'x' is none of pure, read, idempotent, write (bad.py, line 2)",

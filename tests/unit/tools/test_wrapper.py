@@ -218,10 +218,10 @@ def status_error(status: int, **headers: str) -> httpx.HTTPStatusError:
     return httpx.HTTPStatusError("no luck", request=request, response=response)
 
 
-def unprintable() -> Exception:
+def unprintable(raised: type[BaseException] = RuntimeError) -> Exception:
     class Unprintable(Exception):
         def __str__(self) -> str:
-            raise RuntimeError
+            raise raised
 
     return Unprintable()
 
@@ -247,6 +247,7 @@ def unprintable() -> Exception:
         (GeneratorExit(), "read", ("tool_failed", False, None, "GeneratorExit")),
         (asyncio.CancelledError(), "read", ("tool_failed", False, None, "CancelledError")),
         (unprintable(), "read", ("tool_failed", False, None, "Unprintable: its text could not be made")),
+        (unprintable(SystemExit), "read", ("tool_failed", False, None, "Unprintable: its text could not be made")),
         (RuntimeError("a\ud800b"), "read", ("tool_failed", False, None, "RuntimeError: a?b")),
         (
             ApplicationError("own", type="own_code", non_retryable=True),
