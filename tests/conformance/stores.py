@@ -9,6 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
+from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 
 from dagwright.store import PayloadStore, StoredPayload, open_store
@@ -53,6 +54,8 @@ def folder_at_hand(folder: Path) -> StoreAtHand:
 @contextmanager
 def s3_service() -> Iterator[str]:
     """Serves S3 on a port of its own, as boto3's environment variables say inside the block; yields its address."""
+    # Every server of this process keeps its buckets in the same place; what an earlier one left would be in the way.
+    s3_backends.reset()
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
