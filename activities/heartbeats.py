@@ -5,12 +5,18 @@ import contextvars
 from datetime import timedelta
 from typing import Any
 
+import structlog
 from temporalio import activity
 
 from dagwright.tools.context import Progress
 
 LONGEST_INTERVAL_S = 5.0
 """A cancel reaches an activity only in the answer to a heartbeat, so this bounds how late a tool hears it."""
+
+LATE_S = 1.0
+"""A heartbeat that comes so much later than it was due is told; a third of the shortest timeout."""
+
+_LOG = structlog.stdlib.get_logger("activities.heartbeats")
 
 
 class Heartbeats:
@@ -49,11 +55,24 @@ class Heartbeats:
         """Sends no heartbeat any more."""
         self._is_over = True
         if self._timer is not None:
+            self._warn_if_late(self._timer)
             self._timer.cancel()
 
     def _beat_on(self) -> None:
+        if self._timer is not None:
+            self._warn_if_late(self._timer)
         self._send()
         self.start()
+
+    def _warn_if_late(self, timer: asyncio.TimerHandle) -> None:
+        """Tells of an event loop that stood still: nobody on it can heartbeat, so attempts are given up as lost."""
+        late_s = self._loop.time() - timer.when()
+        if late_s > LATE_S:
+            _LOG.warning(
+                "the event loop stood still, so no heartbeat could be sent: an async tool must not block; "
+                "write it as a plain def, which runs in a thread, or await what takes long",
+                late_s=round(late_s, 1),
+            )
 
     def _send(self) -> None:
         if not self._is_over:

@@ -84,6 +84,19 @@ class RunSummary:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a plan comes from.
+
+    Args:
+        written: the plan as it was written, as JSON: what a plan of the same id is compared with.
+        name: what lists call the run if its plan has no title, such as the name of its file.
+    """
+
+    written: Any = None
+    name: str | None = None
+
+
 class Runs:
     """The runs of one namespace.
 
@@ -107,7 +120,7 @@ class Runs:
         inputs: Mapping[str, Any],
         *,
         workflow_id: str | None = None,
-        source: Any = None,
+        origin: Origin | None = None,
         tools: Sequence[str] = (),
         deadline_s: float | None = None,
     ) -> Started:
@@ -117,8 +130,8 @@ class Runs:
             plan: the compiled plan.
             inputs: values of its inputs.
             workflow_id: id of the run; one is made if it is not given.
-            source: the plan as it was written, as JSON: what a plan of the same id is compared with. The compiled plan
-                stands in for it; it is another one with other tools.
+            origin: where the plan comes from. The compiled plan stands in for what was written, and is another one with
+                other tools.
             tools: values of `--tools`, kept in the run's memo.
 
         Raises:
@@ -127,8 +140,11 @@ class Runs:
         """
         pages = await pages_for(plan, self._store)
         content = run_input_to_json(RunInput(compiled=plan, pages=pages, inputs=inputs, deadline_s=deadline_s))
-        digest = _digest({"source": content["compiled"] if source is None else source, "inputs": dict(inputs)})
+        digest = _digest(
+            {"source": origin.written if origin and origin.written else content["compiled"], "inputs": dict(inputs)}
+        )
         chosen = _checked_id(workflow_id) if workflow_id is not None else f"run-{uuid4().hex[:12]}"
+        title = summary_of(plan.title or (origin.name if origin else None) or "") or None
         there = await self._find(chosen) if workflow_id is not None else None
         if there is None:
             try:
@@ -142,10 +158,10 @@ class Runs:
                         wire.MEMO_DIGEST: digest,
                         wire.MEMO_TOOLS: list(tools),
                         wire.MEMO_NODES: plan.written_count,
-                        wire.MEMO_TITLE: summary_of(plan.title) if plan.title else None,
+                        wire.MEMO_TITLE: title,
                     },
                     search_attributes=self._search_attributes(),
-                    static_summary=summary_of(plan.title) if plan.title else None,
+                    static_summary=title,
                 )
                 return Started(chosen, handle.first_execution_run_id or "", is_new=True)
             except WorkflowAlreadyStartedError:
@@ -228,7 +244,7 @@ class Runs:
         if done is None or status in (None, "running"):
             view = await RunFeed(self._client, run.id, run_id=run.run_id).read()
             total = view.scheduler.plan.written_count if view.scheduler else total
-            title, done, status = summary_of(view.title or "") or None, view.nodes_done, view.status
+            title, done, status = title or summary_of(view.title or "") or None, view.nodes_done, view.status
         return RunSummary(
             workflow_id=run.id,
             status=status,

@@ -23,7 +23,7 @@ from dagwright.cli.output import Output
 from dagwright.cli.preparing import PreparedRun, prepare_run
 from dagwright.cli.requests import RunRequest
 from dagwright.cli.running import follow_to_end
-from dagwright.client import Runs, open_runs
+from dagwright.client import Origin, Runs, open_runs
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
 from dagwright.entities.onboarding import onboarding_tools
@@ -64,7 +64,9 @@ async def _run(
         runs = open_runs(connection, settings)
         workflow_id = await _choose_id(runs)
         farewell.text = f"the run {workflow_id} stays where it is; the next start of the demo goes on with it"
-        started = await runs.start(prepared.plan, prepared.inputs, workflow_id=workflow_id)
+        started = await runs.start(
+            prepared.plan, prepared.inputs, workflow_id=workflow_id, origin=Origin(name="Onboard a fund")
+        )
         words = "" if started.is_new else " was interrupted and goes on from where it was"
         return await follow_to_end(workflow_id, connection, settings, toolset=toolset, output=output, words=words)
 

@@ -57,10 +57,12 @@ def _shown(records: list[Record]) -> list[int]:
 
 def _note(record: Record) -> str:
     if record.items:
-        done = sum(item.record.status.is_final for item in record.items)
+        states = [item.record.status for item in record.items]
+        done = sum(state.is_final and state is not NodeStatus.CANCELLED for state in states)
         return f"{done} of {len(record.items)} items"
     if record.error:
-        return record.error.message[:120]
+        went_on = "failed, went on with the given value: " if record.status is NodeStatus.COMPLETED else ""
+        return f"{went_on}{record.error.message}"[:120]
     return f"attempt {record.attempts}" if record.attempts > 1 else record.reason or ""
 
 

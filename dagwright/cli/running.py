@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from temporalio.client import Client
 
@@ -13,11 +14,11 @@ from dagwright.cli.exits import ExitCode, exit_code_of
 from dagwright.cli.lines import LineWriter
 from dagwright.cli.lost_calls import LostCalls
 from dagwright.cli.output import Output, acted, with_link
-from dagwright.cli.plans import PlanSource, refusal, refusal_lines
+from dagwright.cli.plans import STANDARD_INPUT, PlanSource, refusal, refusal_lines
 from dagwright.cli.preparing import PreparedRun, prepare_run
 from dagwright.cli.rendering import LivePicture
 from dagwright.cli.requests import LookRequest, RunRequest
-from dagwright.client import Started, open_runs
+from dagwright.client import Origin, Started, open_runs
 from dagwright.feed import RunFeed, RunView
 from dagwright.plan.errors import PlanInvalid
 from dagwright.server import Connection, LocalServer, open_connection
@@ -139,7 +140,7 @@ async def _start(
         prepared.plan,
         prepared.inputs,
         workflow_id=request.workflow_id,
-        source=prepared.source,
+        origin=Origin(prepared.source, None if request.plan == STANDARD_INPUT else Path(request.plan).name),
         tools=toolset.references,
         deadline_s=prepared.deadline_s,
     )

@@ -111,3 +111,14 @@ async def test_list_counts_no_node_that_never_ran_and_node_tells_all_of_one(
     )
     message = "the run 'counted' has no node 'blokced'; did you mean 'blocked'?"
     assert (unknown.code, unknown.document) == (2, {"status": "not_found", "message": message})
+
+
+async def test_run_of_a_plan_without_a_title_is_listed_by_the_name_of_its_file(
+    command_line: CommandLine, write_plan: Plans
+) -> None:
+    plan = write_plan(calculation("a", "1 + 1"), name="adding.json")
+    ran = await command_line("run", plan, "--id", "untitled", "--json")
+    listed = await command_line("list", "--json")
+
+    assert ran.document["title"] is None
+    assert [run["title"] for run in listed.document if run["workflow_id"] == "untitled"] == ["adding.json"]

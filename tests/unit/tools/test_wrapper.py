@@ -507,3 +507,19 @@ async def test_log_lines_carry_run_node_and_attempt() -> None:
 
 def test_modules_are_imported_without_the_workflows() -> None:
     assert not [name for name in sys.modules if name == "workflows" and "activities" in name]
+
+
+async def test_async_tool_that_blocks_is_told_to_whoever_runs_the_worker() -> None:
+    @tool(effects="read")
+    async def blocking() -> None:
+        await asyncio.sleep(0)
+        threading.Event().wait(1.5)
+
+    bench = Bench(blocking)
+    bench.temporal.info = replace(bench.temporal.info, heartbeat_timeout=timedelta(milliseconds=300))
+    with structlog.testing.capture_logs() as logs:
+        await bench.payload({})
+
+    assert [(line["log_level"], line["event"].partition(":")[0]) for line in logs] == [
+        ("warning", "the event loop stood still, so no heartbeat could be sent")
+    ]
