@@ -17,7 +17,6 @@ from benchmarks.one_queue_worker import one_queue_toolset
 from benchmarks.processes import Bench, recovery_worker, runs_on
 from benchmarks.rows import RUN_TIMEOUT_S, Row, Sample, event_time, in_turns, run_prepared, seconds_of
 from dagwright.contracts import wire
-from dagwright.feed import RunFeed
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.preparation import check_plan, prepare_plan
 
@@ -202,8 +201,8 @@ async def _watched(bench: Bench, tools: Tools, count: int) -> Sample:
 
 async def _watch(bench: Bench, workflow_id: str) -> str:
     status = "unknown"
-    async for view in RunFeed(bench.client, workflow_id).follow():
-        status = view.status
+    async for update in bench.one_queue.feeds.subscribe(workflow_id):
+        status = update.view.status
     return status
 
 
