@@ -59,6 +59,8 @@ HARD_MARK_BYTES = 16_000_000
 """History size at which it does the same."""
 HARD_MARK_SIGNALS = 8_000
 """Signals at which it does the same; the server refuses the 10,001st."""
+SMALL_BEGINNING_BYTES = 1_000_000
+"""History with which an execution may begin and still go on in a new one as soon as the server suggests it."""
 SIGNALS_LIMIT = 10_000
 """Signals that the server takes for one execution."""
 LOOK_S = 60.0

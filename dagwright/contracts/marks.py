@@ -58,7 +58,8 @@ class Marks:
 
         One that was handed a large state would else do little more than hand it on.
         """
-        return use.size_bytes >= 2 * self._begun.size_bytes
+        begun = self._begun.size_bytes
+        return begun <= limits.SMALL_BEGINNING_BYTES or use.size_bytes >= 2 * begun
 
     def is_at_limit(self, use: HistoryUse) -> bool:
         """Tells whether a drain cannot be given up."""

@@ -144,13 +144,13 @@ class FaultPoints:
         (self._folder / f"reached-{name}").unlink(missing_ok=True)
 
 
-async def start_run(client: Client, plan: Any, *, workflow_id: str) -> Handle:
+async def start_run(client: Client, plan: Any, *, workflow_id: str, **options: Any) -> Handle:
     """Starts a plan for the tools of the worker process, as the command line does."""
     toolset = load_toolset(Settings(), [str(TOOLS)])
     compiled = prepare_plan(check_plan(plan, toolset.declarations()), {})
     return await client.start_workflow(
         wire.WORKFLOW_RUN_PLAN,
-        run_input_to_json(RunInput(compiled=compiled)),
+        run_input_to_json(RunInput(compiled=compiled, **options)),
         id=workflow_id,
         task_queue=wire.DEFAULT_TASK_QUEUE,
     )
