@@ -68,7 +68,7 @@ def create_workers(client: Client, toolset: Toolset, *, task_queue: str) -> list
             task_queue,
             activities=[
                 *tool_activities(toolset.built_in, toolset.environment),
-                region_activity(toolset.built_in, toolset.environment),
+                region_activity(toolset.built_in, toolset.environment, toolset.store),
                 lookup_activity(toolset.database_url),
                 find_ended,
                 compile_activity(toolset.declarations(), toolset.store),
@@ -81,7 +81,7 @@ def create_workers(client: Client, toolset: Toolset, *, task_queue: str) -> list
     if toolset.own_queue is not None:
         own = [
             *tool_activities(toolset.own, toolset.environment),
-            region_activity(toolset.own, toolset.environment),
+            region_activity(toolset.own, toolset.environment, toolset.store),
         ]
         workers.append(_create_worker(client, toolset.own_queue, activities=own, workflows=[]))
     return workers

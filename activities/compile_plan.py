@@ -15,7 +15,7 @@ from dagwright.contracts.wire import ACTIVITY_COMPILE_PLAN
 from dagwright.plan.compiled import plan_to_json
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.tools import ToolDeclaration
-from dagwright.plan_pages import pages_for
+from dagwright.plan_pages import made_to_travel
 from dagwright.preparation import check_plan, prepare_plan
 from dagwright.store import PayloadStore
 
@@ -41,7 +41,7 @@ def compile_activity(tools: Mapping[str, ToolDeclaration], store: PayloadStore) 
             problems = [problem.to_json() for problem in error.problems[:_PROBLEMS_SHOWN]]
             text = cut_text(str(error), max_bytes=MESSAGE_LIMIT_BYTES)
             raise ApplicationError(text, problems, type=ERROR_PLAN_INVALID, non_retryable=True) from None
-        pages = await pages_for(compiled, store)
-        return {"pages": list(pages)} if pages else plan_to_json(compiled)
+        sent = await made_to_travel(compiled, store)
+        return {"pages": list(sent.pages)} if sent.pages else plan_to_json(sent.plan)
 
     return compile_plan

@@ -7,39 +7,66 @@ module must not import workflows.
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from activities.pure_calls import PureCalls, PureEnd, timeout_error, timeout_of
-from dagwright.contracts.limits import SLICE_RESULT_BYTES, SLICE_S
+from dagwright.contracts.limits import INNER_SLICE_BYTES, SLICE_RESULT_BYTES, SLICE_S
 from dagwright.contracts.slices import SliceInput, end_to_json
 from dagwright.plan.scheduler import Scheduler, Task
-from dagwright.plan.states import Attempt, NodeStatus
+from dagwright.plan.states import Attempt, NodeStatus, Record
 from dagwright.tools import ToolSpec
 
 _TOLD = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPPED})
 """Ends that the run hears of; what is blocked it works out by itself."""
 
 
+def begun(given: SliceInput) -> Scheduler:
+    """Returns the scheduler of what a slice was given, to which the ends from outside have been told."""
+    scheduler = Scheduler(given.plan, given.inputs, lookups=given.lookups)
+    tell_outside(scheduler, given.ended)
+    return scheduler
+
+
+def tell_outside(scheduler: Scheduler, ended: Iterable[tuple[str, Record]]) -> None:
+    """Begins with the ends of the nodes outside."""
+    now = time.time()
+    scheduler.begin(now)
+    for node_id, end in ended:
+        scheduler.report(node_id, end, at=now)
+
+
 class RegionSlice:
     """One slice; `run` belongs into a thread of its own, everything else to the activity.
 
     Args:
-        given: what the slice was given.
+        scheduler: of the region; it has begun.
         tools: every tool that its nodes name.
         calls: calls the tools.
+        answered: numbers of the nodes whose results stand in the answer itself; `None` for all.
+        told: how many of the nodes that the scheduler has ended were told by slices before.
     """
 
-    def __init__(self, given: SliceInput, tools: Mapping[str, ToolSpec], *, calls: PureCalls) -> None:
-        self._scheduler = Scheduler(given.plan, given.inputs, lookups=given.lookups)
-        self._given = given
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        tools: Mapping[str, ToolSpec],
+        *,
+        calls: PureCalls,
+        answered: frozenset[int] | None = None,
+        told: int = 0,
+    ) -> None:
+        self._scheduler = scheduler
         self._tools = tools
         self._calls = calls
+        self._answered = answered
         self._lock = threading.Lock()
         self._current: Task | None = None
         self._overdue_at = 0.0
         self._is_stopped = False
         self._left_bytes = SLICE_RESULT_BYTES
+        self._left_stored_bytes = INNER_SLICE_BYTES
+        self._told = told
 
     def run(self) -> None:
         """Runs nodes until the slice ends."""
@@ -49,8 +76,7 @@ class RegionSlice:
     def _run_until(self, until: float) -> None:
         # One look at the clock for each node: what the scheduler does counts as time of the node that it found.
         now = time.time()
-        self._begin(now)
-        while not self._is_stopped and self._left_bytes > 0:
+        while not self._is_stopped and self._left_bytes > 0 and self._left_stored_bytes > 0:
             task = self._scheduler.next_task(now)
             if task is None or not self._take_up(task, now):
                 return
@@ -78,21 +104,24 @@ class RegionSlice:
             self._scheduler.fail(task.id, timeout_error(task), at=time.time())
             return True
 
+    def ended(self) -> list[int]:
+        """Returns the numbers of the nodes that the slice has ended, in order."""
+        nodes, ended = self._scheduler.plan.nodes, self._scheduler.ended
+        return [number for number in ended[self._told :] if nodes[number].kind == "tool"]
+
+    def versions(self, numbers: Sequence[int]) -> dict[str, str]:
+        """Returns the versions of the tools of nodes."""
+        names = dict.fromkeys(self._scheduler.plan.nodes[number].tool for number in numbers)
+        return {name: self._tools[name].version for name in names}
+
     def answer(self) -> dict[str, Any]:
         """Returns what the slice answers: the ends of its nodes in order, and the versions of their tools."""
         nodes, records = self._scheduler.plan.nodes, self._scheduler.records
-        own = [number for number in self._scheduler.ended if nodes[number].kind == "tool"]
-        told = [number for number in own if records[number].status in _TOLD]
-        names = dict.fromkeys(nodes[number].tool for number in told)
+        told = [number for number in self.ended() if records[number].status in _TOLD]
         return {
             "ended": [[nodes[number].id, *end_to_json(records[number])] for number in told],
-            "versions": {name: self._tools[name].version for name in names},
+            "versions": self.versions(told),
         }
-
-    def _begin(self, now: float) -> None:
-        self._scheduler.begin(now)
-        for node_id, end in self._given.ended:
-            self._scheduler.report(node_id, end, at=now)
 
     def _take_up(self, task: Task, now: float) -> bool:
         # Retries come on top: each of them has the whole time.
@@ -113,5 +142,7 @@ class RegionSlice:
             self._scheduler.fail(task.id, error, at=now, attempt=attempt)
         else:
             self._scheduler.complete(task.id, end.value, at=now, attempt=attempt)
-            self._left_bytes -= end.size_bytes
+            self._left_stored_bytes -= end.size_bytes
+            if self._answered is None or task.number in self._answered:
+                self._left_bytes -= end.size_bytes
         return True

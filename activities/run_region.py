@@ -19,11 +19,15 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from activities.heartbeats import Heartbeats
+from activities.inner_regions import InnerRegion, RegionMemory, fetch, restored
 from activities.pure_calls import PureCalls
-from activities.region_slices import RegionSlice
+from activities.region_slices import RegionSlice, begun
 from activities.tool_runs import SHUTDOWN_WAIT_S
+from dagwright.contracts.inner_slices import read_inner_slice
 from dagwright.contracts.slices import read_slice
 from dagwright.contracts.wire import ACTIVITY_RUN_REGION
+from dagwright.plan.compiled import CompiledPlan
+from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
 from dagwright.tools import ToolRegistry, ToolSpec
 from dagwright.tools.context import Cancellation
 from dagwright.tools.environment import ToolEnvironment
@@ -33,57 +37,130 @@ _LOOK_S = 0.05
 
 RegionActivity = Callable[[dict[str, Any]], Awaitable[RawValue]]
 
+Work = Callable[[], None]
+"""What a slice does in its thread."""
 
-def region_activity(registry: ToolRegistry, environment: ToolEnvironment) -> RegionActivity:
+
+def region_activity(registry: ToolRegistry, environment: ToolEnvironment, store: PayloadStore) -> RegionActivity:
     """Returns the activity `run_region` for the Python tools of `registry`."""
     tools = {spec.name: spec for spec in registry.python_tools()}
+    memory = RegionMemory()
 
     @activity.defn(name=ACTIVITY_RUN_REGION)
     async def run_region(message: dict[str, Any]) -> RawValue:
-        """Returns `{"ended": [[id, state, result, …], …], "versions"}` of what `message` gives to run."""
+        """Returns the ends of the nodes that `message` gives to run; see `dagwright.contracts`."""
         info = activity.info()
-        cancellation = Cancellation()
-        calls = PureCalls(info.workflow_id or "", environment.secret, cancellation=cancellation)
         with structlog.contextvars.bound_contextvars(workflow_id=info.workflow_id, attempt=info.attempt):
-            region = _slice_of(message, tools, calls)
-            await _run(region, calls, cancellation=cancellation)
-            answer = pydantic_core.to_json(region.answer())
+            attempt = _Attempt(tools, environment, info=info)
+            try:
+                if "inner" in message:
+                    answer = await attempt.run_inner(message, memory, store=store)
+                else:
+                    answer = await attempt.run_inline(message)
+            except (ValueError, PayloadMissing, PayloadDamaged) as error:
+                raise ApplicationError(str(error), type="region_lost", non_retryable=True) from None
         return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=answer))
 
     return run_region
 
 
-def _slice_of(message: Mapping[str, Any], tools: Mapping[str, ToolSpec], calls: PureCalls) -> RegionSlice:
-    try:
-        given = read_slice(message)
-    except ValueError as error:
-        raise ApplicationError(str(error), type="invalid", non_retryable=True) from None
-    missing = {node.tool for node in given.plan.nodes if node.kind == "tool"} - tools.keys()
-    if missing:
-        named = ", ".join(sorted(missing))
-        raise ApplicationError(f"this worker does not have {named}", type="unknown_tool", non_retryable=True)
-    return RegionSlice(given, tools, calls=calls)
+class _Attempt:
+    """One attempt of one slice."""
+
+    def __init__(self, tools: Mapping[str, ToolSpec], environment: ToolEnvironment, *, info: activity.Info) -> None:
+        self._tools = tools
+        self._workflow_id = info.workflow_id or ""
+        self._cancellation = Cancellation()
+        self._calls = PureCalls(self._workflow_id, environment.secret, cancellation=self._cancellation)
+        self._heartbeats = Heartbeats(info)
+        self._region: RegionSlice | None = None
+
+    async def run_inline(self, message: Mapping[str, Any]) -> bytes:
+        """Runs a slice whose nodes stand in the message; returns what it answers."""
+
+        def work() -> None:
+            scheduler = begun(read_slice(message))
+            self._check_tools(scheduler.plan)
+            self._region = RegionSlice(scheduler, self._tools, calls=self._calls)
+            self._region.run()
+
+        await self._in_thread(work)
+        assert self._region is not None
+        return pydantic_core.to_json(self._region.answer())
+
+    async def run_inner(self, message: Mapping[str, Any], memory: RegionMemory, *, store: PayloadStore) -> bytes:
+        """Runs a slice of a region whose inside lies in the store; returns what it answers."""
+        given = read_inner_slice(message)
+        kept = memory.take(self._workflow_id, given)
+        stored = None if kept is not None else await fetch(given, store)
+        found: list[InnerRegion] = []
+        told: list[bytes] = []
+
+        def work() -> None:
+            inner = kept
+            if inner is None:
+                assert stored is not None
+                inner = restored(stored, given)
+                self._check_tools(inner.inside.plan)
+            found.append(inner)
+            self._region = RegionSlice(
+                inner.scheduler, self._tools, calls=self._calls, answered=inner.inside.wanted, told=inner.told
+            )
+            self._region.run()
+            told.append(inner.told_by(self._region))
+
+        await self._in_thread(work)
+        inner, region = found[0], self._region
+        assert region is not None
+        ref = await store.put(told[0] if told else inner.told_by(region))
+        answer = inner.answer(region, ref)
+        memory.keep(self._workflow_id, given, inner, ref=ref)
+        return answer
+
+    def _check_tools(self, plan: CompiledPlan) -> None:
+        missing = {node.tool for node in plan.nodes if node.kind == "tool"} - self._tools.keys()
+        if missing:
+            raise ValueError(f"this worker does not have {', '.join(sorted(missing))}")
+
+    async def _in_thread(self, work: Work) -> None:
+        """Runs a slice in a thread; heartbeats until it ends, and ends it when it is told to stop."""
+        self._heartbeats.start()
+        try:
+            await self._ended(_started(work, self._calls))
+        finally:
+            self._heartbeats.stop()
+
+    async def _ended(self, future: "asyncio.Future[None]") -> None:
+        """Waits for the end of a slice, its overdue node, or, when told to stop, a while for the node that runs."""
+        loop = asyncio.get_running_loop()
+        give_up_at: float | None = None
+        while True:
+            try:
+                done, _ = await asyncio.wait({future}, timeout=_LOOK_S)
+                if done:
+                    return future.result()
+                if self._region is not None and self._region.end_overdue():
+                    return None
+                if give_up_at is not None and loop.time() > give_up_at and self._region and self._region.leave():
+                    return None
+            except asyncio.CancelledError:
+                # What is done counts, so the answer is given as ever.
+                self._cancellation.request()
+                if self._region is not None:
+                    self._region.stop()
+                give_up_at = give_up_at or loop.time() + SHUTDOWN_WAIT_S
 
 
-async def _run(region: RegionSlice, calls: PureCalls, *, cancellation: Cancellation) -> None:
-    """Runs a slice in a thread; heartbeats until it ends, and ends it when it is told to stop."""
-    heartbeats = Heartbeats(activity.info())
-    heartbeats.start()
-    try:
-        await _ended(_in_thread(region, calls), region, cancellation=cancellation)
-    finally:
-        heartbeats.stop()
-
-
-def _in_thread(region: RegionSlice, calls: PureCalls) -> "asyncio.Future[None]":
+def _started(work: Work, calls: PureCalls) -> "asyncio.Future[None]":
+    """Starts a thread that does the work; the future tells its end."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
     copied = contextvars.copy_context()
 
-    def work() -> None:
+    def run() -> None:
         error: BaseException | None = None
         try:
-            copied.run(region.run)
+            copied.run(work)
         # The edge of this thread: what nobody expected fails the attempt instead of leaving it to hang.
         except BaseException as unexpected:
             error = unexpected
@@ -93,7 +170,7 @@ def _in_thread(region: RegionSlice, calls: PureCalls) -> "asyncio.Future[None]":
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_deliver, future, error)
 
-    threading.Thread(target=work, name="region", daemon=True).start()
+    threading.Thread(target=run, name="region", daemon=True).start()
     return future
 
 
@@ -102,25 +179,7 @@ def _deliver(future: "asyncio.Future[None]", error: BaseException | None) -> Non
         return
     if error is None:
         future.set_result(None)
+    elif isinstance(error, ValueError):
+        future.set_exception(error)
     else:
         future.set_exception(RuntimeError(f"the slice ended by a defect: {error!r}"))
-
-
-async def _ended(future: "asyncio.Future[None]", region: RegionSlice, *, cancellation: Cancellation) -> None:
-    """Waits for the end of a slice, its overdue node, or, when told to stop, a while for the node that runs."""
-    loop = asyncio.get_running_loop()
-    give_up_at: float | None = None
-    while True:
-        try:
-            done, _ = await asyncio.wait({future}, timeout=_LOOK_S)
-            if done:
-                return future.result()
-            if region.end_overdue():
-                return None
-            if give_up_at is not None and loop.time() > give_up_at and region.leave():
-                return None
-        except asyncio.CancelledError:
-            # What is done counts, so the answer is given as ever.
-            cancellation.request()
-            region.stop()
-            give_up_at = give_up_at or loop.time() + SHUTDOWN_WAIT_S

@@ -26,7 +26,7 @@ from dagwright.contracts.messages import RunInput, run_input_to_json
 from dagwright.feed import RunFeed, RunNotFound, tools_of
 from dagwright.feed_hub import RunFeeds
 from dagwright.plan.compiled import CompiledPlan
-from dagwright.plan_pages import pages_for
+from dagwright.plan_pages import made_to_travel
 from dagwright.projection import closing_document
 from dagwright.server import Connection
 from dagwright.settings import Settings
@@ -138,8 +138,9 @@ class Runs:
             IdInUse: a run of that id has another plan or other inputs.
             IdInvalid: no run can have that id.
         """
-        pages = await pages_for(plan, self._store)
-        content = run_input_to_json(RunInput(compiled=plan, pages=pages, inputs=inputs, deadline_s=deadline_s))
+        sent = await made_to_travel(plan, self._store)
+        run_input = RunInput(compiled=sent.plan, pages=sent.pages, inputs=inputs, deadline_s=deadline_s)
+        content = run_input_to_json(run_input)
         digest = _digest(
             {"source": origin.written if origin and origin.written else content["compiled"], "inputs": dict(inputs)}
         )

@@ -96,6 +96,9 @@ class RunView:
             document["output"] = document["output"] if error else output
         if "nodes_ref" in written:
             document["nodes"] = projected["nodes"]
+            # What is listed here is not counted there.
+            if "nodes_ref" in projected:
+                document["nodes_ref"] = projected["nodes_ref"]
             return document
         document["nodes"] = {
             name: {**node, "result": projected["nodes"][name]["result"]}
@@ -119,7 +122,8 @@ class RunView:
     @property
     def nodes_done(self) -> int:
         """Count of nodes that came to an end of their own."""
-        return sum(record.status.has_ended for _, record in self.scheduler.shown()) if self.scheduler else 0
+        counts = self.scheduler.counts() if self.scheduler else {}
+        return sum(count for status, count in counts.items() if status.has_ended)
 
 
 def _shortened(value: Any, *, ref: str) -> Any:

@@ -4,41 +4,110 @@ A run's input holds a plan of at most 256 KiB. A larger one is put into the stor
 references: the activity `load_plan` brings it page by page, so that no workflow task reads more than it can.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pydantic_core
 
 from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.limits import INLINE_PLAN_BYTES, INLINE_PLAN_NODES, PLAN_PAGE_BYTES, PLAN_PAGE_NODES
-from dagwright.plan.compiled import CompiledPlan, plan_to_json
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, nodes_from_json, plan_to_json
+from dagwright.plan.detached import Inside, detach, inside_from_json
 from dagwright.store import PayloadStore
 
+INSIDE_PAGE_NODES = 5_000
+"""Nodes of one page of the inside of a region: reading the text of one holds all other threads for some 20 ms."""
 
-async def pages_for(plan: CompiledPlan, store: PayloadStore) -> tuple[str, ...]:
-    """Returns the references of a large plan's pages, which are put into the store; none for one that travels whole.
 
+@dataclass(frozen=True, slots=True)
+class Travelling:
+    """A plan as it travels into a run.
+
+    Args:
+        plan: what the run will hold; the insides of large regions are in the store.
+        pages: references of its pages; none for a plan that travels whole.
+    """
+
+    plan: CompiledPlan
+    pages: tuple[str, ...] = ()
+
+
+async def made_to_travel(plan: CompiledPlan, store: PayloadStore) -> Travelling:
+    """Returns a plan as it travels: what is too large for the input of a run is put into the store.
+
+    First the insides of large regions, which the run never holds; then, if that is not enough, the plan in pages.
     The first page is the plan without its nodes, each other one a list of nodes, in plan order.
 
     Raises:
         StoreUnavailable: the store cannot keep them now.
     """
+    if _is_small(plan):
+        return Travelling(plan)
+    plan = await _detached(plan, store)
+    if _is_small(plan):
+        return Travelling(plan)
     encoded = plan_to_json(plan)
-    if len(plan.nodes) <= INLINE_PLAN_NODES and encoded_size(encoded) <= INLINE_PLAN_BYTES:
-        return ()
     head = {name: value for name, value in encoded.items() if name != "nodes"}
     pages = [await store.put(pydantic_core.to_json(head))]
-    for page in _pages(encoded["nodes"]):
+    for page in _pages(encoded["nodes"], most=PLAN_PAGE_NODES):
         pages.append(await store.put(page))
-    return tuple(pages)
+    return Travelling(plan, tuple(pages))
 
 
-def _pages(nodes: Sequence[Any]) -> Iterator[bytes]:
+def _is_small(plan: CompiledPlan) -> bool:
+    return len(plan.nodes) <= INLINE_PLAN_NODES and encoded_size(plan_to_json(plan)) <= INLINE_PLAN_BYTES
+
+
+async def _detached(plan: CompiledPlan, store: PayloadStore) -> CompiledPlan:
+    """Returns the plan with the insides of its large regions in the store, those of its sub-plans too."""
+    detached = detach(plan)
+    nodes = list(detached.plan.nodes)
+    for number, inside in detached.insides.items():
+        nodes[number] = replace(nodes[number], inner=await _put_inside(inside, store))
+    for number, node in enumerate(nodes):
+        if node.sub_plan is not None:
+            nodes[number] = replace(node, sub_plan=await _detached(node.sub_plan, store))
+    return replace(detached.plan, nodes=tuple(nodes))
+
+
+async def _put_inside(inside: Mapping[str, Any], store: PayloadStore) -> str:
+    pages = [await store.put(page) for page in _pages(inside["nodes"], most=INSIDE_PAGE_NODES)]
+    head = {name: value for name, value in inside.items() if name != "nodes"}
+    return await store.put(pydantic_core.to_json({**head, "pages": pages}))
+
+
+async def inside_pages(ref: str, store: PayloadStore) -> tuple[Mapping[str, Any], list[bytes]]:
+    """Returns the inside of a region without its nodes, and the pages of its nodes, encoded.
+
+    Raises:
+        PayloadMissing, PayloadDamaged: the store does not have it.
+        StoreUnavailable: the store cannot be asked now.
+    """
+    head = pydantic_core.from_json(await store.get(ref))
+    return head, [await store.get(page) for page in head["pages"]]
+
+
+def read_inside(head: Mapping[str, Any], pages: Sequence[bytes]) -> Inside:
+    """Returns the inside of a region that `inside_pages` brought.
+
+    Complexity: some 10 us for a node; page by page, so that other threads have their turn.
+
+    Raises:
+        ValueError: it is nothing of that kind.
+    """
+    nodes: list[CompiledNode] = []
+    for page in pages:
+        nodes += nodes_from_json(pydantic_core.from_json(page))
+    return inside_from_json(head, nodes)
+
+
+def _pages(nodes: Sequence[Any], *, most: int) -> Iterator[bytes]:
     page: list[bytes] = []
     size = 0
     for node in nodes:
         encoded = pydantic_core.to_json(node)
-        if page and (len(page) == PLAN_PAGE_NODES or size + len(encoded) > PLAN_PAGE_BYTES):
+        if page and (len(page) == most or size + len(encoded) > PLAN_PAGE_BYTES):
             yield b"[" + b",".join(page) + b"]"
             page, size = [], 0
         page.append(encoded)

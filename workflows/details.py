@@ -1,7 +1,5 @@
 """The live table in a run's current details: how the Temporal UI alone tells how the run is doing."""
 
-from collections import Counter
-
 from dagwright.contracts.limits import DETAIL_LINES
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
@@ -22,8 +20,8 @@ _URGENT = (NodeStatus.FAILED, NodeStatus.WAITING, NodeStatus.RUNNING, NodeStatus
 def render_details(scheduler: Scheduler) -> str:
     """Returns Markdown: counts by state, and a table of at most 50 nodes, those that matter most first."""
     records = [record for _, record in scheduler.shown()]
-    counts = Counter(record.status.value for record in records)
-    summary = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    counts = scheduler.counts()
+    summary = ", ".join(f"{count} {status.value}" for status, count in sorted(counts.items()))
     lines = [
         f"**{scheduler.status().value}**: {summary}",
         "",
@@ -35,8 +33,8 @@ def render_details(scheduler: Scheduler) -> str:
         label = _escape(node.title or node.id)
         state = f"{_MARKS.get(record.status, '')} {record.status.value}".strip()
         lines.append(f"| {label} | {state} | {_escape(node.tool)} | {_escape(_note(record))} |")
-    if len(records) > DETAIL_LINES:
-        lines.append(f"\n{len(records) - DETAIL_LINES} more nodes are not shown.")
+    if counts.total() > DETAIL_LINES:
+        lines.append(f"\n{counts.total() - min(len(records), DETAIL_LINES)} more nodes are not shown.")
     return "\n".join(lines)
 
 

@@ -1,6 +1,5 @@
 """What a person is told of a run that ended, or of one that still goes on."""
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,8 +32,8 @@ def tell_result(view: RunView, document: Mapping[str, Any], output: Output) -> N
 
 
 def summary_line(view: RunView, document: Mapping[str, Any]) -> str:
-    counts = Counter(record.status.value for _, record in view.scheduler.shown()) if view.scheduler else {}
-    words = ", ".join(f"{count:,} {status}" for status, count in counts.items())
+    counts = view.scheduler.counts() if view.scheduler else {}
+    words = ", ".join(f"{count:,} {status.value}" for status, count in counts.items())
     took = ""
     if view.started_at is not None and view.ended_at is not None:
         took = f" in {format_duration(view.ended_at - view.started_at)}"

@@ -109,7 +109,7 @@ def progress_of(view: RunView, tree: Sequence[TreePlace], *, now: float, room: i
     """
     scheduler = view.scheduler
     assert scheduler is not None
-    counts = Counter(record.status for _, record in scheduler.shown())
+    counts = scheduler.counts()
     rows = _chosen_nodes(scheduler, tree, room=max(room, 4))
     shown = [_node_row(view, place, order=order, now=now) for order, place in rows]
     left = counts - Counter(row.status for row in shown)

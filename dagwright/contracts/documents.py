@@ -44,7 +44,7 @@ def result_document(scheduler: Scheduler | None, facts: RunFacts, *, status: str
     output, error = scheduler.output() if scheduler is not None and scheduler.is_finished else (None, None)
     if scheduler is not None:
         error = scheduler.error or error
-    return {
+    document = {
         "workflow_id": facts.workflow_id,
         "run_id": facts.run_id,
         "status": status or (scheduler.status().value if scheduler else "failed"),
@@ -56,6 +56,16 @@ def result_document(scheduler: Scheduler | None, facts: RunFacts, *, status: str
         "usage": {},
         "notes": list(facts.notes),
     }
+    if scheduler is not None and (inside := _counts_inside(scheduler)):
+        document["nodes_ref"] = {"ref": "regions", "counts": inside}
+    return document
+
+
+def _counts_inside(scheduler: Scheduler) -> dict[str, int]:
+    """Returns the states of the nodes that the run itself does not hold, because only their region needs them."""
+    counts = scheduler.counts()
+    counts.subtract(record.status for _, record in scheduler.shown())
+    return {status.value: count for status, count in sorted(counts.items()) if count}
 
 
 def node_documents(scheduler: Scheduler) -> Sequence[tuple[str, dict[str, Any]]]:
@@ -138,7 +148,8 @@ def compact_document(document: Mapping[str, Any]) -> dict[str, Any]:
         for name, node in document["nodes"].items()
     }
     if encoded_size(compact) > DOCUMENT_LIMIT_BYTES:
-        counts = Counter(node["status"] for node in document["nodes"].values())
+        counts = Counter(compact.get("nodes_ref", {}).get("counts", {}))
+        counts.update(node["status"] for node in document["nodes"].values())
         compact["nodes"] = {}
         compact["nodes_ref"] = {"ref": "history", "counts": dict(sorted(counts.items()))}
     return compact

@@ -19,6 +19,8 @@ SLICE_INPUT_LIMIT_BYTES = 1_000_000
 """The same for a single node; half of what the server takes."""
 SLICE_RESULT_BYTES = 256 * 1024
 """Encoded results at which a slice ends; its last one may come on top."""
+INNER_SLICE_BYTES = 4_000_000
+"""The same for all that a slice puts into the store, of a region whose inside the run does not hold."""
 SLICE_S = 0.2
 """How long a slice starts nodes: so often the run hears of what is done, and can be stopped."""
 INLINE_VALUE_BYTES = 8 * 1024

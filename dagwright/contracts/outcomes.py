@@ -26,6 +26,7 @@ from temporalio.exceptions import (
 from dagwright.contracts import wire
 from dagwright.contracts.call_limits import options_problem
 from dagwright.contracts.decoding import json_from_bytes
+from dagwright.contracts.inner_slices import encode_inner_slice, take_inner_slice
 from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES, MESSAGE_LIMIT_BYTES, cut_text
 from dagwright.contracts.messages import MessageInvalid, SubPlanEnd, read_message, sub_plan_end_from_json
 from dagwright.contracts.slices import SliceTooLarge, encode_slice, take_slice
@@ -148,9 +149,9 @@ def next_call(scheduler: Scheduler, at: float) -> tuple[Task, bytes] | None:
     while (task := scheduler.next_task(at)) is not None:
         if task.node.kind == "region":
             try:
-                return task, encode_slice(scheduler, task)
-            except SliceTooLarge:
-                scheduler.end_slice(task.id, at=at, goes_on=False)
+                return task, (encode_slice if task.node.inner is None else encode_inner_slice)(scheduler, task)
+            except SliceTooLarge as error:
+                scheduler.end_slice(task.id, at=at, goes_on=False, error=NodeError("too_large", str(error)))
                 continue
         tool = scheduler.plan.tools.get(task.node.tool, _UNDECLARED)
         problem = None if task.node.kind == "plan" else options_problem(task.node, tool)
@@ -168,8 +169,10 @@ def next_call(scheduler: Scheduler, at: float) -> tuple[Task, bytes] | None:
 
 def take_result(scheduler: Scheduler, task_id: str, payload: Payload, *, at: float) -> None:
     """Takes the result of a call."""
-    if scheduler.node_of(task_id).kind == "region":
-        take_slice(scheduler, task_id, payload, at=at)
+    node = scheduler.node_of(task_id)
+    if node.kind == "region":
+        take = take_slice if node.inner is None else take_inner_slice
+        take(scheduler, task_id, _answer_of(payload), at=at)
         return
     try:
         value, attempt = read_result(payload)
@@ -180,6 +183,14 @@ def take_result(scheduler: Scheduler, task_id: str, payload: Payload, *, at: flo
     scheduler.complete(task_id, value, at=at, attempt=attempt)
 
 
+def _answer_of(payload: Payload) -> Any:
+    """Returns what a slice answered; null if it cannot be read."""
+    try:
+        return json_from_bytes(payload.data)
+    except ValueError:
+        return None
+
+
 def take_failure(scheduler: Scheduler, task_id: str, error: BaseException, *, at: float) -> NodeError | None:
     """Takes the failure or the cancelled end of a call; returns the error if it is a failure."""
     if is_cancellation(error):
@@ -187,9 +198,10 @@ def take_failure(scheduler: Scheduler, task_id: str, error: BaseException, *, at
         return None
     node = scheduler.node_of(task_id)
     if node.kind == "region":
-        # Whatever was wrong with the region, each of its nodes may fail or succeed by itself.
-        scheduler.end_slice(task_id, at=at, goes_on=False)
-        return None
+        # Whatever was wrong with the region, each of its nodes may fail or succeed by itself, if they are here.
+        failure, _ = read_failure(error, node, Effects.PURE)
+        scheduler.end_slice(task_id, at=at, goes_on=False, error=failure)
+        return failure if node.inner is not None else None
     tool = scheduler.plan.tools.get(node.tool)
     failure, attempt = read_failure(error, node, tool.effects if tool else Effects.WRITE)
     scheduler.fail(task_id, failure, at=at, attempt=attempt)

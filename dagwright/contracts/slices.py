@@ -10,9 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pydantic_core
-from temporalio.api.common.v1 import Payload
 
-from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.limits import SLICE_INPUT_BYTES, SLICE_INPUT_LIMIT_BYTES
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, node_to_json, plan_from_json
 from dagwright.plan.errors import NodeError
@@ -180,6 +178,8 @@ def end_to_json(record: Record) -> list[Any]:
         rest["attempts"] = record.attempts
     if record.tool_version:
         rest["tool_version"] = record.tool_version
+    if record.blocked_by:
+        rest["blocked_by"] = list(record.blocked_by)
     end = [record.status.value, record.result, _rounded(record.started_at), _rounded(record.ended_at)]
     return [*end, rest] if rest else end
 
@@ -202,6 +202,7 @@ def end_from_json(encoded: Sequence[Any]) -> Record:
         ended_at=ended_at,
         partial=rest.get("partial", False),
         tool_version=rest.get("tool_version", ""),
+        blocked_by=tuple(rest.get("blocked_by", ())),
     )
 
 
@@ -209,17 +210,28 @@ def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
-def take_slice(scheduler: Scheduler, task_id: str, payload: Payload, *, at: float) -> None:
+def take_slice(scheduler: Scheduler, task_id: str, answer: Any, *, at: float) -> None:
     """Takes what a slice answered: the ends of its nodes in order, then its own.
 
     If it told nothing that was awaited, another call would not either, and the nodes are run one by one.
     """
     try:
-        answer = json_from_bytes(payload.data)
         versions = answer.get("versions", {})
         ends = [(str(entry[0]), end_from_json(entry[1:])) for entry in answer["ended"]]
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         ends, versions = [], {}
+    is_of_use = take_ends(scheduler, ends, versions, at=at)
+    scheduler.end_slice(task_id, at=at, goes_on=is_of_use)
+
+
+def take_ends(
+    scheduler: Scheduler, ends: Iterable[tuple[str, Record]], versions: Mapping[str, str], *, at: float
+) -> bool:
+    """Takes the ends that a slice told; returns whether one of them was awaited.
+
+    Args:
+        versions: tool -> its version.
+    """
     is_of_use = False
     for node_id, end in ends:
         if scheduler.number_of(node_id) is None or not end.status.is_final:
@@ -227,4 +239,4 @@ def take_slice(scheduler: Scheduler, task_id: str, payload: Payload, *, at: floa
         if end.attempts:
             end.tool_version = versions.get(scheduler.node_of(node_id).tool, "")
         is_of_use |= scheduler.report(node_id, end, at=at)
-    scheduler.end_slice(task_id, at=at, goes_on=is_of_use)
+    return is_of_use

@@ -60,7 +60,11 @@ class CompiledNode:
         timeout_s: seconds of one attempt, 0 for the default of what runs it; of a sub-plan seconds of the whole, 0 for
             no limit.
         on_error: what a failure means for the dependents; `value` stands for the result then.
-        members: of a region, the numbers of its nodes in an order in which they can run.
+        members: of a region, the numbers of its nodes in an order in which they can run; of one whose inside is not in
+            the plan, of those nodes that something outside needs.
+        inner: reference of the inside of a region that is not in the plan; see `dagwright.plan.detached`.
+        inner_count: how many nodes the inside has.
+        reads: of such a region, the numbers of the nodes outside whose results it reads.
     """
 
     id: str
@@ -86,6 +90,9 @@ class CompiledNode:
     """It is a worker tool of the subgoals dialect, whose result is a WorkerResult."""
     sub_plan: "CompiledPlan | None" = None
     members: Sequence[int] = ()
+    inner: str | None = None
+    inner_count: int = 0
+    reads: Sequence[int] = ()
 
     @property
     def activity_timeout_s(self) -> float:
@@ -235,7 +242,7 @@ def _node_from_json(encoded: Mapping[str, Any]) -> CompiledNode:
         values["retry"] = RetryRule(**values["retry"])
     if "sub_plan" in values:
         values["sub_plan"] = plan_from_json(values["sub_plan"])
-    for name in ("dependencies", "join", "members"):
+    for name in ("dependencies", "join", "members", "reads"):
         if name in values:
             values[name] = tuple(values[name])
     return CompiledNode(**values)

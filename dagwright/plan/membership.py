@@ -1,9 +1,26 @@
 """Which node belongs to which region, and who tells the end of a node; for the scheduler, which it must not import."""
 
 from collections.abc import Sequence
+from typing import TypedDict
 
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.states import NodeStatus, Record
+
+
+class InnerState(TypedDict):
+    """What a run knows of a region whose inside is not in its plan; the result in the record of the region.
+
+    Args:
+        slice: reference of what the last slice told, and through it of all those before.
+        counts: state -> count of the nodes inside that have ended.
+        open: count of those that have not.
+        ends: count of the nodes inside that have completed and that nothing waits for.
+    """
+
+    slice: str
+    counts: dict[str, int]
+    open: int
+    ends: int
 
 
 class Membership:
@@ -21,6 +38,13 @@ class Membership:
     def open_members(self, region: int, records: Sequence[Record]) -> list[int]:
         """Returns the nodes of a region that have not ended, in an order in which they can run."""
         return [member for member in self._nodes[region].members if not records[member].status.is_final]
+
+    def is_open(self, region: int, records: Sequence[Record]) -> bool:
+        """Tells whether some of the nodes of a region have not ended."""
+        if self._nodes[region].inner is None:
+            return bool(self.open_members(region, records))
+        state: InnerState | None = records[region].result
+        return state is None or state["open"] > 0
 
     def is_told(self, number: int, records: Sequence[Record]) -> bool:
         """Tells whether somebody else runs a node and tells its end: its region, or whoever drives a region."""

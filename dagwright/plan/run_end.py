@@ -1,10 +1,13 @@
 """What a run says in its end: its state and its output (contract.md sections 4 and 5)."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
+from dagwright.plan.conditions import ConditionFailed
 from dagwright.plan.errors import NodeError
+from dagwright.plan.membership import InnerState
 from dagwright.plan.references import ResultOf
 from dagwright.plan.resolution import MissingData, Scope, resolve_holes
 from dagwright.plan.states import NodeStatus, Record, RunStatus
@@ -13,11 +16,13 @@ from dagwright.plan.work import TooMuchWork
 
 def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
     """Returns the state of a run that nothing stopped and whose nodes have all ended."""
-    if all(record.status.is_passed for record in records):
+    inner = [state for _, state in _inner_states(plan, records)]
+    are_passed = all(NodeStatus(name).is_passed for state in inner for name in state["counts"])
+    if are_passed and all(record.status.is_passed for record in records):
         return RunStatus.COMPLETED
     named = {part.node for _, template in plan.output_holes for part in template if isinstance(part, ResultOf)}
     wanted = [record for node, record, is_sink in _with_sinks(plan, records) if is_sink or node.id in named]
-    if any(record.status is NodeStatus.COMPLETED for record in wanted):
+    if any(record.status is NodeStatus.COMPLETED for record in wanted) or any(state["ends"] for state in inner):
         return RunStatus.COMPLETED_WITH_FAILURES
     return RunStatus.FAILED
 
@@ -38,9 +43,42 @@ def output_of(plan: CompiledPlan, records: Sequence[Record], *, scope: Scope) ->
         return None, NodeError("too_large", f"output: {error}")
 
 
+def _inner_states(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[CompiledNode, InnerState]]:
+    """Yields the regions whose inside is not in the plan, with what is known of it."""
+    for number in range(plan.written_count, len(plan.nodes)):
+        if plan.nodes[number].inner is not None and records[number].result is not None:
+            yield plan.nodes[number], records[number].result
+
+
 def _with_sinks(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[CompiledNode, Record, bool]]:
     """Yields every node that was written with its record, and whether nothing waits for it."""
     written = plan.nodes[: plan.written_count]
-    needed = {number for node in written for number in node.dependencies}
+    # Of a region whose inside is not in the plan, the region alone tells what its nodes need.
+    needed = {number for node in plan.nodes for number in node.dependencies}
     for number, (node, record) in enumerate(zip(written, records, strict=False)):
         yield node, record, number not in needed
+
+
+def counts_of(plan: CompiledPlan, records: Sequence[Record]) -> Counter[NodeStatus]:
+    """Returns how many of the nodes that were written are in each state, those inside of regions with them."""
+    counts = Counter(record.status for record in records[: plan.written_count])
+    for number in range(plan.written_count, len(plan.nodes)):
+        node, region = plan.nodes[number], records[number]
+        if node.inner is not None:
+            state: InnerState | None = region.result
+            counts.subtract(records[member].status for member in node.members)
+            counts.update({NodeStatus(name): count for name, count in (state["counts"] if state else {}).items()})
+            is_over = region.status.is_final
+            counts[region.status if is_over else NodeStatus.PENDING] += state["open"] if state else node.inner_count
+    return +counts
+
+
+def unreadable(error: MissingData | ConditionFailed | TooMuchWork) -> NodeError:
+    """Returns why a node fails that reads what it cannot have."""
+    match error:
+        case MissingData():
+            return NodeError("missing_data", str(error))
+        case ConditionFailed():
+            return NodeError("invalid_condition", f"when: {error}")
+        case TooMuchWork():
+            return NodeError("too_large", str(error))

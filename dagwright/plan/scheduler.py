@@ -9,6 +9,7 @@ Replay: the order in which `next_task` yields tasks is the order of commands in 
 running workflows.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -21,11 +22,11 @@ from dagwright.plan.errors import NodeError
 from dagwright.plan.graph import dependents_of
 from dagwright.plan.items import end_of_items, items_of, keys_of
 from dagwright.plan.joins import Decision, Wait
-from dagwright.plan.membership import Membership
+from dagwright.plan.membership import InnerState, Membership
 from dagwright.plan.ready_queue import ReadyQueue, gates_of
 from dagwright.plan.references import Lookup
 from dagwright.plan.resolution import MissingData, Scope, WorkerHole, resolve_holes
-from dagwright.plan.run_end import output_of, status_of
+from dagwright.plan.run_end import counts_of, output_of, status_of, unreadable
 from dagwright.plan.states import Attempt, ItemRecord, NodeStatus, Record, RunStatus
 from dagwright.plan.work import TooMuchWork, WorkBudget
 from dagwright.plan.worker_results import unwrap_worker_result
@@ -196,6 +197,13 @@ class Scheduler:
             else:
                 self._resume_task(number, -1, record)
 
+    def catch_up(self, at: float) -> None:
+        """Moves on what hangs on nothing that is open, after a `resume` from nothing but the ends of nodes."""
+        for number, record in enumerate(self.records):
+            if record.status is NodeStatus.PENDING:
+                self._decide(number, at)
+        self._settle_dependents(at)
+
     def _resume_task(self, number: int, item: int, record: Record) -> None:
         if record.status is NodeStatus.READY and not self._membership.is_told(number, self.records):
             self._queue.push((self.plan.nodes[number].priority, number, item))
@@ -210,7 +218,7 @@ class Scheduler:
         self._budget.start(at)
         while (entry := self._queue.pop()) is not None:
             _, number, item = entry
-            if self.plan.nodes[number].kind == "region" and not self.open_members(number):
+            if self.plan.nodes[number].kind == "region" and not self._membership.is_open(number, self.records):
                 # All of them hung on what failed or was skipped.
                 self._queue.release(number)
                 self._end(number, -1, NodeStatus.COMPLETED, at)
@@ -219,7 +227,7 @@ class Scheduler:
                 task = self._make_task(number, item)
             except (MissingData, TooMuchWork) as error:
                 self._queue.release(number)
-                self._end_failed(number, item, _unreadable(error), at)
+                self._end_failed(number, item, unreadable(error), at)
                 self._settle_dependents(at)
                 continue
             record = self._record(number, item)
@@ -292,13 +300,14 @@ class Scheduler:
         self._settle_dependents(at)
         return True
 
-    def end_slice(self, task_id: str, *, at: float, goes_on: bool) -> None:
+    def end_slice(self, task_id: str, *, at: float, goes_on: bool, error: NodeError | None = None) -> None:
         """Takes the end of one call of a region, after the ends of the nodes that it told.
 
         The region is ready again if some of its nodes are open.
 
         Args:
             goes_on: whether another call is of use; if not, the open nodes are run one by one, without a region.
+            error: why the nodes fail of a region that is of no use and whose inside is not in the plan.
         """
         calls = self.records[self._numbers[task_id]].attempts + 1
         ended = self._take_back(task_id, Attempt(calls))
@@ -307,14 +316,24 @@ class Scheduler:
         number, _, record = ended
         if self._stopped:
             self._end(number, -1, NodeStatus.CANCELLED, at)
-        elif not self.open_members(number):
+        elif not self._membership.is_open(number, self.records):
             self._end(number, -1, NodeStatus.COMPLETED, at)
         elif goes_on:
             record.status = NodeStatus.READY
             self._queue.push((self.plan.nodes[number].priority, number, -1))
-        else:
+        elif self.plan.nodes[number].inner is None:
             self._end(number, -1, NodeStatus.SUPERSEDED, at)
+        else:
+            self._end(number, -1, NodeStatus.FAILED, at, error=error)
         self._settle_dependents(at)
+
+    def tell_inside(self, task_id: str, state: InnerState) -> None:
+        """Takes what a slice told of the inside of its region as a whole."""
+        self.records[self._numbers[task_id]].result = state
+
+    def counts(self) -> Counter[NodeStatus]:
+        """Returns how many of the nodes that were written are in each state, those inside of regions with them."""
+        return counts_of(self.plan, self.records)
 
     def _end_region(self, number: int, at: float) -> None:
         """Takes the open nodes of a region that has ended: they are run one by one, or cancelled with the run."""
@@ -323,6 +342,8 @@ class Scheduler:
             if self._stopped:
                 record.reason = self.records[number].reason
                 self._end(member, -1, NodeStatus.CANCELLED, at)
+            elif self.plan.nodes[number].inner is not None:
+                self._end(member, -1, NodeStatus.FAILED, at, error=self.records[number].error)
             elif record.status is NodeStatus.READY:
                 self._become_ready(member, at)
 
@@ -411,21 +432,23 @@ class Scheduler:
         if not wait.failed:
             self._end(number, -1, NodeStatus.SKIPPED, at)
             return
-        blockers = tuple(sorted(wait.blockers, key=self._numbers.__getitem__))
+        # One inside of a region may not be known here; such ones come last.
+        blockers = tuple(sorted(wait.blockers, key=lambda name: self._numbers.get(name, len(self._numbers))))
         record.blocked_by = blockers
         verb = "was cancelled" if self._is_cancelled(blockers) else "failed"
         record.error = NodeError("dependency_failed", f"Waiting for dependency: {', '.join(blockers)} {verb}")
         self._end(number, -1, NodeStatus.BLOCKED, at)
 
     def _is_cancelled(self, ids: Sequence[str]) -> bool:
-        return all(self.records[self._numbers[node]].status is NodeStatus.CANCELLED for node in ids)
+        found = [self._numbers.get(node) for node in ids]
+        return all(number is not None and self.records[number].status is NodeStatus.CANCELLED for number in found)
 
     def _become_ready(self, number: int, at: float) -> None:
         self._budget.start(at)
         try:
             self._make_ready(number, at)
         except (MissingData, ConditionFailed, TooMuchWork) as error:
-            self._end_failed(number, -1, _unreadable(error), at)
+            self._end_failed(number, -1, unreadable(error), at)
 
     def _make_ready(self, number: int, at: float) -> None:
         if self._membership.is_told(number, self.records):
@@ -487,7 +510,7 @@ class Scheduler:
 
     def _start_item(self, number: int, index: int, answer: bool | ConditionFailed, at: float) -> None:
         if isinstance(answer, ConditionFailed):
-            self._end_failed(number, index, _unreadable(answer), at)
+            self._end_failed(number, index, unreadable(answer), at)
         elif answer:
             self.records[number].items[index].record.status = NodeStatus.READY
             self._queue.push((self.plan.nodes[number].priority, number, index))
@@ -574,14 +597,3 @@ class Scheduler:
         arguments, holes = resolve_holes(node.arguments, node.holes, scope=scope)
         calls = self.records[number].attempts + 1 if node.kind == "region" else 1
         return Task(task_id, node, number, item if item >= 0 else None, arguments, holes, path, calls)
-
-
-def _unreadable(error: MissingData | ConditionFailed | TooMuchWork) -> NodeError:
-    """Returns why a node fails that reads what it cannot have."""
-    match error:
-        case MissingData():
-            return NodeError("missing_data", str(error))
-        case ConditionFailed():
-            return NodeError("invalid_condition", f"when: {error}")
-        case TooMuchWork():
-            return NodeError("too_large", str(error))

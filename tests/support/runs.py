@@ -37,7 +37,7 @@ from dagwright.contracts import wire
 from dagwright.contracts.conversion import data_converter
 from dagwright.contracts.messages import RunInput, run_input_to_json
 from dagwright.plan.tools import ToolDeclaration
-from dagwright.plan_pages import pages_for
+from dagwright.plan_pages import made_to_travel
 from dagwright.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore
@@ -95,8 +95,8 @@ class Runs:
         """Starts a plan as the command line does: compiled before."""
         checked = check_plan(plan, self.tools, dialect=dialect, context=context)
         compiled = prepare_plan(checked, inputs or {})
-        pages = await pages_for(compiled, self.store)
-        run_input = RunInput(compiled=compiled, pages=pages, inputs=inputs or {}, **options)
+        sent = await made_to_travel(compiled, self.store)
+        run_input = RunInput(compiled=sent.plan, pages=sent.pages, inputs=inputs or {}, **options)
         return await self.start_raw(run_input_to_json(run_input))
 
     async def start_raw(self, *arguments: Any, workflow_id: str | None = None, **options: Any) -> Handle:

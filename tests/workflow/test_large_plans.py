@@ -15,12 +15,12 @@ _COUNT = INLINE_PLAN_NODES + PLAN_PAGE_NODES + 1
 
 def _plan(count: int) -> dict[str, Any]:
     """Returns one node that is run, and many that are skipped: the plan is large, and the run is short."""
-    first: dict[str, Any] = {"id": "n0", "tool": "add", "arguments": {"left": 1, "right": 1}}
+    first: dict[str, Any] = {"id": "n0", "tool": "plus", "arguments": {"left": 1, "right": 1}}
     others = [
-        {"id": f"n{number}", "tool": "add", "arguments": {"left": number, "right": 1}, "when": "n0.result == 3"}
+        {"id": f"n{number}", "tool": "plus", "arguments": {"left": number, "right": 1}, "when": "n0.result == 3"}
         for number in range(1, count - 1)
     ]
-    last: dict[str, Any] = {"id": "last", "tool": "add", "arguments": {"left": "{{n0.result}}", "right": 40}}
+    last: dict[str, Any] = {"id": "last", "tool": "plus", "arguments": {"left": "{{n0.result}}", "right": 40}}
     return {"title": "Large", "nodes": [first, *others, last], "output": "{{last.result}}"}
 
 

@@ -1,0 +1,161 @@
+"""Regions whose inside lies in the store: read once, kept between the slices of this process, read again after a loss.
+
+What slices told is in the store too, each with the reference of the one before, so any worker can go on with a region.
+This module must not import workflows.
+"""
+
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pydantic_core
+
+from activities.region_slices import RegionSlice, tell_outside
+from dagwright.contracts.inner_slices import InnerSlice, told_from_json, told_to_json
+from dagwright.contracts.slices import end_from_json, end_to_json
+from dagwright.plan.detached import Inside
+from dagwright.plan.references import Lookup
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan_pages import inside_pages, read_inside
+from dagwright.store import PayloadStore
+
+KEPT_NODES = 2_000_000
+"""Nodes of the regions that a process keeps, some kilobytes each; beyond it the longest unused go."""
+
+
+@dataclass(slots=True)
+class InnerRegion:
+    """A region at the end of a slice.
+
+    Args:
+        inside: its inside.
+        scheduler: what has become of its nodes.
+        last: reference of what the last slice told; `None` before the first.
+        outside: of the first slice, which tells it with its own, for whoever begins anew.
+        told: how many of the nodes that the scheduler has ended were told.
+    """
+
+    inside: Inside
+    scheduler: Scheduler
+    last: str | None
+    outside: Mapping[str, Any] | None
+    told: int = 0
+
+    def told_by(self, region: RegionSlice) -> bytes:
+        """Returns what a slice puts into the store."""
+        ended = region.ended()
+        told = told_to_json(self.scheduler, ended, region.versions(ended))
+        return pydantic_core.to_json({**told, "before": self.last, "outside": self.outside})
+
+    def answer(self, region: RegionSlice, ref: str) -> bytes:
+        """Returns what a slice answers whose telling has that reference."""
+        scheduler, inside = self.scheduler, self.inside
+        own = range(len(inside.plan.nodes) - len(inside.places), len(inside.plan.nodes))
+        counts = Counter(scheduler.records[number].status for number in own)
+        final = {status.value: count for status, count in counts.items() if status.is_final}
+        ended = region.ended()
+        told = [number for number in ended if number in inside.wanted]
+        answer = {
+            "slice": ref,
+            "counts": final,
+            "open": len(own) - sum(final.values()),
+            "ends": sum(scheduler.records[number].status is NodeStatus.COMPLETED for number in inside.ends),
+            "ended": [[inside.plan.nodes[number].id, *end_to_json(scheduler.records[number])] for number in told],
+            "versions": region.versions(told),
+            "error": scheduler.error.to_json() if scheduler.error else None,
+        }
+        return pydantic_core.to_json(answer)
+
+
+class RegionMemory:
+    """The regions that this process has worked on, between their slices; belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._regions: OrderedDict[tuple[str, str], InnerRegion] = OrderedDict()
+
+    def take(self, workflow_id: str, given: InnerSlice) -> InnerRegion | None:
+        """Returns a region as the slice before left it, or `None` if it is not here; it is not kept any more."""
+        found = self._regions.pop((workflow_id, given.inner), None)
+        return found if found is not None and found.last is not None and found.last == given.before else None
+
+    def keep(self, workflow_id: str, given: InnerSlice, region: InnerRegion, *, ref: str) -> None:
+        """Keeps a region until its next slice.
+
+        Args:
+            ref: of what its last slice told.
+        """
+        if region.scheduler.is_finished:
+            return
+        region.last, region.outside, region.told = ref, None, len(region.scheduler.ended)
+        self._regions[workflow_id, given.inner] = region
+        while len(self._regions) > 1 and sum(len(each.inside.places) for each in self._regions.values()) > KEPT_NODES:
+            self._regions.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A region as it is in the store, not read yet.
+
+    Args:
+        pages: of its nodes.
+        told: what its slices told, the first one first.
+    """
+
+    head: Mapping[str, Any]
+    pages: Sequence[bytes]
+    told: Sequence[bytes]
+
+
+async def fetch(given: InnerSlice, store: PayloadStore) -> Stored:
+    """Returns what the store has of a region.
+
+    Raises:
+        PayloadMissing, PayloadDamaged: a part of it is not there any more.
+        StoreUnavailable: the store cannot be asked now.
+    """
+    head, pages = await inside_pages(given.inner, store)
+    told: list[bytes] = []
+    before = given.before
+    while before is not None:
+        told.append(await store.get(before))
+        before = pydantic_core.from_json(told[-1])["before"]
+    return Stored(head, pages, told[::-1])
+
+
+def restored(stored: Stored, given: InnerSlice) -> InnerRegion:
+    """Returns a region as its slices left it, or at its beginning.
+
+    Raises:
+        ValueError: what the store has is no region.
+    """
+    inside = read_inside(stored.head, stored.pages)
+    told = [pydantic_core.from_json(each) for each in stored.told]
+    outside = told[0]["outside"] if told else given.outside
+    if outside is None:
+        raise ValueError("the first slice of a region does not tell what it began with")
+    try:
+        ended = [(str(entry[0]), end_from_json(entry[1:])) for entry in outside["ended"]]
+        lookups = {Lookup(text, kind): found for text, kind, found in outside["lookups"]}
+        scheduler = Scheduler(inside.plan, outside["inputs"], lookups=lookups)
+    except (KeyError, TypeError, IndexError) as error:
+        raise ValueError(f"this is nothing that a region could begin with: {error!r}") from None
+    if told:
+        _resume(scheduler, ended, [end for each in told for end in told_from_json(each, inside.plan)])
+    else:
+        tell_outside(scheduler, ended)
+    return InnerRegion(inside, scheduler, given.before, None if told else outside)
+
+
+def _resume(scheduler: Scheduler, outside: Sequence[tuple[str, Record]], ended: Sequence[tuple[int, Record]]) -> None:
+    records = [Record() for _ in scheduler.plan.nodes]
+    for node_id, record in outside:
+        number = scheduler.number_of(node_id)
+        if number is not None:
+            records[number] = record
+    for number, record in ended:
+        records[number] = record
+    scheduler.resume(records, error=None, cancelled=False, stopped=False)
+    scheduler.catch_up(time.time())

@@ -1,0 +1,165 @@
+"""Takes the inside of large regions out of a plan, so that a run never holds what only its regions read.
+
+What is left is the plan that the run holds: its other nodes, its regions, and of the nodes inside only those that
+something outside needs. The inside of a region becomes a plan of its own, for whoever runs the region or looks at it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, node_to_json
+from dagwright.plan.references import Reference, ResultOf
+
+DETACHED_MEMBERS = 200
+"""Nodes from which on a region of a large plan is taken out; a reference costs a run more than a few nodes."""
+
+OUTPUT_NODES = 1_000
+"""Nodes at the ends of a plan without an `output` that a run holds for its output; beyond it only the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """The inside of a region.
+
+    Args:
+        plan: nodes of the kind `reported` for what is needed from outside, then the region's own in an order in which
+            they can run.
+        places: number of each own node in the plan as it was written.
+        wanted: numbers, in this plan, of the own nodes that something outside needs.
+        ends: numbers, in this plan, of the own nodes that nothing waits for.
+    """
+
+    plan: CompiledPlan
+    places: Sequence[int]
+    wanted: frozenset[int]
+    ends: frozenset[int]
+
+
+def inside_from_json(head: Mapping[str, Any], nodes: Sequence[CompiledNode]) -> Inside:
+    """Returns what `Detached.insides` holds of a region.
+
+    Args:
+        head: without its nodes.
+
+    Raises:
+        ValueError: it is nothing of that kind.
+    """
+    try:
+        plan = CompiledPlan(nodes=tuple(nodes), on_failure=head["on_failure"])
+        return Inside(plan, head["places"], frozenset(head["wanted"]), frozenset(head["ends"]))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"this is no inside of a region: {error!r}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Detached:
+    """A plan without the insides of its large regions.
+
+    Args:
+        plan: what the run holds; the references of the insides are missing.
+        insides: number of the region in `plan` -> its inside as JSON.
+    """
+
+    plan: CompiledPlan
+    insides: Mapping[int, Mapping[str, Any]]
+
+
+def detach(plan: CompiledPlan) -> Detached:
+    """Returns the plan without the insides of its large regions.
+
+    Complexity: O(V + E).
+    """
+    count = plan.written_count
+    regions = {
+        number: plan.nodes[number]
+        for number in range(count, len(plan.nodes))
+        if len(plan.nodes[number].members) >= DETACHED_MEMBERS
+    }
+    if not regions:
+        return Detached(plan, {})
+    region_of = {member: number for number, region in regions.items() for member in region.members}
+    needed_by = _dependents(plan)
+    ends = {number for number in range(count) if not needed_by[number]}
+    wanted = _wanted(plan, region_of, needed_by, ends=ends)
+    kept = [number for number in range(len(plan.nodes)) if number not in region_of or number in wanted]
+    at = {old: new for new, old in enumerate(kept)}
+    nodes = [_kept_node(plan.nodes[old], old in region_of, at) for old in kept]
+    insides: dict[int, Mapping[str, Any]] = {}
+    for number, region in regions.items():
+        insides[at[number]] = _inside_of(plan, region, wanted=wanted, ends=ends)
+        reads = tuple(sorted(at[each] for each in _read_by(plan, region)))
+        nodes[at[number]] = replace(nodes[at[number]], inner_count=len(region.members), reads=reads)
+    return Detached(replace(plan, nodes=tuple(nodes)), insides)
+
+
+def _dependents(plan: CompiledPlan) -> list[list[int]]:
+    """Returns what waits for each node, the regions left out."""
+    dependents: list[list[int]] = [[] for _ in plan.nodes]
+    for number in range(plan.written_count):
+        for needed in plan.nodes[number].dependencies:
+            dependents[needed].append(number)
+    return dependents
+
+
+def _wanted(
+    plan: CompiledPlan, region_of: Mapping[int, int], dependents: Sequence[Sequence[int]], *, ends: set[int]
+) -> set[int]:
+    """Returns the nodes inside of regions that something outside of them needs."""
+    wanted = {
+        member
+        for member, region in region_of.items()
+        if any(region_of.get(dependent) != region for dependent in dependents[member])
+    }
+    if plan.output is None and not plan.output_holes:
+        return wanted | (ends & region_of.keys() if len(ends) <= OUTPUT_NODES else set())
+    named = {part.node for part in _references(plan.output_holes) if isinstance(part, ResultOf)}
+    return wanted | {member for member in region_of if plan.nodes[member].id in named}
+
+
+def _kept_node(node: CompiledNode, is_inside: bool, at: Mapping[int, int]) -> CompiledNode:
+    if is_inside:
+        return CompiledNode(id=node.id, kind="reported", title=node.title, tool=node.tool, on_error=node.on_error)
+    members = tuple(at[member] for member in node.members if member in at)
+    return replace(node, dependencies=tuple(at[needed] for needed in node.dependencies), members=members)
+
+
+def _inside_of(plan: CompiledPlan, region: CompiledNode, *, wanted: set[int], ends: set[int]) -> dict[str, Any]:
+    order = [*region.dependencies, *region.members]
+    at = {old: new for new, old in enumerate(order)}
+    outside = [plan.nodes[old] for old in region.dependencies]
+    nodes = [node_to_json(CompiledNode(id=node.id, kind="reported", on_error=node.on_error)) for node in outside]
+    for old in region.members:
+        encoded = node_to_json(plan.nodes[old])
+        encoded.pop("kind", None)
+        if "dependencies" in encoded:
+            encoded["dependencies"] = [at[needed] for needed in encoded["dependencies"]]
+        nodes.append(encoded)
+    return {
+        "format": 1,
+        "on_failure": plan.on_failure,
+        "nodes": nodes,
+        "places": list(region.members),
+        "wanted": [at[old] for old in region.members if old in wanted],
+        "ends": [at[old] for old in region.members if old in ends],
+    }
+
+
+def _read_by(plan: CompiledPlan, region: CompiledNode) -> set[int]:
+    """Returns the nodes outside of a region whose results it reads."""
+    numbers = {plan.nodes[number].id: number for number in region.dependencies}
+    outside, read = set(region.dependencies), set[int]()
+    for member in region.members:
+        node = plan.nodes[member]
+        if node.when is not None:
+            read |= outside.intersection(node.dependencies)
+        named = (part.node for part in _references(node.holes) if isinstance(part, ResultOf))
+        read |= {numbers[name] for name in named if name in numbers}
+    return read
+
+
+def _references(holes: Iterable[Any]) -> Iterable[Reference]:
+    for _, template in holes:
+        for part in template:
+            if not isinstance(part, str):
+                yield part
