@@ -15,7 +15,7 @@ from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, RESULT_LIMIT_BYTES, cut_text
 from dagwright.plan.compiled import PURE_TIMEOUT_S
 from dagwright.plan.errors import NodeError
-from dagwright.plan.scheduler import Task
+from dagwright.plan.tasks import Task
 from dagwright.plan.tools import Effects
 from dagwright.tools import ToolSpec
 from dagwright.tools.context import CallIdentity, Cancellation, ToolContext, entered

@@ -13,8 +13,9 @@ from typing import Any
 from activities.pure_calls import PureCalls, PureEnd, timeout_error, timeout_of
 from dagwright.contracts.limits import INNER_SLICE_BYTES, SLICE_RESULT_BYTES, SLICE_S
 from dagwright.contracts.slices import SliceInput, end_to_json
-from dagwright.plan.scheduler import Scheduler, Task
+from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, NodeStatus, Record
+from dagwright.plan.tasks import Task
 from dagwright.tools import ToolSpec
 
 _TOLD = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPPED})

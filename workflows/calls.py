@@ -23,7 +23,7 @@ from temporalio.worker import (
 
 from dagwright.contracts import limits, wire
 from dagwright.contracts.idempotency import idempotency_key
-from dagwright.plan.scheduler import Task
+from dagwright.plan.tasks import Task
 from dagwright.plan.tools import Effects, ToolDeclaration
 
 _HEARTBEAT_S = {Effects.PURE: 3.0, Effects.READ: 3.0, Effects.IDEMPOTENT: 30.0, Effects.WRITE: 30.0}

@@ -21,7 +21,8 @@ from dagwright.contracts.marks import HistoryUse, Marks
 from dagwright.contracts.messages import SubPlanEnd
 from dagwright.contracts.outcomes import next_call, take_failure, take_result, take_sub_plan_end
 from dagwright.plan.errors import NodeError
-from dagwright.plan.scheduler import Scheduler, Task
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.tasks import Task
 from dagwright.plan.tools import ToolDeclaration
 from workflows.calls import RunScope, make_call, start_call
 from workflows.sub_plans import SubPlans

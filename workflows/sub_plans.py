@@ -30,8 +30,8 @@ from dagwright.contracts.messages import (
 from dagwright.contracts.outcomes import ResultInvalid, found_ends, read_result, sub_plan_failure
 from dagwright.plan.errors import NodeError
 from dagwright.plan.references import Lookup
-from dagwright.plan.scheduler import Task
 from dagwright.plan.states import RunStatus
+from dagwright.plan.tasks import Task
 from workflows.calls import RunScope, json_payload
 
 _COMMAND_BYTES = 2_000

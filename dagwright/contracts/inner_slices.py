@@ -16,8 +16,9 @@ from dagwright.contracts.slices import SliceTooLarge, end_from_json, end_to_json
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import NodeError
 from dagwright.plan.membership import InnerState
-from dagwright.plan.scheduler import Scheduler, Task
+from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.tasks import Task
 
 
 @dataclass(frozen=True, slots=True)

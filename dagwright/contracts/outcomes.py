@@ -32,8 +32,9 @@ from dagwright.contracts.messages import MessageInvalid, SubPlanEnd, read_messag
 from dagwright.contracts.slices import SliceTooLarge, encode_slice, take_slice
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
-from dagwright.plan.scheduler import Scheduler, Task
+from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, RunStatus
+from dagwright.plan.tasks import Task
 from dagwright.plan.tools import Effects, ToolDeclaration
 
 _UNDECLARED = ToolDeclaration(name="")

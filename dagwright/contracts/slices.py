@@ -15,8 +15,9 @@ from dagwright.contracts.limits import SLICE_INPUT_BYTES, SLICE_INPUT_LIMIT_BYTE
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, node_to_json, plan_from_json
 from dagwright.plan.errors import NodeError
 from dagwright.plan.references import Lookup, Placeholder, Reference, ResultOf
-from dagwright.plan.scheduler import Scheduler, Task
+from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.tasks import Task
 
 
 class SliceTooLarge(Exception):

@@ -11,7 +11,7 @@ running workflows.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -25,9 +25,10 @@ from dagwright.plan.joins import Decision, Wait
 from dagwright.plan.membership import InnerState, Membership
 from dagwright.plan.ready_queue import ReadyQueue, gates_of
 from dagwright.plan.references import Lookup
-from dagwright.plan.resolution import MissingData, Scope, WorkerHole, resolve_holes
+from dagwright.plan.resolution import MissingData, Scope, resolve_holes
 from dagwright.plan.run_end import counts_of, output_of, status_of, unreadable
 from dagwright.plan.states import Attempt, ItemRecord, NodeStatus, Record, RunStatus
+from dagwright.plan.tasks import Task
 from dagwright.plan.work import TooMuchWork, WorkBudget
 from dagwright.plan.worker_results import unwrap_worker_result
 
@@ -38,36 +39,6 @@ The engine starts fewer while results travel inline (docs/decisions/0008)."""
 
 ONE_ATTEMPT = Attempt()
 """What is assumed where a driver knows nothing of the attempts."""
-
-
-@dataclass(slots=True)
-class Task:
-    """Something to run: a node, or one item of a node with `for_each`; nobody changes it.
-
-    Args:
-        id: the node's id, or `id[key]`.
-        node: the compiled node.
-        number: the node's number.
-        item: position of the item, `None` for a whole node.
-        arguments: JSON object, resolved.
-        worker_holes: texts that only the worker may put together, because they hold secrets.
-        path: typed path for the idempotency key: `[["node", id]]`, with `["item", key]` behind it for an item.
-        slice: which of the calls that a region takes, 1 for the first.
-    """
-
-    id: str
-    node: CompiledNode
-    number: int
-    item: int | None
-    arguments: dict[str, Any]
-    worker_holes: Sequence[WorkerHole]
-    path: list[list[str]]
-    slice: int = 1
-
-    @property
-    def call_id(self) -> str:
-        """The id of the call: that of the task, with `#2` and so on behind it for the later slices of a region."""
-        return self.id if self.slice == 1 else f"{self.id}#{self.slice}"
 
 
 class Scheduler:

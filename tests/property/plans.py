@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.errors import NodeError
-from dagwright.plan.scheduler import Scheduler, Task
+from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
+from dagwright.plan.tasks import Task
 from tests.property.naive import Step, result_of
 from tests.unit.plan.building import TOOLS, compiled, plan_of
 

@@ -27,8 +27,9 @@ from dagwright.plan.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.plan.errors import NodeError
 from dagwright.plan.graph import cycles_of
 from dagwright.plan.regions import contract
-from dagwright.plan.scheduler import Scheduler, Task
+from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt
+from dagwright.plan.tasks import Task
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan_pages import made_to_travel
 from dagwright.store import PayloadStore, StoredPayload, ref_of

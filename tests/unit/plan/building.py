@@ -8,7 +8,8 @@ from dagwright.plan.compilation import compile_plan
 from dagwright.plan.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.plan.document import Document
 from dagwright.plan.errors import NodeError, PlanInvalid, Problem
-from dagwright.plan.scheduler import Scheduler, Task
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.tasks import Task
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.validation import Checked, check_document
 

@@ -11,7 +11,8 @@ from dagwright.dialects.reading import inline_files, read_plan_file
 from dagwright.plan.compilation import compile_plan
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import NodeError
-from dagwright.plan.scheduler import Scheduler, Task
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.tasks import Task
 from dagwright.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.tools.testing import tool_context

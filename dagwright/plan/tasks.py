@@ -1,0 +1,38 @@
+"""What the scheduler hands out: something to run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.resolution import WorkerHole
+
+
+@dataclass(slots=True)
+class Task:
+    """Something to run: a node, or one item of a node with `for_each`; nobody changes it.
+
+    Args:
+        id: the node's id, or `id[key]`.
+        node: the compiled node.
+        number: the node's number.
+        item: position of the item, `None` for a whole node.
+        arguments: JSON object, resolved.
+        worker_holes: texts that only the worker may put together, because they hold secrets.
+        path: typed path for the idempotency key: `[["node", id]]`, with `["item", key]` behind it for an item.
+        slice: which of the calls that a region takes, 1 for the first.
+    """
+
+    id: str
+    node: CompiledNode
+    number: int
+    item: int | None
+    arguments: dict[str, Any]
+    worker_holes: Sequence[WorkerHole]
+    path: list[list[str]]
+    slice: int = 1
+
+    @property
+    def call_id(self) -> str:
+        """The id of the call: that of the task, with `#2` and so on behind it for the later slices of a region."""
+        return self.id if self.slice == 1 else f"{self.id}#{self.slice}"
