@@ -50,6 +50,13 @@ from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
 
+_COMPILE_PLAN, _LOAD_PLAN, _RESOLVE_LOOKUPS = (
+    f"{wire.OWN_ID_MARK}{name}"
+    for name in (wire.ACTIVITY_COMPILE_PLAN, wire.ACTIVITY_LOAD_PLAN, wire.ACTIVITY_RESOLVE_LOOKUPS)
+)
+_PREPARING = {name.removeprefix(wire.OWN_ID_MARK): name for name in (_COMPILE_PLAN, _LOAD_PLAN, _RESOLVE_LOOKUPS)}
+"""What a run does before its first node: type of the activity -> what no node can be called."""
+
 _CLOSED_AS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: None,
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED: "failed",
@@ -172,13 +179,12 @@ class Projection:
     def _take_scheduled(self, event: HistoryEvent) -> None:
         scheduled = event.activity_task_scheduled_event_attributes
         self._scheduled[event.event_id] = scheduled.activity_id
-        if scheduled.activity_type.name == wire.ACTIVITY_COMPILE_PLAN:
-            self._scheduled[event.event_id] = wire.ACTIVITY_COMPILE_PLAN
-        elif scheduled.activity_type.name == wire.ACTIVITY_RESOLVE_LOOKUPS:
-            self._scheduled[event.event_id] = wire.ACTIVITY_RESOLVE_LOOKUPS
-        elif scheduled.activity_type.name == wire.ACTIVITY_LOAD_PLAN and self._plan is None:
-            self._scheduled[event.event_id] = wire.ACTIVITY_LOAD_PLAN
-            self._pages[event.event_id] = None
+        preparing = _PREPARING.get(scheduled.activity_type.name)
+        if preparing is not None and self.scheduler is None:
+            # No node has been started yet; later a node may have any of these names.
+            self._scheduled[event.event_id] = preparing
+            if preparing == _LOAD_PLAN:
+                self._pages[event.event_id] = None
         elif not scheduled.activity_id.startswith(wire.OWN_ID_MARK):
             self._start(self._tasks, scheduled.activity_id)
 
@@ -274,8 +280,11 @@ class Projection:
         batch = [event for event in self._batch if event.event_id < before]
         self._batch = [event for event in self._batch if event.event_id >= before]
         signalled = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+        cancelled = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
         signals = [event for event in batch if event.event_type == signalled]
-        others = [event for event in batch if event.event_type != signalled]
+        others = [event for event in batch if event.event_type not in (signalled, cancelled)]
+        is_stopped = len(signals) + len(others) < len(batch)
+        has_begun = self.scheduler is not None
         for event in [*signals, *others]:
             await self._take_event(event, self._now)
         if self.scheduler is None and self._carry is None and self._plan is not None and self._lookups is not None:
@@ -285,7 +294,27 @@ class Projection:
             if self._is_cancelled:
                 self.scheduler.cancel(self._now, reason=self._cancel)
             self._take_early_ends(self._now)
+        if is_stopped:
+            self._take_stop(self._now, has_begun=has_begun)
         self.changes += 1
+
+    def _take_stop(self, at: float, *, has_begun: bool) -> None:
+        """Takes Temporal's own cancel, which a workflow hears of after all that came with it.
+
+        Args:
+            has_begun: the run had begun before; else it has given out its first tasks, and took all of them back.
+        """
+        if self.scheduler is None or has_begun:
+            self._take_cancel(wire.REASON_TEMPORAL_CANCEL, at)
+            return
+        self.settle()
+        for task_id in [*self._tasks.values(), *self._children.values()]:
+            record = self.scheduler.record_of(task_id)
+            if record is not None and record.status is NodeStatus.READY:
+                record.status = NodeStatus.RUNNING
+        self._take_cancel(wire.REASON_TEMPORAL_CANCEL, at)
+        for task_id in self._tasks.values():
+            self.scheduler.task_cancelled(task_id, at=at)
 
     def settle(self) -> None:
         """Does what the last workflow task did and left no event of: tasks that cannot be sent have failed.
@@ -335,8 +364,6 @@ class Projection:
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
                 self._take_signal(event, at)
-            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
-                self._take_cancel(wire.REASON_TEMPORAL_CANCEL, at)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 done = event.activity_task_completed_event_attributes
                 self._take_result(done.scheduled_event_id, done.result.payloads, at)
@@ -384,11 +411,11 @@ class Projection:
     def _take_result(self, scheduled_id: int, payloads: Any, at: float) -> None:
         name = self._scheduled.pop(scheduled_id, "")
         payload = payloads[0] if payloads else Payload(metadata={"encoding": b"binary/null"})
-        if name == wire.ACTIVITY_COMPILE_PLAN:
+        if name == _COMPILE_PLAN:
             self._take_compiled(read_message(payload))
-        elif name == wire.ACTIVITY_LOAD_PLAN:
+        elif name == _LOAD_PLAN:
             self._take_page(scheduled_id, unpack(read_message(payload)))
-        elif name == wire.ACTIVITY_RESOLVE_LOOKUPS and self._plan is not None:
+        elif name == _RESOLVE_LOOKUPS and self._plan is not None:
             found = read_message(payload)
             looked_up = {lookup: party["id"] for lookup, party in zip(self._missing_lookups(), found, strict=True)}
             self._lookups = {**self._lookups_given, **looked_up}
@@ -527,9 +554,8 @@ def closing_document(event: HistoryEvent) -> dict[str, Any] | None:
 
 
 def _read_argument(payloads: Sequence[Payload]) -> Any:
-    """Returns the one argument of a run or a signal, as the workflow is handed it: several are a list."""
-    values = [read_message(payload) for payload in payloads]
-    return values[0] if len(values) == 1 else values or None
+    """Returns the one argument of a run or a signal, as the workflow is handed it: of several only how many."""
+    return read_message(payloads[0]) if len(payloads) == 1 else [None] * len(payloads) or None
 
 
 def _task_failure(event: HistoryEvent) -> TaskFailure:

@@ -112,8 +112,10 @@ def _start_slice(task: Task, call: Call, *, task_queue: str) -> workflow.Activit
 
 def _retry_policy(task: Task, tool: ToolDeclaration) -> RetryPolicy:
     rule = task.node.retry
+    # Temporal takes no first delay that is over the longest; a run that sends one is stuck without a reason.
+    first_delay_s = min(rule.first_delay_s, rule.max_delay_s or rule.first_delay_s)
     return RetryPolicy(
-        initial_interval=timedelta(seconds=rule.first_delay_s),
+        initial_interval=timedelta(seconds=first_delay_s),
         backoff_coefficient=rule.factor,
         maximum_interval=timedelta(seconds=rule.max_delay_s) if rule.max_delay_s is not None else None,
         # What a foreign write failed of is not known to be before its change, so it is never tried again.
@@ -157,7 +159,7 @@ class _Inbound(WorkflowInboundInterceptor):
         if isinstance(running, CountsSignals):
             running.count_signal()
         # The handler of all other signals is given the name first, and then what came, as one list.
-        if not input.args or input.args[0] != input.signal:
+        if workflow.get_signal_handler(input.signal) is not None:
             input.args = _one_argument(input.args)
         await super().handle_signal(input)
 
@@ -165,8 +167,8 @@ class _Inbound(WorkflowInboundInterceptor):
 def _one_argument(arguments: Sequence[Any]) -> Sequence[Any]:
     if len(arguments) == 1:
         return arguments
-    value = list(arguments) or None
-    return [RawValue(json_payload(pydantic_core.to_json(value, fallback=str)))]
+    # Only that they are several is of use: they may be anything, and an exception here would wedge the run.
+    return [RawValue(json_payload(pydantic_core.to_json([None] * len(arguments) or None)))]
 
 
 @runtime_checkable

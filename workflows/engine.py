@@ -109,8 +109,12 @@ class Engine:
                 if timer is not None:
                     timer.cancel()
 
-    async def run_to_stop(self) -> None:
+    async def run_to_stop(self, reason: str) -> None:
         """Stops what runs, after the workflow itself was told to stop."""
+        # What ended in the same workflow task has ended, and its handle has only not told yet.
+        await workflow.wait_condition(lambda: True)
+        self._take_events()
+        self.request_cancel(reason)
         self._take_events()
         await self._stop()
 

@@ -121,8 +121,7 @@ class RunPlanWorkflow:
         except asyncio.CancelledError as error:
             cancelled = error
             if self._engine is not None:
-                self._engine.request_cancel(wire.REASON_TEMPORAL_CANCEL)
-                await self._engine.run_to_stop()
+                await self._engine.run_to_stop(wire.REASON_TEMPORAL_CANCEL)
         return await self._finish(run_input, cancelled)
 
     async def _run_plan(self, run_input: RunInput) -> None:

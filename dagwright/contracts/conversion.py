@@ -9,7 +9,8 @@ from typing import Any, Self
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
-from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.common import RawValue
+from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import DataConverter, DefaultFailureConverter, PayloadConverter, SerializationContext
 
 
@@ -38,6 +39,23 @@ class TolerantFailureConverter(DefaultFailureConverter):
         return super().from_failure(failure, _Tolerant(payload_converter))
 
 
+class TolerantPayloadConverter(PydanticPayloadConverter):
+    """Hands on as they are several arguments of which one cannot be read.
+
+    The SDK reads what nobody declared before any code of ours sees it, and would do so again and again.
+    """
+
+    def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
+        """Returns the values of payloads."""
+        try:
+            return super().from_payloads(payloads, type_hints)
+        # A converter raises whatever its parser raised.
+        except Exception:
+            if type_hints is not None or len(payloads) < 2:
+                raise
+            return [RawValue(payload) for payload in payloads]
+
+
 class _ContextFreeDataConverter(DataConverter):
     """Is the same for every value: nothing of ours looks at where a value goes.
 
@@ -50,7 +68,7 @@ class _ContextFreeDataConverter(DataConverter):
 
 
 data_converter: DataConverter = _ContextFreeDataConverter(
-    payload_converter_class=pydantic_data_converter.payload_converter_class,
+    payload_converter_class=TolerantPayloadConverter,
     failure_converter_class=TolerantFailureConverter,
 )
 """What every client and worker of Dagwright uses."""

@@ -28,6 +28,7 @@ _TEST_KINDS = {
     "chaos",
     "conformance",
     "e2e",
+    "fuzz",
     "property",
     "replay",
     "support",

@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.service import RPCError
 
 from tests.support.eventually import eventually
-from tests.support.runs import Runs, bare, cancelled, document_of, done, end_of
+from tests.support.runs import Runs, bare, cancelled, document_of, done, end_of, events_of
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -81,6 +82,21 @@ async def test_cancel_through_temporal_at_the_start_ends_the_run(runs: Runs) -> 
     await handle.cancel()
     document = await document_of(handle)
     assert document["status"] in ("cancelled", "completed")
+
+
+async def test_what_ended_with_the_cancel_has_ended(replayed_runs: Runs, bench: Bench, unique: str) -> None:
+    nodes = [{"id": f"n{number}", "tool": "hold", "arguments": {"name": unique}} for number in range(20)]
+    handle = await replayed_runs.start({"nodes": nodes})
+    await eventually(lambda: bench.running[unique] == 20)
+    bench.open(unique)
+    await eventually(lambda: bench.running[unique] == 0)
+    await handle.cancel()
+    document = await document_of(handle)
+    history = await handle.fetch_history()
+    ended = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+    completed = [name for name, node in document["nodes"].items() if node["status"] == "completed"]
+    assert len(completed) == len(ended)
+    await replayed_runs.check_ended()
 
 
 async def test_second_cancel_changes_nothing(runs: Runs, bench: Bench, unique: str) -> None:

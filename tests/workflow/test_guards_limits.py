@@ -225,6 +225,13 @@ async def test_options_that_temporal_would_not_take_fail_their_node(runs: Runs, 
     assert document["nodes"]["beside"]["status"] == "completed"
 
 
+async def test_first_delay_over_the_longest_is_cut(runs: Runs) -> None:
+    """Finding 8: the server takes no such rule, and its run would be stuck without a reason."""
+    retry = {"first_delay": "1h", "max_delay": "10ms", "max_attempts": 3}
+    document = await runs.run({"nodes": [{"id": "a", "tool": "flaky", "arguments": {"until": 3}, "retry": retry}]})
+    assert document["nodes"] == {"a": done(3, attempts=3)}
+
+
 async def test_delay_of_four_hundred_thousand_days_is_a_day(runs: Runs) -> None:
     """Finding 8: a tool that asks for such a delay would keep its run for ever."""
     plan = {"nodes": [{"id": "busy", "tool": "busy_for", "arguments": {"days": 400_000}}]}

@@ -53,6 +53,8 @@ _FINE = {"nodes": [{"id": "a", "tool": "echo"}]}
         ((raw(b'{"plan": 1e999}'),), "invalid: the payload is no JSON"),
         ((raw(b"\x00", "binary/encrypted"),), "invalid: the payload is no JSON"),
         ((raw(b"", "binary/null"),), "invalid: the input must be an object"),
+        ((raw(b"\xff", "binary/plain"), 1), "invalid: the input must be an object"),
+        (({"plan": _FINE}, raw(b"{"), raw(b"\xff", "binary/encrypted")), "invalid: the input must be an object"),
     ],
 )
 async def test_wrong_input_fails_the_run_with_a_sentence(runs: Runs, arguments: tuple[Any, ...], error: str) -> None:
@@ -94,7 +96,20 @@ async def test_raw_plan_of_any_dialect_runs(runs: Runs) -> None:
 
 @pytest.mark.parametrize(
     "node_id",
-    ["計" * 66, "a/b", "line\nbreak", "👩‍🚀", "a.b (c)", 'q"uote\\', "nul\x00", "~", "a|b", " a ", "x" * 200],
+    [
+        "計" * 66,
+        "a/b",
+        "line\nbreak",
+        "👩‍🚀",
+        "a.b (c)",
+        'q"uote\\',
+        "nul\x00",
+        "~",
+        "a|b",
+        " a ",
+        "x" * 200,
+        "compile_plan",
+    ],
 )
 async def test_odd_ids_run(runs: Runs, node_id: str) -> None:
     nodes = [
@@ -205,6 +220,9 @@ GARBAGE: list[tuple[Any, ...]] = [
     ({"reason": {"a": [1]}, "by": 5},),
     (raw(b"{"),),
     (raw(b"\xff", "binary/encrypted"),),
+    ("cancel", []),
+    (raw(b"\xff", "binary/plain"), 1),
+    (raw(b"\xff", "binary/encrypted"), raw(b"{")),
 ]
 """Payloads of signals that nobody promised."""
 

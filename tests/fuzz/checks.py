@@ -1,0 +1,166 @@
+"""What must hold for every run, whatever it was given and whatever was sent to it."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from temporalio.client import Client, WorkflowHistory
+
+from dagwright.cli.drawing import mermaid, svg
+from dagwright.contracts import wire
+from dagwright.contracts.conversion import data_converter
+from dagwright.feed import RunFeed
+from dagwright.projection import Projection, is_reference
+from tests.support.runs import Document, Handle, assert_clean, assert_replays, document_of, histories_of
+
+_FINAL = {"completed", "failed", "skipped", "blocked", "cancelled", "superseded"}
+_PASSED = {"completed", "skipped", "superseded"}
+_RUN_FINAL = {"completed", "completed_with_failures", "failed", "cancelled"}
+_DOCUMENT_KEYS = {
+    *("workflow_id", "run_id", "status", "title", "output", "error", "nodes"),
+    *("waiting_for", "usage", "notes"),
+}
+_NODE_KEYS = {
+    *("status", "title", "tool", "result", "error", "attempts", "started_at", "ended_at", "blocked_by"),
+    *("supersedes", "partial", "reason", "lineage"),
+}
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+
+
+async def check_run(client: Client, handle: Handle, *, may_be_bug: bool) -> str:
+    """Checks everything that must hold for a run that was started; returns how it ended.
+
+    Args:
+        may_be_bug: the run was given what no client of ours makes, so it may end by the type `Bug`.
+
+    Raises:
+        AssertionError: something does not hold.
+    """
+    histories = await histories_of(client, handle)
+    for history in histories:
+        assert_clean(history)
+        await assert_replays(history)
+    if may_be_bug and _is_bug(histories[0]):
+        return wire.ERROR_BUG
+    document = await document_of(handle)
+    check_document(document)
+    check_details(await handle.query(wire.QUERY_STATUS), document)
+    if sum(history.workflow_id == handle.id for history in histories) == 1:
+        await check_projection(histories[0], document)
+    await check_feed(client, handle, document)
+    return str(document["status"])
+
+
+def _is_bug(history: WorkflowHistory) -> bool:
+    failed = history.events[-1].workflow_execution_failed_event_attributes
+    return failed.failure.application_failure_info.type == wire.ERROR_BUG
+
+
+def check_document(document: Document) -> None:
+    """Checks a document of an ended run against contract.md section 5."""
+    assert set(document) >= _DOCUMENT_KEYS, document.keys()
+    status = document["status"]
+    assert status in _RUN_FINAL, status
+    _check_error(document["error"])
+    nodes = document["nodes"]
+    for name, node in nodes.items():
+        _check_node(name, node)
+    if nodes and status == "completed":
+        assert {node["status"] for node in nodes.values()} <= _PASSED, "completed, with nodes that are not"
+    if status == "completed_with_failures":
+        assert any(node["status"] == "completed" for node in nodes.values()) or "nodes_ref" in document
+    if status == "failed" and not nodes and "nodes_ref" not in document:
+        assert document["error"] is not None, "failed without a word"
+    for note in document["notes"]:
+        assert set(note) >= {"code", "message"}
+
+
+def _check_node(name: str, node: Mapping[str, Any]) -> None:
+    assert set(node) >= _NODE_KEYS, (name, node.keys())
+    assert node["status"] in _FINAL, (name, node["status"])
+    assert isinstance(node["attempts"], int), (name, node["attempts"])
+    assert node["attempts"] >= 0, (name, node["attempts"])
+    _check_error(node["error"])
+    if node["status"] in ("failed", "blocked"):
+        assert node["error"] is not None, f"{name} {node['status']} without a word"
+    if node["status"] == "blocked":
+        assert node["blocked_by"], name
+    if node["status"] != "completed":
+        assert node["result"] is None, (name, node["status"], node["result"])
+    for key in ("started_at", "ended_at"):
+        assert node[key] is None or _TIME.fullmatch(node[key]), (name, key, node[key])
+    assert node["ended_at"] is not None, f"{name} has ended, at no time"
+
+
+def _check_error(error: Any) -> None:
+    if error is None:
+        return
+    assert {"code", "message", "retryable"} <= set(error), error
+    assert isinstance(error["code"], str), error
+    assert isinstance(error["message"], str), error
+    assert error["code"], error
+    assert error["message"], error
+    assert len(error["message"].encode()) < 100_000, "an error of 100 kB"
+
+
+def check_details(answer: Document, document: Document) -> None:
+    """Checks that the query of a run that has ended tells what the run wrote."""
+    assert answer["status"] == document["status"], (answer["status"], document["status"])
+    _check_same(answer, document, what="the query")
+
+
+def _check_same(told: Document, document: Document, *, what: str) -> None:
+    known, written = _states(told), _states(document)
+    wrong = {name: (known.get(name), written.get(name)) for name in {**known, **written}}
+    wrong = {name: pair for name, pair in wrong.items() if pair[0] != pair[1]}
+    assert not wrong, f"{what} tells, written: {wrong}"
+
+
+def _states(document: Document) -> dict[str, Any]:
+    return {name: (node["status"], node["error"], node["reason"]) for name, node in document["nodes"].items()}
+
+
+async def check_projection(history: WorkflowHistory, document: Document) -> None:
+    """Checks that the events of a run before its end say what the run itself knows then."""
+    projection = Projection(history.workflow_id, data_converter)
+    for event in history.events[:-1]:
+        await projection.take(event)
+    projection.settle()
+    if projection.scheduler is None or not document["nodes"]:
+        return
+    wrong: dict[str, Any] = {}
+    for name, node in document["nodes"].items():
+        record = projection.scheduler.record_of(name)
+        if record is None:
+            wrong[name] = ("nothing", node["status"])
+            continue
+        error = record.error.to_json() if record.error else None
+        # A call that is cancelled in the workflow task that made it leaves no event.
+        attempts = None if record.status == "cancelled" else record.attempts
+        projected = (record.status.value, error, attempts, record.partial)
+        written = (node["status"], node["error"], node["attempts"] if attempts is not None else None, node["partial"])
+        if projected != written:
+            wrong[name] = (projected, written)
+        elif not is_reference(node["result"], ref=f"node:{name}") and not _is_stored(node["result"]):
+            result = record.result if record.status == "completed" else None
+            if result != node["result"]:
+                wrong[name] = (f"{result!r:.200}", f"{node['result']!r:.200}")
+    assert not wrong, f"projected, written: {wrong}"
+
+
+def _is_stored(value: Any) -> bool:
+    return isinstance(value, dict) and {"ref", "bytes"} <= value.keys()
+
+
+async def check_feed(client: Client, handle: Handle, document: Document) -> None:
+    """Checks that the feed tells of a closed run what the run wrote, and that it can be drawn."""
+    view = await RunFeed(client, handle.id).read()
+    shown = view.document(full=True)
+    assert view.is_closed
+    assert shown["status"] == document["status"], (shown["status"], document["status"])
+    if document["nodes"]:
+        _check_same(shown, document, what="the feed")
+    check_document(shown)
+    graph = view.graph()
+    assert svg(graph)
+    assert mermaid(graph)

@@ -1,0 +1,231 @@
+"""Tools that return and raise whatever there is, of every kind of effects, for the plans of the fuzzer."""
+
+import asyncio
+import dataclasses
+import datetime
+import decimal
+import enum
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import httpx
+from pydantic import BaseModel
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError
+
+from dagwright.tools import AskPerson, GiveUp, NotStarted, RetryLater, ToolRegistry, context, tool
+from tests.support.tools import ODD_FAILURES, ODD_RESULTS, Function
+
+EFFECTS = ("pure", "read", "idempotent", "write")
+LONGEST_MS = 400
+"""No tool takes longer, whatever it is told."""
+
+
+class _Model(BaseModel):
+    name: str = "n"
+    value: Any = None
+
+
+@dataclasses.dataclass
+class _Point:
+    x: float = 1.5
+
+
+class _Colour(enum.Enum):
+    RED = "red"
+
+
+class _Text(str):
+    """A text that is more than a text."""
+
+
+class _BadIterable:
+    def __iter__(self) -> Iterator[int]:
+        raise RuntimeError("no items")
+
+
+class _HugeText(Exception):
+    def __str__(self) -> str:
+        return "y" * 5_000_000
+
+
+class _OwnBase(BaseException):
+    """An exception that is none of `Exception`."""
+
+
+def _cycle() -> Any:
+    found: list[Any] = []
+    found.append({"again": found})
+    return found
+
+
+def _deep_recursion(depth: int = 0) -> int:
+    return _deep_recursion(depth + 1) + 1
+
+
+def _circle_of_causes() -> BaseException:
+    one, two = ValueError("one"), RuntimeError("two")
+    one.__cause__, two.__cause__ = two, one
+    return one
+
+
+def _refused(status: int, retry_after: str | None) -> BaseException:
+    headers = {"Retry-After": retry_after} if retry_after is not None else {}
+    request = httpx.Request("GET", "http://nobody.invalid")
+    return httpx.HTTPStatusError("no", request=request, response=httpx.Response(status, headers=headers))
+
+
+RESULTS: dict[str, Callable[[], Any]] = {
+    **ODD_RESULTS,
+    "none": lambda: None,
+    "empty": dict,
+    "object": lambda: {"x": 1, "items": [1, 2, 3], "deep": {"y": [{"z": None}]}, "a b": "c"},
+    "list": lambda: [{"x": 1, "name": "p"}, {"x": 2, "name": "q"}],
+    "infinite": lambda: {"a": [float("inf")]},
+    "bytes": lambda: b"\xff\x00",
+    "cycle": _cycle,
+    "model": lambda: _Model(value=[_Model()]),
+    "model_with_nan": lambda: _Model(value=float("nan")),
+    "dataclass": _Point,
+    "class": lambda: _Point,
+    "generator": lambda: (number for number in range(3)),
+    "enum": lambda: _Colour.RED,
+    "date": lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
+    "decimal": lambda: decimal.Decimal("0.1"),
+    "text_of_more": lambda: _Text("t"),
+    "bad_iterable": _BadIterable,
+    "exception": lambda: ValueError("as a value"),
+    "raw": lambda: RawValue(Payload(data=b"x")),
+    "large_text": lambda: "x" * 10_000,
+    "larger_text": lambda: "ü" * 200_000,
+    "too_large_text": lambda: "x" * 3_000_000,
+    "many_numbers": lambda: list(range(20_000)),
+    "many_objects": lambda: [{"n": number, "t": "t" * 20} for number in range(3_000)],
+    "many_keys": lambda: {f"k{number}": number for number in range(2_000)},
+    "reference": lambda: {"ref": "node:a", "bytes": 10_000, "preview": "x"},
+    "stored": lambda: {"ref": f"sha256-{'0' * 64}", "bytes": 10_000, "projections": []},
+    "succeeded": lambda: {"status": "success", "outputs": {"found": [1]}, "error": None},
+    "partial": lambda: {"status": "partial", "outputs": {"found": []}, "error": "half"},
+    "odd_worker_result": lambda: {"status": 5, "outputs": "x"},
+    "template": lambda: "{{a.result}} {{secret.X}} ${x} {{",
+    "nul": lambda: "a\x00b\u2028\ufeff",
+}
+"""What a tool may return, by name."""
+
+FAILURES: dict[str, Callable[[], BaseException]] = {
+    **ODD_FAILURES,
+    "later": lambda: RetryLater("later", after=timedelta(milliseconds=10)),
+    "later_before": lambda: RetryLater("later", after=timedelta(days=-3)),
+    "later_for_ever": lambda: RetryLater("later", after=timedelta(days=400_000)),
+    "later_without_time": lambda: RetryLater("later"),
+    "give_up": lambda: GiveUp("enough"),
+    "not_started": lambda: NotStarted("before"),
+    "ask": lambda: AskPerson({"type": "APPROVAL", "prompt": "?"}),
+    "ask_oddly": lambda: AskPerson({"prompt": float("nan"), "x": "\ud800"}),
+    "own_base": _OwnBase,
+    "text_of_numbers": type("TextOfNumbers", (Exception,), {"__str__": lambda _: 7}),
+    "huge_text": _HugeText,
+    "named_oddly": lambda: type("K\ud800" + "x" * 3_000, (Exception,), {})("odd"),
+    "circle_of_causes": _circle_of_causes,
+    "temporal_cancelled": lambda: CancelledError("not me"),
+    "temporal_terminated": lambda: TerminatedError("not me"),
+    "application": lambda: ApplicationError("a", {"b": 1}, type="Own"),
+    "application_with_odd_details": lambda: ApplicationError("a", object(), float("nan"), type="Own"),
+    "application_with_long_type": lambda: ApplicationError("a", type="t" * 5_000),
+    "application_before_now": lambda: ApplicationError("a", next_retry_delay=timedelta(seconds=-5)),
+    "application_final": lambda: ApplicationError("a", type="", non_retryable=True),
+    "group": lambda: ExceptionGroup("g", [ValueError("a"), ExceptionGroup("h", [KeyError("b")])]),
+    "time_out": TimeoutError,
+    "throttled": lambda: _refused(429, "1"),
+    "throttled_oddly": lambda: _refused(429, "soon"),
+    "throttled_for_ever": lambda: _refused(503, "99999999999999999999"),
+    "refused": lambda: _refused(404, None),
+    "key": lambda: KeyError("\x00"),
+    "unicode": lambda: UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no"),
+    "without_text": lambda: RuntimeError(""),
+}
+"""What a tool may raise, by name."""
+
+
+def registry() -> ToolRegistry:
+    """Returns every tool of the fuzzer."""
+    return ToolRegistry.of(*(function for effects in EFFECTS for function in _tools_of(effects)), *_any_tools())
+
+
+def _tools_of(effects: Any) -> list[Function]:
+    @tool(name=f"{effects}.echo", effects=effects)
+    def echo(**arguments: Any) -> Any:
+        return arguments
+
+    @tool(name=f"{effects}.give", effects=effects)
+    def give(kind: str, **_more: Any) -> Any:
+        return RESULTS[kind]()
+
+    @tool(name=f"{effects}.give_async", effects=effects)
+    async def give_async(kind: str, **_more: Any) -> Any:
+        return RESULTS[kind]()
+
+    @tool(name=f"{effects}.fail", effects=effects)
+    def fail(kind: str, **_more: Any) -> Any:
+        raise FAILURES[kind]()
+
+    @tool(name=f"{effects}.fail_async", effects=effects)
+    async def fail_async(kind: str, **_more: Any) -> Any:
+        raise FAILURES[kind]()
+
+    @tool(name=f"{effects}.flaky", effects=effects)
+    def flaky(kind: str, **_more: Any) -> Any:
+        if context().attempt < 2:
+            raise FAILURES[kind]()
+        return context().attempt
+
+    return [echo, give, give_async, fail, fail_async, flaky]
+
+
+def _any_tools() -> list[Function]:
+    @tool(name="t", effects="read")
+    def anything(**arguments: Any) -> Any:
+        """Stands for whatever a dialect calls."""
+        return {"id": "x", "found": arguments}
+
+    @tool(name="slow", effects="read")
+    async def slow(ms: int) -> int:
+        await asyncio.sleep(min(abs(ms), LONGEST_MS) / 1000)
+        return ms
+
+    @tool(name="slow_in_thread", effects="write")
+    def slow_in_thread(ms: int) -> int:
+        time.sleep(min(abs(ms), LONGEST_MS) / 1000)
+        return ms
+
+    @tool(name="deaf", effects="idempotent")
+    async def deaf(ms: int) -> str:
+        """Goes on when it is told to stop."""
+        end = time.monotonic() + min(abs(ms), LONGEST_MS) / 1000
+        while (left := end - time.monotonic()) > 0:
+            try:
+                await asyncio.sleep(left)
+            except asyncio.CancelledError:
+                continue
+        return "heard nothing"
+
+    @tool(name="narrow", effects="read", max_parallel=1)
+    async def narrow(**arguments: Any) -> Any:
+        await asyncio.sleep(0.01)
+        return arguments
+
+    @tool(name="chatty", effects="read")
+    def chatty(details: Any = None, **_more: Any) -> Any:
+        """Heartbeats and reports progress with anything."""
+        context().heartbeat(details)
+        context().progress(1, 3)
+        return context().last_heartbeat
+
+    @tool(name="recursive", effects="pure")
+    def recursive() -> int:
+        return _deep_recursion()
+
+    return [anything, slow, slow_in_thread, deaf, narrow, chatty, recursive]

@@ -1,0 +1,94 @@
+"""Strategies for the small parts of a case: ids, texts, JSON of any shape, numbers at the edges."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+GOOD_IDS = (
+    *("a", "b", "c", "n1", "fetch_mail", "x.y", "a b", "a/b", "[0]", "a[0]", "m[x]", "é", "e\u0301", "計算", "👩‍🚀"),
+    *("a.result", 'q"u', "it's", "b\\s", "#2", "a#2", "~", "1", "-1", "None", "x" * 200, "計" * 66, "l\nb", "nul\x00"),
+    *("\u202eabc", "A", "a.b.status", "cancel", "RunPlan", "compile_plan", "region:a", "a|b", "*", "%2F", "...", "$"),
+)
+BAD_IDS = ("item", "index", "inputs", "secret", "", " ", "x" * 201, "\ud800", "{{a", "}}", 5, None, ["a"], {"id": "a"})
+PATHS = (
+    *("", "", "", ".x", ".items", "[0]", "[-1]", '["a b"]', ".deep.y[0].z", ".found"),
+    *("[*].x", "..x", "[?@.x>1].name"),
+)
+EDGES = (0, 1, -1, 2, 5, 0.5, 1e-9, 2**31, 2**53 + 1, 10**30, -(10**30), 1e308, True, "1", None, "")
+DURATIONS = ("1ms", "50ms", "100ms", "1s", "1.5s", "10s", "1m", "1h", "7d")
+ODD_DURATIONS = ("0s", "-1s", "soon", "1", 5, "99999d", "")
+_TEXTS = ("{{a.result}}", "{{", "}}", "\\{{x", "{{item}}", "{{index}}", "{{secret.NAME}}", "{{PLACEHOLDER_x}}")
+
+ids = st.sampled_from(GOOD_IDS) | st.text(min_size=1, max_size=6)
+plain_leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.sampled_from(EDGES)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8)
+)
+json_leaves = plain_leaves | st.sampled_from(_TEXTS)
+json_values = st.recursive(
+    json_leaves,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6) | ids, inner, max_size=4),
+    max_leaves=12,
+)
+odd_leaves = json_leaves | st.sampled_from((float("nan"), float("inf"), "\ud800", "x" * 5_000, 10**400, [[[[[[]]]]]]))
+odd_values = json_values | odd_leaves | st.lists(odd_leaves, max_size=3) | st.dictionaries(ids, odd_leaves, max_size=3)
+"""JSON, and what only looks like it."""
+
+
+@st.composite
+def seldom(draw: st.DrawFn, odd: st.SearchStrategy[Any], otherwise: st.SearchStrategy[Any], *, one_in: int = 20) -> Any:
+    """Draws of `otherwise` mostly, and of `odd` once in a while."""
+    return draw(odd if draw(st.integers(1, one_in)) == one_in else otherwise)
+
+
+def chance(draw: st.DrawFn, one_in: int) -> bool:
+    """Tells whether something that happens once in so many times happens."""
+    return draw(st.integers(1, one_in)) == one_in
+
+
+@st.composite
+def references(draw: st.DrawFn, earlier: Sequence[str]) -> str:
+    """Returns a reference to one of these nodes, or to something else if there are none."""
+    if not earlier:
+        return draw(st.sampled_from(("plain", "", "{{PLACEHOLDER_name}}", "\\{{a}}")))
+    name = draw(st.sampled_from(earlier))
+    field = draw(st.sampled_from(("result", "result", "result", "status", "error")))
+    path = draw(st.sampled_from(PATHS)) if field != "status" else ""
+    return f"{{{{{name}.{field}{path}}}}}"
+
+
+@st.composite
+def texts(draw: st.DrawFn, earlier: Sequence[str]) -> str:
+    """Returns a text with references in it."""
+    return "".join(draw(st.lists(references(earlier) | st.text(max_size=4), max_size=3)))
+
+
+def arguments(earlier: Sequence[str]) -> st.SearchStrategy[Any]:
+    """Returns objects that hold references to these nodes somewhere."""
+    leaves = references(earlier) | references(earlier) | texts(earlier) | seldom(json_leaves, plain_leaves)
+    values = st.recursive(
+        leaves,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+        max_leaves=5,
+    )
+    return st.dictionaries(st.sampled_from(("x", "text", "a b", "items", "é")), values, max_size=3)
+
+
+def places_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Returns the paths to every part of a JSON value, its own first."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, child in pairs for place in places_of(child, (*path, key)))]
+
+
+def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """Returns a JSON value with another part at one place."""
+    if not path:
+        return new
+    changed = dict(value) if isinstance(value, dict) else list(value)
+    changed[path[0]] = replaced(value[path[0]], path[1:], new)
+    return changed
