@@ -24,6 +24,7 @@ from activities.find_ended import find_ended
 from activities.load_plan import load_activity
 from activities.resolve_lookups import lookup_activity
 from activities.run_region import region_activity
+from activities.values import Values
 from dagwright import event_loop
 from dagwright.cli.edge import leave
 from dagwright.cli.plain_help import PlainHelp
@@ -62,13 +63,14 @@ _PASSED_THROUGH = (
 
 def create_workers(client: Client, toolset: Toolset, *, task_queue: str) -> list[Worker]:
     """Returns the workers of a process: one for workflows and built-in tools, one for the tools of `--tools`."""
+    values = Values(toolset.store)
     workers = [
         _create_worker(
             client,
             task_queue,
             activities=[
-                *tool_activities(toolset.built_in, toolset.environment),
-                region_activity(toolset.built_in, toolset.environment, toolset.store),
+                *tool_activities(toolset.built_in, toolset.environment, values),
+                region_activity(toolset.built_in, toolset.environment, toolset.store, values=values),
                 lookup_activity(toolset.database_url),
                 find_ended,
                 compile_activity(toolset.declarations(), toolset.store),
@@ -80,8 +82,8 @@ def create_workers(client: Client, toolset: Toolset, *, task_queue: str) -> list
     ]
     if toolset.own_queue is not None:
         own = [
-            *tool_activities(toolset.own, toolset.environment),
-            region_activity(toolset.own, toolset.environment, toolset.store),
+            *tool_activities(toolset.own, toolset.environment, values),
+            region_activity(toolset.own, toolset.environment, toolset.store, values=values),
         ]
         workers.append(_create_worker(client, toolset.own_queue, activities=own, workflows=[]))
     return workers

@@ -1,7 +1,7 @@
 """What travels beside the arguments of a tool: the idempotency key, and what only a worker may fill in.
 
-The key and the holes come as activity headers (`dagwright.contracts.wire`). Secrets are put into the
-arguments here and nowhere else, and taken out again of everything that goes back to the server.
+The key and the holes come as activity headers (`dagwright.contracts.wire`). Secrets are found here and nowhere
+else, and taken out again of everything that goes back to the server or to the payload store.
 """
 
 import base64
@@ -16,8 +16,11 @@ from temporalio.activity import Info
 from temporalio.api.common.v1 import Payload
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from dagwright.contracts.wire import HEADER_HOLES, HEADER_IDEMPOTENCY_KEY
-from dagwright.tools.errors import InvalidArguments, MissingSecret
+from dagwright.contracts.wire import HEADER_HOLES, HEADER_IDEMPOTENCY_KEY, HEADER_WANTED
+from dagwright.plan.compiled import wanted_from_json
+from dagwright.plan.filling import secret_names
+from dagwright.plan.stored import Want
+from dagwright.tools.errors import MissingSecret
 
 SHORTEST_HIDDEN_IN_RESULTS = 6
 """Characters: a shorter secret is left in results, or the secret `1` would change every number in a text."""
@@ -68,43 +71,32 @@ class Redaction:
         return _hidden_in(value, long) if long else value
 
 
-def fill_holes(arguments: dict[str, Any], secret: Callable[[str], str | None]) -> Redaction:
-    """Puts the texts that the headers tell of into `arguments`, as `fill` does."""
-    return fill(arguments, _header(HEADER_HOLES) or [], secret=secret)
+def wanted_parts() -> tuple[Want, ...]:
+    """Returns the parts of the result that the plan names."""
+    return wanted_from_json(_header(HEADER_WANTED) or ())
 
 
-def fill(arguments: dict[str, Any], holes: Sequence[Any], *, secret: Callable[[str], str | None]) -> Redaction:
-    """Puts the missing texts into `arguments`, in place, and returns how to hide the secrets among them.
+def given_holes() -> list[Any]:
+    """Returns what only this worker may fill into the arguments."""
+    return list(_header(HEADER_HOLES) or ())
+
+
+def known_secrets(holes: Sequence[Any], secret: Callable[[str], str | None]) -> dict[str, str]:
+    """Returns name -> value of each secret that the holes name.
 
     Args:
         holes: `[path, parts]` as in the header.
 
     Raises:
         MissingSecret: names every variable that is not set.
-        InvalidArguments: a hole is at a place that the arguments do not have.
     """
     if not holes:
-        return Redaction()
-    names = {part["secret"] for _, parts in holes for part in parts if "secret" in part}
-    found = {name: secret(name) for name in sorted(names)}
+        return {}
+    found = {name: secret(name) for name in sorted(secret_names(holes))}
     missing = [f"DAGWRIGHT_SECRET_{name}" for name, value in found.items() if value is None]
     if missing:
         raise MissingSecret(f"The worker's environment does not have {', '.join(missing)}")
-    known = {name: value for name, value in found.items() if value is not None}
-    for path, parts in holes:
-        text = "".join(part["text"] if "text" in part else known[part["secret"]] for part in parts)
-        _put(arguments, path, text=text)
-    return Redaction(known.values())
-
-
-def _put(arguments: dict[str, Any], path: Sequence[str | int], *, text: str) -> None:
-    place: Any = arguments
-    try:
-        for piece in path[:-1]:
-            place = place[piece]
-        place[path[-1]] = text
-    except (LookupError, TypeError):
-        raise InvalidArguments(f"Invalid arguments: there is no place {list(path)} to put a secret") from None
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _header(name: str) -> Any:

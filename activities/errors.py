@@ -21,11 +21,15 @@ from dagwright.tools.errors import (
     GiveUp,
     InvalidArguments,
     InvalidResult,
+    MissingPart,
     MissingSecret,
     NotStarted,
+    ResultNotKept,
     ResultTooLarge,
     RetryLater,
     ToolError,
+    ValueLost,
+    ValueNotLoaded,
 )
 from dagwright.tools.retry_after import capped, retry_after
 
@@ -35,6 +39,9 @@ INVALID_RESULT = "invalid_result"
 TOO_LARGE = "too_large"
 NOT_STARTED = "not_started"
 MISSING_SECRET = "missing_secret"
+MISSING_DATA = "missing_data"
+VALUE_LOST = "value_lost"
+STORE_UNAVAILABLE = "store_unavailable"
 ASK_PERSON = "ask_person"
 WORKER_STOPPED = "worker_stopped"
 
@@ -46,6 +53,8 @@ _FINAL_CODES: Mapping[type[Exception], str] = {
     InvalidResult: INVALID_RESULT,
     ResultTooLarge: TOO_LARGE,
     MissingSecret: MISSING_SECRET,
+    MissingPart: MISSING_DATA,
+    ValueLost: VALUE_LOST,
     AskPerson: ASK_PERSON,
 }
 
@@ -73,6 +82,9 @@ def posture_of(error: BaseException, effects: Effects) -> Posture:
             return Posture(code, is_final=True)
     if isinstance(error, NotStarted | httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
         return Posture(NOT_STARTED, is_final=False)
+    if isinstance(error, ValueNotLoaded | ResultNotKept):
+        is_lost = isinstance(error, ResultNotKept) and effects is Effects.WRITE
+        return Posture(STORE_UNAVAILABLE, is_final=is_lost)
     if isinstance(error, RetryLater):
         return Posture(TOOL_FAILED, is_final=False, delay=None if error.after is None else capped(error.after))
     if isinstance(error, httpx.HTTPStatusError):

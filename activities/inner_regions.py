@@ -19,6 +19,7 @@ from dagwright.plan.detached import Inside
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.unfilled import unfilled_from_json
 from dagwright.plan_pages import inside_pages, read_inside
 from dagwright.store import PayloadStore
 
@@ -139,7 +140,8 @@ def restored(stored: Stored, given: InnerSlice) -> InnerRegion:
     try:
         ended = [(str(entry[0]), end_from_json(entry[1:])) for entry in outside["ended"]]
         lookups = {Lookup(text, kind): found for text, kind, found in outside["lookups"]}
-        scheduler = Scheduler(inside.plan, outside["inputs"], lookups=lookups)
+        inputs = unfilled_from_json(outside["inputs"], outside.get("stored_inputs"))
+        scheduler = Scheduler(inside.plan, inputs, lookups=lookups)
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"this is nothing that a region could begin with: {error!r}") from None
     if told:

@@ -9,17 +9,20 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from activities.call_headers import Redaction, fill
+from activities.call_headers import Redaction, known_secrets
 from activities.errors import posture_of, text_of
+from activities.values import Load, Loaded, put_in
 from dagwright.contracts.decoding import json_from_bytes
-from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, RESULT_LIMIT_BYTES, cut_text
+from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, STORED_VALUE_LIMIT_BYTES, cut_text
 from dagwright.plan.compiled import PURE_TIMEOUT_S
 from dagwright.plan.errors import NodeError
+from dagwright.plan.filling import stored_refs
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import Effects
+from dagwright.plan.unfilled import WorkerHole, holes_of
 from dagwright.tools import ToolSpec
 from dagwright.tools.context import CallIdentity, Cancellation, ToolContext, entered
-from dagwright.tools.errors import ResultTooLarge
+from dagwright.tools.errors import ResultTooLarge, ToolError
 from dagwright.tools.results import json_bytes, plain_json
 
 NOTHING_HIDDEN = Redaction()
@@ -60,13 +63,19 @@ class PureCalls:
     Args:
         workflow_id: of the run, for `context()`.
         secret: value of a secret by name.
+        load: brings values of the payload store into this thread.
         cancellation: tells the tools that they shall stop.
     """
 
-    def __init__(self, workflow_id: str, secret: Callable[[str], str | None], *, cancellation: Cancellation) -> None:
+    def __init__(
+        self, workflow_id: str, secret: Callable[[str], str | None], *, load: Load, cancellation: Cancellation
+    ) -> None:
         identity = CallIdentity(idempotency_key="", node="", workflow_id=workflow_id)
         self._context = _CallContext(identity, cancellation, beat=_no_beat)
         self._secret = secret
+        self._load = load
+        self._holes: list[WorkerHole] = []
+        self._loaded: Mapping[str, Loaded] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._async_tools: dict[str, bool] = {}
 
@@ -74,8 +83,26 @@ class PureCalls:
         """Returns the block inside of which tools may be called."""
         return entered(self._context)
 
+    @property
+    def has_loaded(self) -> bool:
+        """Tells whether the task that was loaded reads stored values."""
+        return bool(self._loaded)
+
+    def load(self, task: Task) -> PureEnd | None:
+        """Brings the stored values of the arguments of a task; returns how the task ends if they cannot be had."""
+        self._holes = holes_of(task.arguments)
+        refs = stored_refs(self._holes) if self._holes else []
+        try:
+            self._loaded = self._load(refs) if refs else {}
+        except ToolError as error:
+            return _failed(error, NOTHING_HIDDEN)
+        return None
+
     def call(self, spec: ToolSpec, task: Task) -> PureEnd:
-        """Returns how the tool answers the task; what may pass is tried again at once, as often as the node says."""
+        """Returns how the tool answers the task that was loaded.
+
+        What may pass is tried again at once, as often as the node says.
+        """
         self._context.task_id = task.id
         attempt = 1
         while True:
@@ -95,8 +122,10 @@ class PureCalls:
         redaction = NOTHING_HIDDEN
         try:
             arguments = {name: copied(value) for name, value in task.arguments.items()}
-            if task.worker_holes:
-                redaction = fill(arguments, task.worker_holes, secret=self._secret)
+            if self._holes:
+                secrets = known_secrets(self._holes, self._secret)
+                redaction = Redaction(secrets.values())
+                put_in(arguments, self._holes, secrets=secrets, loaded=self._loaded)
             keywords = spec.bind(arguments)
             assert spec.function is not None
             is_async = self._async_tools.get(spec.name)
@@ -105,9 +134,7 @@ class PureCalls:
             answer = self._driven(spec.function, keywords) if is_async else spec.function(**keywords)
             return encoded(answer, spec, redaction)
         except BaseException as error:
-            posture = posture_of(error, Effects.PURE)
-            text = cut_text(redaction.text(text_of(error)), max_bytes=MESSAGE_LIMIT_BYTES)
-            return PureEnd(error=NodeError(posture.code, text or "no message", not posture.is_final))
+            return _failed(error, redaction)
 
     def _driven(self, function: Callable[..., Any], keywords: Mapping[str, Any]) -> Any:
         """Runs an async tool on a loop of this thread."""
@@ -117,6 +144,12 @@ class PureCalls:
         if error is not None:
             raise error
         return answer
+
+
+def _failed(error: BaseException, redaction: Redaction) -> PureEnd:
+    posture = posture_of(error, Effects.PURE)
+    text = cut_text(redaction.text(text_of(error)), max_bytes=MESSAGE_LIMIT_BYTES)
+    return PureEnd(error=NodeError(posture.code, text or "no message", not posture.is_final))
 
 
 async def _guarded(function: Callable[..., Any], keywords: Mapping[str, Any]) -> tuple[Any, BaseException | None]:
@@ -158,10 +191,10 @@ def encoded(answer: Any, spec: ToolSpec, redaction: Redaction) -> PureEnd:
     if kind is str and len(answer) <= _SHORT_TEXT and answer.isascii():
         return PureEnd(redaction.value(answer), len(answer) + 2)
     content = json_bytes(redaction.value(plain_json(answer)))
-    if len(content) > RESULT_LIMIT_BYTES:
+    if len(content) > STORED_VALUE_LIMIT_BYTES:
         raise ResultTooLarge(
             f"The result of {spec.name!r} has {len(content):,} bytes as JSON, over the limit of "
-            f"{RESULT_LIMIT_BYTES:,}; write it to a file and return its name"
+            f"{STORED_VALUE_LIMIT_BYTES:,}; write it to a file and return its name"
         )
     return PureEnd(json_from_bytes(content), len(content))
 

@@ -7,16 +7,20 @@ module must not import workflows.
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from activities.pure_calls import PureCalls, PureEnd, timeout_error, timeout_of
-from dagwright.contracts.limits import INNER_SLICE_BYTES, SLICE_RESULT_BYTES, SLICE_S
+from dagwright.contracts.limits import INLINE_VALUE_BYTES, INNER_SLICE_BYTES, SLICE_RESULT_BYTES, SLICE_S
 from dagwright.contracts.slices import SliceInput, end_to_json
+from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, NodeStatus, Record
 from dagwright.plan.tasks import Task
 from dagwright.tools import ToolSpec
+
+Keep = Callable[[Any, CompiledNode], Awaitable[Any]]
+"""(result, its node) -> what stands for it in the run."""
 
 _TOLD = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPPED})
 """Ends that the run hears of; what is blocked it works out by itself."""
@@ -68,6 +72,8 @@ class RegionSlice:
         self._left_bytes = SLICE_RESULT_BYTES
         self._left_stored_bytes = INNER_SLICE_BYTES
         self._told = told
+        self.large: set[int] = set()
+        """Numbers of the nodes whose results do not travel inline."""
 
     def run(self) -> None:
         """Runs nodes until the slice ends."""
@@ -79,9 +85,15 @@ class RegionSlice:
         now = time.time()
         while not self._is_stopped and self._left_bytes > 0 and self._left_stored_bytes > 0:
             task = self._scheduler.next_task(now)
-            if task is None or not self._take_up(task, now):
+            if task is None:
                 return
-            end = self._calls.call(self._tools[task.node.tool], task)
+            end = self._calls.load(task)
+            if end is not None or self._calls.has_loaded:
+                # What the store takes to answer is no time of the node.
+                now = time.time()
+            if not self._take_up(task, now):
+                return
+            end = end or self._calls.call(self._tools[task.node.tool], task)
             started_at, now = now, time.time()
             if not self._put_down(task, end, started_at, now=now) or now > until:
                 return
@@ -115,6 +127,13 @@ class RegionSlice:
         names = dict.fromkeys(self._scheduler.plan.nodes[number].tool for number in numbers)
         return {name: self._tools[name].version for name in names}
 
+    async def keep_large(self, keep: Keep) -> None:
+        """Puts large results into the payload store; to be called when the slice has ended, before it answers."""
+        nodes, records = self._scheduler.plan.nodes, self._scheduler.records
+        for number in sorted(self.large):
+            if records[number].status is NodeStatus.COMPLETED:
+                records[number].result = await keep(records[number].result, nodes[number])
+
     def answer(self) -> dict[str, Any]:
         """Returns what the slice answers: the ends of its nodes in order, and the versions of their tools."""
         nodes, records = self._scheduler.plan.nodes, self._scheduler.records
@@ -145,5 +164,7 @@ class RegionSlice:
             self._scheduler.complete(task.id, end.value, at=now, attempt=attempt)
             self._left_stored_bytes -= end.size_bytes
             if self._answered is None or task.number in self._answered:
-                self._left_bytes -= end.size_bytes
+                self._left_bytes -= min(end.size_bytes, INLINE_VALUE_BYTES)
+            if end.size_bytes > INLINE_VALUE_BYTES:
+                self.large.add(task.number)
         return True

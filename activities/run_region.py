@@ -23,14 +23,17 @@ from activities.inner_regions import InnerRegion, RegionMemory, fetch, restored
 from activities.pure_calls import PureCalls
 from activities.region_slices import RegionSlice, begun
 from activities.tool_runs import SHUTDOWN_WAIT_S
+from activities.values import Values
 from dagwright.contracts.inner_slices import read_inner_slice
 from dagwright.contracts.slices import read_slice
 from dagwright.contracts.wire import ACTIVITY_RUN_REGION
-from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.compiled import CompiledNode, CompiledPlan
+from dagwright.plan.stored import StoredValue
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
 from dagwright.tools import ToolRegistry, ToolSpec
 from dagwright.tools.context import Cancellation
 from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.results import json_bytes
 
 _LOOK_S = 0.05
 """How often somebody looks whether the node that runs is over its timeout."""
@@ -41,7 +44,9 @@ Work = Callable[[], None]
 """What a slice does in its thread."""
 
 
-def region_activity(registry: ToolRegistry, environment: ToolEnvironment, store: PayloadStore) -> RegionActivity:
+def region_activity(
+    registry: ToolRegistry, environment: ToolEnvironment, store: PayloadStore, *, values: Values
+) -> RegionActivity:
     """Returns the activity `run_region` for the Python tools of `registry`."""
     tools = {spec.name: spec for spec in registry.python_tools()}
     memory = RegionMemory()
@@ -51,7 +56,7 @@ def region_activity(registry: ToolRegistry, environment: ToolEnvironment, store:
         """Returns the ends of the nodes that `message` gives to run; see `dagwright.contracts`."""
         info = activity.info()
         with structlog.contextvars.bound_contextvars(workflow_id=info.workflow_id, attempt=info.attempt):
-            attempt = _Attempt(tools, environment, info=info)
+            attempt = _Attempt(tools, environment, values, info=info)
             try:
                 if "inner" in message:
                     answer = await attempt.run_inner(message, memory, store=store)
@@ -67,11 +72,15 @@ def region_activity(registry: ToolRegistry, environment: ToolEnvironment, store:
 class _Attempt:
     """One attempt of one slice."""
 
-    def __init__(self, tools: Mapping[str, ToolSpec], environment: ToolEnvironment, *, info: activity.Info) -> None:
+    def __init__(
+        self, tools: Mapping[str, ToolSpec], environment: ToolEnvironment, values: Values, *, info: activity.Info
+    ) -> None:
         self._tools = tools
+        self._values = values
         self._workflow_id = info.workflow_id or ""
         self._cancellation = Cancellation()
-        self._calls = PureCalls(self._workflow_id, environment.secret, cancellation=self._cancellation)
+        load = values.loader(asyncio.get_running_loop())
+        self._calls = PureCalls(self._workflow_id, environment.secret, load=load, cancellation=self._cancellation)
         self._heartbeats = Heartbeats(info)
         self._region: RegionSlice | None = None
 
@@ -112,7 +121,8 @@ class _Attempt:
         await self._in_thread(work)
         inner, region = found[0], self._region
         assert region is not None
-        ref = await store.put(told[0] if told else inner.told_by(region))
+        # What was told before large results went to the store holds them.
+        ref = await store.put(told[0] if told and not region.large else inner.told_by(region))
         answer = inner.answer(region, ref)
         memory.keep(self._workflow_id, given, inner, ref=ref)
         return answer
@@ -127,8 +137,14 @@ class _Attempt:
         self._heartbeats.start()
         try:
             await self._ended(_started(work, self._calls))
+            if self._region is not None:
+                await self._region.keep_large(self._keep)
         finally:
             self._heartbeats.stop()
+
+    async def _keep(self, result: Any, node: CompiledNode) -> StoredValue:
+        content = await asyncio.to_thread(json_bytes, result)
+        return await self._values.keep(result, content, wanted=node.wanted, name=f"{node.id}.result")
 
     async def _ended(self, future: "asyncio.Future[None]") -> None:
         """Waits for the end of a slice, its overdue node, or, when told to stop, a while for the node that runs."""

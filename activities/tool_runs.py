@@ -16,10 +16,11 @@ import structlog
 from temporalio import activity
 
 from activities.errors import WorkerStopped
-from activities.heartbeats import Heartbeats
 from dagwright.tools import ToolSpec
 from dagwright.tools.context import Cancellation, ToolContext, entered
 
+_SHORT = 1_000
+"""Values in a result, or hundreds of characters, that are encoded at once."""
 SHUTDOWN_WAIT_S = 5.0
 """A stopping worker waits this long for a tool that was told to stop; Temporal's own grace came before."""
 
@@ -51,17 +52,13 @@ class ToolRun:
     encode: Callable[[Any], bytes]
 
 
-async def run_tool(run: ToolRun, heartbeats: Heartbeats) -> Outcome:
-    """Returns how the call ended; heartbeats until then.
+async def run_tool(run: ToolRun) -> Outcome:
+    """Returns how the call ended.
 
     Raises:
         asyncio.CancelledError: the call was cancelled and the tool has stopped.
     """
-    heartbeats.start()
-    try:
-        return await (_in_task(run) if run.spec.is_async else _in_thread(run))
-    finally:
-        heartbeats.stop()
+    return await (_in_task(run) if run.spec.is_async else _in_thread(run))
 
 
 async def _in_task(run: ToolRun) -> Outcome:
@@ -129,7 +126,11 @@ async def _guarded_task(run: ToolRun) -> Outcome:
     assert run.spec.function is not None
     try:
         with entered(run.context):
-            return Outcome(run.encode(await run.spec.function(**run.keywords)))
+            value = await run.spec.function(**run.keywords)
+            if not _is_long(value):
+                return Outcome(run.encode(value))
+            # Seconds for a hundred megabytes, in which no other call of the worker could heartbeat.
+            return Outcome(await asyncio.to_thread(run.encode, value))
     except asyncio.CancelledError as error:
         if run.cancellation.is_requested:
             raise
@@ -139,6 +140,24 @@ async def _guarded_task(run: ToolRun) -> Outcome:
         raise
     except BaseException as error:
         return Outcome(error=error)
+
+
+def _is_long(value: Any) -> bool:
+    """Tells whether a value may take milliseconds to encode, at a cost of microseconds."""
+    left, stack = _SHORT, [value]
+    while stack and left > 0:
+        current = stack.pop()
+        left -= 1
+        if isinstance(current, str):
+            left -= len(current) // 100
+        elif isinstance(current, list | dict):
+            if len(current) > left:
+                return True
+            stack += current.values() if isinstance(current, dict) else current
+        elif not isinstance(current, int | float | None):
+            # A model or anything else, whose parts only its own encoder finds.
+            left -= _SHORT // 10
+    return left <= 0
 
 
 def _deliver(future: "asyncio.Future[Outcome]", outcome: Outcome) -> None:

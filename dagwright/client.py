@@ -23,11 +23,12 @@ from dagwright.contracts import wire
 from dagwright.contracts.documents import format_time, nodes_ended
 from dagwright.contracts.limits import WORKFLOW_ID_BYTES, summary_of
 from dagwright.contracts.messages import RunInput, run_input_to_json
-from dagwright.feed import RunFeed, RunNotFound, tools_of
+from dagwright.feed import RunFeed, RunNotFound, RunView, tools_of
 from dagwright.feed_hub import RunFeeds
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan_pages import made_to_travel
 from dagwright.projection import closing_document
+from dagwright.restoring import restored_document
 from dagwright.server import Connection
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
@@ -221,6 +222,10 @@ class Runs:
         if there is None:
             raise RunNotFound(f"there is no run {workflow_id!r}")
         return tools_of(await there.memo())
+
+    async def document(self, view: RunView, *, full: bool = False, only: str | None = None) -> dict[str, Any]:
+        """Returns the document of a run with its large values put back; see `restored_document`."""
+        return await restored_document(view, self._store, full=full, only=only)
 
     def feed(self, workflow_id: str) -> RunFeed:
         """Returns the feed of a run."""

@@ -22,6 +22,7 @@ from dagwright.contracts.documents import (
     compact_value,
     encoded_size,
     graph_document,
+    reference_to,
     result_document,
 )
 from dagwright.descriptions import PendingCall, may_wait, open_calls, pending_calls, task_notes
@@ -29,6 +30,8 @@ from dagwright.executions import BEGINNING, Offset, executions_of
 from dagwright.history_reader import LOST_SERVER_S, HistoryReader, TaskState, states_of
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, RunStatus
+from dagwright.plan.stored import is_whole
+from dagwright.plan.unfilled import with_shown
 from dagwright.projection import Projection, is_reference
 from dagwright.queues import OpenCall, notes_of, reason_of, unserved
 
@@ -70,30 +73,29 @@ class RunView:
     notes: list[dict[str, Any]] = field(default_factory=list)
     offset: Offset = BEGINNING
 
-    def document(self, *, full: bool = False) -> dict[str, Any]:
-        """Returns the result document; values that the run wrote by reference are put back.
+    def document(self) -> dict[str, Any]:
+        """Returns the result document; values over 1 MiB, and those in the payload store, stand there by reference."""
+        document = self.unfilled_document()
+        document["output"] = shortened(document["output"], ref="output")
+        for name, node in document["nodes"].items():
+            node["result"] = shortened(node["result"], ref=f"node:{name}")
+        return document
 
-        Args:
-            full: put back values over 1 MiB as well.
-        """
+    def unfilled_document(self) -> dict[str, Any]:
+        """Returns the result document with every value; what lies in the payload store is a `StoredValue` there."""
         facts = RunFacts(self.workflow_id, self.run_id, title=self.title, error=self.error, notes=self.notes)
         document = result_document(self.scheduler, facts, status=self.status)
-        if self.written is not None:
-            document = self._as_written(document, self.written)
-        if not full:
-            document["output"] = _shortened(document["output"], ref="output")
-            for name, node in document["nodes"].items():
-                node["result"] = _shortened(node["result"], ref=f"node:{name}")
-        return document
+        return document if self.written is None else self._as_written(document, self.written)
 
     def _as_written(self, projected: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the document that the run wrote, with the values that stand there by reference."""
         document = {**projected, **{key: written[key] for key in projected if key in written}}
         document |= {"workflow_id": self.workflow_id, "run_id": self.run_id, "status": self.status}
         document["notes"] = [*document["notes"], *(note for note in self.notes if note not in document["notes"])]
-        if is_reference(document["output"], ref="output") and self.scheduler is not None:
+        if self.scheduler is not None:
             output, error = self.scheduler.output()
-            document["output"] = document["output"] if error else output
+            if error is None and _stands_for(document["output"], output, ref="output"):
+                document["output"] = output
         if "nodes_ref" in written:
             document["nodes"] = projected["nodes"]
             # What is listed here is not counted there.
@@ -102,7 +104,8 @@ class RunView:
             return document
         document["nodes"] = {
             name: {**node, "result": projected["nodes"][name]["result"]}
-            if is_reference(node["result"], ref=f"node:{name}") and name in projected["nodes"]
+            if name in projected["nodes"]
+            and _stands_for(node["result"], projected["nodes"][name]["result"], ref=f"node:{name}")
             else dict(node)
             for name, node in document["nodes"].items()
         }
@@ -126,8 +129,16 @@ class RunView:
         return sum(count for status, count in counts.items() if status.has_ended)
 
 
-def _shortened(value: Any, *, ref: str) -> Any:
-    return value if encoded_size(value) <= RESTORED_BYTES else compact_value(value, ref=ref)
+def _stands_for(written: Any, value: Any, *, ref: str) -> bool:
+    """Tells whether what a run wrote only refers to a value."""
+    return is_reference(written, ref=ref) or not is_whole(value)
+
+
+def shortened(value: Any, *, ref: str) -> Any:
+    """Returns a value, or a reference to it if it is over 1 MiB; what lies in the payload store is one anyway."""
+    if encoded_size(value) > RESTORED_BYTES:
+        return compact_value(value, ref=ref)
+    return value if is_whole(value) else with_shown(value, lambda part: reference_to(part, ref=ref))
 
 
 class RunFeed:

@@ -49,6 +49,7 @@ from dagwright.plan.errors import NodeError
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.stored import is_whole
 
 _COMPILE_PLAN, _LOAD_PLAN, _RESOLVE_LOOKUPS = (
     f"{wire.OWN_ID_MARK}{name}"
@@ -334,7 +335,7 @@ class Projection:
         ready = next_call(self.scheduler, self._now)
         if ready is None:
             return False
-        task, _ = ready
+        task = ready.task
         record = self.scheduler.record_of(task.id)
         assert record is not None
         record.status, record.started_at = NodeStatus.READY, None
@@ -450,7 +451,7 @@ class Projection:
             return
         if name == "completed":
             try:
-                document, _ = read_result(attributes.result.payloads[0])
+                document, _ = read_result(attributes.result.payloads[0], name=task_id)
                 take_sub_plan_end(self.scheduler, sub_plan_end_from_json({**document, "task": task_id}), at=at)
             except (ResultInvalid, MessageInvalid, IndexError) as unreadable:
                 self.scheduler.fail(task_id, NodeError("sub_plan_failed", str(unreadable)), at=at)
@@ -580,7 +581,7 @@ def is_reference(value: Any, *, ref: str) -> bool:
 def _take_written(record: Record, node: Mapping[str, Any], *, name: str) -> None:
     """Makes a record say what the run wrote of its node; a large value is only there as a reference, so it stays."""
     record.status = NodeStatus(node["status"])
-    if not is_reference(node["result"], ref=f"node:{name}"):
+    if is_whole(record.result) and not is_reference(node["result"], ref=f"node:{name}"):
         record.result = node["result"]
     record.error = NodeError(**node["error"]) if node["error"] else None
     record.attempts, record.partial, record.reason = node["attempts"], node["partial"], node["reason"]

@@ -23,6 +23,8 @@ from temporalio.worker import (
 
 from dagwright.contracts import limits, wire
 from dagwright.contracts.idempotency import idempotency_key
+from dagwright.contracts.outcomes import ReadyCall
+from dagwright.plan.compiled import wanted_to_json
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import Effects, ToolDeclaration
 
@@ -57,15 +59,18 @@ class RunScope:
     task_queue: str
 
 
-def make_call(task: Task, encoded: bytes, run: RunScope) -> Call:
-    """Returns the payload and headers of a task whose arguments are encoded."""
+def make_call(ready: ReadyCall, run: RunScope) -> Call:
+    """Returns the payload and headers of a call."""
+    task = ready.task
     if task.node.kind == "region":
-        return Call(json_payload(encoded), {})
+        return Call(json_payload(ready.arguments), {})
     path = [*map(list, run.path), *task.path]
     headers = {wire.HEADER_IDEMPOTENCY_KEY: json_payload(pydantic_core.to_json(idempotency_key(run.scope, path)))}
-    if task.worker_holes:
-        headers[wire.HEADER_HOLES] = json_payload(pydantic_core.to_json(task.worker_holes))
-    return Call(json_payload(encoded), headers)
+    if ready.holes:
+        headers[wire.HEADER_HOLES] = json_payload(pydantic_core.to_json(ready.holes))
+    if task.node.wanted:
+        headers[wire.HEADER_WANTED] = json_payload(pydantic_core.to_json(wanted_to_json(task.node.wanted)))
+    return Call(json_payload(ready.arguments), headers)
 
 
 def json_payload(encoded: bytes) -> Payload:

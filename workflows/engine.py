@@ -19,7 +19,7 @@ from dagwright.contracts import limits, wire
 from dagwright.contracts.call_limits import largest_result_bytes
 from dagwright.contracts.marks import HistoryUse, Marks
 from dagwright.contracts.messages import SubPlanEnd
-from dagwright.contracts.outcomes import next_call, take_failure, take_result, take_sub_plan_end
+from dagwright.contracts.outcomes import ReadyCall, next_call, take_failure, take_result, take_sub_plan_end
 from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.tasks import Task
@@ -190,7 +190,7 @@ class Engine:
             ready = next_call(self.scheduler, now_s())
             if ready is None:
                 return
-            sent_bytes += self._start(*ready)
+            sent_bytes += self._start(ready)
             if sent_bytes > limits.TASK_COMMANDS_LIMIT_BYTES:
                 # Only a new workflow task empties the batch of commands, and only a timer brings one by itself.
                 await workflow.sleep(0.001, summary="sending the rest of a large batch")
@@ -199,15 +199,16 @@ class Engine:
                 if self.scheduler.is_stopped:
                     return
 
-    def _start(self, task: Task, encoded: bytes) -> int:
+    def _start(self, ready: ReadyCall) -> int:
         """Starts a task; returns about how many bytes its command has."""
+        task = ready.task
         if task.node.kind == "plan":
             return self._sub_plans.start(task)
         tool = self.scheduler.plan.tools.get(task.node.tool, _UNDECLARED)
-        handle = start_call(task, make_call(task, encoded, self._run), tool=tool, run=self._run)
+        handle = start_call(task, make_call(ready, self._run), tool=tool, run=self._run)
         self._handles[task.id] = handle
         handle.add_done_callback(lambda done: self.push(partial(self._end_call, task, done)))
-        return len(encoded) + _COMMAND_BYTES
+        return ready.size_bytes + _COMMAND_BYTES
 
     # Ending.
 

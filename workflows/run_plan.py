@@ -30,6 +30,7 @@ from dagwright.contracts.documents import (
     format_time,
     graph_document,
     node_document,
+    reference_to,
     result_document,
 )
 from dagwright.contracts.messages import (
@@ -54,6 +55,7 @@ from dagwright.plan.lookup_places import with_places
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import RunStatus
+from dagwright.plan.unfilled import with_shown
 from workflows.calls import RunScope, json_payload
 from workflows.details import render_details
 from workflows.engine import Engine, now_s
@@ -350,14 +352,15 @@ class RunPlanWorkflow:
 
     @workflow.query(name=wire.QUERY_NODE)
     def node(self, node_id: str) -> dict[str, Any] | None:
-        """Returns the document of one node or item, in full; null if there is none of that id."""
+        """Returns the document of one node or item; null if there is none of that id."""
         if self._engine is None:
             return None
         scheduler = self._engine.scheduler
         record = scheduler.record_of(node_id)
         if record is None:
             return None
-        return node_document(scheduler, scheduler.node_of(node_id), record)
+        document = node_document(scheduler, scheduler.node_of(node_id), record)
+        return document | {"result": with_shown(document["result"], lambda part: reference_to(part, ref=node_id))}
 
     def details(self) -> str:
         """Returns the live table for the Temporal UI."""

@@ -32,6 +32,7 @@ from dagwright.plan.errors import NodeError
 from dagwright.plan.references import Lookup
 from dagwright.plan.states import RunStatus
 from dagwright.plan.tasks import Task
+from dagwright.plan.unfilled import unfilled_to_json
 from workflows.calls import RunScope, json_payload
 
 _COMMAND_BYTES = 2_000
@@ -115,7 +116,7 @@ class SubPlans:
             if self._stop_reason is not None:
                 await self._tell_to_stop(task.id, self._stop_reason)
             payload: RawValue = await handle
-            document, _ = read_result(payload.payload)
+            document, _ = read_result(payload.payload, name=task.id)
             self._take_end(sub_plan_end_from_json({**document, "task": task.id}))
         except (FailureError, ResultInvalid, asyncio.CancelledError) as error:
             self._take_end(sub_plan_failure(task.id, error, task.node))
@@ -199,12 +200,15 @@ class SubPlans:
 
 def end_of(document: dict[str, Any]) -> dict[str, Any]:
     """Returns what a run tells the one above it; an output that is too large to hand up is a failure there."""
-    end = {key: document[key] for key in ("status", "output", "error")}
+    output = unfilled_to_json(document["output"])
+    end = {"status": document["status"], "output": output["value"], "error": document["error"]}
+    if "stored" in output:
+        end["stored_output"] = output["stored"]
     if end["status"] == RunStatus.FAILED and end["error"] is None:
         end["error"] = error_json("failed", NOTHING_COMPLETED)
-    if encoded_size(end["output"]) > limits.RESULT_LIMIT_BYTES:
+    if encoded_size(output) > limits.RESULT_LIMIT_BYTES:
         message = f"its output has over {limits.RESULT_LIMIT_BYTES:,} bytes, which is more than can be handed up"
-        end |= {"status": RunStatus.FAILED.value, "output": None, "error": error_json("too_large", message)}
+        return {"status": RunStatus.FAILED.value, "output": None, "error": error_json("too_large", message)}
     return end
 
 

@@ -13,9 +13,8 @@ OUTPUT_CHARACTERS = 4_000
 FAILURES_SHOWN = 20
 
 
-def tell_end(view: RunView, output: Output) -> None:
+def tell_end(view: RunView, document: Mapping[str, Any], output: Output) -> None:
     """Says how a run ended, what failed and why, and what it made."""
-    document = view.document()
     output.say(summary_line(view, document))
     _tell_failures(document, output)
     _tell_output(document, output, limit=OUTPUT_CHARACTERS)

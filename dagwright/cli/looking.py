@@ -23,6 +23,8 @@ from dagwright.feed import RunView
 from dagwright.plan.states import NodeStatus
 from dagwright.server import Server
 
+Document = Mapping[str, Any]
+
 
 def list_runs(limit: int, output: Output) -> int:
     """Lists the newest runs; always 0."""
@@ -45,28 +47,27 @@ def list_runs(limit: int, output: Output) -> int:
 def status(request: LookRequest, output: Output) -> int:
     """Shows how a run is doing; the exit code is that of the run, 0 while it goes on."""
 
-    def show(view: RunView, server: Server) -> int:
+    def show(view: RunView, document: Document, server: Server) -> int:
         if output.is_json:
-            output.document(view.document())
+            output.document(document)
         else:
-            _tell_status(view, output, url=server.run_url(view.workflow_id, run_id=view.run_id))
+            _tell_status(view, document, output, url=server.run_url(view.workflow_id, run_id=view.run_id))
         return exit_code_of(view.status)
 
-    return _look_at(request, output, show)
+    return _read(request, output, show)
 
 
 def result(request: LookRequest, output: Output) -> int:
     """Shows what a run made; the exit code is that of the run, 0 while it goes on."""
 
-    def show(view: RunView, _: Server) -> int:
-        document = view.document(full=request.is_full)
+    def show(view: RunView, document: Document, _: Server) -> int:
         if output.is_json:
             output.document(document)
         else:
             tell_result(view, document, output)
         return exit_code_of(view.status)
 
-    return _look_at(request, output, show)
+    return _read(request, output, show)
 
 
 def graph(request: LookRequest, output: Output) -> int:
@@ -89,9 +90,8 @@ def node(request: LookRequest, output: Output) -> int:
         CommandRefused: the run has no such node.
     """
 
-    def show(view: RunView, _: Server) -> int:
+    def show(view: RunView, document: Document, _: Server) -> int:
         wanted = normalize("NFC", request.node)
-        document = view.document(full=request.is_full)
         found = document["nodes"].get(wanted)
         if found is None:
             near = get_close_matches(wanted, list(document["nodes"]), 1)
@@ -103,12 +103,23 @@ def node(request: LookRequest, output: Output) -> int:
             _tell_node(wanted, found, document["notes"], output)
         return ExitCode.COMPLETED
 
-    return _look_at(request, output, show)
+    return _read(request, output, show)
 
 
 def _look_at(request: LookRequest, output: Output, show: Callable[[RunView, Server], int]) -> int:
     async def look(runs: Runs, server: Server) -> int:
         return show(await runs.feed(request.workflow_id).read(), server)
+
+    return _look(look, output)
+
+
+def _read(request: LookRequest, output: Output, show: Callable[[RunView, Document, Server], int]) -> int:
+    """Looks at a run with its values, those of the payload store too."""
+
+    async def look(runs: Runs, server: Server) -> int:
+        view = await runs.feed(request.workflow_id).read()
+        document = await runs.document(view, full=request.is_full, only=request.node or None)
+        return show(view, document, server)
 
     return _look(look, output)
 
@@ -140,9 +151,8 @@ def _table(runs: Sequence[RunSummary]) -> Table:
     return table
 
 
-def _tell_status(view: RunView, output: Output, *, url: str | None) -> None:
+def _tell_status(view: RunView, document: Document, output: Output, *, url: str | None) -> None:
     """Shows a run as a table of its nodes."""
-    document = view.document()
     output.say(with_link(summary_line(view, document), url))
     table = Table(box=None, show_header=True, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("", "node", "tool", "attempts", "time", ""):

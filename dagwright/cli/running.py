@@ -87,7 +87,8 @@ async def follow_to_end(
         toolset: tools to serve it with; `None` leaves the work to others.
         words: what to say of a run that goes on, behind its name.
     """
-    feed = open_runs(connection, settings).feed(workflow_id)
+    runs = open_runs(connection, settings)
+    feed = runs.feed(workflow_id)
     view = await feed.read()
     if view.is_closed:
         server = lasting_server(connection, settings)
@@ -97,10 +98,11 @@ async def follow_to_end(
         output.say(with_link(f"run {workflow_id}{words}", url))
         async with _served(connection.client, toolset, settings=settings):
             view = await _follow(feed, LostCalls(connection.client), output)
+    document = await runs.document(view)
     if output.is_json:
-        output.document(view.document())
+        output.document(document)
     else:
-        tell_end(view, output)
+        tell_end(view, document, output)
     return exit_code_of(view.status)
 
 

@@ -1,19 +1,19 @@
 """The documents that programs read: the result of a run and the graph (contract.md section 5)."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import pydantic_core
-
-from dagwright.contracts.limits import DOCUMENT_LIMIT_BYTES, INLINE_VALUE_BYTES, PREVIEW_CHARACTERS
+from dagwright.contracts.limits import DOCUMENT_LIMIT_BYTES, INLINE_VALUE_BYTES
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
+from dagwright.plan.projecting import PREVIEW_CHARACTERS, preview_of
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.stored import StoredValue, Unfilled, WorkerText, paths_to_json
+from dagwright.plan.unfilled import encode, shown_in_arguments, with_shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,25 +156,34 @@ def compact_document(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compact_value(value: Any, *, ref: str) -> Any:
-    """Returns a value, or `{"ref", "bytes", "preview"}` if it is over 8 KiB."""
-    size = encoded_size(value)
-    if size <= INLINE_VALUE_BYTES:
+    """Returns a value, or `{"ref", "bytes", "preview"}` if it is over 8 KiB; the same for its parts in the store."""
+
+    def shown(part: Unfilled) -> dict[str, Any]:
+        return reference_to(part, ref=ref)
+
+    if isinstance(value, StoredValue | WorkerText):
+        return shown(value)
+    encoded, is_unfilled = encode(value, shown)
+    if is_unfilled:
+        value = with_shown(value, shown)
+    if len(encoded) <= INLINE_VALUE_BYTES:
         return value
-    return {
-        "ref": ref,
-        "bytes": size,
-        "preview": value[:PREVIEW_CHARACTERS] if isinstance(value, str) else _preview(value),
-    }
+    preview = value[:PREVIEW_CHARACTERS] if isinstance(value, str) else preview_of(value)
+    return {"ref": ref, "bytes": len(encoded), "preview": preview}
 
 
-def _preview(value: Any) -> str:
-    """Returns the beginning of a value's JSON, without encoding the rest."""
-    preview = ""
-    for part in json.JSONEncoder(ensure_ascii=False).iterencode(value):
-        preview += part
-        if len(preview) >= PREVIEW_CHARACTERS:
-            break
-    return preview[:PREVIEW_CHARACTERS]
+def reference_to(part: Unfilled, *, ref: str) -> dict[str, Any]:
+    """Returns what stands in a document for what lies in the payload store.
+
+    Args:
+        ref: stands for a text that is made of several.
+    """
+    if isinstance(part, WorkerText):
+        preview = shown_in_arguments(part)[:PREVIEW_CHARACTERS]
+        return {"ref": ref, "bytes": None, "preview": preview}
+    shape = part.shape
+    shown = {"ref": part.ref, "bytes": shape.size_bytes if shape else None, "preview": shape.preview if shape else ""}
+    return {**shown, "path": paths_to_json(part.paths)} if part.paths else shown
 
 
 def encoded_size(value: Any) -> int:
@@ -182,7 +191,7 @@ def encoded_size(value: Any) -> int:
 
     Complexity: linear, some 10 ms for 10 MB: the end of a run measures all its results in one activation.
     """
-    return len(pydantic_core.to_json(value))
+    return len(encode(value, shown_in_arguments)[0])
 
 
 def error_json(code: str, message: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from dagwright.plan.membership import InnerState
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.tasks import Task
+from dagwright.plan.unfilled import unfilled_to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,9 @@ def _outside(scheduler: Scheduler, task: Task) -> dict[str, Any]:
         told = record if number in task.node.reads else replace(record, result=None)
         ended.append([scheduler.plan.nodes[number].id, *end_to_json(told)])
     lookups = [[lookup.search_text, lookup.entity_type, found] for lookup, found in scheduler.lookups.items()]
-    return {"ended": ended, "inputs": dict(scheduler.inputs), "lookups": lookups}
+    inputs = unfilled_to_json(dict(scheduler.inputs))
+    outside = {"ended": ended, "inputs": inputs["value"], "lookups": lookups}
+    return {**outside, "stored_inputs": inputs["stored"]} if "stored" in inputs else outside
 
 
 def read_inner_slice(message: Mapping[str, Any]) -> InnerSlice:

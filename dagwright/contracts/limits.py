@@ -8,9 +8,11 @@ import hashlib
 from dagwright.contracts.wire import OWN_ID_MARK
 
 RESULT_LIMIT_BYTES = 256 * 1024
-"""Encoded result of one node. The server takes 2 MB; a whole history ends at 50 MB."""
+"""What one result may add to the history. The server takes 2 MB; a whole history ends at 50 MB."""
 FOREIGN_RESULT_LIMIT_BYTES = 2 * 1024 * 1024
 """Encoded result of a foreign activity: no wrapper of ours stands before the server, which takes this much."""
+STORED_VALUE_LIMIT_BYTES = 1_000_000_000
+"""Encoded result in the payload store; a worker has it in memory several times over."""
 ARGUMENTS_LIMIT_BYTES = 256 * 1024
 """Encoded arguments of one call."""
 SLICE_INPUT_BYTES = 256 * 1024
@@ -24,8 +26,7 @@ INNER_SLICE_BYTES = 4_000_000
 SLICE_S = 0.2
 """How long a slice starts nodes: so often the run hears of what is done, and can be stopped."""
 INLINE_VALUE_BYTES = 8 * 1024
-"""A larger value stands in a document as `{"ref", "bytes", "preview"}`."""
-PREVIEW_CHARACTERS = 200
+"""A larger result goes to the payload store; a larger value stands in a document as `{"ref", "bytes", "preview"}`."""
 PLAN_NODES = 20_000
 """Nodes of a compiled plan, those of its sub-plans with them: half a second of workflow code, which has two."""
 INPUTS_LIMIT_BYTES = 1_000_000

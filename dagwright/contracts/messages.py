@@ -18,6 +18,7 @@ from dagwright.plan.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.plan.durations import parse_duration
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import MAX_IN_FLIGHT
+from dagwright.plan.unfilled import unfilled_from_json, unfilled_to_json
 
 _REF_BYTES = 200
 
@@ -56,7 +57,7 @@ class RunInput:
         plan: a plan as written, in any dialect, which is compiled by an activity; or
         compiled: a compiled plan; or
         pages: references of its pages in the payload store, if it is large. Exactly one of the three is there.
-        inputs, context: values by name.
+        inputs, context: values by name; those of a sub-plan may lie in the payload store.
         max_in_flight: tasks at once.
         deadline_s: seconds the whole run may take.
         scope: scope of idempotency keys; `None` for a root run, whose own is taken.
@@ -81,7 +82,10 @@ class RunInput:
 
 def run_input_to_json(run_input: RunInput) -> dict[str, Any]:
     """Returns the JSON form of a run's input."""
-    encoded: dict[str, Any] = {"inputs": dict(run_input.inputs), "context": dict(run_input.context)}
+    inputs = unfilled_to_json(dict(run_input.inputs))
+    encoded: dict[str, Any] = {"inputs": inputs["value"], "context": dict(run_input.context)}
+    if "stored" in inputs:
+        encoded["stored_inputs"] = inputs["stored"]
     options: dict[str, Any] = {}
     if run_input.max_in_flight != MAX_IN_FLIGHT:
         options["max_parallel"] = run_input.max_in_flight
@@ -142,7 +146,7 @@ def run_input_from_json(message: Any) -> RunInput:
             plan=message.get("plan"),
             compiled=compiled_plan(compiled) if "compiled" in message and not pages else None,
             pages=pages,
-            inputs=_object(message, "inputs"),
+            inputs=unfilled_from_json(_object(message, "inputs"), message.get("stored_inputs")),
             context=_object(message, "context"),
             max_in_flight=_max_in_flight(options.get("max_parallel")),
             deadline_s=_deadline_s(options.get("deadline")),
@@ -267,9 +271,13 @@ def sub_plan_end_from_json(message: Any) -> SubPlanEnd:
     if not isinstance(message, Mapping) or not isinstance(message.get("task"), str):
         raise MessageInvalid("a report of a sub-plan must be an object with the id of its task")
     error = message.get("error")
+    try:
+        output = unfilled_from_json(message.get("output"), message.get("stored_output"))
+    except ValueError as unreadable:
+        raise MessageInvalid(f"the output of a sub-plan cannot be read: {unreadable}") from None
     return SubPlanEnd(
         task=message["task"],
         status=str(message.get("status")),
-        output=message.get("output"),
+        output=output,
         error=error if isinstance(error, Mapping) else None,
     )

@@ -5,7 +5,8 @@ the feed shows is what the run knows.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -34,8 +35,10 @@ from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, RunStatus
+from dagwright.plan.stored import stored_from_json
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.unfilled import WorkerHole, encode, holes_of, shown_in_arguments
 
 _UNDECLARED = ToolDeclaration(name="")
 
@@ -44,8 +47,12 @@ class ResultInvalid(Exception):
     """A result is no JSON that a plan could go on with."""
 
 
-def read_result(payload: Payload) -> tuple[Any, Attempt]:
-    """Returns the value of a result and what is known of the attempt that made it.
+def read_result(payload: Payload, *, name: str, is_foreign: bool = False) -> tuple[Any, Attempt]:
+    """Returns the value of a result, or what stands for a stored one, and what is known of the attempt that made it.
+
+    Args:
+        name: what the result is called in messages, such as `fetch.result`.
+        is_foreign: another worker made it, which has nothing in the payload store.
 
     Raises:
         ResultInvalid: it is no JSON.
@@ -55,8 +62,10 @@ def read_result(payload: Payload) -> tuple[Any, Attempt]:
         return None, read_attempt(payload.metadata)
     if encoding not in (b"json/plain", b"json/protobuf"):
         raise ResultInvalid(f"the result is encoded as {encoding.decode(errors='replace')!r}, not as JSON")
+    is_stored = payload.metadata.get(wire.METADATA_STORED) == b"1" and not is_foreign
     try:
-        return json_from_bytes(payload.data), read_attempt(payload.metadata)
+        value = json_from_bytes(payload.data)
+        return stored_from_json(value, name=name) if is_stored else value, read_attempt(payload.metadata)
     except ValueError as error:
         raise ResultInvalid(f"the result is no JSON: {error}") from None
 
@@ -128,29 +137,50 @@ class CallTooLarge(Exception):
     """The arguments of a call are larger than Temporal should carry."""
 
 
-def encode_arguments(arguments: Mapping[str, Any]) -> bytes:
-    """Returns the arguments of a call as JSON.
+def encode_arguments(arguments: Mapping[str, Any]) -> tuple[bytes, bool]:
+    """Returns the arguments of a call as JSON, and whether a worker has to fill in something.
 
     Raises:
         CallTooLarge: they are over 256 KiB.
         ValueError: they are no JSON.
     """
     try:
-        encoded = pydantic_core.to_json(arguments)
+        encoded, is_unfilled = encode(arguments, shown_in_arguments)
     except pydantic_core.PydanticSerializationError as error:
         raise ValueError(str(error)) from None
     if len(encoded) > ARGUMENTS_LIMIT_BYTES:
         message = f"the arguments have {len(encoded):,} bytes; at most {ARGUMENTS_LIMIT_BYTES:,} are allowed"
         raise CallTooLarge(message)
-    return encoded
+    return encoded, is_unfilled
 
 
-def next_call(scheduler: Scheduler, at: float) -> tuple[Task, bytes] | None:
+@dataclass(frozen=True, slots=True)
+class ReadyCall:
+    """A task that can be sent.
+
+    Args:
+        task: the task.
+        arguments: its arguments as JSON, with something to look at in every hole.
+        holes: what only a worker may put into them.
+    """
+
+    task: Task
+    arguments: bytes
+    holes: Sequence[WorkerHole] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes the arguments and the holes have."""
+        return len(self.arguments) + sum(len(pydantic_core.to_json(hole)) for hole in self.holes)
+
+
+def next_call(scheduler: Scheduler, at: float) -> ReadyCall | None:
     """Returns the next task to start with its encoded arguments; tasks that cannot be sent fail on the way."""
     while (task := scheduler.next_task(at)) is not None:
         if task.node.kind == "region":
             try:
-                return task, (encode_slice if task.node.inner is None else encode_inner_slice)(scheduler, task)
+                encode_region = encode_slice if task.node.inner is None else encode_inner_slice
+                return ReadyCall(task, encode_region(scheduler, task))
             except SliceTooLarge as error:
                 scheduler.end_slice(task.id, at=at, goes_on=False, error=NodeError("too_large", str(error)))
                 continue
@@ -160,12 +190,22 @@ def next_call(scheduler: Scheduler, at: float) -> tuple[Task, bytes] | None:
             scheduler.fail(task.id, NodeError("invalid_field", problem), at=at)
             continue
         try:
-            return task, encode_arguments(task.arguments)
+            return _ready_call(task)
         except CallTooLarge as error:
             scheduler.fail(task.id, NodeError("too_large", str(error)), at=at)
         except ValueError as error:
             scheduler.fail(task.id, NodeError("invalid_arguments", str(error)), at=at)
     return None
+
+
+def _ready_call(task: Task) -> ReadyCall:
+    encoded, is_unfilled = encode_arguments(task.arguments)
+    holes = holes_of(task.arguments) if is_unfilled else ()
+    call = ReadyCall(task, encoded, holes)
+    if holes and call.size_bytes - len(call.arguments) > ARGUMENTS_LIMIT_BYTES:
+        told = f"the arguments name {len(holes):,} stored values; their references alone have more than"
+        raise CallTooLarge(f"{told} {ARGUMENTS_LIMIT_BYTES:,} bytes, which is all that a call can take")
+    return call
 
 
 def take_result(scheduler: Scheduler, task_id: str, payload: Payload, *, at: float) -> None:
@@ -175,11 +215,11 @@ def take_result(scheduler: Scheduler, task_id: str, payload: Payload, *, at: flo
         take = take_slice if node.inner is None else take_inner_slice
         take(scheduler, task_id, _answer_of(payload), at=at)
         return
+    is_foreign = scheduler.plan.tools.get(node.tool, _UNDECLARED).is_foreign
     try:
-        value, attempt = read_result(payload)
+        value, attempt = read_result(payload, name=f"{task_id}.result", is_foreign=is_foreign)
     except ResultInvalid as invalid:
-        tool = scheduler.node_of(task_id).tool
-        scheduler.fail(task_id, NodeError("invalid_result", f"{tool}: {invalid}"), at=at)
+        scheduler.fail(task_id, NodeError("invalid_result", f"{node.tool}: {invalid}"), at=at)
         return
     scheduler.complete(task_id, value, at=at, attempt=attempt)
 

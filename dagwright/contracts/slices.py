@@ -18,6 +18,7 @@ from dagwright.plan.references import Lookup, Placeholder, Reference, ResultOf
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.tasks import Task
+from dagwright.plan.unfilled import unfilled_from_json, unfilled_to_json
 
 
 class SliceTooLarge(Exception):
@@ -133,11 +134,14 @@ class _Choice:
             if node.dependencies:
                 encoded["dependencies"] = [at[each] for each in node.dependencies]
             nodes.append(encoded)
+        inputs = unfilled_to_json(self._inputs)
         message = {
             "plan": {"format": 1, "nodes": nodes, "on_failure": self._scheduler.plan.on_failure},
-            "inputs": self._inputs,
+            "inputs": inputs["value"],
             "lookups": [[lookup.search_text, lookup.entity_type, found] for lookup, found in self._lookups.items()],
         }
+        if "stored" in inputs:
+            message["stored_inputs"] = inputs["stored"]
         return pydantic_core.to_json(message)[:-1] + b',"ended":[' + b",".join(self._ended.values()) + b"]}"
 
 
@@ -158,7 +162,7 @@ def read_slice(message: Mapping[str, Any]) -> SliceInput:
         return SliceInput(
             plan=plan_from_json(message["plan"]),
             ended=[(entry[0], end_from_json(entry[1:])) for entry in message["ended"]],
-            inputs=message["inputs"],
+            inputs=unfilled_from_json(message["inputs"], message.get("stored_inputs")),
             lookups={Lookup(text, kind): found for text, kind, found in message["lookups"]},
         )
     except (KeyError, TypeError, IndexError) as error:
@@ -169,7 +173,10 @@ def read_slice(message: Mapping[str, Any]) -> SliceInput:
 
 
 def end_to_json(record: Record) -> list[Any]:
-    """Returns the end of a node as `[status, result, started_at, ended_at, rest]`, without a `rest` of nothing."""
+    """Returns the end of a node as `[status, result, started_at, ended_at, rest]`, without a `rest` of nothing.
+
+    What of the result lies in the payload store stands in `rest`.
+    """
     rest: dict[str, Any] = {}
     if record.error is not None:
         rest["error"] = record.error.to_json()
@@ -181,7 +188,10 @@ def end_to_json(record: Record) -> list[Any]:
         rest["tool_version"] = record.tool_version
     if record.blocked_by:
         rest["blocked_by"] = list(record.blocked_by)
-    end = [record.status.value, record.result, _rounded(record.started_at), _rounded(record.ended_at)]
+    result = unfilled_to_json(record.result)
+    if "stored" in result:
+        rest["stored"] = result["stored"]
+    end = [record.status.value, result["value"], _rounded(record.started_at), _rounded(record.ended_at)]
     return [*end, rest] if rest else end
 
 
@@ -196,7 +206,7 @@ def end_from_json(encoded: Sequence[Any]) -> Record:
     error = rest.get("error")
     return Record(
         status=NodeStatus(status),
-        result=result,
+        result=unfilled_from_json(result, rest.get("stored")),
         error=NodeError(**error) if error else None,
         attempts=rest.get("attempts", 1),
         started_at=started_at,

@@ -22,6 +22,8 @@ ACTIVITY_RUN_REGION = "run_region"
 ACTIVITY_FIND_ENDED = "find_ended_sub_plans"
 ACTIVITY_PUT_BLOB = "put_blob"
 ACTIVITY_GET_BLOB = "get_blob"
+ACTIVITY_LOAD_VALUES = "load_values"
+"""Puts stored values into the arguments of a call to an activity that is not Dagwright's."""
 
 OWN_ID_MARK = "~"
 """What the activity ids begin with that a run uses beside its steps; no step has such an id."""
@@ -43,14 +45,22 @@ HEADER_IDEMPOTENCY_KEY = "dagwright-idempotency-key"
 HEADER_HOLES = "dagwright-holes"
 """Activity header, JSON payload: the parts of the arguments that only the worker may fill in.
 
-A list of `[path, parts]`: `path` is a list of object keys and list indices into the arguments, `parts` a list of
-`{"text": str}` and `{"secret": name}`, joined to one string in order.
+A list of `[path, parts]`: `path` is a list of object keys and list indices into the arguments. One part stands there as
+the value that it is; several are joined to one text, in which a text stands as it is and anything else as JSON. A part
+is `{"text": str}`, `{"secret": name}`, `{"stored": ref, "name": str, "paths": [path or query]}` (what the paths lead to
+in a value of the payload store; `name` is what messages call that value), or `{"value": JSON, "holes": [as here]}`.
 """
+HEADER_WANTED = "dagwright-wanted"
+"""Activity header, JSON payload: `[[path or query, "value" or "whole"], …]`, the parts of the result that the plan
+names. Should the result go to the payload store, these come back beside its reference."""
 
 METADATA_ATTEMPT = "dagwright-attempt"
 """Metadata of a result payload, ASCII digits: the attempt that made the result, 1 for the first."""
 METADATA_STARTED_AT = "dagwright-started-at"
 """Metadata of a result payload: RFC 3339 time at which that attempt started."""
+METADATA_STORED = "dagwright-stored"
+"""Metadata of a result payload, `1`: the payload is no value but tells of one in the payload store. Nothing that a tool
+returns can set it, so no result is ever mistaken for a reference."""
 METADATA_TOOL_VERSION = "dagwright-tool-version"
 """Metadata of a result payload: version of the tool that made the result."""
 

@@ -13,10 +13,11 @@ from typing import Any
 from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import ItemRecord, NodeStatus, Record
+from dagwright.plan.unfilled import unfilled_from_json, unfilled_to_json
 
 _FORMAT = 1
 _DEFAULTS = {part.name: getattr(Record(), part.name) for part in fields(Record)}
-_READ_BY_THEMSELVES = frozenset({"status", "error", "blocked_by", "items"})
+_READ_BY_THEMSELVES = frozenset({"status", "error", "blocked_by", "items", "result"})
 
 
 def carry_of(scheduler: Scheduler) -> dict[str, Any]:
@@ -73,12 +74,23 @@ def _record_to_json(record: Record) -> dict[str, Any] | None:
             case "blocked_by":
                 encoded[name] = list(value)
             case "items":
-                encoded[name] = [[item.key, item.item, _record_to_json(item.record)] for item in value]
+                encoded[name] = [_item_to_json(item) for item in value]
+            case "result":
+                plain = unfilled_to_json(value)
+                encoded[name] = plain["value"]
+                if "stored" in plain:
+                    encoded["stored_result"] = plain["stored"]
             case _:
                 encoded[name] = value
     if _is_list_of_items(record):
-        del encoded["result"]
+        encoded = {name: value for name, value in encoded.items() if name not in ("result", "stored_result")}
     return encoded or None
+
+
+def _item_to_json(item: ItemRecord) -> list[Any]:
+    encoded = unfilled_to_json(item.item)
+    stored = [encoded["stored"]] if "stored" in encoded else []
+    return [item.key, encoded["value"], _record_to_json(item.record), *stored]
 
 
 def _record_from_json(encoded: Mapping[str, Any] | None) -> Record:
@@ -88,7 +100,11 @@ def _record_from_json(encoded: Mapping[str, Any] | None) -> Record:
         status=NodeStatus(encoded.get("status", NodeStatus.PENDING)),
         error=_error_from_json(encoded.get("error")),
         blocked_by=tuple(encoded.get("blocked_by", ())),
-        items=[ItemRecord(key, item, _record_from_json(inner)) for key, item, inner in encoded.get("items", ())],
+        items=[
+            ItemRecord(key, unfilled_from_json(item, *stored), _record_from_json(inner))
+            for key, item, inner, *stored in encoded.get("items", ())
+        ],
+        result=unfilled_from_json(encoded.get("result"), encoded.get("stored_result")),
     )
     for name, value in encoded.items():
         if name in _DEFAULTS and name not in _READ_BY_THEMSELVES:

@@ -12,6 +12,7 @@ from dagwright.plan.model import AtLeast, Human, Node, OnErrorValue
 from dagwright.plan.references import ResultOf
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.validation import Checked
+from dagwright.plan.wanted import with_wanted
 
 
 def compile_plan(checked: Checked) -> CompiledPlan:
@@ -24,7 +25,7 @@ def compile_plan(checked: Checked) -> CompiledPlan:
     problems = list(unavailable(checked))
     if problems:
         raise PlanInvalid(problems)
-    return _compile(checked)
+    return with_wanted(_compile(checked))
 
 
 def unavailable(checked: Checked) -> Iterator[Problem]:

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, Literal, get_args
 
 from dagwright.plan.references import Index, Item, Lookup, Placeholder, Reference, ResultOf, Secret, Template
+from dagwright.plan.stored import Want, path_from_json, path_to_json
 from dagwright.plan.tools import Effects, ToolDeclaration
 
 HolePath = tuple[str | int, ...]
@@ -93,6 +94,8 @@ class CompiledNode:
     inner: str | None = None
     inner_count: int = 0
     reads: Sequence[int] = ()
+    wanted: Sequence[Want] = ()
+    """Parts of its result that the plan names, for the case that the result is large; of an item's, if it has items."""
 
     @property
     def activity_timeout_s(self) -> float:
@@ -225,6 +228,8 @@ def _field_to_json(name: str, value: Any) -> Any:
         return {part.name: getattr(value, part.name) for part in fields(RetryRule)}
     if name == "sub_plan":
         return plan_to_json(value)
+    if name == "wanted":
+        return wanted_to_json(value)
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -242,10 +247,26 @@ def _node_from_json(encoded: Mapping[str, Any]) -> CompiledNode:
         values["retry"] = RetryRule(**values["retry"])
     if "sub_plan" in values:
         values["sub_plan"] = plan_from_json(values["sub_plan"])
+    if "wanted" in values:
+        values["wanted"] = wanted_from_json(values["wanted"])
     for name in ("dependencies", "join", "members", "reads"):
         if name in values:
             values[name] = tuple(values[name])
     return CompiledNode(**values)
+
+
+def wanted_to_json(wanted: Sequence[Want]) -> list[Any]:
+    """Returns the parts of a result that a plan names as JSON."""
+    return [[path_to_json(path), how] for path, how in wanted]
+
+
+def wanted_from_json(encoded: Any) -> tuple[Want, ...]:
+    """Returns the parts of a result that a plan names, of their JSON form.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return tuple((path_from_json(path), "whole" if how == "whole" else "value") for path, how in encoded)
 
 
 def _tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.plan.cel_program import compile_cel
 from dagwright.plan.condition_text import Read, Reading, Steps, names_of, read_text
-from dagwright.plan.paths import describe_type
+from dagwright.plan.paths import MissingValue, describe_type, format_path, get_value
+from dagwright.plan.stored import StoredValue, TooLargeHere, WorkerText
 
 if TYPE_CHECKING:
     import cel
@@ -144,7 +145,9 @@ class Values:
         value = _walk(start, read.steps)
         if value is _MISSING or value is None:
             self.lacks = True
-        if read.asks == "size":
+        if isinstance(value, StoredValue | WorkerText):
+            value = _told_value(value, read)
+        elif read.asks == "size":
             if isinstance(value, str):
                 value = value.encode(errors="replace")
             elif value is not _MISSING and value is not None and not isinstance(value, list | dict):
@@ -160,7 +163,7 @@ class Values:
 
     def _take_presence(self, read: Read, start: Any) -> None:
         parent = _walk(start, read.steps[:-1])
-        if isinstance(parent, dict) or not read.steps:
+        if _is_object(parent) or not read.steps:
             value = _walk(start, read.steps)
             self.variables[read.variable] = value is not _MISSING
             self.lacks = self.lacks or value is _MISSING or value is None
@@ -171,7 +174,12 @@ class Values:
 
 
 def _walk(value: Any, steps: Steps) -> Any:
-    for step in steps:
+    for number, step in enumerate(steps):
+        if isinstance(value, StoredValue):
+            try:
+                return get_value(value, steps[number:], start="")
+            except MissingValue:
+                return _MISSING
         if isinstance(value, dict):
             value = value.get(step, _MISSING)
         elif isinstance(value, list) and isinstance(step, int) and step < len(value):
@@ -179,6 +187,24 @@ def _walk(value: Any, steps: Steps) -> Any:
         else:
             return _MISSING
     return value
+
+
+def _is_object(value: Any) -> bool:
+    if isinstance(value, StoredValue):
+        return value.shape is not None and value.shape.type == "object"
+    return isinstance(value, dict)
+
+
+def _told_value(value: StoredValue | WorkerText, read: Read) -> Any:
+    """Returns what a condition asks of a value in the store."""
+    told = value.told if isinstance(value, StoredValue) else None
+    shape = told.shape if told is not None else None
+    if told is not None and read.asks == "size" and shape is not None:
+        return shape.length
+    if told is not None and told.state == "whole":
+        return told.value
+    place = read.source if read.source != "nodes" else read.node
+    raise TooLargeHere(f"when: {place}{format_path(read.steps)}", shape.size_bytes if shape is not None else None)
 
 
 def measure_value(_: Read, value: Any) -> tuple[int, int]:
@@ -189,6 +215,8 @@ def measure_value(_: Read, value: Any) -> tuple[int, int]:
     stack: list[Any] = [value]
     while stack:
         current = stack.pop()
+        if isinstance(current, StoredValue | WorkerText):
+            raise TooLargeHere("when: a part of what it reads", None)
         if isinstance(current, str):
             work += 4 + len(current) // 100
         elif isinstance(current, list | dict):

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagwright.plan.arguments import SchemaOfTool
+from dagwright.plan.compiled import Hole
 from dagwright.plan.errors import Problem, pointer
+from dagwright.plan.stored import unfilled_places
 
 Declared = Mapping[str, Mapping[str, Any]]
 """Name of an input -> its JSON Schema, with `prompt` and `default` beside the schema's own keys."""
@@ -44,11 +46,15 @@ def missing_inputs(declared: Declared, given: Mapping[str, Any]) -> list[Problem
 
 
 def wrong_inputs(declared: Declared, given: Mapping[str, Any]) -> list[Problem]:
-    """Returns a problem for every value that is not what its input declares; undeclared values are left alone."""
+    """Returns a problem for every value that is not what its input declares; undeclared values are left alone.
+
+    What lies in the payload store is not judged.
+    """
     known = {name: value for name, value in given.items() if name in declared}
+    unknown: list[Hole] = [(path, ()) for path, _ in unfilled_places(known)]
     return [
         Problem("invalid_field", f"the input {str(path[0])!r}: {message}", pointer("inputs", *path), hint=hint)
-        for path, message, hint in schema_of(declared).problems_of(known, ())
+        for path, message, hint in schema_of(declared).problems_of(known, unknown)
     ]
 
 

@@ -5,8 +5,10 @@ from typing import Any
 
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
+from dagwright.plan.paths import describe_type, get_value
 from dagwright.plan.resolution import Scope, as_text, resolve_holes, resolve_template
 from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.stored import StoredValue, TooLargeHere, is_whole
 
 MAX_ITEMS = 10_000
 """Items of one `for_each`; each of them is a task of its own in the run."""
@@ -23,16 +25,31 @@ def items_of(node: CompiledNode, scope: Scope) -> list[Any] | NodeError | None:
         TooMuchWork: a query would take too long.
     """
     if isinstance(node.for_each, list):
-        items, _ = resolve_holes(node.for_each, node.item_holes, scope=scope)
+        items = resolve_holes(node.for_each, node.item_holes, scope=scope)
     else:
         items = resolve_template(node.for_each or (), scope=scope)
+    if isinstance(items, StoredValue):
+        items = _told_items(items)
     if items is None:
         return None
     if not isinstance(items, list):
-        return NodeError("invalid_for_each", f"for_each needs a list, not {as_text(items)[:60]!r}")
+        shown = repr(as_text(items)[:60]) if is_whole(items) else describe_type(items)
+        return NodeError("invalid_for_each", f"for_each needs a list, not {shown}")
     if len(items) > MAX_ITEMS:
         return NodeError("too_large", f"for_each has {len(items)} items; at most {MAX_ITEMS} are allowed")
     return items
+
+
+def _told_items(value: StoredValue) -> Any:
+    """Returns the items of a list in the store: themselves if they were told, else a stored value for each."""
+    told = value.told
+    if told is None or told.shape is None:
+        raise TooLargeHere(f"for_each: a part of {value.name}", None)
+    if told.state == "whole":
+        return told.value
+    if told.shape.type != "list" or told.shape.length > MAX_ITEMS:
+        return [None] * told.shape.length if told.shape.type == "list" else value
+    return [get_value(value, (index,), start=value.name) for index in range(told.shape.length)]
 
 
 def keys_of(
@@ -51,7 +68,10 @@ def keys_of(
         return [str(index) for index in range(len(items))]
     keys: list[str] = []
     for index, item in enumerate(items):
-        key = as_text(resolve_template(node.key, scope=scope_of(item, index)))
+        found = resolve_template(node.key, scope=scope_of(item, index))
+        if not is_whole(found):
+            raise TooLargeHere(f"key: a part of item {index}", None)
+        key = as_text(found)
         size = len(key.encode(errors="surrogatepass"))
         if size > MAX_KEY_BYTES:
             message = f"the key of item {index} has {size} bytes of UTF-8; at most {MAX_KEY_BYTES} are allowed"

@@ -8,11 +8,9 @@ import json
 import re
 from typing import Any
 
-from dagwright.plan.queries import QueryFailed, answer_query, parse_query
+from dagwright.plan.queries import QueryFailed, answer_query, parse_query, steps_for_each
+from dagwright.plan.stored import Part, Path, StoredValue, TooLargeHere, WorkerText, is_whole
 from dagwright.plan.work import TooMuchWork, WorkBudget
-
-Path = tuple[str | int, ...] | str
-"""Steps of a singular path (object keys and list indices), or a whole RFC 9535 query, which starts with `$`."""
 
 _NAME = re.compile(r"""\.([^\s.\[\]{}"'*?$@()]+)""")
 _INDEX = re.compile(r"\[\s*(-?[0-9]{1,9})\s*\]")
@@ -62,6 +60,8 @@ def _parsed_query(text: str) -> str:
 def get_value(value: Any, path: Path, *, start: str, budget: WorkBudget | None = None) -> Any:
     """Returns what stands at a path; for a query the list of all matches, in document order.
 
+    What lies in the payload store is a stored value, unless it is small and was told.
+
     Args:
         value: any JSON value.
         path: as `parse_path` made it.
@@ -72,6 +72,10 @@ def get_value(value: Any, path: Path, *, start: str, budget: WorkBudget | None =
         MissingValue: a step is not there, or a query cannot be applied.
         TooMuchWork: a query would take too long.
     """
+    if isinstance(value, StoredValue):
+        return _get_stored(value, path, start=start)
+    if isinstance(path, str) and not is_whole(value):
+        return _ask_in_parts(value, path, start=start)
     if isinstance(path, str):
         try:
             return answer_query(parse_query(path), value, budget=budget or WorkBudget())
@@ -80,8 +84,34 @@ def get_value(value: Any, path: Path, *, start: str, budget: WorkBudget | None =
         except TooMuchWork as error:
             raise TooMuchWork(f"the query {path!r} on {start}: {error}") from None
     for number, step in enumerate(path):
-        value = _get_step(value, step, at=start + format_path(path[:number]))
+        at = start + format_path(path[:number])
+        if isinstance(value, StoredValue):
+            return _get_stored(value, path[number:], start=at)
+        value = _get_step(value, step, at=at)
     return value
+
+
+def _get_stored(value: StoredValue, path: Path, *, start: str) -> Any:
+    found, rest = value.at(path)
+    if not isinstance(found, Part):
+        return found
+    if found.state == "missing":
+        raise MissingValue(found.words)
+    return get_value(found.value, rest, start=start + format_path(path[: len(path) - len(rest)]))
+
+
+def _ask_in_parts(value: Any, query: str, *, start: str) -> list[Any]:
+    """Returns what a query finds in a value of which something lies in the store, if it asks each element alone."""
+    steps = steps_for_each(query)
+    if steps is None:
+        raise TooLargeHere(f"the query {query!r} reads what is large: a part of {start}", None)
+    found = []
+    for element in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+        try:
+            found.append(get_value(element, steps, start=start))
+        except MissingValue:
+            continue
+    return found
 
 
 def _get_step(value: Any, step: str | int, *, at: str) -> Any:
@@ -103,13 +133,15 @@ def _get_step(value: Any, step: str | int, *, at: str) -> Any:
 
 def describe_type(value: Any) -> str:
     """Returns what JSON calls the type of a value, with its article."""
+    if isinstance(value, StoredValue):
+        return f"a {value.shape.type}" if value.shape is not None and value.shape.type != "object" else "an object"
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "a boolean"
     if isinstance(value, int | float):
         return "a number"
-    if isinstance(value, str):
+    if isinstance(value, str | WorkerText):
         return "a text"
     return "a list" if isinstance(value, list) else "an object"
 

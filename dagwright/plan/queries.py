@@ -13,7 +13,7 @@ from typing import Any
 import jsonpath
 from jsonpath import filter as filters
 from jsonpath.segments import JSONPathRecursiveDescentSegment
-from jsonpath.selectors import Filter, IndexSelector, NameSelector, SliceSelector
+from jsonpath.selectors import Filter, IndexSelector, NameSelector, SliceSelector, WildcardSelector
 
 from dagwright.plan.work import WorkBudget
 
@@ -73,6 +73,26 @@ def parse_query(text: str) -> Query:
     start = _start_of(path)
     is_flat = len(path.segments) <= len(start) + 1 + found.names_behind and not found.descents and not found.is_deep
     return Query(path, start, is_flat, found.descents, found.selectors * (1 + found.comparisons))
+
+
+@lru_cache(maxsize=1024)
+def steps_for_each(text: str) -> tuple[str | int, ...] | None:
+    """Returns the steps that a query takes into each element, such as `("a", 0)` for `$[*].a[0]`; `None` for others."""
+    first, *rest = parse_query(text).path.segments
+    if isinstance(first, JSONPathRecursiveDescentSegment) or len(first.selectors) != 1:
+        return None
+    steps: list[str | int] = []
+    for segment in rest:
+        selector = segment.selectors[0]
+        if isinstance(segment, JSONPathRecursiveDescentSegment) or len(segment.selectors) != 1:
+            return None
+        if isinstance(selector, NameSelector):
+            steps.append(selector.name)
+        elif isinstance(selector, IndexSelector):
+            steps.append(selector.index)
+        else:
+            return None
+    return tuple(steps) if isinstance(first.selectors[0], WildcardSelector) else None
 
 
 def answer_query(query: Query, value: Any, *, budget: WorkBudget) -> list[Any]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dagwright.plan.model import MAX_ID_BYTES
-from dagwright.plan.paths import Path, format_path, parse_path
+from dagwright.plan.paths import format_path, parse_path
+from dagwright.plan.stored import Path
 
 Field = Literal["result", "status", "error", "identity"]
 """`identity` is what `@result_N` stands for: the result's `id` if it is an object that has one, else the result."""

@@ -10,13 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.plan.arguments import with_parts
-from dagwright.plan.compiled import Hole, HolePath
+from dagwright.plan.compiled import Hole
 from dagwright.plan.paths import MissingValue, get_value
 from dagwright.plan.references import Index, Item, Lookup, Placeholder, Reference, ResultOf, Secret, Template
+from dagwright.plan.stored import StoredValue, WorkerText, is_whole
 from dagwright.plan.work import WorkBudget
-
-WorkerHole = tuple[HolePath, list[dict[str, str]]]
-"""A path into the arguments and the parts (`{"text"}` or `{"secret"}`) that the worker joins there."""
 
 
 class MissingData(Exception):
@@ -45,38 +43,20 @@ class Scope:
     answers: dict[tuple[str, str], Any] = field(default_factory=dict)
 
 
-def resolve_holes(value: Any, holes: Sequence[Hole], *, scope: Scope) -> tuple[Any, list[WorkerHole]]:
-    """Returns the value with every hole filled, and the holes that only the worker may fill.
-
-    Where a secret belongs, the text stands with the name of the secret, for whoever looks at it.
+def resolve_holes(value: Any, holes: Sequence[Hole], *, scope: Scope) -> Any:
+    """Returns the value with every hole filled, as far as it can be filled here; see `dagwright.plan.unfilled`.
 
     Raises:
         MissingData: a reference leads nowhere.
         TooMuchWork: a query would take too long.
     """
-    if not holes:
-        return value, []
-    for_worker: list[WorkerHole] = []
-    filled: list[tuple[HolePath, Any]] = []
-    for path, template in holes:
-        if any(isinstance(part, Secret) for part in template):
-            parts = [_worker_part(part, scope) for part in template]
-            for_worker.append((path, parts))
-            shown = [part.get("text", "{{secret." + part.get("secret", "") + "}}") for part in parts]
-            filled.append((path, "".join(shown)))
-        else:
-            filled.append((path, resolve_template(template, scope=scope)))
-    return with_parts(value, filled), for_worker
-
-
-def _worker_part(part: str | Reference, scope: Scope) -> dict[str, str]:
-    if isinstance(part, Secret):
-        return {"secret": part.name}
-    return {"text": part if isinstance(part, str) else as_text(_value_of(part, scope))}
+    return with_parts(value, [(path, resolve_template(template, scope=scope)) for path, template in holes])
 
 
 def resolve_template(template: Template, *, scope: Scope) -> Any:
     """Returns the value of a template; see the module for types.
+
+    A text of which a part is a secret or a stored value is a `WorkerText`.
 
     Raises:
         MissingData: a reference leads nowhere.
@@ -84,8 +64,17 @@ def resolve_template(template: Template, *, scope: Scope) -> Any:
     """
     if len(template) == 1:
         part = template[0]
-        return part if isinstance(part, str) else _value_of(part, scope)
-    return "".join(part if isinstance(part, str) else as_text(_value_of(part, scope)) for part in template)
+        found = part if isinstance(part, str) else _value_of(part, scope)
+        return WorkerText([found]) if isinstance(found, Secret) else found
+    parts = [part if isinstance(part, str) else _value_of(part, scope) for part in template]
+    if all(map(_is_here, parts)):
+        return "".join(map(as_text, parts))
+    return WorkerText([as_text(part) if _is_here(part) else part for part in parts])
+
+
+def _is_here(part: Any) -> bool:
+    """Tells whether a value can be made a text here: it is no secret, and nothing of it lies in the store."""
+    return not isinstance(part, Secret) and is_whole(part)
 
 
 def as_text(value: Any) -> str:
@@ -97,8 +86,7 @@ def _value_of(reference: Reference, scope: Scope) -> Any:
     try:
         match reference:
             case ResultOf(node, "identity"):
-                result = scope.node_value(node, "result")
-                return result["id"] if isinstance(result, dict) and "id" in result else result
+                return _identity_of(scope.node_value(node, "result"))
             case ResultOf(node, field_name, path):
                 value = scope.node_value(node, field_name)
                 if value is None and scope.node_value(node, "status") != "completed":
@@ -112,13 +100,22 @@ def _value_of(reference: Reference, scope: Scope) -> Any:
             case Index():
                 return scope.index
             case Placeholder(name):
-                return scope.inputs.get(name)
+                return get_value(scope.inputs.get(name), (), start=name)
             case Lookup():
                 return scope.lookups[reference]
             case Secret():
-                raise MissingData(f"{reference} can be used in the arguments of a tool only")
+                return reference
     except MissingValue as error:
         raise MissingData(f"Missing data: {reference}: {error}") from None
+
+
+def _identity_of(result: Any) -> Any:
+    if isinstance(result, StoredValue):
+        found, _ = result.at(("id",))
+        # Of a list or a text nothing stands there, and of an object without an id neither.
+        is_missing = not isinstance(found, StoredValue) and found.state == "missing"
+        return result if is_missing else get_value(result, ("id",), start=result.name)
+    return result["id"] if isinstance(result, dict) and "id" in result else result
 
 
 def _answer_of(node: str, query: str, value: Any, scope: Scope) -> Any:

@@ -36,7 +36,7 @@ def output_of(plan: CompiledPlan, records: Sequence[Record], *, scope: Scope) ->
             if is_sink and record.status is NodeStatus.COMPLETED
         }, None
     try:
-        return resolve_holes(plan.output, plan.output_holes, scope=scope)[0], None
+        return resolve_holes(plan.output, plan.output_holes, scope=scope), None
     except MissingData as error:
         return None, NodeError("missing_data", f"output: {error}")
     except TooMuchWork as error:

@@ -565,6 +565,6 @@ class Scheduler:
             entry = self.records[number].items[item]
             task_id, path = f"{node.id}[{entry.key}]", [["node", node.id], ["item", entry.key]]
             scope = self._scope_of_item(entry.item, item)
-        arguments, holes = resolve_holes(node.arguments, node.holes, scope=scope)
+        arguments = resolve_holes(node.arguments, node.holes, scope=scope)
         calls = self.records[number].attempts + 1 if node.kind == "region" else 1
-        return Task(task_id, node, number, item if item >= 0 else None, arguments, holes, path, calls)
+        return Task(task_id, node, number, item if item >= 0 else None, arguments, path, calls)

@@ -1,11 +1,9 @@
 """What the scheduler hands out: something to run."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dagwright.plan.compiled import CompiledNode
-from dagwright.plan.resolution import WorkerHole
 
 
 @dataclass(slots=True)
@@ -17,8 +15,7 @@ class Task:
         node: the compiled node.
         number: the node's number.
         item: position of the item, `None` for a whole node.
-        arguments: JSON object, resolved.
-        worker_holes: texts that only the worker may put together, because they hold secrets.
+        arguments: JSON object, resolved as far as the values are here; see `dagwright.plan.stored`.
         path: typed path for the idempotency key: `[["node", id]]`, with `["item", key]` behind it for an item.
         slice: which of the calls that a region takes, 1 for the first.
     """
@@ -28,7 +25,6 @@ class Task:
     number: int
     item: int | None
     arguments: dict[str, Any]
-    worker_holes: Sequence[WorkerHole]
     path: list[list[str]]
     slice: int = 1
 

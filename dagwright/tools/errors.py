@@ -8,7 +8,11 @@ ToolError                 sorted by what happens next
 ├── InvalidArguments      final: fix the plan
 ├── InvalidResult         final: fix the tool
 ├── ResultTooLarge        final: return less
-└── MissingSecret         final: set the variable
+├── MissingSecret         final: set the variable
+├── MissingPart           final: a reference of the plan leads nowhere in a stored value
+├── ValueLost             final: a stored value is not in the payload store any more, or damaged
+├── ValueNotLoaded        tried again: the payload store did not answer, and nothing had begun
+└── ResultNotKept         the payload store did not take the result; a `write` is not repeated for that
 ToolsUnreadable           a `--tools` value that gives no tools; the message is one sentence for the user
 NoToolContext             `context()` was called outside a tool
 """
@@ -68,6 +72,22 @@ class ResultTooLarge(ToolError):
 
 class MissingSecret(ToolError):
     """The plan names a secret that the worker's environment does not have."""
+
+
+class MissingPart(ToolError):
+    """A reference leads nowhere in a stored value."""
+
+
+class ValueLost(ToolError):
+    """A stored value that the arguments need is gone or damaged."""
+
+
+class ValueNotLoaded(ToolError):
+    """A stored value that the arguments need could not be read now; the tool has not been called."""
+
+
+class ResultNotKept(ToolError):
+    """The tool has done its work, but its large result could not be put into the payload store."""
 
 
 class ToolsUnreadable(Exception):

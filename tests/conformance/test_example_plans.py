@@ -64,7 +64,7 @@ def run(plan: CompiledPlan, toolset: Toolset, inputs: dict[str, Any]) -> dict[st
         node_value=lambda node, part: results[node] if part == "result" else "completed", inputs=inputs, lookups={}
     )
     for _, node in sorted(zip(levels, plan.nodes, strict=True), key=lambda pair: pair[0]):
-        arguments, _ = resolve_holes(dict(node.arguments), node.holes, scope=scope)
+        arguments = resolve_holes(dict(node.arguments), node.holes, scope=scope)
         spec = toolset.built_in.merged(toolset.own)[node.tool]
         assert spec.function is not None
         with tool_context(node=node.id):

@@ -74,7 +74,7 @@ def test_arguments_get_the_values_that_the_format_says(name: str) -> None:
         inputs=expected["inputs"],
         lookups={},
     )
-    assert resolve_holes(dict(node.arguments), node.holes, scope=scope) == (expected["arguments"], [])
+    assert resolve_holes(dict(node.arguments), node.holes, scope=scope) == expected["arguments"]
 
 
 def test_missing_data_names_what_was_there_instead() -> None:

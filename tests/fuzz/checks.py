@@ -155,7 +155,7 @@ def _is_stored(value: Any) -> bool:
 async def check_feed(client: Client, handle: Handle, document: Document) -> None:
     """Checks that the feed tells of a closed run what the run wrote, and that it can be drawn."""
     view = await RunFeed(client, handle.id).read()
-    shown = view.document(full=True)
+    shown = view.document()
     assert view.is_closed
     assert shown["status"] == document["status"], (shown["status"], document["status"])
     if document["nodes"]:

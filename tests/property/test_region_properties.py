@@ -19,7 +19,7 @@ from activities.region_slices import RegionSlice, begun
 from dagwright import plan_pages
 from dagwright.contracts.documents import RunFacts, graph_document, result_document
 from dagwright.contracts.inner_slices import read_inner_slice
-from dagwright.contracts.outcomes import next_call, take_result
+from dagwright.contracts.outcomes import ReadyCall, next_call, take_result
 from dagwright.contracts.slices import read_slice
 from dagwright.plan import detached
 from dagwright.plan.carry import carry_of, restore
@@ -134,15 +134,16 @@ class Run:
 
     def run(self, *, is_carried: bool = False) -> None:
         self.scheduler.begin(0.0)
-        running: list[tuple[Any, bytes]] = []
+        running: list[ReadyCall] = []
         while True:
             while (ready := next_call(self.scheduler, 0.0)) is not None:
                 running.append(ready)
             if not running:
                 break
-            task, encoded = running.pop(self._choose(len(running)))
+            ready = running.pop(self._choose(len(running)))
+            task = ready.task
             if task.node.kind == "region":
-                self._run_slice(task.id, encoded)
+                self._run_slice(task.id, ready.arguments)
             else:
                 self._end(task)
             if is_carried:
@@ -163,9 +164,9 @@ class Run:
         """Runs all there is while no ordinary node ends; returns the states."""
         self.scheduler.begin(0.0)
         while (ready := next_call(self.scheduler, 0.0)) is not None:
-            task, encoded = ready
+            task = ready.task
             if task.node.kind == "region":
-                self._run_slice(task.id, encoded)
+                self._run_slice(task.id, ready.arguments)
             elif task.node.id not in ordinary:
                 self._end(task)
         return {node.id: record.status.value for node, record in self.scheduler.shown()}
@@ -178,7 +179,7 @@ class Run:
         given = read_slice(message)
         names = {node.tool for node in given.plan.nodes if node.kind == "tool"}
         assert len({_TOOLS[name].task_queue for name in names}) == 1, "a region holds tools of one queue"
-        calls = PureCalls("run", lambda name: None, cancellation=Cancellation())
+        calls = PureCalls("run", lambda name: None, load=lambda refs: {}, cancellation=Cancellation())
         region = RegionSlice(begun(given), self.tools, calls=calls)
         region.run()
         calls.close()
@@ -191,7 +192,7 @@ class Run:
         """Runs a slice of a region that lies in the store, as a worker does that has just started."""
         given = read_inner_slice(message)
         inner = restored(asyncio.run(fetch(given, self.store)), given)
-        calls = PureCalls("run", lambda name: None, cancellation=Cancellation())
+        calls = PureCalls("run", lambda name: None, load=lambda refs: {}, cancellation=Cancellation())
         region = RegionSlice(inner.scheduler, self.tools, calls=calls, answered=inner.inside.wanted)
         region.run()
         calls.close()

@@ -36,9 +36,11 @@ import worker
 from dagwright.contracts import wire
 from dagwright.contracts.conversion import data_converter
 from dagwright.contracts.messages import RunInput, run_input_to_json
+from dagwright.feed import RunFeed
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan_pages import made_to_travel
 from dagwright.preparation import check_plan, prepare_plan
+from dagwright.restoring import restored_document
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore
 from dagwright.tools import ToolRegistry
@@ -118,6 +120,11 @@ class Runs:
     async def run_raw(self, *arguments: Any, **options: Any) -> Document:
         """Runs the workflow with these arguments to its end and returns its bare document."""
         return bare(await document_of(await self.start_raw(*arguments, **options)))
+
+    async def restored(self, handle: Handle, *, full: bool = False) -> Document:
+        """Returns the document of a run as the commands show it, with its large values put back."""
+        view = await RunFeed(self.client, handle.id).read()
+        return await restored_document(view, self.store, full=full)
 
     def forget(self, handle: Handle) -> None:
         """Leaves a run out of `check_ended`, because the test ends a part of it by force."""

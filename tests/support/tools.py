@@ -4,6 +4,8 @@
 """
 
 import asyncio
+import hashlib
+import json
 import threading
 import time
 from collections import defaultdict
@@ -49,6 +51,16 @@ ODD_RESULTS: dict[str, Callable[[], Any]] = {
     "huge_number": lambda: 10**6_000,
 }
 """Results that are no JSON, or none that could be carried, by name."""
+
+
+def json_of(value: Any) -> str:
+    """Returns a value as a text of a plan would hold it."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def digest_of(value: Any) -> str:
+    """Returns what the tool `digest` answers."""
+    return f"{type(value).__name__} {hashlib.sha256(json_of(value).encode()).hexdigest()[:16]}"
 
 
 class Bench:
@@ -138,6 +150,14 @@ def _plain_tools() -> list[Function]:
         return len(text)
 
     @tool(effects="read")
+    def table(rows: int) -> dict[str, Any]:
+        return {"n": rows, "rows": [{"name": f"row {number}", "text": "x" * 20} for number in range(rows)]}
+
+    @tool(effects="read")
+    async def digest(value: Any) -> str:
+        return digest_of(value)
+
+    @tool(effects="read")
     def secretive(token: str) -> int:
         return len(token)
 
@@ -145,7 +165,7 @@ def _plain_tools() -> list[Function]:
     def find(outcome: str) -> dict[str, Any]:
         return {"status": outcome, "outputs": {"found": 1}, "error": "no luck" if outcome == "failed" else None}
 
-    return [echo, add, plus, nap, total, text, length, secretive, find]
+    return [echo, add, plus, nap, total, text, length, table, digest, secretive, find]
 
 
 def _failing_tools() -> list[Function]:

@@ -14,6 +14,7 @@ from dagwright.contracts.conversion import data_converter
 from dagwright.feed import RunFeed, RunView
 from dagwright.projection import Projection
 from dagwright.settings import Settings
+from dagwright.store import ref_of
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, bare_node, blocked, cancelled, document_of, done, failed, serving_runs
@@ -137,9 +138,11 @@ async def test_large_values_are_put_back_and_everything_else_is_as_the_run_wrote
     ]
     handle = await kept_runs.start({"nodes": nodes, "output": "{{large.result}}"})
     written = await document_of(handle)
-    shown = (await _view(kept_runs, handle)).document()
+    shown = await kept_runs.restored(handle)
 
-    assert written["output"] == {"ref": "output", "bytes": 20_002, "preview": "x" * 200}
+    reference = {"ref": ref_of(b'"' + b"x" * 20_000 + b'"'), "bytes": 20_002, "preview": "x" * 200}
+    assert (written["output"], written["nodes"]["large"]["result"]) == (reference, reference)
+    assert (await _view(kept_runs, handle)).document() == written
     large = {**written["nodes"]["large"], "result": "x" * 20_000}
     assert shown == {**written, "output": "x" * 20_000, "nodes": {**written["nodes"], "large": large}}
 

@@ -14,7 +14,7 @@ from temporalio.worker import Worker
 
 from dagwright.plan.tools import Effects, ToolDeclaration
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, bare, document_of, done, raw
+from tests.support.runs import Handle, Runs, bare, document_of, done, failed, raw
 from tests.support.tools import ODD_FAILURES, ODD_RESULTS, Bench
 
 pytestmark = pytest.mark.server
@@ -135,23 +135,13 @@ async def test_long_titles_and_tables_are_cut(runs: Runs) -> None:
     assert (await document_of(handle))["status"] == "completed"
 
 
-async def test_large_arguments_results_and_outputs_are_told(runs: Runs) -> None:
-    plan = {
-        "nodes": [
-            {"id": "fits", "tool": "text", "arguments": {"size": 200_000}},
-            {"id": "big", "tool": "text", "arguments": {"size": 300_000}},
-            {"id": "huge", "tool": "text", "arguments": {"size": 6_000_000}},
-            {"id": "two", "tool": "echo", "arguments": {"a": "{{fits.result}}", "b": "{{fits.result}}"}},
-        ],
-        "output": ["{{fits.result}}", "{{fits.result}}"],
-    }
-    document = await runs.run(plan)
-    preview = {"ref": "node:fits", "bytes": 200_002, "preview": "x" * 200}
-    errors = {name: node["error"].partition(":")[0] for name, node in document["nodes"].items() if "error" in node}
-    assert errors == {"big": "too_large", "huge": "too_large", "two": "too_large"}
-    assert document["nodes"]["fits"] == done(preview)
-    assert document["output"] == {"ref": "output", "bytes": 400_007, "preview": '["' + "x" * 198}
-    assert "error" not in document
+async def test_arguments_that_are_too_large_in_sum_fail_their_node(runs: Runs) -> None:
+    nodes = [{"id": f"t{number}", "tool": "text", "arguments": {"size": 8_000}} for number in range(40)]
+    texts = [f"{{{{t{number}.result}}}}" for number in range(40)]
+    document = await runs.run({"nodes": [*nodes, {"id": "all", "tool": "echo", "arguments": {"texts": texts}}]})
+    assert document["nodes"]["all"] == failed(
+        "too_large: the arguments have 320,131 bytes; at most 262,144 are allowed"
+    )
 
 
 async def test_many_large_results_do_not_wedge_the_run(runs: Runs) -> None:

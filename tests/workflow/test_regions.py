@@ -8,7 +8,7 @@ from temporalio.client import WorkflowHistory
 
 from tests.support.eventually import eventually
 from tests.support.runs import SKIPPED, Handle, Runs, bare, blocked, cancelled, document_of, done, events_of, failed
-from tests.support.tools import ODD_FAILURES, Bench
+from tests.support.tools import ODD_FAILURES, Bench, digest_of, json_of
 
 pytestmark = pytest.mark.server
 
@@ -90,9 +90,9 @@ async def test_ordinary_node_starts_as_soon_as_its_pure_ones_have_ended(runs: Ru
     """While the region goes on with another node."""
     plan = {
         "nodes": [
-            {"id": "first", "tool": "text", "arguments": {"size": 250_000}},
-            {"id": "big", "tool": "text", "arguments": {"size": 250_000}},
-            {"id": "held", "tool": "pure_hold", "arguments": {"name": unique}, "depends_on": ["big"], "timeout": "60s"},
+            {"id": "first", "tool": "text", "arguments": {"size": 8_000}},
+            *({"id": f"t{number}", "tool": "text", "arguments": {"size": 8_000}} for number in range(40)),
+            {"id": "held", "tool": "pure_hold", "arguments": {"name": unique}, "depends_on": ["t9"], "timeout": "60s"},
             {"id": "slow", "tool": "echo", "depends_on": ["first"]},
         ]
     }
@@ -108,11 +108,45 @@ async def test_ordinary_node_starts_as_soon_as_its_pure_ones_have_ended(runs: Ru
 
 
 async def test_results_of_many_bytes_end_a_slice_and_are_all_there(runs: Runs) -> None:
-    texts = [{"id": f"t{n}", "tool": "text", "arguments": {"size": 100_000}} for n in range(6)]
-    length = {"id": "length", "tool": "length", "arguments": {"text": "{{t0.result}}"}, "depends_on": ["t5"]}
+    texts = [{"id": f"t{n}", "tool": "text", "arguments": {"size": 8_000}} for n in range(80)]
+    length = {"id": "length", "tool": "length", "arguments": {"text": "{{t0.result}}"}, "depends_on": ["t79"]}
     handle = await runs.start({"nodes": [*texts, length], "output": "{{length.result}}"})
-    assert bare(await document_of(handle))["output"] == 100_000
+    assert bare(await document_of(handle))["output"] == 8_000
     assert await calls_of_run(handle) == ["region:t0", "region:t0#2", "region:t0#3"]
+
+
+async def test_large_results_inside_of_a_region_and_from_outside_go_through_the_store(runs: Runs) -> None:
+    nodes = [
+        {"id": "out", "tool": "table", "arguments": {"rows": 500}},
+        *(
+            {"id": f"text{n}", "tool": "text", "arguments": {"size": 50_000 + n}, "depends_on": ["out"]}
+            for n in range(40)
+        ),
+        {"id": "inside", "tool": "length", "arguments": {"text": "{{text7.result}}"}},
+        {"id": "outside", "tool": "length", "arguments": {"text": "{{out.result.rows[3].text}}, {{out.result.rows}}"}},
+        {"id": "missing", "tool": "length", "arguments": {"text": "{{out.result.row}}"}},
+        {"id": "after", "tool": "digest", "arguments": {"value": "{{text3.result}}"}},
+        {"id": "last", "tool": "length", "arguments": {"text": "{{text9.result}}{{after.result}}"}},
+    ]
+    handle = await runs.start({"nodes": nodes})
+    written = await document_of(handle)
+    rows = [{"name": f"row {number}", "text": "x" * 20} for number in range(500)]
+    told = {name: written["nodes"][name]["result"] for name in ("inside", "outside", "missing", "after", "last")}
+    assert told == {
+        "inside": 50_007,
+        "outside": 22 + len(json_of(rows)),
+        "missing": None,
+        "after": digest_of("x" * 50_003),
+        "last": 50_009 + len(digest_of("x")),
+    }
+    assert written["nodes"]["missing"]["error"]["message"] == (
+        "Missing data: out.result.row: 'row' not found in out.result; it has n, rows"
+    )
+    assert written["nodes"]["text5"]["result"]["bytes"] == 50_007
+    restored = await runs.restored(handle)
+    assert restored["nodes"]["text5"]["result"] == "x" * 50_005
+    history = await handle.fetch_history()
+    assert sum(event.ByteSize() for event in history.events) < 200_000
 
 
 @pytest.mark.parametrize("kind", ODD_FAILURES)

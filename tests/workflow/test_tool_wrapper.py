@@ -31,7 +31,9 @@ from temporalio.worker import (
 
 from activities.call_headers import ToolInterceptor
 from activities.call_tool import tool_activities
+from activities.values import Values
 from dagwright.contracts.wire import HEADER_HOLES, HEADER_IDEMPOTENCY_KEY
+from dagwright.store import open_store
 from dagwright.tools import NotStarted, RetryLater, ToolRegistry, context, tool
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
@@ -92,7 +94,7 @@ async def serving(client: Client, *functions: Callable[..., Any]) -> AsyncIterat
         client,
         task_queue=queue,
         workflows=[CallOnce],
-        activities=tool_activities(registry, environment),
+        activities=tool_activities(registry, environment, Values(open_store("/nowhere/payloads"))),
         interceptors=[ToolInterceptor(), HeadersFromArguments()],
         workflow_runner=UnsandboxedWorkflowRunner(),
         max_heartbeat_throttle_interval=timedelta(milliseconds=100),

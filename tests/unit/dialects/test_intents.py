@@ -150,7 +150,7 @@ def test_value_of_the_session_is_never_taken_for_a_reference(value: Any) -> None
     node = compile_plan(checked).nodes[1]
     scope = Scope(node_value=lambda _, __: "wrong", inputs={}, lookups={})
     assert node.dependencies == ()
-    assert resolve_holes(dict(node.arguments), node.holes, scope=scope) == ({"a": value}, [])
+    assert resolve_holes(dict(node.arguments), node.holes, scope=scope) == {"a": value}
 
 
 def test_result_stands_for_its_id_if_it_is_an_object_that_has_one() -> None:
@@ -162,7 +162,7 @@ def test_result_stands_for_its_id_if_it_is_an_object_that_has_one() -> None:
         ([1], [1]),
     ):
         scope = Scope(node_value=lambda _, __, result=result: result, inputs={}, lookups={})  # type: ignore[misc]
-        assert resolve_holes(dict(node.arguments), node.holes, scope=scope)[0] == {"a": value}
+        assert resolve_holes(dict(node.arguments), node.holes, scope=scope) == {"a": value}
 
 
 def test_forward_reference_is_noted_in_the_words_of_intents() -> None:

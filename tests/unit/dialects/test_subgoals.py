@@ -46,7 +46,7 @@ def test_any_slot_name_gets_the_value_of_that_slot(slot: str) -> None:
     plan = compile_plan(check({"sub_goals": [SOURCE, {"id": 2, "worker": "w", "inputs": {"x": ref(slot)}}]}))
     outputs = {name: [name] for name in SLOTS}
     scope = Scope(node_value=lambda _, __: outputs, inputs={}, lookups={})
-    assert resolve_holes(dict(plan.nodes[1].arguments), plan.nodes[1].holes, scope=scope)[0] == {"x": [slot]}
+    assert resolve_holes(dict(plan.nodes[1].arguments), plan.nodes[1].holes, scope=scope) == {"x": [slot]}
     assert plan.nodes[1].is_worker
 
 

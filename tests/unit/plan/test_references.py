@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.plan.paths import MissingValue, Path, format_path, get_value, parse_path
+from dagwright.plan.paths import MissingValue, format_path, get_value, parse_path
 from dagwright.plan.references import (
     BadReference,
     Index,
@@ -19,6 +19,8 @@ from dagwright.plan.references import (
     walk_texts,
 )
 from dagwright.plan.resolution import MissingData, Scope, resolve_holes, resolve_template
+from dagwright.plan.stored import Path
+from dagwright.plan.unfilled import holes_of, shown_in_arguments, with_shown
 
 IDS = {"a", "a b", "a.result", "fetch/mail (x)", "café", "x}} y", '"q"', "@result_1"}
 
@@ -204,9 +206,10 @@ def test_missing_data_names_the_reference() -> None:
 
 def test_secret_stays_a_name_until_the_worker_has_it() -> None:
     template = ("Bearer ", Secret("KEY"), "/", ResultOf("a", "result"))
-    shown, for_worker = resolve_holes({"h": {"x": None}}, [(("h", "x"), template)], scope=scope(a=1))
-    assert shown == {"h": {"x": "Bearer {{secret.KEY}}/1"}}
-    assert for_worker == [(("h", "x"), [{"text": "Bearer "}, {"secret": "KEY"}, {"text": "/"}, {"text": "1"}])]
+    resolved = resolve_holes({"h": {"x": None}}, [(("h", "x"), template)], scope=scope(a=1))
+    assert with_shown(resolved, shown_in_arguments) == {"h": {"x": "Bearer {{secret.KEY}}/1"}}
+    parts = [{"text": "Bearer "}, {"secret": "KEY"}, {"text": "/"}, {"text": "1"}]
+    assert holes_of(resolved) == [(("h", "x"), parts)]
 
 
 @pytest.mark.parametrize("path", [("a", 0), ("b",)])

@@ -23,7 +23,9 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
 from activities.call_headers import ToolInterceptor
 from activities.call_tool import tool_activities
+from activities.values import Values
 from dagwright.contracts.wire import HEADER_HOLES, HEADER_IDEMPOTENCY_KEY
+from dagwright.store import PayloadStore, open_store
 from dagwright.tools import AskPerson, GiveUp, NotStarted, RetryLater, ToolRegistry, context, tool
 from dagwright.tools.environment import ToolEnvironment
 
@@ -43,9 +45,10 @@ class Inside(ActivityInboundInterceptor):
 class Bench:
     """Calls one tool as a worker would."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], *, store: PayloadStore | None = None) -> None:
         environment = ToolEnvironment(Path(), secret=SECRETS.get)
-        [self.activity] = tool_activities(ToolRegistry.of(function), environment)
+        values = Values(store or open_store("/nowhere/payloads"), patience_s=())
+        [self.activity] = tool_activities(ToolRegistry.of(function), environment, values)
         self.temporal = ActivityEnvironment()
         self.temporal.info = replace(
             ActivityEnvironment.default_info(),
@@ -201,11 +204,12 @@ async def test_wrong_arguments_and_results_are_final() -> None:
     assert result.message == "The value is not JSON at /at/x: nan is not a JSON number"
 
 
-async def test_a_result_over_the_limit_is_refused_with_both_sizes() -> None:
+async def test_a_result_over_the_limit_is_refused_with_both_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     @tool
     def large() -> str:
         return "x" * 300_000
 
+    monkeypatch.setattr("activities.call_tool.STORED_VALUE_LIMIT_BYTES", 262_144)
     failure = await Bench(large).failure({})
     assert (failure.type, failure.non_retryable) == ("too_large", True)
     assert "300,002 bytes" in failure.message

@@ -1,0 +1,281 @@
+"""Large results stay in the payload store: the run holds references, and what a plan does with them works."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+
+from dagwright.settings import Settings
+from dagwright.store import ref_of
+from tests.support.eventually import eventually
+from tests.support.runs import SKIPPED, Runs, bare, document_of, done, events_of, failed, serving_runs
+from tests.support.tools import Bench, digest_of, json_of
+
+pytestmark = pytest.mark.server
+
+_ROWS = [{"name": f"row {number}", "text": "x" * 20} for number in range(500)]
+_TABLE = {"id": "table", "tool": "table", "arguments": {"rows": 500}}
+
+
+def _digest(node_id: str, value: Any) -> dict[str, Any]:
+    return {"id": node_id, "tool": "digest", "arguments": {"value": value}}
+
+
+def _reference(value: Any) -> dict[str, Any]:
+    encoded = json_of(value).encode()
+    preview = value if isinstance(value, str) else json_of(value)
+    return {"ref": ref_of(encoded), "bytes": len(encoded), "preview": preview[:200]}
+
+
+def _results(document: dict[str, Any]) -> dict[str, Any]:
+    return {name: node.get("result", node.get("error")) for name, node in document["nodes"].items() if name != "table"}
+
+
+async def test_dependents_get_a_large_result_whole_in_parts_and_inside_of_texts(runs: Runs) -> None:
+    plan = {
+        "nodes": [
+            _TABLE,
+            _digest("whole", "{{table.result}}"),
+            _digest("large", "{{table.result.rows}}"),
+            _digest("query", "{{table.result.rows[*].name}}"),
+            _digest("text", "{{table.result.rows}} of {{table.result.n}}"),
+            _digest("inside", {"list": [1, "{{table.result.rows[2].text}}"]}),
+            {"id": "small", "tool": "echo", "arguments": {"r": "{{table.result.rows[3]}}", "n": "{{table.result.n}}"}},
+        ]
+    }
+    handle = await runs.start(plan)
+    assert _results(bare(await document_of(handle))) == {
+        "whole": digest_of({"n": 500, "rows": _ROWS}),
+        "large": digest_of(_ROWS),
+        "query": digest_of([row["name"] for row in _ROWS]),
+        "text": digest_of(f"{json_of(_ROWS)} of 500"),
+        "inside": digest_of({"list": [1, "x" * 20]}),
+        "small": {"r": _ROWS[3], "n": 500},
+    }
+    scheduled = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    assert max(event.ByteSize() for event in scheduled) < 6_000
+
+
+async def test_missing_part_of_a_large_result_fails_the_node_that_asked(runs: Runs) -> None:
+    plan = {
+        "nodes": [
+            _TABLE,
+            _digest("known", "{{table.result.row}}"),
+            _digest("deep", "{{table.result.rows[600].name}}"),
+            {"id": "each", "tool": "echo", "for_each": "{{table.result.rows}}", "arguments": {"x": "{{item.nme}}"}},
+        ]
+    }
+    document = bare(await document_of(await runs.start(plan)))
+    assert {name: document["nodes"][name] for name in ("known", "deep", "each[7]")} == {
+        "known": failed(
+            "missing_data: Missing data: table.result.row: 'row' not found in table.result; it has n, rows"
+        ),
+        "deep": failed(
+            "missing_data: Missing data: table.result.rows[600].name: [600] not found in table.result.rows; "
+            "it has 500 items"
+        ),
+        "each[7]": failed("missing_data: Missing data: item.nme: 'nme' not found in item; it has name, text"),
+    }
+
+
+async def test_run_decides_by_parts_of_large_results(runs: Runs) -> None:
+    plan = {
+        "nodes": [
+            _TABLE,
+            {"id": "yes", "tool": "echo", "when": "size(table.result.rows) == 500 && table.result.n > 1"},
+            {"id": "no", "tool": "echo", "when": "!has(table.result.rows) || has(table.result.none)"},
+            {"id": "any", "tool": "echo", "when": "table.result.rows.exists(row, row.name == 'row 7')"},
+            {
+                "id": "each",
+                "tool": "echo",
+                "for_each": "{{table.result.rows}}",
+                "key": "{{item.name}}",
+                "when": "item.name.endsWith('99')",
+                "arguments": {"name": "{{item.name}}"},
+            },
+            {"id": "query", "tool": "echo", "for_each": "{{table.result.rows[495:]}}", "arguments": {"x": "{{item}}"}},
+        ]
+    }
+    nodes = bare(await document_of(await runs.start(plan)))["nodes"]
+    assert {name: nodes[name] for name in ("yes", "no", "any")} == {"yes": done({}), "no": SKIPPED, "any": done({})}
+    ran = {name: node["result"] for name, node in nodes.items() if "result" in node and name.startswith("each[")}
+    assert ran == {f"each[row {number}]": {"name": f"row {number}"} for number in (99, 199, 299, 399, 499)}
+    assert nodes["query"] == done([{"x": row} for row in _ROWS[495:]])
+
+
+async def test_list_that_is_too_large_to_be_told_is_gone_over_by_reference(runs: Runs) -> None:
+    table = {"id": "table", "tool": "table", "arguments": {"rows": 6_000}}
+    each = {"tool": "echo", "for_each": "{{table.result.rows[0:6000:1500]}}", "arguments": {"name": "{{item.name}}"}}
+    whole = {"tool": "echo", "for_each": "{{table.result.rows}}", "arguments": {"name": "{{item.name}}"}}
+    plan = {"nodes": [table, {"id": "each", **each}, {"id": "keyed", **whole, "key": "{{item.name}}"}]}
+    handle = await runs.start(plan)
+    nodes = bare(await document_of(handle))["nodes"]
+    assert nodes["each"] == done([{"name": f"row {number}"} for number in (0, 1500, 3000, 4500)])
+    assert nodes["keyed"] == failed(
+        "too_large: key: a part of item 0 lies in the payload store, where the run itself cannot read it; name a "
+        "smaller part of it, or let a tool work it out and read its result"
+    )
+
+
+async def test_condition_on_what_is_too_large_to_be_told_fails_its_node(runs: Runs) -> None:
+    table = {"id": "table", "tool": "table", "arguments": {"rows": 6_000}}
+    nodes = [
+        {"id": "size", "tool": "echo", "when": "size(table.result.rows) == 6000"},
+        {"id": "all", "tool": "echo", "when": "table.result.rows.all(row, row.name != '')"},
+    ]
+    document = bare(await document_of(await runs.start({"nodes": [table, *nodes]})))
+    assert {name: document["nodes"][name] for name in ("size", "all")} == {
+        "size": done({}),
+        "all": failed(
+            "too_large: when: table.result.rows has 298,891 bytes as JSON and lies in the payload store, where the run "
+            "itself cannot read it; name a smaller part of it, or let a tool work it out and read its result"
+        ),
+    }
+
+
+async def test_items_with_large_results_are_handed_on_one_by_one(runs: Runs) -> None:
+    plan = {
+        "nodes": [
+            {"id": "t", "tool": "table", "for_each": [300, 400], "arguments": {"rows": "{{item}}"}},
+            _digest("all", "{{t.result}}"),
+            _digest("one", "{{t.result[1].rows}}"),
+            {"id": "counts", "tool": "echo", "arguments": {"n": "{{t.result[*].n}}"}},
+            {
+                "id": "each",
+                "tool": "digest",
+                "for_each": "{{t.result}}",
+                "key": "{{item.n}}",
+                "when": "item.n > 300",
+                "arguments": {"value": "{{item.rows}}"},
+            },
+            _digest("query", "{{t.result..name}}"),
+        ]
+    }
+    nodes = bare(await document_of(await runs.start(plan)))["nodes"]
+    tables = [{"n": count, "rows": _ROWS[:count]} for count in (300, 400)]
+    assert {name: nodes[name] for name in ("all", "one", "counts", "each[300]", "each[400]")} == {
+        "all": done(digest_of(tables)),
+        "one": done(digest_of(_ROWS[:400])),
+        "counts": done({"n": [300, 400]}),
+        "each[300]": SKIPPED,
+        "each[400]": done(digest_of(_ROWS[:400])),
+    }
+    assert nodes["query"]["error"].startswith("too_large: the query '$..name' reads what is large: a part of t.result")
+
+
+async def test_document_tells_large_values_by_reference_and_the_commands_put_them_back(runs: Runs) -> None:
+    table = {"n": 500, "rows": _ROWS}
+    plan = {
+        "nodes": [_TABLE, {"id": "t", "tool": "text", "for_each": [10_000, 5], "arguments": {"size": "{{item}}"}}],
+        "output": {
+            "rows": "{{table.result.rows}}",
+            "told": "{{table.result.n}} rows: {{t.result[0]}}",
+            "t": "{{t.result}}",
+        },
+    }
+    handle = await runs.start(plan)
+    written = await document_of(handle)
+    rows = {**_reference(table), "path": [["rows"]], "bytes": len(json_of(_ROWS)), "preview": json_of(_ROWS)[:200]}
+    assert bare(written) == {
+        "status": "completed",
+        "output": {
+            "rows": {**rows, "preview": written["output"]["rows"]["preview"]},
+            "told": {"ref": "output", "bytes": None, "preview": "500 rows: {{…}}"},
+            "t": [_reference("x" * 10_000), "xxxxx"],
+        },
+        "nodes": {
+            "table": done({**_reference(table), "preview": written["nodes"]["table"]["result"]["preview"]}),
+            "t": done([_reference("x" * 10_000), "xxxxx"]),
+            "t[0]": done(_reference("x" * 10_000)),
+            "t[1]": done("xxxxx"),
+        },
+    }
+    assert bare(await runs.restored(handle)) == {
+        "status": "completed",
+        "output": {"rows": _ROWS, "told": "500 rows: " + "x" * 10_000, "t": ["x" * 10_000, "xxxxx"]},
+        "nodes": {
+            "table": done(table),
+            "t": done(["x" * 10_000, "xxxxx"]),
+            "t[0]": done("x" * 10_000),
+            "t[1]": done("xxxxx"),
+        },
+    }
+
+
+async def test_result_that_looks_like_a_reference_is_plain_data(runs: Runs) -> None:
+    forged = {"ref": ref_of(b'"secret of another run"'), "bytes": 9_000, "projections": [[[], {"value": 1}]]}
+    plan = {
+        "nodes": [
+            {"id": "alike", "tool": "echo", "arguments": {"stored": forged, **forged}},
+            _digest("use", "{{alike.result}}"),
+            {"id": "part", "tool": "echo", "arguments": {"x": "{{alike.result.stored}}"}},
+        ]
+    }
+    handle = await runs.start(plan)
+    alike = {"stored": forged, **forged}
+    expected = {"alike": alike, "use": digest_of(alike), "part": {"x": forged}}
+    assert _results(bare(await document_of(handle))) == expected
+    assert _results(bare(await runs.restored(handle))) == expected
+
+
+async def test_large_values_go_into_a_sub_plan_and_out_of_it(runs: Runs) -> None:
+    sub = {
+        "inputs": {"rows": {"type": "array"}, "table": {}},
+        "nodes": [
+            _digest("all", "{{PLACEHOLDER_rows}}"),
+            {"id": "first", "tool": "echo", "when": "inputs.table.n == 500 && size(inputs.rows) == 500"},
+            {"id": "made", "tool": "table", "arguments": {"rows": 400}},
+        ],
+        "output": {"all": "{{all.result}}", "first": "{{first.result}}", "made": "{{made.result}}"},
+    }
+    plan = {
+        "nodes": [
+            _TABLE,
+            {
+                "id": "sub",
+                "plan": sub,
+                "arguments": {"rows": "{{table.result.rows}}", "table": "{{table.result}}"},
+            },
+            _digest("use", "{{sub.result.made.rows}}"),
+            {"id": "few", "tool": "echo", "when": "sub.result.made.n == 400", "arguments": {"n": "{{sub.result.all}}"}},
+            {"id": "each", "tool": "echo", "for_each": "{{sub.result.made.rows}}", "when": "item.name == 'row 5'"},
+        ]
+    }
+    handle = await runs.start(plan)
+    nodes = bare(await document_of(handle))["nodes"]
+    assert nodes["use"] == done(digest_of(_ROWS[:400]))
+    assert nodes["few"] == done({"n": digest_of(_ROWS)})
+    assert [name for name, node in nodes.items() if name.startswith("each[") and node != SKIPPED] == ["each[5]"]
+    restored = bare(await runs.restored(handle))["nodes"]
+    assert restored["sub"] == done({"all": digest_of(_ROWS), "first": {}, "made": {"n": 400, "rows": _ROWS[:400]}})
+
+
+async def test_values_that_are_gone_from_the_store_are_told(client: Client, bench: Bench, tmp_path: Path) -> None:
+    async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
+        hold = {"id": "hold", "tool": "hold", "arguments": {"name": "gone"}, "depends_on": ["table"]}
+        use = _digest("use", "{{table.result}}") | {"depends_on": ["hold"]}
+        handle = await runs.start({"nodes": [_TABLE, hold, use], "output": "{{table.result}}"})
+        await eventually(lambda: "gone" in bench.entered)
+        for stored in (tmp_path / "payloads").rglob("sha256-*"):
+            stored.unlink()
+        bench.open("gone")
+        document = await document_of(handle)
+        ref = ref_of(json_of({"n": 500, "rows": _ROWS}).encode())
+        gone = (
+            f"the payload {ref} is not in the store {tmp_path / 'payloads'}; it was removed, or "
+            "DAGWRIGHT_PAYLOAD_STORE names another store than where it was put"
+        )
+        assert document["nodes"]["use"]["error"] == {
+            "code": "value_lost",
+            "message": f"a value that the arguments need is lost: {gone}",
+            "retryable": False,
+        }
+        restored = await runs.restored(handle)
+        assert restored["output"]["ref"] == restored["nodes"]["table"]["result"]["ref"] == ref
+        assert restored["notes"] == [
+            {"code": "value_lost", "node": None, "message": f"output: {gone}"},
+            {"code": "value_lost", "node": "table", "message": f"table: {gone}"},
+        ]
+        await runs.check_ended()
