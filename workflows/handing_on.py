@@ -18,8 +18,10 @@ _ATTEMPT = timedelta(minutes=1)
 
 async def put_state(text: str) -> list[str]:
     """Puts the state of a run into the store and returns the references of its pieces, in order."""
-    putting = [
-        workflow.execute_activity(
+    refs = []
+    for number, piece in enumerate(pieces_of(text), 1):
+        # One after the other: over 4 MB in one workflow task would wedge the run.
+        put = await workflow.execute_activity(
             wire.ACTIVITY_PUT_BLOB,
             {"text": piece},
             activity_id=f"{wire.ID_PUT_STATE} {number}",
@@ -28,9 +30,8 @@ async def put_state(text: str) -> list[str]:
             summary="keeping the state of the run, to go on in a new history",
             result_type=dict[str, str],
         )
-        for number, piece in enumerate(pieces_of(text), 1)
-    ]
-    return [put["ref"] for put in await asyncio.gather(*putting)]
+        refs.append(put["ref"])
+    return refs
 
 
 async def state_of(carry: RunCarry, *, time_left: timedelta | None) -> Mapping[str, Any]:

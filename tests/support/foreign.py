@@ -1,6 +1,7 @@
 """A worker of somebody else: activities written with Temporal's SDK alone, which know nothing of Dagwright."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -19,8 +20,8 @@ from tests.support.runs import Runs, raw
 
 @activity.defn(name="foreign.text")
 async def _text(arguments: dict[str, Any]) -> RawValue:
-    """Returns a text of that many bytes."""
-    return raw(b'"' + b"x" * arguments["size"] + b'"')
+    """Returns a text of that many bytes, which cannot be made shorter."""
+    return raw(b'"' + secrets.token_hex(arguments["size"] // 2 + 1)[: arguments["size"]].encode() + b'"')
 
 
 @activity.defn(name="foreign.refuse")
