@@ -22,6 +22,7 @@ from activities.call_tool import tool_activities
 from activities.compile_plan import compile_activity
 from activities.find_ended import find_ended
 from activities.load_plan import load_activity
+from activities.load_values import load_values_activity
 from activities.resolve_lookups import lookup_activity
 from activities.run_region import region_activity
 from activities.values import Values
@@ -71,6 +72,7 @@ def create_workers(client: Client, toolset: Toolset, *, task_queue: str) -> list
             activities=[
                 *tool_activities(toolset.built_in, toolset.environment, values),
                 region_activity(toolset.built_in, toolset.environment, toolset.store, values=values),
+                load_values_activity(values),
                 lookup_activity(toolset.database_url),
                 find_ended,
                 compile_activity(toolset.declarations(), toolset.store),

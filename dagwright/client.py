@@ -27,11 +27,11 @@ from dagwright.feed import RunFeed, RunNotFound, RunView, tools_of
 from dagwright.feed_hub import RunFeeds
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan_pages import made_to_travel
-from dagwright.projection import closing_document
 from dagwright.restoring import restored_document
 from dagwright.server import Connection
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
+from dagwright.written import closing_document
 
 HISTORIES_AT_ONCE = 8
 """Histories that `list` reads at once: a thousand readers would slow the runs and fill the memory."""

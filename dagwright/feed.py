@@ -32,8 +32,9 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, RunStatus
 from dagwright.plan.stored import is_whole
 from dagwright.plan.unfilled import with_shown
-from dagwright.projection import Projection, is_reference
+from dagwright.projection import Projection
 from dagwright.queues import OpenCall, notes_of, reason_of, unserved
+from dagwright.written import is_reference
 
 DESCRIBE_PAUSE_S = 1.0
 SUB_PLANS_LOOKED_AT = 30

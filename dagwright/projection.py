@@ -6,10 +6,9 @@ that scheduled it; how its attempts fare is in no event, and `describe` knows it
 the run has ended, what it wrote of itself stands above what was worked out here.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from temporalio.api.common.v1 import Payload
@@ -19,7 +18,6 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter
 
 from dagwright.contracts import limits, wire
-from dagwright.contracts.call_limits import largest_result_bytes
 from dagwright.contracts.carries import RunCarry, state_from_text
 from dagwright.contracts.marks import HistoryUse, Marks
 from dagwright.contracts.messages import (
@@ -35,10 +33,12 @@ from dagwright.contracts.messages import (
 from dagwright.contracts.outcomes import (
     ResultInvalid,
     found_ends,
+    needs_loading,
     next_call,
     read_result,
     sub_plan_failure,
     take_failure,
+    take_loading_failure,
     take_result,
     take_sub_plan_end,
 )
@@ -48,8 +48,8 @@ from dagwright.plan.compiled import CompiledPlan, plan_from_json
 from dagwright.plan.errors import NodeError
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import NodeStatus, Record
-from dagwright.plan.stored import is_whole
+from dagwright.plan.states import NodeStatus
+from dagwright.written import all_records, closing_document, take_written
 
 _COMPILE_PLAN, _LOAD_PLAN, _RESOLVE_LOOKUPS = (
     f"{wire.OWN_ID_MARK}{name}"
@@ -130,6 +130,8 @@ class Projection:
         self._grace_timer: str | None = None
         self._drain_timer: str | None = None
         self._tasks: dict[str, str] = {}
+        self._loads: dict[str, str] = {}
+        """Activity id -> the task whose arguments it loads."""
         self._children: dict[str, str] = {}
 
     @property
@@ -139,7 +141,7 @@ class Projection:
 
     def task_of(self, activity: str) -> str | None:
         """Returns the id of the task that an activity id stands for."""
-        return self._tasks.get(activity)
+        return self._tasks.get(activity) or self._loads.get(activity)
 
     def sub_plan_of(self, workflow_id: str) -> str | None:
         """Returns the id of the task whose sub-plan runs under a workflow id."""
@@ -188,6 +190,8 @@ class Projection:
                 self._pages[event.event_id] = None
         elif not scheduled.activity_id.startswith(wire.OWN_ID_MARK):
             self._start(self._tasks, scheduled.activity_id)
+        elif scheduled.activity_id.startswith(wire.ID_LOAD_VALUES):
+            self._start(self._loads, scheduled.activity_id)
 
     # The beginning.
 
@@ -291,7 +295,7 @@ class Projection:
         if self.scheduler is None and self._carry is None and self._plan is not None and self._lookups is not None:
             self._begin(self._now)
         if self.scheduler is not None and self._marks is None:
-            self._marks = Marks(largest_result_bytes(self.scheduler.plan), begun=self._use)
+            self._marks = Marks(begun=self._use)
             if self._is_cancelled:
                 self.scheduler.cancel(self._now, reason=self._cancel)
             self._take_early_ends(self._now)
@@ -324,8 +328,7 @@ class Projection:
         """
         if self.scheduler is None or self._marks is None or self.is_closed:
             return
-        most = self._marks.most_in_flight(self._use)
-        while not self.scheduler.is_stopped and self.scheduler.in_flight + 1 < most:
+        while not self.scheduler.is_stopped and self._marks.has_room(self._use, self.scheduler):
             if not self._give_next():
                 return
 
@@ -343,6 +346,8 @@ class Projection:
             self._children[limits.child_workflow_id(self._workflow_id, task.id)] = task.id
         else:
             self._tasks[limits.activity_id(task.call_id)] = task.id
+            if needs_loading(self.scheduler, ready):
+                self._loads[limits.load_id(task.id)] = task.id
         return True
 
     def _start(self, given: Mapping[str, str], name: str) -> None:
@@ -376,7 +381,7 @@ class Projection:
                 await self._take_failure(timed_out.scheduled_event_id, timed_out.failure, at)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
                 cancelled = event.activity_task_canceled_event_attributes
-                task_id = self._tasks.get(self._scheduled.pop(cancelled.scheduled_event_id, ""))
+                task_id = self.task_of(self._scheduled.pop(cancelled.scheduled_event_id, ""))
                 if self.scheduler is not None and task_id is not None:
                     self.scheduler.task_cancelled(task_id, at=at)
             case EventType.EVENT_TYPE_TIMER_FIRED:
@@ -431,7 +436,9 @@ class Projection:
     async def _take_failure(self, scheduled_id: int, failure: Failure, at: float) -> None:
         name = self._scheduled.pop(scheduled_id, "")
         error = await self._converter.decode_failure(failure)
-        if self.scheduler is not None and name in self._tasks:
+        if self.scheduler is not None and name in self._loads:
+            take_loading_failure(self.scheduler, self._loads[name], error, at=at)
+        elif self.scheduler is not None and name in self._tasks:
             take_failure(self.scheduler, self._tasks[name], error, at=at)
 
     async def _take_child(self, event: HistoryEvent, at: float) -> None:
@@ -533,25 +540,11 @@ class Projection:
         for name, node in (self.document or {}).get("nodes", {}).items():
             record = self.scheduler.record_of(name)
             if record is not None:
-                _take_written(record, node, name=name)
-        for record in _all_records(self.scheduler):
+                take_written(record, node, name=name)
+        for record in all_records(self.scheduler):
             if not record.status.is_final:
                 record.status, record.ended_at = NodeStatus.CANCELLED, at
                 record.reason = self.error.message if self.error else None
-
-
-def closing_document(event: HistoryEvent) -> dict[str, Any] | None:
-    """Returns the document that a run wrote into its last event; `None` if it wrote none."""
-    if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
-        payloads = event.workflow_execution_completed_event_attributes.result.payloads
-    else:
-        failure = event.workflow_execution_failed_event_attributes.failure
-        payloads = failure.application_failure_info.details.payloads
-    try:
-        document = read_message(payloads[0]) if payloads else None
-    except MessageInvalid:
-        return None
-    return document if isinstance(document, dict) and "nodes" in document else None
 
 
 def _read_argument(payloads: Sequence[Payload]) -> Any:
@@ -564,30 +557,3 @@ def _task_failure(event: HistoryEvent) -> TaskFailure:
     cause = WorkflowTaskFailedCause.Name(failed.cause).removeprefix("WORKFLOW_TASK_FAILED_CAUSE_")
     words = cause.replace("_", " ").lower()
     return TaskFailure(cause, f"{words}: {failed.failure.message}" if failed.failure.message else words)
-
-
-def _all_records(scheduler: Scheduler) -> Iterator[Record]:
-    for record in scheduler.records:
-        yield record
-        for item in record.items:
-            yield item.record
-
-
-def is_reference(value: Any, *, ref: str) -> bool:
-    """Tells whether a value of a written document stands for one that was too large to write."""
-    return isinstance(value, dict) and value.keys() == {"ref", "bytes", "preview"} and value["ref"] == ref
-
-
-def _take_written(record: Record, node: Mapping[str, Any], *, name: str) -> None:
-    """Makes a record say what the run wrote of its node; a large value is only there as a reference, so it stays."""
-    record.status = NodeStatus(node["status"])
-    if is_whole(record.result) and not is_reference(node["result"], ref=f"node:{name}"):
-        record.result = node["result"]
-    record.error = NodeError(**node["error"]) if node["error"] else None
-    record.attempts, record.partial, record.reason = node["attempts"], node["partial"], node["reason"]
-    record.blocked_by = tuple(node["blocked_by"])
-    record.started_at, record.ended_at = _seconds(node["started_at"]), _seconds(node["ended_at"])
-
-
-def _seconds(time: str | None) -> float | None:
-    return None if time is None else datetime.fromisoformat(time).timestamp()

@@ -115,6 +115,21 @@ def _start_slice(task: Task, call: Call, *, task_queue: str) -> workflow.Activit
     )
 
 
+def start_loading(task: Task, message: bytes, *, run: RunScope) -> workflow.ActivityHandle[RawValue]:
+    """Starts the activity that puts stored values into the arguments of a call."""
+    return workflow.start_activity(
+        wire.ACTIVITY_LOAD_VALUES,
+        RawValue(json_payload(message)),
+        activity_id=limits.load_id(task.id),
+        task_queue=run.task_queue,
+        result_type=RawValue,
+        start_to_close_timeout=timedelta(minutes=5),
+        retry_policy=RetryPolicy(maximum_attempts=5),
+        summary=limits.summary_of(f"loading values for {task.node.title or task.id}"),
+        priority=Priority(priority_key=task.node.priority),
+    )
+
+
 def _retry_policy(task: Task, tool: ToolDeclaration) -> RetryPolicy:
     rule = task.node.retry
     # Temporal takes no first delay that is over the longest; a run that sends one is stuck without a reason.

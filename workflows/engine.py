@@ -8,7 +8,9 @@ lost. Sub-plans run on, for they are runs of their own.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,15 +18,23 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 from dagwright.contracts import limits, wire
-from dagwright.contracts.call_limits import largest_result_bytes
 from dagwright.contracts.marks import HistoryUse, Marks
 from dagwright.contracts.messages import SubPlanEnd
-from dagwright.contracts.outcomes import ReadyCall, next_call, take_failure, take_result, take_sub_plan_end
+from dagwright.contracts.outcomes import (
+    ReadyCall,
+    loading_of,
+    needs_loading,
+    next_call,
+    take_failure,
+    take_loading_failure,
+    take_result,
+    take_sub_plan_end,
+)
 from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import ToolDeclaration
-from workflows.calls import RunScope, make_call, start_call
+from workflows.calls import RunScope, make_call, start_call, start_loading
 from workflows.sub_plans import SubPlans
 
 _COMMAND_BYTES = 1_000
@@ -61,12 +71,14 @@ class Engine:
         self._deadline_at = deadline_at
         self._events: list[Event] = []
         self._handles: dict[str, workflow.ActivityHandle[RawValue]] = {}
+        self._loaded: deque[ReadyCall] = deque()
+        """Calls whose arguments have been loaded."""
         self._sub_plans = SubPlans(run, self.sub_plan_ended, lookups=scheduler.lookups)
         for task_id in scheduler.tasks_in_flight():
             self._sub_plans.adopt(task_id)
         self._drain: asyncio.Task[None] | None = None
         self._signals = signals
-        self._marks = Marks(largest_result_bytes(scheduler.plan), begun=self._use())
+        self._marks = Marks(begun=self._use())
         self._has_moved = False
 
     def push(self, event: Event) -> None:
@@ -139,7 +151,7 @@ class Engine:
 
     def _may_leave(self) -> bool:
         """Tells whether the run should go on in a new execution, and can: one that has done nothing never leaves."""
-        if self._handles or self._sub_plans.is_starting or not (self._has_moved or self._signals()):
+        if self._handles or self._loaded or self._sub_plans.is_starting or not (self._has_moved or self._signals()):
             return False
         use = self._use()
         is_suggested = workflow.info().is_continue_as_new_suggested() and self._marks.is_worth_leaving(use)
@@ -185,32 +197,48 @@ class Engine:
 
     async def _dispatch(self) -> None:
         """Starts what may start, within what one workflow task and one history can hold."""
-        sent_bytes, most = 0, self._marks.most_in_flight(self._use())
-        while self.scheduler.in_flight + 1 < most:
-            ready = next_call(self.scheduler, now_s())
-            if ready is None:
-                return
+        sent_bytes, use = 0, self._use()
+        while (ready := self._next(use)) is not None:
             sent_bytes += self._start(ready)
             if sent_bytes > limits.TASK_COMMANDS_LIMIT_BYTES:
                 # Only a new workflow task empties the batch of commands, and only a timer brings one by itself.
                 await workflow.sleep(0.001, summary="sending the rest of a large batch")
-                sent_bytes, most = 0, self._marks.most_in_flight(self._use())
+                sent_bytes, use = 0, self._use()
                 self._take_events()
                 if self.scheduler.is_stopped:
                     return
 
+    def _next(self, use: HistoryUse) -> ReadyCall | None:
+        if self._loaded:
+            return self._loaded.popleft()
+        return next_call(self.scheduler, now_s()) if self._marks.has_room(use, self.scheduler) else None
+
     def _start(self, ready: ReadyCall) -> int:
-        """Starts a task; returns about how many bytes its command has."""
+        """Starts a task, or loads its arguments first; returns about how many bytes its command has."""
         task = ready.task
         if task.node.kind == "plan":
             return self._sub_plans.start(task)
-        tool = self.scheduler.plan.tools.get(task.node.tool, _UNDECLARED)
-        handle = start_call(task, make_call(ready, self._run), tool=tool, run=self._run)
+        if needs_loading(self.scheduler, ready):
+            message, left = loading_of(ready)
+            handle = start_loading(task, message, run=self._run)
+            handle.add_done_callback(lambda done: self.push(partial(self._end_loading, left, done)))
+        else:
+            tool = self.scheduler.plan.tools.get(task.node.tool, _UNDECLARED)
+            handle = start_call(task, make_call(ready, self._run), tool=tool, run=self._run)
+            handle.add_done_callback(lambda done: self.push(partial(self._end_call, task, done)))
         self._handles[task.id] = handle
-        handle.add_done_callback(lambda done: self.push(partial(self._end_call, task, done)))
         return ready.size_bytes + _COMMAND_BYTES
 
     # Ending.
+
+    def _end_loading(self, ready: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> None:
+        self._handles.pop(ready.task.id, None)
+        error = asyncio.CancelledError() if handle.cancelled() else handle.exception()
+        if error is None and not self.scheduler.is_stopped:
+            # Not started here: many may have been loaded at once, more than one workflow task can send.
+            self._loaded.append(replace(ready, arguments=handle.result().payload.data))
+        else:
+            take_loading_failure(self.scheduler, ready.task.id, error or asyncio.CancelledError(), at=at)
 
     def _end_call(self, task: Task, handle: "asyncio.Task[RawValue]", at: float) -> None:
         self._handles.pop(task.id, None)
@@ -232,6 +260,8 @@ class Engine:
         """Tells what runs to stop and waits for it, with a deadline."""
         if not self.scheduler.in_flight:
             return
+        for ready in self._loaded:
+            self.scheduler.task_cancelled(ready.task.id, at=now_s())
         for handle in list(self._handles.values()):
             handle.cancel()
         error = self.scheduler.error

@@ -6,8 +6,7 @@ A plan that was checked keeps within these. A compiled plan may come from anywhe
 import math
 from typing import Any
 
-from dagwright.contracts.limits import FOREIGN_RESULT_LIMIT_BYTES, RESULT_LIMIT_BYTES
-from dagwright.plan.compiled import CompiledNode, CompiledPlan
+from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.durations import LONGEST
 from dagwright.plan.tools import ToolDeclaration
 
@@ -15,12 +14,6 @@ NAME_BYTES = 1_000
 """Longest activity type and task queue."""
 _MOST_ATTEMPTS = 1_000_000
 _LARGEST_FACTOR = 1_000
-
-
-def largest_result_bytes(plan: CompiledPlan) -> int:
-    """Returns what one result of a plan may have; a plan that calls foreign activities keeps room for theirs."""
-    has_foreign = any(tool.is_foreign for tool in plan.tools.values())
-    return FOREIGN_RESULT_LIMIT_BYTES if has_foreign else RESULT_LIMIT_BYTES
 
 
 def options_problem(node: CompiledNode, tool: ToolDeclaration) -> str | None:

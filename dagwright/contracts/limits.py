@@ -5,12 +5,10 @@ Whatever crosses these limits would end or wedge a run on the server, so check, 
 
 import hashlib
 
-from dagwright.contracts.wire import OWN_ID_MARK
+from dagwright.contracts.wire import ID_LOAD_VALUES, OWN_ID_MARK
 
 RESULT_LIMIT_BYTES = 256 * 1024
 """What one result may add to the history. The server takes 2 MB; a whole history ends at 50 MB."""
-FOREIGN_RESULT_LIMIT_BYTES = 2 * 1024 * 1024
-"""Encoded result of a foreign activity: no wrapper of ours stands before the server, which takes this much."""
 STORED_VALUE_LIMIT_BYTES = 1_000_000_000
 """Encoded result in the payload store; a worker has it in memory several times over."""
 ARGUMENTS_LIMIT_BYTES = 256 * 1024
@@ -94,15 +92,14 @@ MAX_DELAY_S = 86_400.0
 """A service that asks for a longer delay waits a day at most."""
 
 
-def most_in_flight(*, history_bytes: int, history_events: int, result_bytes: int) -> float:
-    """Returns how many tasks in flight the rest of a history could take, so that the server never ends the run.
+def has_room(*, history_bytes: int, history_events: int, in_flight: int) -> bool:
+    """Tells whether a history can take one more task, so that the server never ends the run.
 
     Args:
-        result_bytes: what one result may have.
+        history_bytes: what it has, and what those in flight may bring.
     """
-    by_size = (HISTORY_LIMIT_BYTES - history_bytes) / result_bytes
     by_events = (HISTORY_LIMIT_EVENTS - history_events) / EVENTS_PER_TASK
-    return min(by_size, by_events)
+    return history_bytes < HISTORY_LIMIT_BYTES and in_flight + 1 < by_events
 
 
 def cut_text(text: str, *, max_bytes: int) -> str:
@@ -124,6 +121,11 @@ def short_id(text: str, *, max_bytes: int) -> str:
 
 def _hash_mark(text: str) -> str:
     return f"~{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:32]}"
+
+
+def load_id(task_id: str) -> str:
+    """Returns the id of the activity that loads the arguments of a task."""
+    return f"{ID_LOAD_VALUES}{short_id(task_id, max_bytes=ACTIVITY_ID_BYTES)}"
 
 
 def activity_id(task_id: str) -> str:

@@ -10,6 +10,7 @@ The engine and the feed both ask here, so that the feed knows what the engine di
 from dataclasses import dataclass
 
 from dagwright.contracts import limits
+from dagwright.plan.scheduler import Scheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +29,10 @@ class Marks:
     """The hard marks of one execution; each drain that was given up moves them on.
 
     Args:
-        result_bytes: what one result of the plan may have.
         begun: what the execution had used when it had its plan and the state that was handed on.
     """
 
-    def __init__(self, result_bytes: int = limits.RESULT_LIMIT_BYTES, *, begun: HistoryUse = UNUSED) -> None:
-        self._result_bytes = result_bytes
+    def __init__(self, *, begun: HistoryUse = UNUSED) -> None:
         self._begun = begun
         self._given_up = 0
 
@@ -63,13 +62,14 @@ class Marks:
 
     def is_at_limit(self, use: HistoryUse) -> bool:
         """Tells whether a drain cannot be given up."""
-        return self._room(use) <= 1
+        return not limits.has_room(history_bytes=use.size_bytes, history_events=use.events, in_flight=0)
 
-    def most_in_flight(self, use: HistoryUse) -> float:
-        """Returns how many tasks may be in flight."""
-        return 0.0 if self.is_draining(use) else self._room(use)
-
-    def _room(self, use: HistoryUse) -> float:
-        return limits.most_in_flight(
-            history_bytes=use.size_bytes, history_events=use.events, result_bytes=self._result_bytes
+    def has_room(self, use: HistoryUse, scheduler: Scheduler) -> bool:
+        """Tells whether one more task may be in flight."""
+        if self.is_draining(use):
+            return False
+        return limits.has_room(
+            history_bytes=use.size_bytes + scheduler.in_flight_bytes,
+            history_events=use.events,
+            in_flight=scheduler.in_flight,
         )

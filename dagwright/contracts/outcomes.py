@@ -6,7 +6,7 @@ the feed shows is what the run knows.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -33,6 +33,7 @@ from dagwright.contracts.messages import MessageInvalid, SubPlanEnd, read_messag
 from dagwright.contracts.slices import SliceTooLarge, encode_slice, take_slice
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
+from dagwright.plan.filling import secret_names, stored_refs
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, RunStatus
 from dagwright.plan.stored import stored_from_json
@@ -206,6 +207,31 @@ def _ready_call(task: Task) -> ReadyCall:
         told = f"the arguments name {len(holes):,} stored values; their references alone have more than"
         raise CallTooLarge(f"{told} {ARGUMENTS_LIMIT_BYTES:,} bytes, which is all that a call can take")
     return call
+
+
+def needs_loading(scheduler: Scheduler, ready: ReadyCall) -> bool:
+    """Tells whether stored values have to be put into the arguments first, because the activity cannot read them."""
+    tool = scheduler.plan.tools.get(ready.task.node.tool, _UNDECLARED)
+    return tool.is_foreign and ready.task.node.kind == "tool" and bool(stored_refs(ready.holes))
+
+
+def loading_of(ready: ReadyCall) -> tuple[bytes, ReadyCall]:
+    """Returns the message of the activity that loads the arguments of a call, and the call that is left to make.
+
+    Secrets stay holes: what is loaded stands in the history.
+    """
+    stored = [hole for hole in ready.holes if stored_refs([hole]) and not secret_names([hole])]
+    message = b'{"arguments":' + ready.arguments + b',"holes":' + pydantic_core.to_json(stored) + b"}"
+    return message, replace(ready, holes=[hole for hole in ready.holes if secret_names([hole])])
+
+
+def take_loading_failure(scheduler: Scheduler, task_id: str, error: BaseException, *, at: float) -> None:
+    """Takes the failure or the cancelled end of loading the arguments of a call, which was never made."""
+    if is_cancellation(error):
+        scheduler.task_cancelled(task_id, at=at)
+        return
+    failure, _ = read_failure(error, scheduler.node_of(task_id), Effects.READ)
+    scheduler.fail(task_id, failure, at=at)
 
 
 def take_result(scheduler: Scheduler, task_id: str, payload: Payload, *, at: float) -> None:

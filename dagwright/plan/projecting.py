@@ -9,8 +9,10 @@ from typing import Any
 
 import pydantic_core
 
+from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.paths import MissingValue, get_value
 from dagwright.plan.stored import Part, Path, Shape, StoredValue, Want
+from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.work import MAX_WORK, TooMuchWork, WorkBudget
 
 VALUE_BYTES = 8 * 1024
@@ -19,7 +21,23 @@ WHOLE_BYTES = 192 * 1024
 """JSON of all parts in sum that are told because the run decides by them."""
 PARTS_BYTES = 32 * 1024
 """JSON of all other parts in sum; a plan may name a thousand of one result."""
+FOREIGN_BYTES = 2 * 1024 * 1024
+"""Result of a foreign activity: no wrapper of ours stands before the server, which takes this much."""
+TOGETHER_BYTES = 256 * 1024
+"""What a sub-plan or a slice of a region brings at once."""
 PREVIEW_CHARACTERS = 200
+
+
+def largest_result_bytes(node: CompiledNode, tool: ToolDeclaration | None) -> int:
+    """Returns what the end of one task of a node may bring into the history of its run."""
+    if tool is not None and tool.is_foreign:
+        return FOREIGN_BYTES
+    if node.kind != "tool":
+        return TOGETHER_BYTES
+    if not node.wanted:
+        return VALUE_BYTES
+    is_whole = any(how == "whole" for _, how in node.wanted)
+    return VALUE_BYTES + PARTS_BYTES + (WHOLE_BYTES if is_whole else 0)
 
 
 def worker_budget() -> WorkBudget:

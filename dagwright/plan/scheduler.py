@@ -23,6 +23,7 @@ from dagwright.plan.graph import dependents_of
 from dagwright.plan.items import end_of_items, items_of, keys_of
 from dagwright.plan.joins import Decision, Wait
 from dagwright.plan.membership import InnerState, Membership
+from dagwright.plan.projecting import largest_result_bytes
 from dagwright.plan.ready_queue import ReadyQueue, gates_of
 from dagwright.plan.references import Lookup
 from dagwright.plan.resolution import MissingData, Scope, resolve_holes
@@ -71,7 +72,7 @@ class Scheduler:
         self._dependents = dependents_of([node.dependencies for node in plan.nodes])
         self._waits = [Wait(len(node.dependencies)) for node in plan.nodes]
         self._unfinished = len(plan.nodes)
-        self._queue = ReadyQueue(gates_of(plan), max_in_flight)
+        self._queue = ReadyQueue(gates_of(plan), max_in_flight, bytes_of=self._result_bytes)
         self._budget = WorkBudget()
         self._asker = ConditionAsker(self._numbers.__contains__, self._budget)
         # One for all tasks: a run makes one for each of them otherwise, and nothing in it changes.
@@ -99,6 +100,11 @@ class Scheduler:
     def in_flight(self) -> int:
         """Count of tasks that were started and have not ended."""
         return self._queue.in_flight
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """What the tasks in flight may bring into the history, in sum."""
+        return self._queue.in_flight_bytes
 
     def tasks_in_flight(self) -> list[str]:
         """Returns the ids of the tasks that were started and have not ended, in plan order."""
@@ -529,6 +535,10 @@ class Scheduler:
             self.abort(NodeError("fail_fast", message), at)
 
     # Places and values.
+
+    def _result_bytes(self, number: int) -> int:
+        node = self.plan.nodes[number]
+        return largest_result_bytes(node, self.plan.tools.get(node.tool))
 
     def _record(self, number: int, item: int) -> Record:
         return self.records[number] if item < 0 else self.records[number].items[item].record

@@ -10,7 +10,8 @@ from dagwright.cli.drawing import mermaid, svg
 from dagwright.contracts import wire
 from dagwright.contracts.conversion import data_converter
 from dagwright.feed import RunFeed
-from dagwright.projection import Projection, is_reference
+from dagwright.projection import Projection
+from dagwright.written import is_reference
 from tests.support.runs import Document, Handle, assert_clean, assert_replays, document_of, histories_of
 
 _FINAL = {"completed", "failed", "skipped", "blocked", "cancelled", "superseded"}

@@ -1,6 +1,7 @@
 """A worker of somebody else: activities written with Temporal's SDK alone, which know nothing of Dagwright."""
 
 import asyncio
+import json
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -9,11 +10,13 @@ from typing import Any
 from uuid import uuid4
 
 from temporalio import activity
+from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
+from dagwright.contracts import wire
 from dagwright.plan.tools import Effects, ToolDeclaration
 from tests.support.runs import Runs, raw
 
@@ -22,6 +25,13 @@ from tests.support.runs import Runs, raw
 async def _text(arguments: dict[str, Any]) -> RawValue:
     """Returns a text of that many bytes, which cannot be made shorter."""
     return raw(b'"' + secrets.token_hex(arguments["size"] // 2 + 1)[: arguments["size"]].encode() + b'"')
+
+
+@activity.defn(name="foreign.echo")
+async def _echo(arguments: dict[str, Any]) -> RawValue:
+    """Returns its arguments, with metadata that would make a result of Dagwright's own a reference."""
+    data = json.dumps(arguments).encode()
+    return RawValue(Payload(metadata={"encoding": b"json/plain", wire.METADATA_STORED: b"1"}, data=data))
 
 
 @activity.defn(name="foreign.refuse")
@@ -43,8 +53,8 @@ async def _deaf(arguments: dict[str, Any]) -> str:
     return "done"
 
 
-_ACTIVITIES = (_text, _refuse, _later, _deaf)
-_NAMES = ("foreign.text", "foreign.refuse", "foreign.later", "foreign.deaf")
+_ACTIVITIES = (_text, _echo, _refuse, _later, _deaf)
+_NAMES = ("foreign.text", "foreign.echo", "foreign.refuse", "foreign.later", "foreign.deaf")
 
 
 @asynccontextmanager

@@ -154,6 +154,10 @@ def _plain_tools() -> list[Function]:
         return {"n": rows, "rows": [{"name": f"row {number}", "text": "x" * 20} for number in range(rows)]}
 
     @tool(effects="read")
+    def lengths(texts: list[str]) -> int:
+        return sum(map(len, texts))
+
+    @tool(effects="read")
     async def digest(value: Any) -> str:
         return digest_of(value)
 
@@ -165,7 +169,7 @@ def _plain_tools() -> list[Function]:
     def find(outcome: str) -> dict[str, Any]:
         return {"status": outcome, "outputs": {"found": 1}, "error": "no luck" if outcome == "failed" else None}
 
-    return [echo, add, plus, nap, total, text, length, table, digest, secretive, find]
+    return [echo, add, plus, nap, total, text, length, table, lengths, digest, secretive, find]
 
 
 def _failing_tools() -> list[Function]:

@@ -2,14 +2,18 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
+from dagwright.feed import RunFeed
 from dagwright.settings import Settings
 from dagwright.store import ref_of
+from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
+from tests.support.foreign import foreign_worker, with_tools
 from tests.support.runs import SKIPPED, Runs, bare, document_of, done, events_of, failed, serving_runs
 from tests.support.tools import Bench, digest_of, json_of
 
@@ -279,3 +283,90 @@ async def test_values_that_are_gone_from_the_store_are_told(client: Client, benc
             {"code": "value_lost", "node": "table", "message": f"table: {gone}"},
         ]
         await runs.check_ended()
+
+
+async def test_foreign_activity_gets_large_values_inline_up_to_a_limit(runs: Runs, client: Client) -> None:
+    forged = {"ref": ref_of(b'"not mine"'), "bytes": 9, "type": "text", "length": 9, "preview": ""}
+    async with foreign_worker(client) as tools:
+        foreign = with_tools(runs, tools)
+        nodes = [
+            _TABLE,
+            {"id": "big", "tool": "text", "arguments": {"size": 300_000}},
+            {"id": "rows", "tool": "foreign.echo", "arguments": {"rows": "{{table.result.rows}}", "n": 1}},
+            {"id": "large", "tool": "foreign.echo", "arguments": {"text": "{{big.result}}"}},
+            {"id": "missing", "tool": "foreign.echo", "arguments": {"x": "{{table.result.rows}}{{table.result.no}}"}},
+            {"id": "forged", "tool": "foreign.echo", "arguments": forged},
+            _digest("use", "{{rows.result.rows}}"),
+        ]
+        handle = await foreign.start({"nodes": nodes})
+        document = bare(await document_of(handle))
+        view = await RunFeed(client, handle.id).read()
+    found = {name: document["nodes"][name] for name in ("large", "missing", "forged", "use")}
+    assert found == {
+        "large": failed(
+            "too_large: the arguments have 300,011 bytes with their values; an activity that is not Dagwright's gets "
+            "at most 262,144; hand it a smaller part, or the name of a file"
+        ),
+        "missing": failed(
+            "missing_data: Missing data: table.result.no: 'no' not found in table.result; it has n, rows"
+        ),
+        "forged": done(forged),
+        "use": done(digest_of(_ROWS)),
+    }
+    assert document["nodes"]["rows"]["result"]["bytes"] == len(json_of({"rows": _ROWS, "n": 1}))
+    assert bare(view.document())["nodes"] == {**document["nodes"], "rows": done({"rows": _ROWS, "n": 1})}
+
+
+async def test_thirty_megabytes_cost_the_run_nothing(runs: Runs) -> None:
+    nodes = [
+        {"id": "huge", "tool": "text", "arguments": {"size": 30_000_000}},
+        {"id": "length", "tool": "digest", "arguments": {"value": "{{huge.result}}"}, "timeout": "60s"},
+        {"id": "when", "tool": "echo", "when": "size(huge.result) == 30000000"},
+    ]
+    handle = await runs.start({"nodes": nodes, "output": "{{huge.result}}"})
+    document = bare(await document_of(handle))
+    assert document["output"] == _reference("x" * 30_000_000)
+    assert document["nodes"]["length"] == done(digest_of("x" * 30_000_000))
+    assert document["nodes"]["when"] == done({})
+    history = await handle.fetch_history()
+    assert sum(event.ByteSize() for event in history.events) < 30_000
+    assert (await runs.restored(handle))["output"] == _reference("x" * 30_000_000)
+    assert (await runs.restored(handle, full=True))["output"] == "x" * 30_000_000
+
+
+async def test_a_thousand_results_of_sixty_kilobytes_complete(kept_runs: Runs) -> None:
+    """They are 60 MB, and the server ends a run whose history passes 50."""
+    sizes = {"id": "sizes", "tool": "echo", "arguments": {"sizes": [60_000 + number for number in range(1_000)]}}
+    each = {"tool": "text", "for_each": "{{sizes.result.sizes}}", "arguments": {"size": "{{item}}"}, "priority": 2}
+    plan = {
+        "nodes": [
+            sizes,
+            {"id": "each", **each},
+            {"id": "all", "tool": "lengths", "arguments": {"texts": "{{each.result}}"}},
+        ]
+    }
+    handle = await kept_runs.start({**plan, "output": "{{all.result}}"})
+    document = await document_of(handle)
+    assert (document["status"], document["output"]) == ("completed", sum(range(60_000, 61_000)))
+    await kept_runs.check_ended()
+
+
+async def test_secrets_are_hidden_in_stored_results_too(client: Client, bench: Bench, tmp_path: Path) -> None:
+    @tool(effects="read")
+    def leak(token: str) -> dict[str, str]:
+        return {"token": token, "text": f"{token} " * 4_000}
+
+    registry = bench.registry().merged(ToolRegistry.of(leak))
+    with patch.dict("os.environ", {"DAGWRIGHT_SECRET_TOKEN": "hunter22-hunter22"}):
+        async with serving_runs(client, registry, settings=Settings(state_dir=tmp_path)) as runs:
+            node = {"id": "leak", "tool": "leak", "arguments": {"token": "{{secret.TOKEN}}"}}
+            use = {"id": "use", "tool": "echo", "arguments": {"x": "{{leak.result.token}}"}}
+            handle = await runs.start({"nodes": [node, use]})
+            await document_of(handle)
+            restored = await runs.restored(handle)
+            history = await handle.fetch_history()
+    assert restored["nodes"]["leak"]["result"] == {"token": "***", "text": "*** " * 4_000}
+    assert restored["nodes"]["use"]["result"] == {"x": "***"}
+    stored = [path.read_bytes() for path in (tmp_path / "payloads").rglob("sha256-*")]
+    assert stored
+    assert not any(b"hunter22" in content for content in [*stored, history.to_json().encode()])

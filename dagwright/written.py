@@ -1,0 +1,56 @@
+"""What a run wrote of itself: its document in the last event, and what that says of its nodes."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+
+from dagwright.contracts.messages import MessageInvalid, read_message
+from dagwright.plan.errors import NodeError
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.stored import is_whole
+
+
+def closing_document(event: HistoryEvent) -> dict[str, Any] | None:
+    """Returns the document that a run wrote into its last event; `None` if it wrote none."""
+    if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
+        payloads = event.workflow_execution_completed_event_attributes.result.payloads
+    else:
+        failure = event.workflow_execution_failed_event_attributes.failure
+        payloads = failure.application_failure_info.details.payloads
+    try:
+        document = read_message(payloads[0]) if payloads else None
+    except MessageInvalid:
+        return None
+    return document if isinstance(document, dict) and "nodes" in document else None
+
+
+def all_records(scheduler: Scheduler) -> Iterator[Record]:
+    """Yields the records of all nodes and items."""
+    for record in scheduler.records:
+        yield record
+        for item in record.items:
+            yield item.record
+
+
+def is_reference(value: Any, *, ref: str) -> bool:
+    """Tells whether a value of a written document stands for one that was too large to write."""
+    return isinstance(value, dict) and value.keys() == {"ref", "bytes", "preview"} and value["ref"] == ref
+
+
+def take_written(record: Record, node: Mapping[str, Any], *, name: str) -> None:
+    """Makes a record say what the run wrote of its node; a large value is only there as a reference, so it stays."""
+    record.status = NodeStatus(node["status"])
+    if is_whole(record.result) and not is_reference(node["result"], ref=f"node:{name}"):
+        record.result = node["result"]
+    record.error = NodeError(**node["error"]) if node["error"] else None
+    record.attempts, record.partial, record.reason = node["attempts"], node["partial"], node["reason"]
+    record.blocked_by = tuple(node["blocked_by"])
+    record.started_at, record.ended_at = _seconds(node["started_at"]), _seconds(node["ended_at"])
+
+
+def _seconds(time: str | None) -> float | None:
+    return None if time is None else datetime.fromisoformat(time).timestamp()
