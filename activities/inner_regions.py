@@ -6,8 +6,8 @@ This module must not import workflows.
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pydantic_core
@@ -37,6 +37,8 @@ class InnerRegion:
         last: reference of what the last slice told; `None` before the first.
         outside: of the first slice, which tells it with its own, for whoever begins anew.
         told: how many of the nodes that the scheduler has ended were told.
+        counts: states of the own nodes that have ended and were told.
+        ends: count of those that have completed and that nothing waits for.
     """
 
     inside: Inside
@@ -44,6 +46,15 @@ class InnerRegion:
     last: str | None
     outside: Mapping[str, Any] | None
     told: int = 0
+    counts: Counter[NodeStatus] = field(default_factory=Counter)
+    ends: int = 0
+
+    def count(self, numbers: Iterable[int]) -> None:
+        """Counts nodes that have ended; all of them each time would cost more than to run them."""
+        records = self.scheduler.records
+        for number in numbers:
+            self.counts[records[number].status] += 1
+            self.ends += number in self.inside.ends and records[number].status is NodeStatus.COMPLETED
 
     def told_by(self, region: RegionSlice) -> bytes:
         """Returns what a slice puts into the store."""
@@ -54,16 +65,14 @@ class InnerRegion:
     def answer(self, region: RegionSlice, ref: str) -> bytes:
         """Returns what a slice answers whose telling has that reference."""
         scheduler, inside = self.scheduler, self.inside
-        own = range(len(inside.plan.nodes) - len(inside.places), len(inside.plan.nodes))
-        counts = Counter(scheduler.records[number].status for number in own)
-        final = {status.value: count for status, count in counts.items() if status.is_final}
         ended = region.ended()
+        self.count(ended)
         told = [number for number in ended if number in inside.wanted]
         answer = {
             "slice": ref,
-            "counts": final,
-            "open": len(own) - sum(final.values()),
-            "ends": sum(scheduler.records[number].status is NodeStatus.COMPLETED for number in inside.ends),
+            "counts": {status.value: count for status, count in self.counts.items()},
+            "open": len(inside.places) - self.counts.total(),
+            "ends": self.ends,
             "ended": [[inside.plan.nodes[number].id, *end_to_json(scheduler.records[number])] for number in told],
             "versions": region.versions(told),
             "error": scheduler.error.to_json() if scheduler.error else None,
@@ -144,11 +153,14 @@ def restored(stored: Stored, given: InnerSlice) -> InnerRegion:
         scheduler = Scheduler(inside.plan, inputs, lookups=lookups)
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"this is nothing that a region could begin with: {error!r}") from None
+    region = InnerRegion(inside, scheduler, given.before, None if told else outside)
     if told:
-        _resume(scheduler, ended, [end for each in told for end in told_from_json(each, inside.plan)])
+        told_ends = [end for each in told for end in told_from_json(each, inside.plan)]
+        _resume(scheduler, ended, told_ends)
+        region.count(number for number, _ in told_ends)
     else:
         tell_outside(scheduler, ended)
-    return InnerRegion(inside, scheduler, given.before, None if told else outside)
+    return region
 
 
 def _resume(scheduler: Scheduler, outside: Sequence[tuple[str, Record]], ended: Sequence[tuple[int, Record]]) -> None:

@@ -14,7 +14,7 @@ from activities.pure_calls import PureCalls, PureEnd, timeout_error, timeout_of
 from dagwright.contracts.limits import INLINE_VALUE_BYTES, INNER_SLICE_BYTES, SLICE_RESULT_BYTES, SLICE_S
 from dagwright.contracts.slices import SliceInput, end_to_json
 from dagwright.plan.compiled import CompiledNode
-from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.scheduler import ONE_ATTEMPT, Scheduler
 from dagwright.plan.states import Attempt, NodeStatus, Record
 from dagwright.plan.tasks import Task
 from dagwright.tools import ToolSpec
@@ -157,7 +157,7 @@ class RegionSlice:
                 return False
             self._current = None
         error = timeout_error(task) if now - started_at > timeout_of(task) * end.attempts else end.error
-        attempt = Attempt(end.attempts, started_at)
+        attempt = ONE_ATTEMPT if end.attempts == 1 else Attempt(end.attempts)
         if error is not None:
             self._scheduler.fail(task.id, error, at=now, attempt=attempt)
         else:

@@ -139,6 +139,10 @@ class CompiledPlan:
 _KINDS = get_args(NodeKind)
 _NODE_DEFAULTS = CompiledNode(id="")
 _HOLES = ("holes", "item_holes")
+_CONVERTED = frozenset(
+    {*_HOLES, "for_each", "key", "retry", "sub_plan", "dependencies", "join", "members", "reads", "wanted"}
+)
+"""Fields that are not JSON already."""
 _FIELD_NAMES = tuple(item.name for item in fields(CompiledNode))
 _VALUES_OF = attrgetter(*_FIELD_NAMES)
 _DEFAULT_OF = {item.name: getattr(_NODE_DEFAULTS, item.name) for item in fields(CompiledNode)}
@@ -215,7 +219,7 @@ def node_to_json(node: CompiledNode) -> dict[str, Any]:
     encoded: dict[str, Any] = {}
     for value, (name, default) in zip(_VALUES_OF(node), _DEFAULTS, strict=True):
         if value is not default and (value != default or type(value) is not type(default)):
-            encoded[name] = _field_to_json(name, value)
+            encoded[name] = _field_to_json(name, value) if name in _CONVERTED else value
     return encoded
 
 
@@ -234,25 +238,25 @@ def _field_to_json(name: str, value: Any) -> Any:
 
 
 def _node_from_json(encoded: Mapping[str, Any]) -> CompiledNode:
-    values = {name: value for name, value in encoded.items() if name in _DEFAULT_OF}
+    is_known = encoded.keys() <= _DEFAULT_OF.keys()
+    values = dict(encoded) if is_known else {name: encoded[name] for name in encoded if name in _DEFAULT_OF}
     if not isinstance(values["id"], str) or values.get("kind", "tool") not in _KINDS:
         raise ValueError(f"{values['id']!r} is no node of a compiled plan")
-    for name in _HOLES:
-        if name in values:
-            values[name] = _holes_from_json(values[name])
-    for name in ("for_each", "key"):
-        if isinstance(values.get(name), Mapping):
-            values[name] = _template_from_json(values[name]["template"])
-    if "retry" in values:
-        values["retry"] = RetryRule(**values["retry"])
-    if "sub_plan" in values:
-        values["sub_plan"] = plan_from_json(values["sub_plan"])
-    if "wanted" in values:
-        values["wanted"] = wanted_from_json(values["wanted"])
-    for name in ("dependencies", "join", "members", "reads"):
-        if name in values:
-            values[name] = tuple(values[name])
+    for name in values.keys() & _CONVERTED:
+        values[name] = _field_from_json(name, values[name])
     return CompiledNode(**values)
+
+
+def _field_from_json(name: str, value: Any) -> Any:
+    if name in _HOLES:
+        return _holes_from_json(value)
+    if name in ("for_each", "key"):
+        return _template_from_json(value["template"]) if isinstance(value, Mapping) else value
+    if name == "retry":
+        return RetryRule(**value)
+    if name == "wanted":
+        return wanted_from_json(value)
+    return plan_from_json(value) if name == "sub_plan" else tuple(value)
 
 
 def wanted_to_json(wanted: Sequence[Want]) -> list[Any]:

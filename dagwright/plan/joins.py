@@ -54,8 +54,6 @@ class Wait:
         same for every order in which the dependencies end.
         """
         kind, wanted = join
-        if kind == "all" and self.remaining:
-            return Decision.WAIT
         if kind in ("any", "at_least"):
             is_wanted = self.done >= (wanted or 1)
         else:

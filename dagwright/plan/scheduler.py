@@ -391,8 +391,12 @@ class Scheduler:
             number = self._settled.pop()
             node, record = self.plan.nodes[number], self.records[number]
             for dependent in self._dependents[number]:
-                if self.records[dependent].status is NodeStatus.PENDING:
-                    self._waits[dependent].count(node, record)
+                if self.records[dependent].status is not NodeStatus.PENDING:
+                    continue
+                wait = self._waits[dependent]
+                wait.count(node, record)
+                # By far the most cases, and nothing to decide yet.
+                if not wait.remaining or self.plan.nodes[dependent].join[0] != "all":
                     self._decide(dependent, at)
 
     def _decide(self, number: int, at: float) -> None:
