@@ -116,6 +116,7 @@ async def serving(client: Client, toolset: Toolset, *, task_queue: str) -> Async
     """
     await claim_store(toolset.store, client)
     async with AsyncExitStack() as stack:
+        stack.enter_context(event_loop.shared_with_threads())
         for worker in create_workers(client, toolset, task_queue=task_queue):
             await stack.enter_async_context(worker)
         yield
