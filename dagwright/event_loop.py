@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread that works on a region may keep the loop waiting; Python's own 5 ms add up over a workflow task.
 
-Its part and that of the collections below are told in docs/decisions/0022."""
+Its part and that of the collections below are told in docs/decisions/0023."""
 
 GARBAGE_THRESHOLDS = 50_000, 20, 100
 """Objects between collections of garbage. A large region is a million objects and none of them is garbage: Python's own
