@@ -203,7 +203,8 @@ class Runs:
             raise RunNotFound(f"there is no run {workflow_id!r}")
         if there.close_time is not None:
             raise RunClosed(f"the run {workflow_id!r} has ended")
-        handle = self._client.get_workflow_handle(workflow_id, run_id=there.run_id)
+        # Without the id of an execution: the run may go on in a new one at this moment.
+        handle = self._client.get_workflow_handle(workflow_id)
         try:
             await handle.signal(wire.SIGNAL_CANCEL, {"reason": reason, "by": by})
         except RPCError as error:

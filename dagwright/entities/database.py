@@ -6,6 +6,7 @@ again when another transaction took its unique key or its lock first. This modul
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ WRITE_ATTEMPTS = 8
 SQLITE_BUSY_TIMEOUT_S = 30
 """Seconds that SQLite waits for the write lock of another process; half the default timeout of a verb."""
 
+_WAL_PAUSE_S = 0.01
 _READ_ONLY = "dagwright_read_only"
 _SCHEMA_LOCK = 0x6461677772
 """Key of the PostgreSQL advisory lock around the creation of the tables: `dagwr` in ASCII."""
@@ -146,8 +148,25 @@ def _configure_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA synchronous = FULL")
-    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        connection.execute("PRAGMA journal_mode = WAL")
+    _use_wal(connection)
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Makes the write-ahead log the file's journal; processes that start together all try.
+
+    The change needs the file alone, and SQLite answers `locked` at once instead of waiting, since two that wait for
+    each other here would do so for ever.
+    """
+    give_up_at = time.monotonic() + SQLITE_BUSY_TIMEOUT_S
+    while True:
+        try:
+            if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > give_up_at:
+                raise
+            time.sleep(_WAL_PAUSE_S)
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -12,6 +12,7 @@ from temporalio.client import Client
 
 from dagwright.contracts.conversion import data_converter
 from dagwright.feed import RunFeed, RunView
+from dagwright.plan.scheduler import MAX_IN_FLIGHT
 from dagwright.projection import Projection
 from dagwright.settings import Settings
 from dagwright.store import ref_of
@@ -23,8 +24,8 @@ from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
 
-_WIDE = 200
-"""More calls than the engine starts at once: it keeps room for their results in the history."""
+_WIDE = MAX_IN_FLIGHT + 50
+"""More calls than the engine starts at once."""
 
 
 async def _view(runs: Runs, handle: Handle) -> RunView:
