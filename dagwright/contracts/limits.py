@@ -143,6 +143,7 @@ def child_workflow_id(workflow_id: str, task_id: str) -> str:
 
 def summary_of(text: str) -> str:
     """Returns a text as a one-line summary for the Temporal UI, at most 400 bytes."""
-    line = " ".join(text.split())
+    # A compiled plan may come from anywhere, with a title that is no text.
+    line = " ".join(str(text).split())
     shown = line if len(line) <= SUMMARY_CHARACTERS else line[: SUMMARY_CHARACTERS - 1] + "…"
     return cut_text(shown, max_bytes=400)
