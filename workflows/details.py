@@ -65,4 +65,4 @@ def _note(record: Record) -> str:
 
 
 def _escape(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")[:120]
+    return " ".join(str(text).split()).replace("|", "\\|")[:120]

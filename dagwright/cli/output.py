@@ -84,7 +84,7 @@ def terminal_text(text: str) -> str:
 
 def one_line(text: str, *, limit: int = 300) -> str:
     """Returns a text on one line, safe for a terminal, at most `limit` characters long."""
-    line = terminal_text(" ".join(text.split()))
+    line = terminal_text(" ".join(str(text).split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 

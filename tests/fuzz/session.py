@@ -1,6 +1,7 @@
 """Runs many cases at once against one server and one process of workers, and says which of them failed."""
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -135,14 +136,16 @@ async def session(client: Client, folder: Path) -> AsyncIterator[Session]:
         yield Session(kept, replayed)
 
 
-async def run_for(found: Session, *, seconds: float, first_seed: int, tell: Callable[[Tally, int], None]) -> Tally:
-    """Runs batch after batch until the time is over or something fails; `tell` hears of each.
+async def run_for(
+    found: Session, *, seconds: float, first_seed: int, tell: Callable[[Tally, int], None], last_seed: float = math.inf
+) -> Tally:
+    """Runs batch after batch until the time is over or the last seed is done; `tell` hears of each.
 
     Returns:
         what was done: every case up to a number of seeds that depends on the time alone.
     """
     tally, number, end = Tally(), first_seed, time.monotonic() + seconds
-    while time.monotonic() < end:
+    while time.monotonic() < end and number <= last_seed:
         await found.run_batch(number, tally)
         tell(tally, number)
         number += 1
