@@ -70,6 +70,8 @@ def make_call(ready: ReadyCall, run: RunScope) -> Call:
         headers[wire.HEADER_HOLES] = json_payload(pydantic_core.to_json(ready.holes))
     if task.node.wanted:
         headers[wire.HEADER_WANTED] = json_payload(pydantic_core.to_json(wanted_to_json(task.node.wanted)))
+    if task.node.cache_s is not None:
+        headers[wire.HEADER_CACHE] = json_payload(pydantic_core.to_json(task.node.cache_s))
     return Call(json_payload(ready.arguments), headers)
 
 

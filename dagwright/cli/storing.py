@@ -16,7 +16,18 @@ from dagwright.server import NoServer
 from dagwright.server.retained import retained_of
 from dagwright.settings import Settings
 from dagwright.store import open_store
-from dagwright.store.clean_up import Amount, Bound, Holdings, NeedUnknown, bound_of, remove, survey
+from dagwright.store.clean_up import (
+    Amount,
+    Bound,
+    Holdings,
+    Memories,
+    NeedUnknown,
+    bound_of,
+    forget_expired,
+    remove,
+    survey,
+    survey_memories,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +36,7 @@ class _Look:
 
     location: str
     holdings: Holdings
+    memories: Memories
     bound: Bound | None
     reason: str
 
@@ -37,6 +49,7 @@ class _Look:
             "removable": None if removable is None else _amount(removable),
             "renewed_before": None if bound is None else _time(bound.renewed_before),
             "reason": self.reason,
+            "cached": {**_results(self.memories.all), "expired": _results(self.memories.expired)},
         }
 
 
@@ -67,16 +80,22 @@ def clean(is_sure: bool, output: Output) -> int:
         look = await _look(settings, output)
         if look.bound is None:
             raise CommandRefused(f"nothing is removed: {look.reason}", status="need_unknown", code=ExitCode.FAILED)
-        removed = await remove(open_store(settings.payload_store), look.bound) if is_sure else Amount()
+        store = open_store(settings.payload_store)
+        removed = await remove(store, look.bound) if is_sure else Amount()
+        forgotten = await forget_expired(store, now=datetime.now(UTC)) if is_sure else Amount()
         if output.is_json:
             status = "cleaned" if is_sure else "dry_run"
-            output.document({"status": status, "removed": _amount(removed), **look.to_json()})
+            output.document(
+                {"status": status, "removed": _amount(removed), "forgotten": _results(forgotten), **look.to_json()}
+            )
         elif is_sure:
             output.say(f"removed from {look.location}: {_text(removed)}")
+            if forgotten.count:
+                output.say(f"forgotten: {_results_text(forgotten)} that had expired")
             output.say(_kept(look.bound))
         else:
             _tell(look, output)
-            if look.holdings.removable != Amount():
+            if look.holdings.removable != Amount() or look.memories.expired.count:
                 output.say("nothing was removed yet; `dagwright store clean --yes` removes it")
         return ExitCode.COMPLETED
 
@@ -93,13 +112,16 @@ async def _look(settings: Settings, output: Output) -> _Look:
         reason = bound.reason
     except (NeedUnknown, NoServer) as error:
         reason = str(error)
-    return _Look(settings.payload_store, await survey(store, bound), bound, reason)
+    memories = await survey_memories(store, now=datetime.now(UTC))
+    return _Look(settings.payload_store, await survey(store, bound), memories, bound, reason)
 
 
 def _tell(look: _Look, output: Output) -> None:
     holdings = look.holdings
     since = f", the oldest put or renewed last on {_day(holdings.oldest)}" if holdings.oldest else ""
     output.say(f"{look.location}: {_text(holdings.all)}{since}")
+    if look.memories.all.count:
+        output.say(f"for later calls: {_results_text(look.memories.all)}; {look.memories.expired.count:,} expired")
     if look.bound is None or holdings.removable is None:
         output.say(f"what of it can be removed is not known: {look.reason}")
         return
@@ -112,13 +134,21 @@ def _kept(bound: Bound) -> str:
 
 
 def _amount(amount: Amount) -> Mapping[str, int]:
-    return {"payloads": amount.payloads, "bytes": amount.size_bytes}
+    return {"payloads": amount.count, "bytes": amount.size_bytes}
+
+
+def _results(amount: Amount) -> Mapping[str, int]:
+    return {"results": amount.count, "bytes": amount.size_bytes}
+
+
+def _results_text(amount: Amount) -> str:
+    return f"{amount.count:,} cached result{'' if amount.count == 1 else 's'}, {decimal(amount.size_bytes)}"
 
 
 def _text(amount: Amount) -> str:
-    if amount.payloads == 0:
+    if amount.count == 0:
         return "nothing"
-    return f"{amount.payloads:,} payload{'' if amount.payloads == 1 else 's'}, {decimal(amount.size_bytes)}"
+    return f"{amount.count:,} payload{'' if amount.count == 1 else 's'}, {decimal(amount.size_bytes)}"
 
 
 def _time(moment: datetime | None) -> str | None:

@@ -28,6 +28,7 @@ def options_problem(node: CompiledNode, tool: ToolDeclaration) -> str | None:
         ("first_delay_s", rule.first_delay_s, _is_duration(rule.first_delay_s)),
         ("factor", rule.factor, _is_number(rule.factor) and 1 <= rule.factor <= _LARGEST_FACTOR),
         ("max_delay_s", rule.max_delay_s, rule.max_delay_s is None or _is_duration(rule.max_delay_s)),
+        ("cache_s", node.cache_s, node.cache_s in (None, 0) or _is_duration(node.cache_s)),
         ("priority", node.priority, _is_within(node.priority, 1, 5)),
         ("the title", node.title, node.title is None or isinstance(node.title, str)),
     )

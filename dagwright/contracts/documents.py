@@ -82,6 +82,7 @@ def node_document(scheduler: Scheduler, node: CompiledNode, record: Record) -> d
     """Returns the document of a node or of one item of it."""
     tool = scheduler.plan.tools.get(node.tool)
     started_at, ended_at = format_time(record.started_at), format_time(record.ended_at)
+    cached = {"cached": dict(record.cached)} if record.cached is not None else {}
     return {
         "status": record.status.value,
         "title": node.title,
@@ -102,6 +103,7 @@ def node_document(scheduler: Scheduler, node: CompiledNode, record: Record) -> d
             "attempts": record.attempts,
             "started_at": started_at,
             "ended_at": ended_at,
+            **cached,
         },
     }
 

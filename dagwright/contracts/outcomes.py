@@ -77,7 +77,9 @@ def read_attempt(metadata: Mapping[str, bytes]) -> Attempt:
         count = int(metadata.get(wire.METADATA_ATTEMPT, b"1"))
         started = metadata.get(wire.METADATA_STARTED_AT)
         started_at = datetime.fromisoformat(started.decode()).timestamp() if started else None
-        return Attempt(count, started_at, metadata.get(wire.METADATA_TOOL_VERSION, b"").decode())
+        cached = json_from_bytes(metadata[wire.METADATA_CACHED]) if wire.METADATA_CACHED in metadata else None
+        version = metadata.get(wire.METADATA_TOOL_VERSION, b"").decode()
+        return Attempt(count, started_at, version, cached if isinstance(cached, dict) else None)
     except ValueError:
         return Attempt()
 

@@ -186,6 +186,8 @@ def end_to_json(record: Record) -> list[Any]:
         rest["attempts"] = record.attempts
     if record.tool_version:
         rest["tool_version"] = record.tool_version
+    if record.cached is not None:
+        rest["cached"] = record.cached
     if record.blocked_by:
         rest["blocked_by"] = list(record.blocked_by)
     result = unfilled_to_json(record.result)
@@ -213,6 +215,7 @@ def end_from_json(encoded: Sequence[Any]) -> Record:
         ended_at=ended_at,
         partial=rest.get("partial", False),
         tool_version=rest.get("tool_version", ""),
+        cached=rest.get("cached"),
         blocked_by=tuple(rest.get("blocked_by", ())),
     )
 

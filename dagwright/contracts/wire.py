@@ -55,6 +55,9 @@ in a value of the payload store; `name` is what messages call that value), or `{
 HEADER_WANTED = "dagwright-wanted"
 """Activity header, JSON payload: `[[path or query, "value" or "whole"], …]`, the parts of the result that the plan
 names. Should the result go to the payload store, these come back beside its reference."""
+HEADER_CACHE = "dagwright-cache"
+"""Activity header, JSON number: the seconds for which the result of an equal call may be used again, 0 for never.
+Without it that is what the effects of the tool say: any time for `pure`, never for the others."""
 
 METADATA_ATTEMPT = "dagwright-attempt"
 """Metadata of a result payload, ASCII digits: the attempt that made the result, 1 for the first."""
@@ -63,6 +66,9 @@ METADATA_STARTED_AT = "dagwright-started-at"
 METADATA_STORED = "dagwright-stored"
 """Metadata of a result payload, `1`: the payload is no value but tells of one in the payload store. Nothing that a tool
 returns can set it, so no result is ever mistaken for a reference."""
+METADATA_CACHED = "dagwright-cached"
+"""Metadata of a result payload, JSON `{"made_at", "workflow_id", "node"}`: an earlier call made the result, at that RFC
+3339 time."""
 METADATA_TOOL_VERSION = "dagwright-tool-version"
 """Metadata of a result payload: version of the tool that made the result."""
 

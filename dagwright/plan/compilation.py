@@ -8,7 +8,7 @@ from typing import Any
 from dagwright.plan.arguments import with_parts
 from dagwright.plan.compiled import DEFAULT_TIMEOUT_S, CompiledNode, CompiledPlan, Hole, Join, RetryRule
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
-from dagwright.plan.model import AtLeast, Human, Node, OnErrorValue
+from dagwright.plan.model import AtLeast, Cache, Human, Node, OnErrorValue
 from dagwright.plan.references import ResultOf
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.validation import Checked
@@ -96,6 +96,11 @@ def _compile_node(checked: Checked, index: int) -> CompiledNode:
         timeout_s=_timeout_s(node, tool),
         heartbeat_s=node.heartbeat.total_seconds() if node.heartbeat else None,
         priority=node.priority,
+        cache_s=node.cache.ttl.total_seconds()
+        if isinstance(node.cache, Cache)
+        else None
+        if node.cache is None
+        else 0.0,
         is_worker=index in checked.workers,
         sub_plan=_compile(checked.sub_plans[index]) if index in checked.sub_plans else None,
     )

@@ -94,6 +94,8 @@ class CompiledNode:
     inner: str | None = None
     inner_count: int = 0
     reads: Sequence[int] = ()
+    cache_s: float | None = None
+    """Seconds for which the result of an equal call may be used again; 0 is never, `None` what the effects say."""
     wanted: Sequence[Want] = ()
     """Parts of its result that the plan names, for the case that the result is large; of an item's, if it has items."""
 

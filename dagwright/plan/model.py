@@ -148,7 +148,8 @@ class Node(_Strict):
     on_error: Literal["block", "skip", "ask", "replan"] | OnErrorValue = "block"
     approval: Literal["policy", "required", "never"] | Human = "policy"
     priority: Annotated[int, Field(ge=1, le=5)] = 3
-    cache: Literal["off"] | Cache = "off"
+    cache: Literal["off"] | Cache | None = None
+    """`None` is what the effects of the tool say: results of a `pure` one are used again, of any other one never."""
     metadata: JsonObject = Field(default_factory=dict)
 
 

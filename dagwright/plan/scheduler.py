@@ -272,6 +272,7 @@ class Scheduler:
             return False
         record = self.records[number]
         record.result, record.partial, record.blocked_by = end.result, end.partial, end.blocked_by
+        record.cached = end.cached
         record.attempts, record.started_at, record.tool_version = end.attempts, end.started_at, end.tool_version
         self._end(number, -1, end.status, at if end.ended_at is None else end.ended_at, error=end.error)
         self._settle_dependents(at)
@@ -348,7 +349,7 @@ class Scheduler:
         self._queue.release(number)
         record.attempts = attempt.count
         record.started_at = attempt.started_at or record.started_at
-        record.tool_version = attempt.tool_version
+        record.tool_version, record.cached = attempt.tool_version, attempt.cached
         return number, item, record
 
     def _stop(self, at: float, reason: str | None) -> None:

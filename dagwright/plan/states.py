@@ -1,5 +1,6 @@
 """States of nodes and runs (contract.md section 4), and the record that a run keeps of a node."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -70,11 +71,13 @@ class Attempt:
         count: attempts so far, 1 for the first; 0 if nothing was tried.
         started_at: seconds since the epoch at which the last attempt started, if it is known.
         tool_version: version of the tool that made the outcome.
+        cached: of an outcome that an earlier call made: `{"made_at", "workflow_id", "node"}` of that call.
     """
 
     count: int = 1
     started_at: float | None = None
     tool_version: str = ""
+    cached: Mapping[str, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -83,6 +86,7 @@ class Record:
 
     Args:
         blocked_by: ids of the failed nodes that keep it from running, in plan order.
+        cached: of a result that an earlier call made: which one; see `Attempt`.
         reason: what a waiting node waits for, or why it was cancelled.
     """
 
@@ -95,6 +99,7 @@ class Record:
     blocked_by: tuple[str, ...] = ()
     partial: bool = False
     tool_version: str = ""
+    cached: Mapping[str, Any] | None = None
     reason: str | None = None
     items: "list[ItemRecord]" = field(default_factory=list)
 

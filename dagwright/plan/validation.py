@@ -15,7 +15,7 @@ from dagwright.plan.document import Document
 from dagwright.plan.errors import Note, PlanInvalid, Problem, pointer
 from dagwright.plan.field_problems import read_nodes, read_plan_fields
 from dagwright.plan.inputs import schema_of, wrong_defaults
-from dagwright.plan.model import Node, Plan
+from dagwright.plan.model import Cache, Node, Plan
 from dagwright.plan.node_references import NodeReferences, read_references
 from dagwright.plan.references import (
     BadReference,
@@ -27,7 +27,7 @@ from dagwright.plan.references import (
     suggestion,
     walk_texts,
 )
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.tools import Effects, ToolDeclaration
 
 MAX_DEPTH = 8
 """Sub-plans inside of sub-plans; deeper is a mistake and would end in the stack."""
@@ -236,6 +236,8 @@ class _Checker:
             self.tell(problem.code, message, ("nodes", index, *problem.at), node=node.id, hint=hint)
         self._check_kind(index, node)
         self._check_join(index, node, references)
+        if isinstance(node.cache, Cache):
+            self._check_cache(index, node)
         if node.plan is not None:
             self._check_sub_plan(index, node, references)
         elif node.tool is not None:
@@ -265,6 +267,22 @@ class _Checker:
         if node.join.at_least > count:
             message = f"join: at_least {node.join.at_least} of {count} dependencies can never be done"
             self.tell("invalid_field", message, ("nodes", index, "join"), node=node.id)
+
+    def _check_cache(self, index: int, node: Node) -> None:
+        name = node.tool or node.agent
+        declaration = self.tools.get(name) if name is not None else None
+        if name is None:
+            message = "'cache' needs a tool whose results can be used again"
+        elif declaration is not None and declaration.effects not in (Effects.PURE, Effects.READ):
+            message = (
+                f"results of {name!r} are never used again, because its effects are {declaration.effects.value!r}: "
+                "each node that calls it wants its change; only 'pure' and 'read' tools can have a cache"
+            )
+        elif declaration is not None and declaration.is_foreign:
+            message = f"{name!r} runs in a foreign worker, whose results are not kept for other calls"
+        else:
+            return
+        self.tell("invalid_field", message, ("nodes", index, "cache"), node=node.id, hint="leave 'cache' out")
 
     def _check_tool(self, index: int, node: Node, references: NodeReferences) -> None:
         assert node.tool is not None

@@ -7,13 +7,14 @@ whoever has one needs no lock and no version. Workflows never import this packag
 
 from dagwright.store.errors import LocationInvalid, PayloadDamaged, PayloadMissing, StoreError, StoreUnavailable
 from dagwright.store.opening import open_store
-from dagwright.store.payloads import PayloadStore, StoredPayload, is_ref, ref_of
+from dagwright.store.payloads import PayloadStore, Remembered, StoredPayload, is_ref, ref_of
 
 __all__ = [
     "LocationInvalid",
     "PayloadDamaged",
     "PayloadMissing",
     "PayloadStore",
+    "Remembered",
     "StoreError",
     "StoreUnavailable",
     "StoredPayload",

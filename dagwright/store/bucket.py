@@ -1,7 +1,8 @@
 """A payload store in an S3 bucket, Amazon's or any that speaks its protocol: one object for each payload.
 
 Credentials, region, endpoint and all else are found by boto3 itself, which is imported by the first use. The age of a
-payload is the time at which its object was written last, so `put` always writes: one request, which heals too.
+payload is the time at which its object was written last, so `put` always writes: one request, which heals too. What is
+only remembered is an object `remembered/…` with the time at which it expires in its metadata.
 """
 
 import asyncio
@@ -15,7 +16,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagwright.store.errors import PayloadDamaged, PayloadMissing, StoreUnavailable
 from dagwright.store.location import BucketLocation
-from dagwright.store.payloads import OWNERS, StoredPayload, is_owner, is_ref, ref_of
+from dagwright.store.payloads import (
+    OWNERS,
+    REMEMBERED,
+    Remembered,
+    StoredPayload,
+    is_key,
+    is_owner,
+    is_ref,
+    ref_of,
+)
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -29,6 +39,9 @@ _ATTEMPTS = 5
 its effect has happened, so a short failure of the network must not cost an attempt of the tool."""
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 60
+
+_EXPIRES_AT = "expires-at"
+"""Metadata of what is remembered: seconds since the epoch."""
 
 _NOT_THERE = {"NoSuchKey", "404", "NotFound"}
 _FORBIDDEN = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
@@ -106,6 +119,63 @@ class BucketStore:
             if is_ref(name):
                 yield StoredPayload(name, found["Size"], found["LastModified"].astimezone(UTC))
 
+    async def remember(self, key: str, content: bytes, *, expires_at: datetime) -> None:
+        """Keeps content under a key for a while; see `PayloadStore`."""
+        named = self._place(key)
+        metadata = {_EXPIRES_AT: f"{expires_at.timestamp():.3f}"}
+        await self._in_thread(lambda: self._client().put_object(**named, Body=content, Metadata=metadata))
+
+    async def recall(self, key: str) -> bytes | None:
+        """Returns what was remembered last under a key; see `PayloadStore`."""
+
+        def recall() -> bytes | None:
+            with self._missing_told(key):
+                content: bytes = self._client().get_object(**self._place(key))["Body"].read()
+                return content
+
+        return await self._unless_missing(recall)
+
+    async def forget(self, key: str, *, expired_before: datetime) -> bool:
+        """Removes what has expired under a key; see `PayloadStore`."""
+        found = await self._look_at(key)
+        if found is None or found.expires_at >= expired_before:
+            return False
+        await self._in_thread(lambda: self._client().delete_object(**self._place(key)))
+        return True
+
+    async def remembered(self) -> AsyncIterator[Remembered]:
+        """Goes through all that is remembered; S3 is asked for each when it expires, some at once."""
+        keys: list[str] = []
+        async for name, _ in self._listed(f"{REMEMBERED}/"):
+            keys += [name] if is_key(name) else []
+            if len(keys) == _THREADS:
+                for found in await asyncio.gather(*map(self._look_at, keys)):
+                    if found is not None:
+                        yield found
+                keys = []
+        for found in await asyncio.gather(*map(self._look_at, keys)):
+            if found is not None:
+                yield found
+
+    async def _look_at(self, key: str) -> Remembered | None:
+        def look() -> Remembered:
+            with self._missing_told(key):
+                facts = self._client().head_object(**self._place(key))
+            try:
+                expires_at = datetime.fromtimestamp(float(facts["Metadata"][_EXPIRES_AT]), UTC)
+            except (KeyError, ValueError, OverflowError):
+                # Somebody copied it without its metadata: it counts as expired when it was written.
+                expires_at = facts["LastModified"].astimezone(UTC)
+            return Remembered(key, facts["ContentLength"], expires_at)
+
+        return await self._unless_missing(look)
+
+    async def _unless_missing(self, work: Callable[[], T]) -> T | None:
+        try:
+            return await self._in_thread(work)
+        except PayloadMissing:
+            return None
+
     async def claim(self, owner: str) -> None:
         """Notes who uses the store; see `PayloadStore`."""
         assert is_owner(owner), owner
@@ -135,6 +205,10 @@ class BucketStore:
         if not is_ref(ref):
             raise PayloadMissing(ref, store=str(self._location))
         return {"Bucket": self._location.bucket, "Key": self._key(ref)}
+
+    def _place(self, key: str) -> Any:
+        assert is_key(key), key
+        return {"Bucket": self._location.bucket, "Key": self._key(f"{REMEMBERED}/{key}")}
 
     def _key(self, name: str) -> str:
         return f"{self._location.prefix}/{name}" if self._location.prefix else name

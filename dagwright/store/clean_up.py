@@ -3,7 +3,8 @@
 A payload may go when nothing that the namespace still shows can refer to it. Whoever gives a reference to a run puts or
 renews the payload after that run began; so what was put last before the beginning of the oldest run in sight belongs
 to runs that are gone. The retention is asked for as well: a run that was deleted by hand may be brought back from an
-archive, and the list of runs may lag. What is not known is never guessed: then nothing is removed.
+archive, and the list of runs may lag. What is not known is never guessed: then nothing is removed. What a store only
+remembers goes when it has expired: no run hangs on it.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from dagwright.store.payloads import OWNERS, PayloadStore, StoredPayload
+from dagwright.store.payloads import OWNERS, PayloadStore, Remembered, StoredPayload
 
 MARGIN = timedelta(days=1)
 """Added to both limits: the clocks of store, server and worker may differ, and the list of runs may lag."""
@@ -140,14 +141,14 @@ def _beginnings(runs: Collection[RetainedRun]) -> dict[str, datetime]:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Payloads, counted."""
+    """Payloads, or what is remembered, counted."""
 
-    payloads: int = 0
+    count: int = 0
     size_bytes: int = 0
 
-    def plus(self, payload: StoredPayload) -> "Amount":
-        """Returns the amount with one payload more."""
-        return Amount(self.payloads + 1, self.size_bytes + payload.size_bytes)
+    def plus(self, one: StoredPayload | Remembered) -> "Amount":
+        """Returns the amount with one more."""
+        return Amount(self.count + 1, self.size_bytes + one.size_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +173,40 @@ async def survey(store: PayloadStore, bound: Bound | None) -> Holdings:
         if bound is not None and payload.renewed_at < bound.renewed_before:
             removable = removable.plus(payload)
     return Holdings(everything, oldest, None if bound is None else removable)
+
+
+@dataclass(frozen=True, slots=True)
+class Memories:
+    """What a store remembers: all of it, and what of it has expired."""
+
+    all: Amount
+    expired: Amount
+
+
+async def survey_memories(store: PayloadStore, *, now: datetime) -> Memories:
+    """Counts what a store remembers.
+
+    Raises:
+        StoreUnavailable: the store can not be read now.
+    """
+    everything, expired = Amount(), Amount()
+    async for one in store.remembered():
+        everything = everything.plus(one)
+        expired = expired.plus(one) if one.expires_at < now else expired
+    return Memories(everything, expired)
+
+
+async def forget_expired(store: PayloadStore, *, now: datetime) -> Amount:
+    """Removes what has expired of what a store remembers; returns what it removed.
+
+    Raises:
+        StoreUnavailable: the store can not be used now.
+    """
+    removed = Amount()
+    async for one in store.remembered():
+        if one.expires_at < now and await store.forget(one.key, expired_before=now):
+            removed = removed.plus(one)
+    return removed
 
 
 async def remove(store: PayloadStore, bound: Bound) -> Amount:

@@ -2,7 +2,8 @@
 
 Content goes to a file in `tmp`, is synced to the disk, and is then renamed; the folder that got the name is synced
 too. Temporal's history refers to what is here and is synced itself, so a store that was faster and lost a value in
-a power failure would leave a completed node without its result.
+a power failure would leave a completed node without its result. What is only remembered lies in `remembered/ab`, is not
+synced, and has the time at which it expires as its modification time.
 
 The age of a payload is the modification time of its file. A file lock (`flock`) on the file orders the two that
 could harm each other: who puts holds it shared, from finding the file until its age is renewed; who removes holds it
@@ -24,7 +25,16 @@ from typing import TypeVar
 from uuid import uuid4
 
 from dagwright.store.errors import PayloadDamaged, PayloadMissing, StoreUnavailable
-from dagwright.store.payloads import OWNERS, StoredPayload, is_owner, is_ref, ref_of
+from dagwright.store.payloads import (
+    OWNERS,
+    REMEMBERED,
+    Remembered,
+    StoredPayload,
+    is_key,
+    is_owner,
+    is_ref,
+    ref_of,
+)
 
 T = TypeVar("T")
 
@@ -73,6 +83,43 @@ class FolderStore:
             for payload in await self._in_thread(partial(_payloads, folder)):
                 yield payload
 
+    async def remember(self, key: str, content: bytes, *, expires_at: datetime) -> None:
+        """Keeps content under a key for a while; see `PayloadStore`."""
+        await self._in_thread(lambda: self._remember(key, content, expires_at=expires_at))
+
+    async def recall(self, key: str) -> bytes | None:
+        """Returns what was remembered last under a key; see `PayloadStore`."""
+
+        def recall() -> bytes | None:
+            try:
+                return self._place(key).read_bytes()
+            except FileNotFoundError:
+                return None
+
+        return await self._in_thread(recall)
+
+    async def forget(self, key: str, *, expired_before: datetime) -> bool:
+        """Removes what has expired under a key; see `PayloadStore`."""
+
+        def forget() -> bool:
+            place = self._place(key)
+            try:
+                if _modified_at(place.stat()) >= expired_before:
+                    return False
+                # What is remembered anew in this moment is lost with it, which is allowed.
+                place.unlink()
+            except FileNotFoundError:
+                return False
+            return True
+
+        return await self._in_thread(forget)
+
+    async def remembered(self) -> AsyncIterator[Remembered]:
+        """Goes through all that is remembered, one folder at a time."""
+        for folder in await self._in_thread(lambda: _folders(self._root / REMEMBERED)):
+            for found in await self._in_thread(partial(_remembered, folder)):
+                yield found
+
     async def claim(self, owner: str) -> None:
         """Notes who uses the store; see `PayloadStore`."""
         assert is_owner(owner), owner
@@ -91,6 +138,25 @@ class FolderStore:
             self._make_folder(note.parent)
             note.touch()
             _sync_folder(note.parent)
+
+    def _remember(self, key: str, content: bytes, *, expires_at: datetime) -> None:
+        place, unfinished = self._place(key), self._root / _UNFINISHED / uuid4().hex
+        self._sweep()
+        self._make_folder(unfinished.parent)
+        self._make_folder(place.parent.parent)
+        place.parent.mkdir(exist_ok=True)
+        try:
+            unfinished.write_bytes(content)
+            os.utime(unfinished, (expires_at.timestamp(), expires_at.timestamp()))
+            unfinished.replace(place)
+        except BaseException:
+            with suppress(OSError):
+                unfinished.unlink(missing_ok=True)
+            raise
+
+    def _place(self, key: str) -> Path:
+        assert is_key(key), key
+        return self._root / REMEMBERED / key[:2] / key
 
     def _put(self, content: bytes) -> str:
         ref = ref_of(content)
@@ -144,7 +210,7 @@ class FolderStore:
     def _delete(self, ref: str, *, renewed_before: datetime) -> bool:
         path = self._path(ref)
         with _locked(path, fcntl.LOCK_EX) as descriptor:
-            if descriptor is None or _renewed_at(os.fstat(descriptor)) >= renewed_before:
+            if descriptor is None or _modified_at(os.fstat(descriptor)) >= renewed_before:
                 return False
             path.unlink()
         return True
@@ -224,6 +290,17 @@ def _folders(root: Path) -> list[Path]:
         return []
 
 
+def _remembered(folder: Path) -> list[Remembered]:
+    found = []
+    with suppress(FileNotFoundError), os.scandir(folder) as files:
+        for file in files:
+            with suppress(FileNotFoundError):
+                if is_key(file.name):
+                    facts = file.stat()
+                    found.append(Remembered(file.name, facts.st_size, _modified_at(facts)))
+    return found
+
+
 def _payloads(folder: Path) -> list[StoredPayload]:
     found = []
     for second in folder.iterdir():
@@ -233,11 +310,11 @@ def _payloads(folder: Path) -> list[StoredPayload]:
                     continue
                 with suppress(FileNotFoundError):
                     facts = file.stat()
-                    found.append(StoredPayload(file.name, facts.st_size, _renewed_at(facts)))
+                    found.append(StoredPayload(file.name, facts.st_size, _modified_at(facts)))
     return found
 
 
-def _renewed_at(facts: os.stat_result) -> datetime:
+def _modified_at(facts: os.stat_result) -> datetime:
     return datetime.fromtimestamp(facts.st_mtime, UTC)
 
 

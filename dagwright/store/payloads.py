@@ -8,8 +8,11 @@ from datetime import datetime
 from typing import Protocol
 
 _REF = re.compile(r"sha256-[0-9a-f]{64}")
+_KEY = re.compile(r"[0-9a-f]{64}")
 _OWNER = re.compile(r"[0-9a-z-]{1,64}")
 
+REMEMBERED = "remembered"
+"""Folder, or part of the key, of what is remembered."""
 OWNERS = "owners"
 """Folder, or part of the key, of the notes of who uses a store: each is empty and has the owner as its name."""
 
@@ -29,11 +32,29 @@ class StoredPayload:
     renewed_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """Something that a store remembers, without its content.
+
+    Args:
+        key: 64 hex digits.
+        size_bytes: length of the content.
+        expires_at: aware time from which nobody wants it any more.
+    """
+
+    key: str
+    size_bytes: int
+    expires_at: datetime
+
+
 class PayloadStore(Protocol):
     """Keeps content under the reference that its hash makes; safe for many processes at once.
 
     Each method raises `StoreUnavailable` if the store can not do it now. Every call may be repeated. Whoever gives a
     reference to a run puts or renews it after that run began: clean-up goes by this time alone.
+
+    Beside the payloads it remembers small things under keys that others choose. Those may be forgotten at any time, a
+    power failure can damage them, and no run ever hangs on one.
     """
 
     async def put(self, content: bytes) -> str:
@@ -68,6 +89,27 @@ class PayloadStore(Protocol):
         """Goes through all payloads, in no order; of those that come or go meanwhile it may tell or not."""
         ...
 
+    async def remember(self, key: str, content: bytes, *, expires_at: datetime) -> None:
+        """Keeps content under a key until about `expires_at`, instead of what was there.
+
+        Args:
+            key: 64 hex digits.
+            expires_at: aware time from which clean-up may remove it.
+        """
+        ...
+
+    async def recall(self, key: str) -> bytes | None:
+        """Returns what was remembered last under a key, expired or not; `None` if there is nothing."""
+        ...
+
+    async def forget(self, key: str, *, expired_before: datetime) -> bool:
+        """Removes what is remembered under a key if it expires before that time; tells whether it removed it."""
+        ...
+
+    def remembered(self) -> AsyncIterator[Remembered]:
+        """Goes through all that is remembered, in no order, as `entries` does."""
+        ...
+
     async def claim(self, owner: str) -> None:
         """Notes who uses the store, so that nobody else cleans it up; a second time changes nothing.
 
@@ -89,6 +131,11 @@ def ref_of(content: bytes) -> str:
 def is_ref(text: str) -> bool:
     """Tells whether a text has the form of a reference; nothing else ever becomes a part of a path or key."""
     return _REF.fullmatch(text) is not None
+
+
+def is_key(text: str) -> bool:
+    """Tells whether something can be remembered under a text."""
+    return _KEY.fullmatch(text) is not None
 
 
 def is_owner(text: str) -> bool:

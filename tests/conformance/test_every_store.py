@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from dagwright.store import PayloadDamaged, PayloadMissing, ref_of
+from dagwright.store import PayloadDamaged, PayloadMissing, Remembered, ref_of
 from tests.conformance.stores import StoreAtHand, bucket_at_hand, entry_of, folder_at_hand, listed, s3_service
 from tests.support.eventually import eventually
 
@@ -129,6 +129,42 @@ async def test_many_at_once_put_and_get_the_same_and_others(at_hand: StoreAtHand
 
     assert await asyncio.gather(*(put_and_get(number) for number in range(60))) == contents
     assert await listed(stores[0]) == sorted((ref_of(content), 20_000) for content in set(contents))
+
+
+KEYS = ["0" * 64, "ab" * 32, "f" * 64]
+LATER = datetime(2126, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+async def test_what_is_remembered_is_recalled_in_every_process_until_it_is_replaced(at_hand: StoreAtHand) -> None:
+    first, second = KEYS[:2]
+    await at_hand.open().remember(first, b"old", expires_at=LATER)
+    await at_hand.open().remember(first, b"new", expires_at=LATER)
+    await at_hand.open().remember(second, b"", expires_at=LATER)
+    assert [await at_hand.open().recall(key) for key in KEYS] == [b"new", b"", None]
+    assert await listed(at_hand.open()) == []
+    assert await at_hand.open().owners() == frozenset()
+
+
+async def test_what_is_remembered_is_told_with_the_time_at_which_it_expires(at_hand: StoreAtHand) -> None:
+    store = at_hand.open()
+    assert [one async for one in store.remembered()] == []
+    keys = [f"{number:064x}" for number in range(40)]
+    for number, key in enumerate(keys):
+        await store.remember(key, b"x" * number, expires_at=LATER + timedelta(seconds=number))
+    await store.put(b"a payload")
+    found = sorted([one async for one in store.remembered()], key=lambda one: one.key)
+    assert found == [Remembered(key, number, LATER + timedelta(seconds=number)) for number, key in enumerate(keys)]
+
+
+async def test_only_what_has_expired_is_forgotten(at_hand: StoreAtHand) -> None:
+    store, key = at_hand.open(), KEYS[0]
+    assert await store.forget(key, expired_before=LATER) is False
+    await store.remember(key, b"content", expires_at=LATER)
+    assert await store.forget(key, expired_before=LATER) is False
+    assert await store.recall(key) == b"content"
+    assert await store.forget(key, expired_before=LATER + timedelta(seconds=1)) is True
+    assert await store.recall(key) is None
+    assert await store.forget(key, expired_before=LATER + timedelta(seconds=1)) is False
 
 
 async def test_who_claims_a_store_is_noted_once_and_is_no_payload(at_hand: StoreAtHand) -> None:

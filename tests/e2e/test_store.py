@@ -19,6 +19,7 @@ from tests.support.eventually import eventually
 pytestmark = pytest.mark.server
 
 NOTHING = {"payloads": 0, "bytes": 0}
+NO_RESULTS = {"results": 0, "bytes": 0}
 
 
 def _days_ago(days: int) -> datetime:
@@ -43,6 +44,9 @@ async def test_clean_up_removes_what_no_run_can_need_and_nothing_else(
     for days in (300, 150, 90, 60):
         await _put(folder, b"x" * days, renewed_at=oldest + timedelta(days=300 - days))
 
+    await FolderStore(folder).remember("a" * 64, b"old", expires_at=_days_ago(1))
+    await FolderStore(folder).remember("b" * 64, b"new!", expires_at=_days_ago(-1))
+
     unused = await own_command_line("store", "clean", "--yes", "--json")
     assert (unused.code, unused.document["status"]) == (1, "need_unknown")
     assert unused.document["message"].startswith("nothing is removed: no worker of the namespace default (")
@@ -58,9 +62,11 @@ async def test_clean_up_removes_what_no_run_can_need_and_nothing_else(
         "removable": {"payloads": 2, "bytes": 450},
         "renewed_before": None,
         "reason": "the namespace default keeps runs for 90 days, and a day is added",
+        "cached": {"results": 2, "bytes": 7, "expired": {"results": 1, "bytes": 3}},
     }
     dry = await own_command_line("store", "clean", "--json")
     assert (dry.document["status"], dry.document["removed"]) == ("dry_run", NOTHING)
+    assert dry.document["forgotten"] == NO_RESULTS
     assert len(await _kept(folder)) == 4
 
     async with open_connection(Settings(state_dir=own_command_line.folder / "state")) as connection:
@@ -80,6 +86,7 @@ async def test_clean_up_removes_what_no_run_can_need_and_nothing_else(
     assert {**cleaned.document, "renewed_before": None} == {
         "status": "cleaned",
         "removed": {"payloads": 1, "bytes": 300},
+        "forgotten": {"results": 1, "bytes": 3},
         "store": str(folder),
         "payloads": 4,
         "bytes": 600,
@@ -87,11 +94,15 @@ async def test_clean_up_removes_what_no_run_can_need_and_nothing_else(
         "removable": {"payloads": 1, "bytes": 300},
         "renewed_before": None,
         "reason": "the run 'long', which began then, is still kept, and a day is added",
+        "cached": {"results": 2, "bytes": 7, "expired": {"results": 1, "bytes": 3}},
     }
     assert await _kept(folder) == {ref_of(b"x" * days) for days in (150, 90, 60)}
 
     shown = await own_command_line("store", "clean")
-    assert shown.stdout.splitlines()[1] == "can be removed: nothing"
+    assert shown.stdout.splitlines()[1:3] == [
+        "for later calls: 1 cached result, 4 bytes; 0 expired",
+        "can be removed: nothing",
+    ]
 
 
 async def test_store_is_shown_even_if_no_server_can_be_had(command_line: CommandLine) -> None:

@@ -32,7 +32,7 @@ from dagwright.plan.states import Attempt
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan_pages import made_to_travel
-from dagwright.store import PayloadStore, StoredPayload, ref_of
+from dagwright.store import PayloadStore, Remembered, StoredPayload, ref_of
 from dagwright.tools import GiveUp, ToolRegistry, context, tool
 from dagwright.tools.context import Cancellation
 from tests.property.naive import Model, Step, result_of
@@ -103,6 +103,18 @@ class MemoryStore(PayloadStore):
         raise NotImplementedError
 
     def entries(self) -> AsyncIterator[StoredPayload]:
+        raise NotImplementedError
+
+    async def remember(self, key: str, content: bytes, *, expires_at: datetime) -> None:
+        raise NotImplementedError
+
+    async def recall(self, key: str) -> bytes | None:
+        raise NotImplementedError
+
+    async def forget(self, key: str, *, expired_before: datetime) -> bool:
+        raise NotImplementedError
+
+    def remembered(self) -> AsyncIterator[Remembered]:
         raise NotImplementedError
 
     async def claim(self, owner: str) -> None:

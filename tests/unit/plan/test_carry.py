@@ -29,7 +29,7 @@ def _interrupted() -> Scheduler:
     scheduler.begin(1.0)
     scheduler.next_task(1.5)
     scheduler.next_task(1.5)
-    scheduler.complete("a", {"n": 2**70}, at=2.0, attempt=Attempt(2, 1.75, "7"))
+    scheduler.complete("a", {"n": 2**70}, at=2.0, attempt=Attempt(2, 1.75, "7", {"node": "z"}))
     return scheduler
 
 
@@ -44,6 +44,7 @@ def test_carry_tells_what_is_not_as_at_the_beginning() -> None:
                 "started_at": 1.75,
                 "ended_at": 2.0,
                 "tool_version": "7",
+                "cached": {"node": "z"},
             },
             {
                 "status": "running",

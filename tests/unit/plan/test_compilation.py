@@ -75,6 +75,11 @@ def test_node_is_compiled_with_numbers_holes_and_seconds() -> None:
     assert list(plan.nodes[3].sub_plan.inputs) == ["q"]
 
 
+def test_cache_is_compiled_to_seconds() -> None:
+    plan = compiled(plan_of(node("a"), node("b", cache="off"), node("c", cache={"ttl": "1h"}), node("d", cache=None)))
+    assert [each.cache_s for each in plan.nodes] == [None, 0.0, 3600.0, None]
+
+
 @pytest.mark.parametrize(
     ("effects", "declared", "written", "attempts"),
     [

@@ -6,7 +6,9 @@ import sys
 from typing import Any
 
 import jsonschema_rs
+import pydantic_core
 import pytest
+from temporalio.api.common.v1 import Payload
 
 from dagwright.contracts.documents import (
     RunFacts,
@@ -30,6 +32,9 @@ from dagwright.contracts.messages import (
     run_input_to_json,
     sub_plan_end_from_json,
 )
+from dagwright.contracts.outcomes import read_result, take_result
+from dagwright.contracts.slices import end_from_json, end_to_json
+from dagwright.contracts.wire import METADATA_CACHED
 from dagwright.plan.states import Attempt
 from dagwright.plan_schema import SCHEMA_FILE, schema_text
 from tests.unit.plan.building import broken, compiled, node, plan_of, problems_of, scheduler_of, started
@@ -81,6 +86,25 @@ def test_result_document_is_the_contract() -> None:
     }
     assert document["nodes"]["b"]["error"] == {"code": "tool_failed", "message": "no", "retryable": False}
     assert document["nodes"]["b"]["lineage"]["inputs"] == ["a"]
+
+
+def test_lineage_tells_which_call_made_a_cached_result() -> None:
+    made = {"made_at": "2026-01-01T00:00:00.000Z", "workflow_id": "run-1", "node": "x"}
+    scheduler = scheduler_of(node("a"))
+    started(scheduler)
+    metadata = {"encoding": b"json/plain", METADATA_CACHED: pydantic_core.to_json(made)}
+    take_result(scheduler, "a", Payload(metadata=metadata, data=b"5"), at=1.0)
+    document = result_document(scheduler, FACTS)["nodes"]["a"]
+    assert (document["result"], document["lineage"]["cached"]) == (5, made)
+    assert end_from_json(end_to_json(scheduler.records[0])) == scheduler.records[0]
+
+
+@pytest.mark.parametrize("told", [b"", b"[1]", b"no JSON"])
+def test_cached_result_of_a_strange_worker_is_a_result_as_any_other(told: bytes) -> None:
+    value, attempt = read_result(
+        Payload(metadata={"encoding": b"json/plain", METADATA_CACHED: told}, data=b"5"), name="a.result"
+    )
+    assert (value, attempt) == (5, Attempt())
 
 
 def test_compact_document_puts_references_in_place_of_large_values() -> None:

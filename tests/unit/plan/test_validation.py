@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dagwright.plan.document import Document
-from dagwright.plan.errors import PlanInvalid
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.errors import PlanInvalid, Problem
+from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.validation import MAX_DEPTH, check_document
 from tests.unit.plan.building import TOOLS, check, node, plan_of, problems_of
 
@@ -161,6 +161,44 @@ def test_field_that_makes_no_sense_is_told_with_its_place(fields: dict[str, Any]
     problems = [problem for problem in told(node("a"), raw) if problem[0] == "invalid_field"]
     assert [(problem[1], problem[2]) for problem in problems] == [(f"/nodes/1{at}", "b")]
     assert problems[0][3].startswith(message)
+
+
+CACHE_TOOLS = {
+    **TOOLS,
+    "pure": ToolDeclaration("pure", Effects.PURE),
+    "keyed": ToolDeclaration("keyed", Effects.IDEMPOTENT),
+    "writing": ToolDeclaration("writing", Effects.WRITE),
+    "foreign": ToolDeclaration("foreign", Effects.READ, is_foreign=True),
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"tool": "writing"},
+            "results of 'writing' are never used again, because its effects are 'write': each node that calls it wants "
+            "its change; only 'pure' and 'read' tools can have a cache",
+        ),
+        (
+            {"agent": "keyed", "objective": "x"},
+            "results of 'keyed' are never used again, because its effects are 'idempotent': each node that calls it "
+            "wants its change; only 'pure' and 'read' tools can have a cache",
+        ),
+        ({"tool": "foreign"}, "'foreign' runs in a foreign worker, whose results are not kept for other calls"),
+        ({"human": {}}, "'cache' needs a tool whose results can be used again"),
+        ({"plan": plan_of(node("x"))}, "'cache' needs a tool whose results can be used again"),
+    ],
+)
+def test_cache_is_refused_where_a_result_cannot_be_used_again(fields: dict[str, Any], message: str) -> None:
+    wrong = problems_of(plan_of(node("a", cache={"ttl": "1h"}, **fields)), tools=CACHE_TOOLS)
+    assert list(wrong) == [Problem("invalid_field", message, "/nodes/0/cache", "a", "leave 'cache' out")]
+    assert problems_of(plan_of(node("a", cache="off", **fields)), tools=CACHE_TOOLS) == ()
+
+
+@pytest.mark.parametrize("tool", ["any", "pure"])
+def test_cache_is_taken_for_tools_that_change_nothing(tool: str) -> None:
+    assert problems_of(plan_of(node("a", tool=tool, cache={"ttl": "500ms"})), tools=CACHE_TOOLS) == ()
 
 
 def test_unknown_key_is_told_with_the_nearest_known_one() -> None:

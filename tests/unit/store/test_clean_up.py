@@ -13,12 +13,15 @@ from dagwright.store.clean_up import (
     Amount,
     Bound,
     Holdings,
+    Memories,
     NeedUnknown,
     Retained,
     RetainedRun,
     bound_of,
+    forget_expired,
     remove,
     survey,
+    survey_memories,
 )
 from dagwright.store.folder import FolderStore
 
@@ -130,3 +133,18 @@ async def test_exactly_what_lies_before_the_bound_is_removed(tmp_path: Path) -> 
     assert sorted([entry.ref async for entry in store.entries()]) == sorted(map(ref_of, contents[80:]))
     assert await remove(store, bound) == Amount()
     assert await survey(FolderStore(tmp_path / "none"), bound) == Holdings(Amount(), None, Amount())
+
+
+async def test_exactly_what_has_expired_is_forgotten(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    kept = await store.put(b"a payload")
+    keys = [f"{number:064x}" for number in range(20)]
+    for number, key in enumerate(keys):
+        await store.remember(key, b"x" * number, expires_at=NOW + timedelta(seconds=number - 5))
+
+    assert await survey_memories(store, now=NOW) == Memories(Amount(20, 190), Amount(5, 10))
+    assert await forget_expired(store, now=NOW) == Amount(5, 10)
+    assert sorted([one.key async for one in store.remembered()]) == keys[5:]
+    assert await forget_expired(store, now=NOW) == Amount()
+    assert await store.get(kept) == b"a payload"
+    assert await survey_memories(FolderStore(tmp_path / "none"), now=NOW) == Memories(Amount(), Amount())
