@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from dagwright.contracts.limits import DOCUMENT_LIMIT_BYTES, INLINE_VALUE_BYTES
@@ -27,6 +28,7 @@ class RunFacts:
     notes: Sequence[Mapping[str, Any]] = ()
 
 
+@lru_cache(maxsize=4_096)
 def format_time(seconds: float | None) -> str | None:
     """Returns seconds since the epoch as RFC 3339 UTC with milliseconds."""
     if seconds is None:

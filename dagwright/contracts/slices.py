@@ -20,6 +20,9 @@ from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.tasks import Task
 from dagwright.plan.unfilled import unfilled_from_json, unfilled_to_json
 
+_STATUS_OF = {status.value: status for status in NodeStatus}
+"""Half as slow as the enumeration itself, which a large region asks for each node."""
+
 
 class SliceTooLarge(Exception):
     """What a single node of a region needs is more than Temporal should carry."""
@@ -83,7 +86,7 @@ class _Choice:
             # It hangs on what failed or was skipped, so it will not run; the run ends it by itself.
             self._dropped.add(number)
             return True
-        needed = self._ends_of(node, outside)
+        needed = self._ends_of(node, outside) if outside else {}
         added = sum(map(len, needed.values())) + len(pydantic_core.to_json(node.arguments)) + 200
         if self._chosen and self._bytes + added > SLICE_INPUT_BYTES:
             return False
@@ -207,7 +210,7 @@ def end_from_json(encoded: Sequence[Any]) -> Record:
     rest = more[0] if more else {}
     error = rest.get("error")
     return Record(
-        status=NodeStatus(status),
+        status=_STATUS_OF.get(status) or NodeStatus(status),
         result=unfilled_from_json(result, rest.get("stored")),
         error=NodeError(**error) if error else None,
         attempts=rest.get("attempts", 1),

@@ -21,6 +21,7 @@ class Wait:
 
     Args:
         remaining: dependencies that have not ended.
+        is_early: a decision may come before the last of them has ended.
         done: dependencies that count as done for `any` and `at_least`.
         skipped: dependencies that pass their skip on.
         failed: one of them passes a failure on.
@@ -28,6 +29,7 @@ class Wait:
     """
 
     remaining: int
+    is_early: bool = False
     done: int = 0
     skipped: int = 0
     failed: bool = False

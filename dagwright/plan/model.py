@@ -45,7 +45,9 @@ def _checked_id(value: Any) -> Any:
 
 
 def _normal(names: list[str]) -> list[str]:
-    return [name if name.isascii() else unicodedata.normalize("NFC", name) for name in names]
+    if all(map(str.isascii, names)):
+        return names
+    return [unicodedata.normalize("NFC", name) for name in names]
 
 
 def _checked_duration(value: Any) -> Any:

@@ -5,7 +5,7 @@ waits for it. It must not import the scheduler.
 """
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dagwright.plan.compiled import CompiledPlan
@@ -51,12 +51,10 @@ class ReadyQueue:
     Args:
         gates: node number -> the gates of its tasks, those of the narrower limit first.
         max_in_flight: tasks at once.
-        bytes_of: number of a node -> what a task of it may bring; `in_flight_bytes` is the sum of those in flight.
+        bytes_of: node number -> what a task of it may bring; `in_flight_bytes` is the sum of those in flight.
     """
 
-    def __init__(
-        self, gates: Sequence[Sequence[Gate]], max_in_flight: int, *, bytes_of: Callable[[int], int] = lambda _: 0
-    ) -> None:
+    def __init__(self, gates: Sequence[Sequence[Gate]], max_in_flight: int, *, bytes_of: Sequence[int]) -> None:
         self.in_flight = 0
         self.in_flight_bytes = 0
         self._bytes_of = bytes_of
@@ -80,21 +78,21 @@ class ReadyQueue:
                 heapq.heappush(gates[passed].waiting, (priority, number, item, passed))
                 continue
             self.in_flight += 1
-            self.in_flight_bytes += self._bytes_of(number)
+            self.in_flight_bytes += self._bytes_of[number]
             return priority, number, item
         return None
 
     def occupy(self, number: int) -> None:
         """Takes the slots of a task of a node that is in flight already."""
         self.in_flight += 1
-        self.in_flight_bytes += self._bytes_of(number)
+        self.in_flight_bytes += self._bytes_of[number]
         for gate in self._gates[number]:
             gate.in_use += 1
 
     def release(self, number: int) -> None:
         """Gives back the slots of a task of a node, and wakes one task for each."""
         self.in_flight -= 1
-        self.in_flight_bytes -= self._bytes_of(number)
+        self.in_flight_bytes -= self._bytes_of[number]
         for gate in self._gates[number]:
             gate.in_use -= 1
             if gate.waiting:

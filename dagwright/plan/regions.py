@@ -105,6 +105,10 @@ def _key_of(
 ) -> _Key:
     """Returns the region that a pure node belongs to; what it needs has been looked at before."""
     needed = nodes[number].dependencies
+    found = set(map(keys.get, needed))
+    if len(found) == 1 and (only := found.pop()) is not None and only[0] == queue:
+        # By far the most cases, and there may be thousands of edges.
+        return only
     growth = max((keys[each][1] for each in needed if each in keys and keys[each][0] == queue), default=0)
     inside = {each for each in needed if each in keys and keys[each][:2] == (queue, growth)}
     waits = sets.joined({keys[each][2] for each in inside}, {each for each in needed if each not in inside})

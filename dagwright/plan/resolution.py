@@ -84,17 +84,9 @@ def as_text(value: Any) -> str:
 
 def _value_of(reference: Reference, scope: Scope) -> Any:
     try:
+        if isinstance(reference, ResultOf):
+            return _result_of(reference, scope)
         match reference:
-            case ResultOf(node, "identity"):
-                return _identity_of(scope.node_value(node, "result"))
-            case ResultOf(node, field_name, path):
-                value = scope.node_value(node, field_name)
-                if value is None and scope.node_value(node, "status") != "completed":
-                    # What did not complete has no result, so no path into it can be right or wrong.
-                    return None
-                if isinstance(path, str) and field_name == "result":
-                    return _answer_of(node, path, value, scope)
-                return get_value(value, path, start=f"{node}.{field_name}", budget=scope.budget)
             case Item(path):
                 return get_value(scope.item, path, start="item", budget=scope.budget)
             case Index():
@@ -107,6 +99,21 @@ def _value_of(reference: Reference, scope: Scope) -> Any:
                 return reference
     except MissingValue as error:
         raise MissingData(f"Missing data: {reference}: {error}") from None
+
+
+def _result_of(reference: ResultOf, scope: Scope) -> Any:
+    node, path, field_name = reference.node, reference.path, reference.field
+    if field_name == "identity":
+        return _identity_of(scope.node_value(node, "result"))
+    value = scope.node_value(node, field_name)
+    if value is None and scope.node_value(node, "status") != "completed":
+        # What did not complete has no result, so no path into it can be right or wrong.
+        return None
+    if isinstance(path, str) and field_name == "result":
+        return _answer_of(node, path, value, scope)
+    if not path and not isinstance(value, StoredValue):
+        return value
+    return get_value(value, path, start=f"{node}.{field_name}", budget=scope.budget)
 
 
 def _identity_of(result: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
@@ -54,7 +55,7 @@ def _with_sinks(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple
     """Yields every node that was written with its record, and whether nothing waits for it."""
     written = plan.nodes[: plan.written_count]
     # Of a region whose inside is not in the plan, the region alone tells what its nodes need.
-    needed = {number for node in plan.nodes for number in node.dependencies}
+    needed = set(chain.from_iterable(node.dependencies for node in plan.nodes))
     for number, (node, record) in enumerate(zip(written, records, strict=False)):
         yield node, record, number not in needed
 

@@ -70,9 +70,10 @@ class Scheduler:
         self._stopped = False
         self._numbers = {node.id: number for number, node in enumerate(plan.nodes)}
         self._dependents = dependents_of([node.dependencies for node in plan.nodes])
-        self._waits = [Wait(len(node.dependencies)) for node in plan.nodes]
+        self._waits = [Wait(len(node.dependencies), node.join[0] != "all") for node in plan.nodes]
         self._unfinished = len(plan.nodes)
-        self._queue = ReadyQueue(gates_of(plan), max_in_flight, bytes_of=self._result_bytes)
+        bytes_of = [largest_result_bytes(node, plan.tools.get(node.tool)) for node in plan.nodes]
+        self._queue = ReadyQueue(gates_of(plan), max_in_flight, bytes_of=bytes_of)
         self._budget = WorkBudget()
         self._asker = ConditionAsker(self._numbers.__contains__, self._budget)
         # One for all tasks: a run makes one for each of them otherwise, and nothing in it changes.
@@ -388,16 +389,20 @@ class Scheduler:
 
     def _settle_dependents(self, at: float) -> None:
         """Tells the dependents of every node that reached its end, and theirs, until nothing moves."""
+        records, waits, nodes = self.records, self._waits, self.plan.nodes
         while self._settled:
             number = self._settled.pop()
-            node, record = self.plan.nodes[number], self.records[number]
+            node, record = nodes[number], records[number]
+            is_completed = record.status is NodeStatus.COMPLETED
             for dependent in self._dependents[number]:
-                if self.records[dependent].status is not NodeStatus.PENDING:
-                    continue
-                wait = self._waits[dependent]
-                wait.count(node, record)
-                # By far the most cases, and nothing to decide yet.
-                if not wait.remaining or self.plan.nodes[dependent].join[0] != "all":
+                wait = waits[dependent]
+                if is_completed:
+                    # By far the most cases; a plan may have a hundred edges for each node.
+                    wait.remaining -= 1
+                    wait.done += 1
+                else:
+                    wait.count(node, record)
+                if (not wait.remaining or wait.is_early) and records[dependent].status is NodeStatus.PENDING:
                     self._decide(dependent, at)
 
     def _decide(self, number: int, at: float) -> None:
@@ -540,10 +545,6 @@ class Scheduler:
             self.abort(NodeError("fail_fast", message), at)
 
     # Places and values.
-
-    def _result_bytes(self, number: int) -> int:
-        node = self.plan.nodes[number]
-        return largest_result_bytes(node, self.plan.tools.get(node.tool))
 
     def _record(self, number: int, item: int) -> Record:
         return self.records[number] if item < 0 else self.records[number].items[item].record

@@ -12,6 +12,7 @@ from dagwright.plan.arguments import with_parts
 from dagwright.plan.compiled import HolePath
 from dagwright.plan.references import Secret
 from dagwright.plan.stored import (
+    OPEN,
     StoredValue,
     Unfilled,
     WorkerText,
@@ -23,6 +24,8 @@ from dagwright.plan.stored import (
 
 WorkerHole = tuple[HolePath, list[dict[str, Any]]]
 """A path into the arguments, and the parts that the worker puts there: one value, or several joined to a text."""
+
+_OPEN_SET = frozenset(OPEN)
 
 
 def encode(value: Any, shown: Callable[[Unfilled], Any]) -> tuple[bytes, bool]:
@@ -68,6 +71,9 @@ def _shown_text(part: Any) -> str:
 
 def holes_of(value: Any) -> list[WorkerHole]:
     """Returns the holes in the arguments of a call, which only a worker may fill."""
+    if isinstance(value, dict) and _OPEN_SET.isdisjoint(map(type, value.values())):
+        # By far the most calls.
+        return []
     return [(path, _hole_parts(part)) for path, part in unfilled_places(value)]
 
 
@@ -91,6 +97,8 @@ def _hole_part(part: Any) -> dict[str, Any]:
 
 def unfilled_to_json(value: Any) -> dict[str, Any]:
     """Returns `{"value": plain JSON, "stored": [[path, what stands there]]}`, the second only if there is something."""
+    if not isinstance(value, OPEN):
+        return {"value": value}
     places = list(unfilled_places(value))
     plain = with_parts(value, [(path, None) for path, _ in places])
     return {"value": plain} | (
@@ -104,8 +112,10 @@ def unfilled_from_json(plain: Any, stored: Any = None) -> Any:
     Raises:
         ValueError: the second half is none, or has places that the first has not.
     """
+    if not stored:
+        return plain
     try:
-        return with_parts(plain, [(tuple(path), _part_from_json(part)) for path, part in stored or ()])
+        return with_parts(plain, [(tuple(path), _part_from_json(part)) for path, part in stored])
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"these are no stored values: {error!r}") from None
 

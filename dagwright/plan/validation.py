@@ -382,9 +382,9 @@ class _Checker:
     ) -> list[list[int]]:
         dependencies: list[list[int]] = [[] for _ in range(count)]
         for index, node in nodes.items():
-            named = [numbers.get(name, -1) for name in (*node.depends_on, *references[index].nodes)]
-            if index not in named and -1 not in named:
-                dependencies[index] = list(dict.fromkeys(named))
+            named = dict.fromkeys(map(numbers.get, (*node.depends_on, *references[index].nodes)))
+            if index not in named and None not in named:
+                dependencies[index] = [number for number in named if number is not None]
                 continue
             needed: dict[int, None] = {}
             for place, name in enumerate(node.depends_on):

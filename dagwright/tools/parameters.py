@@ -55,8 +55,10 @@ class Parameters:
         """
         if self.whole is None and arguments.keys() <= self.schema["properties"].keys():
             # By far the most calls; one that is wrong is looked at again, for the words of its error.
-            with suppress(ValidationError):
+            try:
                 return self._keywords_of(self.adapter.validate_python(arguments))
+            except ValidationError:
+                pass
         named = self._named(arguments)
         known = {key: value for key, value in named.items() if key in self.schema["properties"]}
         others = {key: value for key, value in named.items() if key not in known}
