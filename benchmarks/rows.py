@@ -209,7 +209,7 @@ async def start_up(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - 
 async def check(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measures the command `check` of a plan of 100,000 nodes."""
     plan = bench.settings.state_dir.parent / "large.json"
-    plan.write_text(json.dumps(shapes.large(CHECKED_NODES)), encoding="utf-8")
+    plan.write_text(json.dumps(shapes.large(CHECKED_NODES, tool=shapes.PURE_NO_OP)), encoding="utf-8")
     command = [*python(bench.settings), "starter.py", "check", str(plan), "--tools", TOOLS_FILE, "--json"]
     ended = [await asyncio.to_thread(run_to_end, command) for _ in range(FEW_SAMPLES)]
     if ended[0].code:

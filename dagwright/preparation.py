@@ -4,16 +4,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dagwright.contracts.documents import encoded_size
-from dagwright.contracts.limits import INPUTS_LIMIT_BYTES, PLAN_STEPS
+from dagwright.contracts.limits import INPUTS_LIMIT_BYTES, PLAN_PART_BYTES
+from dagwright.contracts.plan_limits import PlanTooLarge, refuse_too_large
 from dagwright.dialects import to_document
-from dagwright.plan.compilation import compile_plan
+from dagwright.plan.compilation import compile_plan, compiled_form
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.conditions import read_condition
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
 from dagwright.plan.inputs import missing_inputs, wrong_inputs
 from dagwright.plan.references import suggestion
 from dagwright.plan.regions import contract
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.validation import Checked, check_document
 
 
@@ -80,10 +81,42 @@ def prepare_plan(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
     if (size := encoded_size(dict(inputs))) > INPUTS_LIMIT_BYTES:
         message = f"the inputs have {size:,} bytes; at most {INPUTS_LIMIT_BYTES:,} can be given to a run"
         raise PlanInvalid([Problem("too_large", message, hint="put them into a file and give its name")])
-    # What a region runs, the workflow need not hold.
-    steps = sum(node.kind != "reported" for node in compiled.nodes)
-    if steps > PLAN_STEPS:
-        message = f"the plan has {steps:,} nodes that are activities of their own; at most {PLAN_STEPS:,} can be run"
-        hint = "split it into sub-plans, or use for_each instead of many nodes"
-        raise PlanInvalid([Problem("too_large", message, hint=hint)])
+    _refuse_too_large(compiled, checked)
     return compiled
+
+
+def check_size(checked: Checked) -> None:
+    """Refuses a valid plan that no run could hold, as `prepare_plan` does.
+
+    Raises:
+        PlanInvalid: it is one.
+    """
+    if not _is_one_small_region(checked):
+        _refuse_too_large(contract(compiled_form(checked)), checked)
+
+
+def _is_one_small_region(checked: Checked) -> bool:
+    """Tells whether a plan is surely a single region, of which a run holds next to nothing; compiling it takes long."""
+    tools = [checked.tools.get(name or "") for name in {node.tool for node in checked.nodes}]
+    plain = [
+        tool
+        for tool in tools
+        if tool is not None and tool.effects is Effects.PURE and not tool.is_foreign and tool.max_parallel is None
+    ]
+    if len(plain) < len(tools) or len({tool.task_queue for tool in plain}) != 1:
+        return False
+    if any(node.for_each or node.join != "all" or node.retry or node.heartbeat for node in checked.nodes):
+        return False
+    plan = checked.plan
+    beside = [plan.title, plan.metadata, plan.output, checked.inputs, [tool.input_schema for tool in plain]]
+    # A reference has a few times as many bytes compiled as it has written.
+    return encoded_size(beside) < PLAN_PART_BYTES // 8
+
+
+def _refuse_too_large(compiled: CompiledPlan, checked: Checked) -> None:
+    try:
+        refuse_too_large(compiled)
+    except PlanTooLarge as error:
+        at = next((number for number, node in enumerate(checked.nodes) if node.id == error.node), None)
+        place = checked.document.written_pointer(pointer("nodes", at)) if at is not None else ""
+        raise PlanInvalid([Problem("too_large", str(error), place, error.node)]) from None

@@ -200,7 +200,7 @@ class Projection:
         try:
             self.run_input = run_input_from_json(_read_argument(payloads))
         except MessageInvalid as error:
-            self.error = NodeError("invalid", str(error))
+            self.error = NodeError(error.code, str(error))
             return
         self._page_count = len(self.run_input.pages)
         if self.run_input.compiled is not None:

@@ -10,6 +10,7 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 
 from dagwright.contracts import wire
+from dagwright.contracts.limits import PLAN_STEPS
 from dagwright.contracts.messages import checked_graph
 from dagwright.contracts.packing import unpack
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, nodes_from_json, plan_from_json
@@ -27,6 +28,7 @@ async def load_plan(pages: Sequence[str], *, time_left: timedelta | None) -> Com
 
     Raises:
         ActivityError: a page cannot be had.
+        PlanTooLarge: it is more than a run can hold.
         ValueError: the pages are no plan.
     """
     (head,) = await _load(pages[:1], time_left)
@@ -35,6 +37,8 @@ async def load_plan(pages: Sequence[str], *, time_left: timedelta | None) -> Com
     for start in range(1, len(pages), PAGES_AT_ONCE):
         for page in await _load(pages[start : start + PAGES_AT_ONCE], time_left):
             nodes += nodes_from_json(page)
+        if len(nodes) > PLAN_STEPS:
+            break
     return checked_graph(replace(plan, nodes=tuple(nodes)))
 
 

@@ -47,6 +47,7 @@ from dagwright.contracts.messages import (
 )
 from dagwright.contracts.notes import Notes
 from dagwright.contracts.outcomes import is_cancellation, is_sub_plan
+from dagwright.contracts.plan_limits import PlanTooLarge
 from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.compiled import CompiledPlan, plan_from_json
 from dagwright.plan.errors import NodeError
@@ -119,7 +120,7 @@ class RunPlanWorkflow:
                 self._began_at = run_input.carry.began_at
             await self._run_plan(run_input)
         except (MessageInvalid, PlanRefused) as error:
-            self._error = error.error if isinstance(error, PlanRefused) else error_json("invalid", str(error))
+            self._error = error.error if isinstance(error, PlanRefused) else error_json(error.code, str(error))
         except asyncio.CancelledError as error:
             cancelled = error
             if self._engine is not None:
@@ -212,6 +213,8 @@ class RunPlanWorkflow:
             return await load_plan(run_input.pages, time_left=self._time_left(run_input.deadline_s)), run_input
         except ActivityError as error:
             raise PlanRefused(_refusal(error, "the plan cannot be read")) from None
+        except PlanTooLarge as error:
+            raise PlanRefused(error_json("too_large", str(error))) from None
         except ValueError as error:
             raise PlanRefused(error_json("invalid", f"the plan cannot be read: {error}")) from None
 

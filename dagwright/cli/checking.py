@@ -15,7 +15,7 @@ from dagwright.cli.requests import CheckRequest
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.validation import Checked
-from dagwright.preparation import check_plan
+from dagwright.preparation import check_plan, check_size
 from dagwright.settings import load_settings
 from dagwright.toolset import load_toolset
 
@@ -72,7 +72,11 @@ def _checked(
 ) -> Checked:
     if isinstance(source.plan, PlanInvalid):
         raise source.plan
-    return check_plan(source.plan, tools, dialect=request.dialect, context=context, any_tool=request.any_tool)
+    checked = check_plan(source.plan, tools, dialect=request.dialect, context=context, any_tool=request.any_tool)
+    if not request.any_tool:
+        # Of tools on trust nobody knows which are pure, and a plan may have far more of those.
+        check_size(checked)
+    return checked
 
 
 def check_document(checked: Checked, source: PlanSource) -> dict[str, Any]:

@@ -26,7 +26,8 @@ SLICE_S = 0.2
 INLINE_VALUE_BYTES = 8 * 1024
 """A larger result goes to the payload store; a larger value stands in a document as `{"ref", "bytes", "preview"}`."""
 PLAN_NODES = 20_000
-"""Nodes of a compiled plan, those of its sub-plans with them: half a second of workflow code, which has two."""
+"""Nodes of a compiled plan that stands in the input of a run, those of its sub-plans with them: half a second of
+workflow code, which has two."""
 INPUTS_LIMIT_BYTES = 1_000_000
 """Encoded values of a run's inputs, which stand beside a plan of 256 KiB."""
 RUN_INPUT_LIMIT_BYTES = 1_500_000
@@ -44,7 +45,15 @@ PLAN_PAGE_BYTES = 512 * 1024
 PLAN_PAGES = 1_000
 """Pages of one plan."""
 PLAN_STEPS = 50_000
-"""Nodes of one plan that are not pure: the workflow holds them all, and begins with them within half a second."""
+"""Nodes of one plan that its run holds, which are all but those that only their region needs: it begins with them
+within half a second."""
+PLAN_EDGES = 1_000_000
+"""Edges between them: they are followed in a quarter of a second before anything starts."""
+PLAN_BYTES = 32_000_000
+"""Compiled JSON that a run holds: it comes through the history, where it has no more even if it cannot be packed."""
+PLAN_PART_BYTES = 1_000_000
+"""Compiled JSON of one node, its sub-plan with it, and of the plan without its nodes: each travels in one piece, of
+which the server takes 2 MB."""
 DOCUMENT_LIMIT_BYTES = 1_000_000
 """Encoded result document of a run; the server ends a run whose result has over 2 MB."""
 TASK_COMMANDS_LIMIT_BYTES = 1_500_000

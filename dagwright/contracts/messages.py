@@ -13,7 +13,7 @@ from temporalio.api.common.v1 import Payload
 from dagwright.contracts.carries import RunCarry, carry_from_json, carry_to_json
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.limits import PLAN_PAGES
-from dagwright.contracts.plan_limits import graph_problem, size_problem
+from dagwright.contracts.plan_limits import PlanTooLarge, graph_problem, refuse_too_large_inline
 from dagwright.plan.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.plan.durations import parse_duration
 from dagwright.plan.references import Lookup
@@ -24,7 +24,15 @@ _REF_BYTES = 200
 
 
 class MessageInvalid(Exception):
-    """A message is not what the contract says; the text says what was expected."""
+    """A message is not what the contract says; the text says what was expected.
+
+    Args:
+        code: of the error that a run ends with for it.
+    """
+
+    def __init__(self, message: str, *, code: str = "invalid") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def read_message(payload: Payload) -> Any:
@@ -156,6 +164,8 @@ def run_input_from_json(message: Any) -> RunInput:
             lookups={Lookup(text, kind): found for text, kind, found in message.get("lookups", ())},
             carry=carry_from_json(message["carry"]) if "carry" in message else None,
         )
+    except PlanTooLarge as error:
+        raise MessageInvalid(str(error), code="too_large") from None
     except (ValueError, TypeError, KeyError) as error:
         raise MessageInvalid(f"the input cannot be read: {error}") from None
 
@@ -180,10 +190,10 @@ def compiled_plan(encoded: Any) -> CompiledPlan:
     """Returns a compiled plan of anybody's, checked against what the engine takes for granted.
 
     Raises:
+        PlanTooLarge: it should not stand in the input of a run.
         ValueError: it is none.
     """
-    if (problem := size_problem(encoded)) is not None:
-        raise ValueError(problem)
+    refuse_too_large_inline(encoded)
     return checked_graph(plan_from_json(encoded))
 
 
@@ -191,6 +201,7 @@ def checked_graph(plan: CompiledPlan) -> CompiledPlan:
     """Returns the plan.
 
     Raises:
+        PlanTooLarge: a run could not hold it.
         ValueError: its ids or edges are none that a run could follow.
     """
     if (problem := graph_problem(plan)) is not None:

@@ -1,21 +1,104 @@
 """What a compiled plan has to hold to, whoever made it: one that breaks this would wedge its run.
 
-A plan that Dagwright compiled keeps within these. A compiled plan may come from anywhere.
+Its sizes are told here alone, in the same words before a run (`check`, `run`, `compile_plan`) and in it. A plan that
+Dagwright compiled keeps within the rest. A compiled plan may come from anywhere.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from dagwright.contracts.limits import PLAN_NODES
-from dagwright.plan.compiled import CompiledPlan
+import pydantic_core
+
+from dagwright.contracts.limits import PLAN_BYTES, PLAN_EDGES, PLAN_NODES, PLAN_PART_BYTES, PLAN_STEPS
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, node_to_json, plan_to_json
+from dagwright.plan.detached import held_by_run
 from dagwright.plan.graph import levels_of
 from dagwright.plan.model import MAX_ID_BYTES
 
+_SHORTEN_NODES = "use for_each instead of many nodes, or split the plan into sub-plans"
+_SHORTEN_EDGES = "let a node gather what many others wait for, and wait for that one"
+_SHORTEN_BYTES = "keep what is long in files that tools read, or split the plan into sub-plans"
+_SHORTEN_HEAD = "shorten its output, its metadata or the defaults of its inputs"
+_SHORTEN_NODE = "let a tool bring what is long, such as read_file"
+_SHORTEN_SUB_PLAN = "split it into several"
+_NOT_INLINE = "give the plan as it was written, in 'plan'"
 
-def size_problem(encoded: Any) -> str | None:
-    """Returns what is wrong with the size of a compiled plan in its JSON form, in one sentence, or `None`.
+
+class PlanTooLarge(ValueError):
+    """A plan is more than a run can be given: one sentence that says what it has, what it may have, what to do.
+
+    Args:
+        node: id of the node that is too large, if it is one.
+    """
+
+    def __init__(self, what: str, *, has: int, limit: int, advice: str, node: str | None = None) -> None:
+        super().__init__(f"{what}: it has {has:,}, and may have {limit:,}; {advice}")
+        self.node = node
+
+
+def refuse_too_large(plan: CompiledPlan) -> None:
+    """Refuses a plan that no run could hold; what only a region needs does not count.
+
+    Args:
+        plan: contracted, as it is before it travels.
+
+    Complexity: O(V + E), and some 15 us for each node that the run would hold.
+
+    Raises:
+        PlanTooLarge: it is one.
+    """
+    held = held_by_run(plan)
+    _refuse_counts(held)
+    head_bytes = _bytes_of(plan_to_json(replace(held, nodes=())))
+    if head_bytes > PLAN_PART_BYTES:
+        what = "the plan is too large without its nodes, in bytes of its compiled form"
+        raise PlanTooLarge(what, has=head_bytes, limit=PLAN_PART_BYTES, advice=_SHORTEN_HEAD)
+    sizes = [_bytes_of(node_to_json(node)) for node in held.nodes]
+    for node, size in zip(held.nodes, sizes, strict=True):
+        _refuse_part(node, size)
+    if (whole := head_bytes + sum(sizes)) > PLAN_BYTES:
+        what = "the plan is too large for a run to hold, in bytes of its compiled form"
+        raise PlanTooLarge(what, has=whole, limit=PLAN_BYTES, advice=_SHORTEN_BYTES)
+
+
+def _refuse_part(node: CompiledNode, size: int) -> None:
+    name = f"the sub-plan {node.id!r}" if node.sub_plan is not None else f"the node {node.id!r}"
+    advice = _SHORTEN_SUB_PLAN if node.sub_plan is not None else _SHORTEN_NODE
+    if size > PLAN_PART_BYTES:
+        what = f"{name} is too large, in bytes of its compiled form"
+        raise PlanTooLarge(what, has=size, limit=PLAN_PART_BYTES, advice=advice, node=node.id)
+    if (count := _count_below(node)) > PLAN_NODES:
+        what = f"{name} is too large, in nodes, those of its own sub-plans with them"
+        raise PlanTooLarge(what, has=count, limit=PLAN_NODES, advice=advice, node=node.id)
+
+
+def _count_below(node: CompiledNode) -> int:
+    below = node.sub_plan.nodes if node.sub_plan is not None else ()
+    return len(below) + sum(_count_below(inner) for inner in below)
+
+
+def _refuse_counts(held: CompiledPlan) -> None:
+    if (count := len(held.nodes)) > PLAN_STEPS:
+        what = (
+            "the plan has too many nodes for a run to hold, not counting those inside of a large region of pure nodes"
+        )
+        raise PlanTooLarge(what, has=count, limit=PLAN_STEPS, advice=_SHORTEN_NODES)
+    edges = sum(len(node.dependencies) + len(node.members) for node in held.nodes)
+    if edges > PLAN_EDGES:
+        what = (
+            "the plan has too many edges for a run to hold, not counting those inside of a large region of pure nodes"
+        )
+        raise PlanTooLarge(what, has=edges, limit=PLAN_EDGES, advice=_SHORTEN_EDGES)
+
+
+def refuse_too_large_inline(encoded: Any) -> None:
+    """Refuses a compiled plan in its JSON form that is too large to stand in the input of a run.
 
     To be asked before anything is made of it: workflow code has two seconds (engine-findings.md 6).
+
+    Raises:
+        PlanTooLarge: it is one.
     """
     waiting, count = [encoded], 0
     while waiting:
@@ -24,14 +107,32 @@ def size_problem(encoded: Any) -> str | None:
         if not isinstance(nodes, list):
             continue
         count += len(nodes)
-        if count > PLAN_NODES:
-            return f"the plan has over {PLAN_NODES:,} nodes, which is more than a run can be given"
-        waiting += [node["sub_plan"] for node in nodes if isinstance(node, Mapping) and "sub_plan" in node]
-    return None
+        below = [node["sub_plan"] for node in nodes if isinstance(node, Mapping) and "sub_plan" in node]
+        for sub_plan in below if plan is encoded else ():
+            # Its own input may have 2 MB too, and what it is given comes on top.
+            if (size := _bytes_of(sub_plan)) > PLAN_PART_BYTES:
+                what = "a sub-plan is too large, in bytes of its compiled form"
+                raise PlanTooLarge(what, has=size, limit=PLAN_PART_BYTES, advice=_SHORTEN_SUB_PLAN)
+        waiting += below
+    if count > PLAN_NODES:
+        what = "the compiled plan is too large for the input of a run, in nodes, those of its sub-plans with them"
+        raise PlanTooLarge(what, has=count, limit=PLAN_NODES, advice=_NOT_INLINE)
+
+
+def _bytes_of(value: Any) -> int:
+    return len(pydantic_core.to_json(value))
 
 
 def graph_problem(plan: CompiledPlan) -> str | None:
-    """Returns what is wrong with the ids and edges of a compiled plan, in one sentence, or `None`."""
+    """Returns what is wrong with the ids and edges of a compiled plan, in one sentence, or `None`.
+
+    Args:
+        plan: as a run holds it.
+
+    Raises:
+        PlanTooLarge: it has more nodes or edges than can be looked at.
+    """
+    _refuse_counts(plan)
     seen: set[str] = set()
     for node in plan.nodes:
         if not 0 < len(node.id.encode(errors="replace")) <= MAX_ID_BYTES:

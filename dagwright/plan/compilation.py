@@ -25,6 +25,11 @@ def compile_plan(checked: Checked) -> CompiledPlan:
     problems = list(unavailable(checked))
     if problems:
         raise PlanInvalid(problems)
+    return compiled_form(checked)
+
+
+def compiled_form(checked: Checked) -> CompiledPlan:
+    """Returns the compiled plan of a checked one, also if it uses what cannot run yet."""
     return with_wanted(_compile(checked))
 
 
@@ -104,7 +109,7 @@ def _compile_node(checked: Checked, index: int) -> CompiledNode:
         is_worker=index in checked.workers,
         sub_plan=_compile(checked.sub_plans[index]) if index in checked.sub_plans else None,
     )
-    return _agent_as_tool(compiled, checked, index) if node.agent is not None else compiled
+    return _agent_as_tool(compiled, checked, index) if node.agent in checked.tools else compiled
 
 
 def _agent_as_tool(compiled: CompiledNode, checked: Checked, index: int) -> CompiledNode:

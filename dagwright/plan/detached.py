@@ -4,7 +4,7 @@ What is left is the plan that the run holds: its other nodes, its regions, and o
 something outside needs. The inside of a region becomes a plan of its own, for whoever runs the region or looks at it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,27 +70,72 @@ def detach(plan: CompiledPlan) -> Detached:
 
     Complexity: O(V + E).
     """
+    cut = _cut(plan)
+    return Detached(cut.held(plan), {cut.at[number]: cut.inside(plan, number) for number in cut.regions})
+
+
+def held_by_run(plan: CompiledPlan) -> CompiledPlan:
+    """Returns what a run holds of a plan, as `detach` does, and of its sub-plans; the insides are not made.
+
+    Complexity: O(V + E).
+    """
+    held = _cut(plan).held(plan)
+    if all(node.sub_plan is None for node in held.nodes):
+        return held
+    return replace(
+        held,
+        nodes=tuple(
+            replace(node, sub_plan=held_by_run(node.sub_plan)) if node.sub_plan is not None else node
+            for node in held.nodes
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Where a plan is cut.
+
+    Args:
+        regions: numbers of the large regions.
+        inside_of: numbers of their nodes; needs a fast `in`.
+        wanted: numbers of those that something outside needs.
+        ends: numbers of the nodes that nothing waits for.
+        at: number of a node that the run holds -> its number there, in order.
+    """
+
+    regions: Sequence[int]
+    inside_of: Collection[int]
+    wanted: set[int]
+    ends: set[int]
+    at: Mapping[int, int]
+
+    def held(self, plan: CompiledPlan) -> CompiledPlan:
+        if not self.regions:
+            return plan
+        nodes = [_kept_node(plan.nodes[old], old in self.inside_of, self.at) for old in self.at]
+        for number in self.regions:
+            reads = tuple(sorted(self.at[each] for each in _read_by(plan, plan.nodes[number])))
+            new = self.at[number]
+            nodes[new] = replace(nodes[new], inner_count=len(plan.nodes[number].members), reads=reads)
+        return replace(plan, nodes=tuple(nodes))
+
+    def inside(self, plan: CompiledPlan, region: int) -> Mapping[str, Any]:
+        return _inside_of(plan, plan.nodes[region], wanted=self.wanted, ends=self.ends)
+
+
+def _cut(plan: CompiledPlan) -> _Cut:
     count = plan.written_count
-    regions = {
-        number: plan.nodes[number]
-        for number in range(count, len(plan.nodes))
-        if len(plan.nodes[number].members) >= DETACHED_MEMBERS
-    }
+    regions = [
+        number for number in range(count, len(plan.nodes)) if len(plan.nodes[number].members) >= DETACHED_MEMBERS
+    ]
     if not regions:
-        return Detached(plan, {})
-    region_of = {member: number for number, region in regions.items() for member in region.members}
+        return _Cut((), (), set(), set(), {})
+    region_of = {member: number for number in regions for member in plan.nodes[number].members}
     needed_by = _dependents(plan)
     ends = {number for number in range(count) if not needed_by[number]}
     wanted = _wanted(plan, region_of, needed_by, ends=ends)
-    kept = [number for number in range(len(plan.nodes)) if number not in region_of or number in wanted]
-    at = {old: new for new, old in enumerate(kept)}
-    nodes = [_kept_node(plan.nodes[old], old in region_of, at) for old in kept]
-    insides: dict[int, Mapping[str, Any]] = {}
-    for number, region in regions.items():
-        insides[at[number]] = _inside_of(plan, region, wanted=wanted, ends=ends)
-        reads = tuple(sorted(at[each] for each in _read_by(plan, region)))
-        nodes[at[number]] = replace(nodes[at[number]], inner_count=len(region.members), reads=reads)
-    return Detached(replace(plan, nodes=tuple(nodes)), insides)
+    kept = (number for number in range(len(plan.nodes)) if number not in region_of or number in wanted)
+    return _Cut(regions, region_of.keys(), wanted, ends, {old: new for new, old in enumerate(kept)})
 
 
 def _dependents(plan: CompiledPlan) -> list[list[int]]:

@@ -11,6 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from dagwright.contracts import limits, wire
 from dagwright.feed import RunFeed
+from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.scheduler import MAX_IN_FLIGHT, Scheduler
 from tests.support.eventually import eventually
 from tests.support.foreign import foreign_worker, with_tools
@@ -338,6 +339,31 @@ async def test_compiled_plan_of_very_many_edges_ends_before_the_deadlock_detecto
     await handle.signal(wire.SIGNAL_CANCEL)
     assert await _end_of(handle) in ("failed", "cancelled")
     await kept_runs.check_ended()
+
+
+async def test_raw_plan_of_more_than_a_run_can_hold_is_told_in_the_same_sentence(kept_runs: Runs) -> None:
+    """Section 0, row 15: what `check` and `run` say before, the run says of itself, compiled inside or outside."""
+    nodes = [{"id": str(number), "tool": "echo"} for number in range(limits.PLAN_STEPS + 1)]
+    with pytest.raises(PlanInvalid) as refused:
+        await kept_runs.start({"nodes": nodes})
+    written = await document_of(await kept_runs.start_raw({"plan": {"nodes": nodes}}))
+    assert (written["error"]["code"], written["error"]["message"]) == ("too_large", str(refused.value))
+    compiled = await document_of(await kept_runs.start_raw(_compiled(*nodes)))
+    assert compiled["error"]["code"] == "too_large"
+    assert "it has 50,001, and may have 20,000; give the plan as it was written" in compiled["error"]["message"]
+    await kept_runs.check_ended()
+
+
+async def test_node_that_would_not_travel_in_one_piece_is_told(kept_runs: Runs) -> None:
+    """Section 0, row 3: a page of over 4 MB would never arrive, and its run wait for it in vain."""
+    large = {"id": "large", "tool": "echo", "for_each": ["x" * 600] * 1_800}
+    told = "is too large, in bytes of its compiled form: it has 1,08"
+    for node in (large, {"id": "below", "plan": {"nodes": [large]}}):
+        with pytest.raises(PlanInvalid, match=told):
+            await kept_runs.start({"nodes": [node]})
+        document = await document_of(await kept_runs.start_raw({"plan": {"nodes": [node]}}))
+        assert document["error"]["code"] == "too_large"
+        assert told in document["error"]["message"]
 
 
 async def test_raw_plan_with_very_many_nodes_is_compiled_outside(kept_runs: Runs) -> None:

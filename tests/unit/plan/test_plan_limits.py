@@ -1,0 +1,129 @@
+"""The sizes that a plan may have: told in one sentence, the same before a run and in it."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.contracts.limits import PLAN_NODES, PLAN_STEPS
+from dagwright.contracts.messages import MessageInvalid, checked_graph, run_input_from_json
+from dagwright.contracts.plan_limits import PlanTooLarge
+from dagwright.plan.compilation import compiled_form
+from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.preparation import check_plan, check_size, prepare_plan
+
+_TOOLS = {
+    "pure": ToolDeclaration("pure", Effects.PURE),
+    "read": ToolDeclaration("read", Effects.READ),
+}
+
+_TOO_MANY = (
+    "the plan has too many nodes for a run to hold, not counting those inside of a large region of pure nodes: it has "
+    "50,001, and may have 50,000; use for_each instead of many nodes, or split the plan into sub-plans"
+)
+
+
+def _nodes(count: int, tool: str, **fields: Any) -> list[dict[str, Any]]:
+    return [{"id": f"{tool}{number}", "tool": tool, **fields} for number in range(count)]
+
+
+def _refusals(nodes: list[dict[str, Any]], **fields: Any) -> list[tuple[str, str, str]]:
+    """Returns code, pointer and message of what `run` refuses, which must be what `check` does."""
+    checked = check_plan({"plan": 1, "nodes": nodes, **fields}, _TOOLS)
+    found: list[list[tuple[str, str, str]]] = []
+    for refuse in (lambda: prepare_plan(checked, {}), lambda: check_size(checked)):
+        try:
+            refuse()
+        except PlanInvalid as invalid:
+            found.append([(problem.code, problem.pointer, problem.message) for problem in invalid.problems])
+        else:
+            found.append([])
+    assert found[0] == found[1]
+    return found[0]
+
+
+def test_fifty_thousand_calls_are_held_and_one_more_is_not() -> None:
+    assert _refusals(_nodes(PLAN_STEPS, "read")) == []
+    assert _refusals(_nodes(PLAN_STEPS + 1, "read")) == [("too_large", "", _TOO_MANY)]
+
+
+def test_run_tells_the_same_of_pages_that_nobody_has_checked() -> None:
+    plan = compiled_form(check_plan({"nodes": _nodes(PLAN_STEPS + 1, "read")}, _TOOLS))
+    with pytest.raises(PlanTooLarge) as refused:
+        checked_graph(plan)
+    assert str(refused.value) == _TOO_MANY
+
+
+def test_nodes_that_only_their_region_needs_do_not_count() -> None:
+    pure = _nodes(PLAN_STEPS + 5_000, "pure")
+    call = {"id": "call", "tool": "read", "depends_on": ["pure0", "pure7"]}
+    assert _refusals(pure) == []
+    assert _refusals([*pure, call], output="{{call.result}}") == []
+
+
+def test_nodes_of_a_region_that_others_need_count() -> None:
+    pure = _nodes(PLAN_STEPS - 1, "pure")
+    call = {"id": "call", "tool": "read", "depends_on": [node["id"] for node in pure]}
+    assert _refusals([*pure, call]) == [("too_large", "", _TOO_MANY)]
+
+
+def test_a_million_edges_are_the_limit() -> None:
+    first = _nodes(1_001, "pure", for_each=[1])
+    needed = [node["id"] for node in first]
+    assert _refusals([*first, *_nodes(999, "read", depends_on=needed)]) == []
+    [(code, at, message)] = _refusals([*first, *_nodes(1_000, "read", depends_on=needed)])
+    assert (code, at) == ("too_large", "")
+    assert "it has 1,001,000, and may have 1,000,000; let a node gather what many others wait for" in message
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        (
+            {"tool": "read", "for_each": ["x" * 200] * 5_000},
+            "the node 'large' is too large, in bytes of its compiled form: it has 1,015,0",
+        ),
+        (
+            {"plan": {"nodes": _nodes(10, "read", arguments={"text": "x" * 100_000})}},
+            "the sub-plan 'large' is too large, in bytes of its compiled form: it has 1,000,",
+        ),
+        (
+            {"plan": {"nodes": _nodes(PLAN_NODES + 1, "read")}},
+            "the sub-plan 'large' is too large, in nodes, those of its own sub-plans with them: it has 20,001",
+        ),
+    ],
+    ids=["items", "bytes_below", "nodes_below"],
+)
+def test_node_that_cannot_travel_in_one_piece_is_told_with_its_place(node: dict[str, Any], words: str) -> None:
+    [(code, at, message)] = _refusals([*_nodes(2, "read"), {"id": "large", **node}])
+    assert (code, at, message[: len(words)]) == ("too_large", "/nodes/2", words)
+
+
+def test_large_region_of_a_sub_plan_does_not_count() -> None:
+    assert _refusals([{"id": "sub", "plan": {"nodes": _nodes(30_000, "pure", arguments={"text": "x" * 100})}}]) == []
+
+
+def test_all_that_is_beside_the_nodes_travels_in_one_piece() -> None:
+    [(code, at, message)] = _refusals(_nodes(1, "read"), metadata={"text": "x" * 1_000_000})
+    assert (code, at) == ("too_large", "")
+    assert message.startswith("the plan is too large without its nodes, in bytes of its compiled form: it has 1,000,")
+
+
+def test_all_nodes_together_have_a_limit_in_bytes() -> None:
+    [(code, at, message)] = _refusals(_nodes(35, "read", arguments={"text": "x" * 950_000}))
+    assert (code, at) == ("too_large", "")
+    assert message.startswith("the plan is too large for a run to hold, in bytes of its compiled form: it has 33,")
+
+
+def test_compiled_plan_in_an_input_has_limits_of_its_own() -> None:
+    nodes = [{"id": str(number)} for number in range(PLAN_NODES + 1)]
+    with pytest.raises(MessageInvalid) as refused:
+        run_input_from_json({"compiled": {"format": 1, "nodes": nodes}})
+    assert (refused.value.code, str(refused.value)) == (
+        "too_large",
+        "the compiled plan is too large for the input of a run, in nodes, those of its sub-plans with them: it has "
+        "20,001, and may have 20,000; give the plan as it was written, in 'plan'",
+    )
+    below = {"format": 1, "nodes": [{"id": "a", "arguments": {"text": "x" * 1_000_000}}]}
+    with pytest.raises(MessageInvalid, match="a sub-plan is too large, in bytes of its compiled form"):
+        run_input_from_json({"compiled": {"format": 1, "nodes": [{"id": "s", "kind": "plan", "sub_plan": below}]}})
