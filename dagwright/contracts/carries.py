@@ -1,20 +1,17 @@
 """What an execution hands on when a run goes on in a new one, as it travels in the next input.
 
-The states of the nodes are a text for programs, base64 of compressed JSON, since those of a large run are long and
-much alike; a very long text lies in the payload store, in pieces.
+The states of the nodes are a text for programs, since those of a large run are long and much alike; a very long text
+lies in the payload store, in pieces.
 """
 
-import base64
-import binascii
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pydantic_core
 
-LARGEST_BYTES = 16_000_000
-"""JSON of the states: reading or writing more would take a workflow too long at one moment."""
+from dagwright.contracts.packing import UNPACKED_LIMIT_BYTES, packed_text, unpacked_text
+
 PIECE_CHARACTERS = 1_000_000
 """Characters of one piece in the store: half of what an activity may be given."""
 _MOST_PIECES = 64
@@ -51,12 +48,11 @@ def state_to_text(state: Mapping[str, Any]) -> str:
         CarryTooLarge: they have over 16 MB.
     """
     encoded = pydantic_core.to_json(state)
-    if len(encoded) > LARGEST_BYTES:
+    if len(encoded) > UNPACKED_LIMIT_BYTES:
         size = len(encoded) / 1e6
         message = f"the results in the run's own history have {size:.0f} MB, which is more than can be handed on"
         raise CarryTooLarge(message)
-    # The fastest level: the states are so much alike that the best one saves a few per cent.
-    return base64.b64encode(zlib.compress(encoded, 1)).decode()
+    return packed_text(encoded)
 
 
 def state_from_text(text: str) -> Mapping[str, Any]:
@@ -66,13 +62,9 @@ def state_from_text(text: str) -> Mapping[str, Any]:
         ValueError: the text is none that `state_to_text` made.
     """
     try:
-        reader = zlib.decompressobj()
-        encoded = reader.decompress(base64.b64decode(text, validate=True), LARGEST_BYTES)
-        if not reader.eof:
-            raise ValueError("it is cut off, or too long")
-        state = pydantic_core.from_json(encoded, allow_inf_nan=False)
-    except (binascii.Error, zlib.error, ValueError) as error:
-        raise ValueError(f"what the execution before handed on cannot be read: {error!r}") from None
+        state = unpacked_text(text)
+    except ValueError as error:
+        raise ValueError(f"what the execution before handed on cannot be read: {error}") from None
     if not isinstance(state, Mapping):
         raise ValueError("what the execution before handed on must be an object")
     return state
