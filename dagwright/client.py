@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -27,7 +27,7 @@ from dagwright.feed import RunFeed, RunNotFound, RunView, tools_of
 from dagwright.feed_hub import RunFeeds
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan_pages import made_to_travel
-from dagwright.restoring import restored_document
+from dagwright.restoring import full_document, restored_document
 from dagwright.server import Connection
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
@@ -227,6 +227,10 @@ class Runs:
     async def document(self, view: RunView, *, full: bool = False, only: str | None = None) -> dict[str, Any]:
         """Returns the document of a run with its large values put back; see `restored_document`."""
         return await restored_document(view, self._store, full=full, only=only)
+
+    def full_document(self, view: RunView) -> AsyncIterator[tuple[str, Any]]:
+        """Yields the document of a run with every node and every value; see `dagwright.restoring.full_document`."""
+        return full_document(view, self._store)
 
     def feed(self, workflow_id: str) -> RunFeed:
         """Returns the feed of a run."""

@@ -50,7 +50,7 @@ async def made_to_travel(plan: CompiledPlan, store: PayloadStore) -> Travelling:
     encoded = plan_to_json(plan)
     head = {name: value for name, value in encoded.items() if name != "nodes"}
     pages = [await store.put(pydantic_core.to_json(head))]
-    for page in _pages(encoded["nodes"], most=PLAN_PAGE_NODES):
+    for page, _ in _pages(encoded["nodes"], most=PLAN_PAGE_NODES):
         pages.append(await store.put(page))
     return Travelling(plan, tuple(pages))
 
@@ -72,9 +72,10 @@ async def _detached(plan: CompiledPlan, store: PayloadStore) -> CompiledPlan:
 
 
 async def _put_inside(inside: Mapping[str, Any], store: PayloadStore) -> str:
-    pages = [await store.put(page) for page in _pages(inside["nodes"], most=INSIDE_PAGE_NODES)]
+    pages = [(await store.put(page), count) for page, count in _pages(inside["nodes"], most=INSIDE_PAGE_NODES)]
     head = {name: value for name, value in inside.items() if name != "nodes"}
-    return await store.put(pydantic_core.to_json({**head, "pages": pages}))
+    head |= {"pages": [ref for ref, _ in pages], "counts": [count for _, count in pages]}
+    return await store.put(pydantic_core.to_json(head))
 
 
 async def inside_pages(ref: str, store: PayloadStore) -> tuple[Mapping[str, Any], list[bytes]]:
@@ -102,15 +103,16 @@ def read_inside(head: Mapping[str, Any], pages: Sequence[bytes]) -> Inside:
     return inside_from_json(head, nodes)
 
 
-def _pages(nodes: Sequence[Any], *, most: int) -> Iterator[bytes]:
+def _pages(nodes: Sequence[Any], *, most: int) -> Iterator[tuple[bytes, int]]:
+    """Yields pages of nodes, encoded, with the count of their nodes."""
     page: list[bytes] = []
     size = 0
     for node in nodes:
         encoded = pydantic_core.to_json(node)
         if page and (len(page) == most or size + len(encoded) > PLAN_PAGE_BYTES):
-            yield b"[" + b",".join(page) + b"]"
+            yield b"[" + b",".join(page) + b"]", len(page)
             page, size = [], 0
         page.append(encoded)
         size += len(encoded)
     if page:
-        yield b"[" + b",".join(page) + b"]"
+        yield b"[" + b",".join(page) + b"]", len(page)

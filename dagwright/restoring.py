@@ -1,20 +1,30 @@
 """Puts the values of the payload store back into the document of a run, for whoever looks at it."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
 import pydantic_core
 
-from dagwright.contracts.documents import compact_value
+from dagwright.contracts.documents import OUTPUT_LEFT_OUT, compact_value
 from dagwright.feed import RESTORED_BYTES, RunView, shortened
+from dagwright.insides import InnerNode, Insides
 from dagwright.plan.filling import fill, stored_refs, walk
 from dagwright.plan.resolution import MissingData
+from dagwright.plan.states import NodeStatus
 from dagwright.plan.stored import Path, StoredValue, WorkerText, is_whole, unfilled_places
 from dagwright.plan.unfilled import holes_of, shown_in_arguments, with_shown
-from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreUnavailable
+from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreError, StoreUnavailable
 
 _LOADED_AT_ONCE = 8
+INSIDE_UNREADABLE = "inside_unreadable"
+"""Code of the note that the nodes inside of large regions cannot be told."""
+FAILURES_TOLD = 100
+"""Failed nodes inside of large regions that a document tells; those beyond are counted only."""
+
+Members = AsyncIterator[tuple[str, Any]]
+"""What stands in an object, one after the other; to be gone through before anything else is asked for."""
 
 
 async def restored_document(
@@ -22,14 +32,16 @@ async def restored_document(
 ) -> dict[str, Any]:
     """Returns the result document of a run with its values put back, up to 1 MiB each.
 
-    A value that cannot be had stands as a reference, and a note says why.
+    A value that cannot be had stands as a reference, and a note says why. Of the nodes inside of large regions those
+    that the run holds are told, and those that have failed; `full_document` tells all.
 
     Args:
         full: put back larger values as well.
-        only: put back the result of this node alone.
+        only: put back the result of this node alone, which may be inside of a region.
     """
     document = view.unfilled_document()
     restorer = _Restorer(store, most_bytes=None if full else RESTORED_BYTES)
+    await _tell_inner_nodes(document, view, restorer, only=only)
     if only is None:
         document["output"] = await restorer.restored(document["output"], ref="output", node=None)
     else:
@@ -41,6 +53,130 @@ async def restored_document(
             node["result"] = compact_value(node["result"], ref=f"node:{name}")
     document["notes"] = [*document["notes"], *restorer.notes]
     return document
+
+
+async def _tell_inner_nodes(
+    document: dict[str, Any], view: RunView, restorer: "_Restorer", *, only: str | None
+) -> None:
+    """Adds nodes inside of large regions to a document: the one that is asked for, or those that have failed."""
+    insides = restorer.insides_of(view)
+    has_failed = NodeStatus.FAILED.value in document.get("nodes_ref", {}).get("counts", {})
+    if not insides or (only is None and not has_failed) or (only in document["nodes"] and only not in insides.held):
+        return
+    try:
+        found = await insides.failed(most=FAILURES_TOLD) if only is None else [await insides.find(only)]
+    except StoreError as error:
+        restorer.note_unreadable(error)
+        return
+    added = [node for node in found if node is not None]
+    if "nodes_ref" in document:
+        document["nodes_ref"] = _without(document["nodes_ref"], [node for node in added if node.id not in insides.held])
+    document["nodes"] |= {node.id: node.document for node in added}
+
+
+def _without(nodes_ref: Mapping[str, Any], told: Iterable[InnerNode]) -> dict[str, Any]:
+    """Returns the counts of the nodes that are not told one by one."""
+    counts = Counter(nodes_ref["counts"])
+    counts.subtract(node.document["status"] for node in told)
+    return {**nodes_ref, "counts": {status: count for status, count in counts.items() if count > 0}}
+
+
+async def full_document(view: RunView, store: PayloadStore) -> AsyncIterator[tuple[str, Any | Members]]:
+    """Yields the parts of the result document of a run, with all nodes and all values, however many and large.
+
+    What may be too much for the memory of one process comes as `Members`: the nodes, those inside of large regions
+    behind the others; and the output, if the plan names none and ends of it lie in the store.
+    """
+    document = view.unfilled_document()
+    restorer = _Restorer(store, most_bytes=None)
+    insides = restorer.insides_of(view)
+    nodes_ref = document.pop("nodes_ref", None)
+    listing = _Listing(document, insides, restorer, counts=nodes_ref["counts"] if nodes_ref else {})
+    is_of_ends = any(note["code"] == OUTPUT_LEFT_OUT for note in document["notes"])
+    for name, value in document.items():
+        if name == "nodes" and insides:
+            yield name, listing.nodes()
+        elif name == "nodes":
+            yield name, listing.held_nodes()
+        elif name == "output" and is_of_ends:
+            yield name, listing.output()
+        elif name == "output":
+            yield name, await restorer.restored(value, ref="output", node=None)
+        elif name == "notes":
+            kept = [note for note in value if note["code"] != OUTPUT_LEFT_OUT or not listing.is_complete]
+            yield name, [*kept, *restorer.notes]
+        else:
+            yield name, value
+    if nodes_ref is not None and not listing.is_complete:
+        yield "nodes_ref", {**nodes_ref, "counts": listing.left_out()}
+
+
+class _Listing:
+    """All nodes of a run, one after the other.
+
+    Args:
+        document: of the run, unfilled.
+        counts: states of the nodes that it does not tell.
+    """
+
+    def __init__(
+        self, document: Mapping[str, Any], insides: Insides, restorer: "_Restorer", *, counts: Mapping[str, int]
+    ) -> None:
+        self._document = document
+        self._insides = insides
+        self._restorer = restorer
+        self._counts = Counter(counts)
+        self.is_complete = True
+
+    async def held_nodes(self) -> Members:
+        """Yields the nodes that the run itself holds, but for those that are inside of large regions too."""
+        for name, node in self._document["nodes"].items():
+            if name not in self._insides.held:
+                yield name, await self._restored(name, node)
+
+    async def nodes(self) -> Members:
+        """Yields all nodes."""
+        async for name, node in self.held_nodes():
+            yield name, node
+        told = set[str]()
+        try:
+            async for inner in self._insides.nodes():
+                if inner.id in self._insides.held:
+                    told.add(inner.id)
+                else:
+                    self._counts[inner.document["status"]] -= 1
+                yield inner.id, await self._restored(inner.id, inner.document)
+        except StoreError as error:
+            self._give_up(error)
+            for name in self._insides.held - told:
+                yield name, await self._restored(name, self._document["nodes"][name])
+
+    async def output(self) -> Members:
+        """Yields the results of all nodes that nothing waits for."""
+        output = self._document["output"] or {}
+        for name, value in output.items():
+            yield name, await self._restorer.restored(value, ref="output", node=None)
+        try:
+            async for inner in self._insides.nodes():
+                is_completed = inner.document["status"] == NodeStatus.COMPLETED
+                if inner.is_end and is_completed and inner.id not in output:
+                    self._restorer.forget()
+                    yield inner.id, await self._restorer.restored(inner.document["result"], ref="output", node=None)
+        except StoreError as error:
+            self._give_up(error)
+
+    def left_out(self) -> dict[str, int]:
+        """Returns the states of the nodes that could not be told."""
+        return {status: count for status, count in sorted(self._counts.items()) if count > 0}
+
+    def _give_up(self, error: StoreError) -> None:
+        if self.is_complete:
+            self._restorer.note_unreadable(error)
+        self.is_complete = False
+
+    async def _restored(self, name: str, node: Mapping[str, Any]) -> dict[str, Any]:
+        self._restorer.forget()
+        return {**node, "result": await self._restorer.restored(node["result"], ref=f"node:{name}", node=name)}
 
 
 class _Restorer:
@@ -88,6 +224,21 @@ class _Restorer:
         filled = [with_shown(value, shown_in_arguments)]
         fill(filled, [((0, *path), parts) for path, parts in holes], secrets={}, take=take)
         return filled[0]
+
+    def insides_of(self, view: RunView) -> Insides:
+        """Returns the nodes inside of the large regions of a run."""
+        return Insides(view.scheduler, self._store)
+
+    def forget(self) -> None:
+        """Keeps no value any longer that was loaded."""
+        self._loaded.clear()
+
+    def note_unreadable(self, error: StoreError) -> None:
+        """Notes that the nodes inside of large regions cannot be told."""
+        is_passing = isinstance(error, StoreUnavailable)
+        advice = "try again later" if is_passing else "the run itself knows only how many are in which state"
+        message = f"the nodes inside of large regions of pure nodes cannot be told: {error}; {advice}"
+        self.notes.append({"code": INSIDE_UNREADABLE, "node": None, "message": message})
 
     def _note(self, code: str, message: str, node: str | None) -> None:
         self.notes.append({"code": code, "node": node, "message": f"{node or 'output'}: {message}"})

@@ -6,11 +6,17 @@ from typing import Any
 from dagwright.cli.output import Output, one_line, terminal_text, value_text
 from dagwright.cli.progress import format_duration
 from dagwright.cli.wording import is_excused, node_words
+from dagwright.contracts.documents import OUTPUT_LEFT_OUT
 from dagwright.feed import RunView
+from dagwright.restoring import INSIDE_UNREADABLE
 
 OUTPUT_CHARACTERS = 4_000
 """Of an output that is shown after a run; `result` shows all of it."""
 FAILURES_SHOWN = 20
+
+
+_NOT_WHOLE = frozenset({OUTPUT_LEFT_OUT, INSIDE_UNREADABLE})
+"""Notes that say what is missing in what is shown."""
 
 
 def tell_end(view: RunView, document: Mapping[str, Any], output: Output) -> None:
@@ -18,6 +24,7 @@ def tell_end(view: RunView, document: Mapping[str, Any], output: Output) -> None
     output.say(summary_line(view, document))
     _tell_failures(document, output)
     _tell_output(document, output, limit=OUTPUT_CHARACTERS)
+    _tell_missing(document, output)
 
 
 def tell_result(view: RunView, document: Mapping[str, Any], output: Output) -> None:
@@ -28,6 +35,13 @@ def tell_result(view: RunView, document: Mapping[str, Any], output: Output) -> N
         output.say(summary_line(view, document))
         _tell_failures(document, output)
     _tell_output(document, output, limit=None)
+    _tell_missing(document, output)
+
+
+def _tell_missing(document: Mapping[str, Any], output: Output) -> None:
+    for note in document["notes"]:
+        if note["code"] in _NOT_WHOLE:
+            output.say(f"note: {one_line(note['message'], limit=1_000)}")
 
 
 def summary_line(view: RunView, document: Mapping[str, Any]) -> str:

@@ -21,6 +21,7 @@ from dagwright.cli.wording import local_date, local_time, node_words, seconds_of
 from dagwright.client import Runs, RunSummary, open_runs
 from dagwright.feed import RunView
 from dagwright.plan.states import NodeStatus
+from dagwright.restoring import INSIDE_UNREADABLE
 from dagwright.server import Server
 
 Document = Mapping[str, Any]
@@ -59,6 +60,8 @@ def status(request: LookRequest, output: Output) -> int:
 
 def result(request: LookRequest, output: Output) -> int:
     """Shows what a run made; the exit code is that of the run, 0 while it goes on."""
+    if request.is_full and output.is_json:
+        return _stream_result(request, output)
 
     def show(view: RunView, document: Document, _: Server) -> int:
         if output.is_json:
@@ -68,6 +71,17 @@ def result(request: LookRequest, output: Output) -> int:
         return exit_code_of(view.status)
 
     return _read(request, output, show)
+
+
+def _stream_result(request: LookRequest, output: Output) -> int:
+    """Writes the document with every node and every value, which may be too large for the memory."""
+
+    async def look(runs: Runs, _: Server) -> int:
+        view = await runs.feed(request.workflow_id).read()
+        await output.stream(runs.full_document(view))
+        return exit_code_of(view.status)
+
+    return _look(look, output)
 
 
 def graph(request: LookRequest, output: Output) -> int:
@@ -94,6 +108,10 @@ def node(request: LookRequest, output: Output) -> int:
         wanted = normalize("NFC", request.node)
         found = document["nodes"].get(wanted)
         if found is None:
+            for note in document["notes"]:
+                if note["code"] == INSIDE_UNREADABLE:
+                    # Whether there is such a node is not known.
+                    raise CommandRefused(f"{wanted!r} is not told: {note['message']}", status="not_found")
             near = get_close_matches(wanted, list(document["nodes"]), 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise CommandRefused(f"the run {view.workflow_id!r} has no node {wanted!r}{hint}", status="not_found")

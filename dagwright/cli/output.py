@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from dagwright.cli.streaming import Parts, write_object
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -52,6 +54,12 @@ class Output:
         """Writes a JSON document to stdout; `is_line` puts it on one line."""
         text = json.dumps(document, ensure_ascii=False, indent=None if is_line else 2)
         sys.stdout.write(f"{_encodable(text)}\n")
+        sys.stdout.flush()
+
+    async def stream(self, parts: Parts) -> None:
+        """Writes a JSON object to stdout that may be too large for the memory."""
+        await write_object(parts, lambda text: sys.stdout.write(_encodable(text)))
+        sys.stdout.write("\n")
         sys.stdout.flush()
 
     def say(self, text: str) -> None:

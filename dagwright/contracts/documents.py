@@ -14,7 +14,11 @@ from dagwright.plan.projecting import PREVIEW_CHARACTERS, preview_of
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.stored import StoredValue, Unfilled, WorkerText, paths_to_json
+from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.unfilled import encode, shown_in_arguments, with_shown
+
+OUTPUT_LEFT_OUT = "output_left_out"
+"""Code of the note that the output of a plan that names none is not whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,9 @@ def result_document(scheduler: Scheduler | None, facts: RunFacts, *, status: str
     output, error = scheduler.output() if scheduler is not None and scheduler.is_finished else (None, None)
     if scheduler is not None:
         error = scheduler.error or error
+    notes = [dict(note) for note in facts.notes]
+    if scheduler is not None and scheduler.is_finished and (left_out := scheduler.ends_left_out()):
+        notes.append(_left_out_note(left_out))
     document = {
         "workflow_id": facts.workflow_id,
         "run_id": facts.run_id,
@@ -56,11 +63,19 @@ def result_document(scheduler: Scheduler | None, facts: RunFacts, *, status: str
         "nodes": dict(node_documents(scheduler)) if scheduler else {},
         "waiting_for": [],
         "usage": {},
-        "notes": list(facts.notes),
+        "notes": notes,
     }
     if scheduler is not None and (inside := _counts_inside(scheduler)):
         document["nodes_ref"] = {"ref": "regions", "counts": inside}
     return document
+
+
+def _left_out_note(count: int) -> dict[str, Any]:
+    message = (
+        f"the plan names no output, and {count:,} nodes that nothing waits for are so many that their results are not "
+        "in it; `result RUN --full --json` has them all, `node RUN NODE` one of them, or name an `output` in the plan"
+    )
+    return {"code": OUTPUT_LEFT_OUT, "node": None, "message": message}
 
 
 def _counts_inside(scheduler: Scheduler) -> dict[str, int]:
@@ -82,13 +97,26 @@ def node_documents(scheduler: Scheduler) -> Sequence[tuple[str, dict[str, Any]]]
 
 def node_document(scheduler: Scheduler, node: CompiledNode, record: Record) -> dict[str, Any]:
     """Returns the document of a node or of one item of it."""
-    tool = scheduler.plan.tools.get(node.tool)
+    needs = [scheduler.plan.nodes[number].id for number in node.dependencies]
+    declared = scheduler.plan.tools.get(node.tool)
+    return written_node(record, title=node.title, tool=node.tool, needs=needs, declared=declared)
+
+
+def written_node(
+    record: Record, *, title: str | None, tool: str, needs: Sequence[str], declared: ToolDeclaration | None
+) -> dict[str, Any]:
+    """Returns the document of a node of which this is known.
+
+    Args:
+        needs: ids of the nodes that it waits for.
+        declared: its tool.
+    """
     started_at, ended_at = format_time(record.started_at), format_time(record.ended_at)
     cached = {"cached": dict(record.cached)} if record.cached is not None else {}
     return {
         "status": record.status.value,
-        "title": node.title,
-        "tool": node.tool or None,
+        "title": title,
+        "tool": tool or None,
         "result": record.result,
         "error": record.error.to_json() if record.error else None,
         "attempts": record.attempts,
@@ -99,8 +127,8 @@ def node_document(scheduler: Scheduler, node: CompiledNode, record: Record) -> d
         "partial": record.partial,
         "reason": record.reason,
         "lineage": {
-            "inputs": [scheduler.plan.nodes[number].id for number in node.dependencies],
-            "effects": tool.effects.value if tool else None,
+            "inputs": list(needs),
+            "effects": declared.effects.value if declared else None,
             "tool_version": record.tool_version or None,
             "attempts": record.attempts,
             "started_at": started_at,

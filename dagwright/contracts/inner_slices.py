@@ -130,9 +130,21 @@ def told_from_json(told: Mapping[str, Any], plan: CompiledPlan) -> list[tuple[in
     """
     try:
         versions = told["versions"]
-        ends = [(int(entry[0]), end_from_json(entry[1:])) for entry in told["ended"]]
-        for number, record in ends:
-            record.tool_version = versions.get(plan.nodes[number].tool, "") if record.attempts else ""
+        return [told_end(entry, versions, tool=plan.nodes[int(entry[0])].tool) for entry in told["ended"]]
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"these are no ends of nodes: {error!r}") from None
-    return ends
+
+
+def told_end(entry: Sequence[Any], versions: Mapping[str, str], *, tool: str) -> tuple[int, Record]:
+    """Returns number and end of one node of what a slice told.
+
+    Args:
+        versions: tool -> its version.
+        tool: of the node.
+
+    Raises:
+        ValueError, TypeError, IndexError: it is none.
+    """
+    record = end_from_json(entry[1:])
+    record.tool_version = versions.get(tool, "") if record.attempts else ""
+    return int(entry[0]), record

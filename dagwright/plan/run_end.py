@@ -44,6 +44,25 @@ def output_of(plan: CompiledPlan, records: Sequence[Record], *, scope: Scope) ->
         return None, NodeError("too_large", f"output: {error}")
 
 
+def ends_left_out(plan: CompiledPlan, records: Sequence[Record]) -> int:
+    """Returns how many completed nodes that nothing waits for the output leaves out, of a plan that names no output.
+
+    Those are the ends inside of regions that are not in the plan, if they are so many that the run does not hold them.
+    """
+    if plan.output is not None or plan.output_holes:
+        return 0
+    left_out = 0
+    for region, state in _inner_states(plan, records):
+        held = {plan.nodes[member].id for member in region.members}
+        left_out += state["ends"]
+        if held:
+            left_out -= sum(
+                is_sink and node.id in held and record.status is NodeStatus.COMPLETED
+                for node, record, is_sink in _with_sinks(plan, records)
+            )
+    return left_out
+
+
 def _inner_states(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[CompiledNode, InnerState]]:
     """Yields the regions whose inside is not in the plan, with what is known of it."""
     for number in range(plan.written_count, len(plan.nodes)):

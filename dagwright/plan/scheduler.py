@@ -27,7 +27,7 @@ from dagwright.plan.projecting import largest_result_bytes
 from dagwright.plan.ready_queue import ReadyQueue, gates_of
 from dagwright.plan.references import Lookup
 from dagwright.plan.resolution import MissingData, Scope, resolve_holes
-from dagwright.plan.run_end import counts_of, output_of, status_of, unreadable
+from dagwright.plan.run_end import counts_of, ends_left_out, output_of, status_of, unreadable
 from dagwright.plan.states import Attempt, ItemRecord, NodeStatus, Record, RunStatus
 from dagwright.plan.tasks import Task
 from dagwright.plan.work import TooMuchWork, WorkBudget
@@ -131,6 +131,15 @@ class Scheduler:
     def shown(self) -> Iterator[tuple[CompiledNode, Record]]:
         """Yields every node that was written, with its record, in plan order."""
         return islice(zip(self.plan.nodes, self.records, strict=True), self.plan.written_count)
+
+    def detached_regions(self) -> Iterator[tuple[int, CompiledNode]]:
+        """Yields the number and the node of each region whose inside is not in the plan."""
+        numbers = range(self.plan.written_count, len(self.plan.nodes))
+        return ((number, self.plan.nodes[number]) for number in numbers if self.plan.nodes[number].inner is not None)
+
+    def ends_left_out(self) -> int:
+        """Returns how many results are missing in the output of a plan that names none, as only regions hold them."""
+        return ends_left_out(self.plan, self.records)
 
     def node_of(self, task_id: str) -> CompiledNode:
         """Returns the node of a task.

@@ -21,6 +21,7 @@ from dagwright.contracts.documents import RunFacts, graph_document, result_docum
 from dagwright.contracts.inner_slices import read_inner_slice
 from dagwright.contracts.outcomes import ReadyCall, next_call, take_result
 from dagwright.contracts.slices import read_slice
+from dagwright.insides import Insides
 from dagwright.plan import detached
 from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.compiled import CompiledPlan, plan_from_json, plan_to_json
@@ -223,6 +224,17 @@ def _timeless(value: Any) -> Any:
     return [_timeless(part) for part in value] if isinstance(value, list) else value
 
 
+def _without_order(node: dict[str, Any]) -> dict[str, Any]:
+    """Returns the document of a node without what hangs on the order of blockers, which a region does not know."""
+    if node["status"] != "blocked":
+        return node
+    return {**node, "blocked_by": sorted(node["blocked_by"]), "error": None}
+
+
+async def inner_documents(insides: Insides) -> dict[str, Any]:
+    return {node.id: _timeless(node.document) async for node in insides.nodes()}
+
+
 def plans_of(made: tuple[Step, ...], **fields: Any) -> tuple[CompiledPlan, CompiledPlan]:
     """Returns a plan without and with regions, after their way through JSON."""
     plain = compiled(plan_of(*(step.to_json() for step in made), **fields), tools=_TOOLS)
@@ -330,13 +342,13 @@ def test_plan_whose_regions_lie_in_the_store_ends_as_without(
         expected["output"],
         expected["error"],
     )
-    for name, node in found["nodes"].items():
-        told = {**expected["nodes"][name], "lineage": None}
-        if node["status"] == "blocked":
-            # Of blockers inside of a region the order is not known, and their names are in the sentence.
-            told["blocked_by"], told["error"] = sorted(told["blocked_by"]), None
-            node["blocked_by"], node["error"] = sorted(node["blocked_by"]), None
-        assert {**node, "lineage": None} == told
+    insides = Insides(together.scheduler, store)
+    every_node = {**found["nodes"], **asyncio.run(inner_documents(insides))}
+    assert sorted(every_node) == sorted(expected["nodes"])
+    for name, node in every_node.items():
+        assert _without_order(node) == _without_order(expected["nodes"][name])
+        one = asyncio.run(insides.find(name))
+        assert one is None or _timeless(one.document) == node
     assert together.scheduler.counts() == alone.scheduler.counts()
     told_ids = [name for names in together.slices for name in names]
     assert len(told_ids) == len(set(told_ids)), "what a slice told runs again"

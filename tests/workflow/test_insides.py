@@ -1,0 +1,136 @@
+"""Nodes inside of large regions: told one by one from the payload store, whatever has become of the run."""
+
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.cli.streaming import write_object
+from dagwright.contracts.limits import INLINE_PLAN_NODES
+from dagwright.feed import RunFeed
+from dagwright.restoring import full_document, restored_document
+from dagwright.settings import Settings
+from tests.support.eventually import eventually
+from tests.support.runs import Document, Handle, Runs, bare, bare_node, blocked, document_of, done, serving_runs
+from tests.support.tools import Bench
+
+pytestmark = pytest.mark.server
+
+COUNT = INLINE_PLAN_NODES + 500
+
+
+def pure(node: str, left: Any, right: Any = 1, **fields: Any) -> Document:
+    return {"id": node, "tool": "add", "arguments": {"left": left, "right": right}, **fields}
+
+
+def plan(count: int = COUNT, *more: Document, **fields: Any) -> Document:
+    """Returns a chain-like region behind an ordinary node; n5 is needed outside of it."""
+    start = {"id": "start", "tool": "echo", "arguments": {"n": 1}}
+    inside = [pure(f"n{n}", f"{{{{n{n // 2}.result}}}}" if n else "{{start.result.n}}") for n in range(count)]
+    end = {"id": "end", "tool": "echo", "arguments": {"early": "{{n5.result}}"}}
+    return {"nodes": [start, *inside, *more, end], "output": "{{end.result}}", **fields}
+
+
+def value_of(number: int) -> int:
+    return number.bit_length() + 2
+
+
+async def node_of(runs: Runs, handle: Handle, node: str) -> Document:
+    """Returns what `node` shows."""
+    view = await RunFeed(runs.client, handle.id).read()
+    document = await restored_document(view, runs.store, only=node)
+    found: Document = document["nodes"][node]
+    return found
+
+
+async def full_of(runs: Runs, handle: Handle) -> Document:
+    """Returns what `result --full` writes."""
+    view = await RunFeed(runs.client, handle.id).read()
+    written = StringIO()
+    await write_object(full_document(view, runs.store), written.write)
+    document: Document = json.loads(written.getvalue())
+    assert written.getvalue() == json.dumps(document, ensure_ascii=False, indent=2)
+    return document
+
+
+async def test_every_node_inside_is_told_with_all_that_is_known_of_it(runs: Runs) -> None:
+    handle = await runs.start(plan(COUNT, pure("last", "{{n7.result}}", title="The last", depends_on=["n9", "start"])))
+    document = await document_of(handle)
+    told = await node_of(runs, handle, "last")
+    version = runs.versions["add"]
+    assert {**told, "started_at": 0, "ended_at": 0, "lineage": {**told["lineage"], "started_at": 0, "ended_at": 0}} == {
+        "status": "completed",
+        "title": "The last",
+        "tool": "add",
+        "result": value_of(7) + 1,
+        "error": None,
+        "attempts": 1,
+        "started_at": 0,
+        "ended_at": 0,
+        "blocked_by": [],
+        "supersedes": None,
+        "partial": False,
+        "reason": None,
+        "lineage": {
+            "inputs": ["n9", "start", "n7"],
+            "effects": "pure",
+            "tool_version": version,
+            "attempts": 1,
+            "started_at": 0,
+            "ended_at": 0,
+        },
+    }
+    assert document["nodes"]["start"]["started_at"] < told["started_at"] <= told["ended_at"]
+    assert (await node_of(runs, handle, "n5"))["lineage"]["inputs"] == ["n2"]
+    full = await full_of(runs, handle)
+    assert "nodes_ref" not in full
+    assert list(full["nodes"])[:4] == ["start", "end", "n0", "n1"]
+    assert full["nodes"]["last"] == told
+    assert bare(full)["nodes"] == {
+        "start": done({"n": 1}),
+        "end": done({"early": value_of(5)}),
+        **{f"n{n}": done(value_of(n)) for n in range(COUNT)},
+        "last": done(value_of(7) + 1),
+    }
+
+
+async def test_nodes_inside_are_told_while_their_region_runs_and_when_it_was_cancelled(
+    runs: Runs, bench: Bench, unique: str
+) -> None:
+    late = f"n{COUNT - 1}"
+    held = {"id": "held", "tool": "pure_hold", "arguments": {"name": unique}, "timeout": "60s", "depends_on": [late]}
+    with patch("activities.region_slices.SLICE_S", 0.005):
+        handle = await runs.start(plan(COUNT, held, pure("after", 1, depends_on=["held"])))
+        await eventually(lambda: unique in bench.entered)
+    assert bare_node(await node_of(runs, handle, "n8")) == done(value_of(8))
+    waiting = await node_of(runs, handle, "after")
+    assert (waiting["status"], waiting["started_at"]) == ("pending", None)
+    assert waiting["reason"].endswith(f" of its {COUNT + 2:,} nodes have ended")
+    await handle.signal("cancel", {"reason": "enough"})
+    assert (await document_of(handle))["status"] == "cancelled"
+    assert bare_node(await node_of(runs, handle, "n8")) == done(value_of(8))
+    assert bare_node(await node_of(runs, handle, "after")) == {"status": "cancelled", "reason": "enough"}
+    full = await full_of(runs, handle)
+    assert len(full["nodes"]) == COUNT + 4
+    assert full["nodes"]["after"]["status"] == "cancelled"
+
+
+async def test_failures_inside_are_told_and_no_worker_is_needed_for_that(
+    client: Client, bench: Bench, tmp_path: Path
+) -> None:
+    bad = [pure("bad", "{{n7.result.gone}}"), pure("hangs", "{{bad.result}}"), pure("no", 1, when="n9.result < 0")]
+    async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
+        handle = await runs.start(plan(COUNT, *bad))
+        await document_of(handle)
+        await runs.check_ended()
+    view = await RunFeed(client, handle.id).read()
+    document = await restored_document(view, runs.store)
+    assert bare(document)["nodes"]["bad"]["error"].startswith("missing_data: Missing data: n7.result.gone")
+    assert sorted(document["nodes"]) == ["bad", "end", "n5", "start"]
+    assert document["nodes_ref"]["counts"] == {"blocked": 1, "completed": COUNT - 1, "skipped": 1}
+    assert bare_node(await node_of(runs, handle, "hangs")) == blocked("bad")
+    assert bare_node(await node_of(runs, handle, "no")) == {"status": "skipped"}
