@@ -18,9 +18,10 @@ SWITCH_INTERVAL_S = 0.0005
 
 Its part and that of the collections below are told in docs/decisions/0023."""
 
-GARBAGE_THRESHOLDS = 50_000, 20, 100
+GARBAGE_THRESHOLDS = 50_000, 20, 5
 """Objects between collections of garbage. A large region is a million objects and none of them is garbage: Python's own
-700 look through all of them again and again, which stops every thread and took half of the time to read one."""
+700 look through all of them again and again, which stops every thread and took half of the time to read one. All of
+memory is looked through after 5 million new ones: runs that have ended are garbage that only this finds."""
 
 
 def run(main: Coroutine[Any, Any, Result]) -> Result:
