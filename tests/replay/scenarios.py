@@ -2,7 +2,10 @@
 
 from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest.mock import patch
 
+from dagwright import plan_pages
+from dagwright.plan import detached
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, document_of
 from tests.support.tools import Bench
@@ -112,9 +115,43 @@ _SLICES = {
 }
 
 
+_LARGE_RESULTS = {
+    "nodes": [
+        {"id": "big", "tool": "echo", "arguments": {"text": "x" * 20_000, "parts": ["y" * 9_000, "z"], "n": 7}},
+        {"id": "small", "tool": "echo", "arguments": {"n": "{{big.result.n}}", "part": "{{big.result.parts[1]}}"}},
+        {"id": "whole", "tool": "length", "arguments": {"text": "{{big.result.text}}"}},
+        {"id": "asked", "tool": "echo", "when": "big.result.n == 7", "arguments": {"all": "{{big.result}}"}},
+        {"id": "each", "tool": "length", "for_each": "{{big.result.parts}}", "arguments": {"text": "{{item}}"}},
+    ],
+    "output": {"n": "{{small.result.n}}", "lengths": "{{each.result}}", "text": "{{big.result.text}}"},
+}
+_INSIDE = {
+    "nodes": [
+        {"id": "first", "tool": "echo", "arguments": {"n": 1}},
+        _pure("a", "{{first.result.n}}"),
+        *(_pure(f"n{number}", "{{a.result}}", number) for number in range(6)),
+        _pure("bad", "{{n5.result.gone}}"),
+        {"id": "last", "tool": "echo", "arguments": {"n": "{{n3.result}}"}},
+    ]
+}
+
+
 def _plan(plan: dict[str, Any]) -> Scenario:
     async def run(runs: Runs, bench: Bench) -> Handle:
         handle = await runs.start(plan)
+        await document_of(handle)
+        return handle
+
+    return run
+
+
+def _in_pages(plan: dict[str, Any]) -> Scenario:
+    """A plan that travels as a large one does: in pages, its regions without their insides."""
+
+    async def run(runs: Runs, bench: Bench) -> Handle:
+        small: dict[str, Any] = {"INLINE_PLAN_NODES": 2, "INLINE_PLAN_BYTES": 100, "PLAN_PAGE_NODES": 3}
+        with patch.multiple(plan_pages, **small), patch.object(detached, "DETACHED_MEMBERS", 4):
+            handle = await runs.start(plan)
         await document_of(handle)
         return handle
 
@@ -178,6 +215,9 @@ SCENARIOS: dict[str, Scenario] = {
     "region": _plan(_REGION),
     "slices": _plan(_SLICES),
     "long": _plan(_LONG),
+    "large_results": _plan(_LARGE_RESULTS),
+    "pages": _in_pages(_MIXED),
+    "inside": _in_pages(_INSIDE),
     "failed": _plan(_FAILED),
     "fail_fast": _plan({**_FAILED, "on_failure": "fail_fast", "nodes": [*_FAILED["nodes"], _add("c", "{{b.result}}")]}),
     "deadline": _plan(_held("deadline", deadline="500ms")),
