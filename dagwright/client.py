@@ -25,6 +25,7 @@ from dagwright.contracts.limits import WORKFLOW_ID_BYTES, summary_of
 from dagwright.contracts.messages import RunInput, run_input_to_json
 from dagwright.feed import RunFeed, RunNotFound, RunView, tools_of
 from dagwright.feed_hub import RunFeeds
+from dagwright.graph_listing import GraphListing
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan_pages import made_to_travel
 from dagwright.restoring import full_document, restored_document
@@ -231,6 +232,10 @@ class Runs:
     def full_document(self, view: RunView) -> AsyncIterator[tuple[str, Any]]:
         """Yields the document of a run with every node and every value; see `dagwright.restoring.full_document`."""
         return full_document(view, self._store)
+
+    def graph(self, view: RunView) -> GraphListing:
+        """Returns the whole graph of a run."""
+        return GraphListing(view, self._store)
 
     def feed(self, workflow_id: str) -> RunFeed:
         """Returns the feed of a run."""

@@ -19,11 +19,14 @@ from dagwright.contracts.inner_slices import told_end
 from dagwright.plan.membership import InnerState
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
-from dagwright.store import PayloadStore
+from dagwright.store import PayloadStore, StoreError, StoreUnavailable
 
 _SLICES_KEPT = 4
 """Slices in memory while all nodes are gone through: some megabytes each. Slices tell nodes in the order of their
 numbers but for a few, so more would be of no use."""
+
+INSIDE_UNREADABLE = "inside_unreadable"
+"""Code of the note that the nodes inside of large regions cannot be told."""
 
 NodeJson = Mapping[str, Any]
 """A node as a compiled plan has it in JSON, without what has its default."""
@@ -41,6 +44,14 @@ class InnerNode:
     id: str
     document: dict[str, Any]
     is_end: bool
+
+
+def unreadable_note(error: StoreError) -> dict[str, Any]:
+    """Returns the note that the nodes inside of large regions cannot be told."""
+    is_passing = isinstance(error, StoreUnavailable)
+    advice = "try again later" if is_passing else "the run itself knows only how many are in which state"
+    message = f"the nodes inside of large regions of pure nodes cannot be told: {error}; {advice}"
+    return {"code": INSIDE_UNREADABLE, "node": None, "message": message}
 
 
 class Insides:

@@ -9,7 +9,7 @@ import pydantic_core
 
 from dagwright.contracts.documents import OUTPUT_LEFT_OUT, compact_value
 from dagwright.feed import RESTORED_BYTES, RunView, shortened
-from dagwright.insides import InnerNode, Insides
+from dagwright.insides import InnerNode, Insides, unreadable_note
 from dagwright.plan.filling import fill, stored_refs, walk
 from dagwright.plan.resolution import MissingData
 from dagwright.plan.states import NodeStatus
@@ -18,8 +18,6 @@ from dagwright.plan.unfilled import holes_of, shown_in_arguments, with_shown
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreError, StoreUnavailable
 
 _LOADED_AT_ONCE = 8
-INSIDE_UNREADABLE = "inside_unreadable"
-"""Code of the note that the nodes inside of large regions cannot be told."""
 FAILURES_TOLD = 100
 """Failed nodes inside of large regions that a document tells; those beyond are counted only."""
 
@@ -235,10 +233,7 @@ class _Restorer:
 
     def note_unreadable(self, error: StoreError) -> None:
         """Notes that the nodes inside of large regions cannot be told."""
-        is_passing = isinstance(error, StoreUnavailable)
-        advice = "try again later" if is_passing else "the run itself knows only how many are in which state"
-        message = f"the nodes inside of large regions of pure nodes cannot be told: {error}; {advice}"
-        self.notes.append({"code": INSIDE_UNREADABLE, "node": None, "message": message})
+        self.notes.append(unreadable_note(error))
 
     def _note(self, code: str, message: str, node: str | None) -> None:
         self.notes.append({"code": code, "node": node, "message": f"{node or 'output'}: {message}"})

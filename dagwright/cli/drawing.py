@@ -33,7 +33,9 @@ _SWEEPS = 4
 """Rounds of ordering each level by where its neighbours are; more change little."""
 
 Graph = Mapping[str, Any]
-"""`graph --format json`: {"nodes": [{"id", "title", "status", "tool"}], "edges": [[from, to]]}."""
+"""`graph --format json`: {"nodes": [{"id", "title", "status", "tool"}], "edges": [[from, to]]}.
+
+A node that stands for several says in `states` what has become of them."""
 
 
 def mermaid(graph: Graph) -> str:
@@ -54,7 +56,7 @@ def _label(node: Mapping[str, Any]) -> list[str]:
     """Returns the lines of a node: what it is called, what runs it, how it is doing."""
     name = one_line(node["id"], limit=_LABEL_CHARACTERS)
     title = one_line(node["title"] or node["tool"] or "plan", limit=_LABEL_CHARACTERS)
-    return [name, title, node["status"]]
+    return [name, title, node.get("states") or node["status"]]
 
 
 def _mermaid_text(text: str) -> str:

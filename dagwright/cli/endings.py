@@ -8,7 +8,7 @@ from dagwright.cli.progress import format_duration
 from dagwright.cli.wording import is_excused, node_words
 from dagwright.contracts.documents import OUTPUT_LEFT_OUT
 from dagwright.feed import RunView
-from dagwright.restoring import INSIDE_UNREADABLE
+from dagwright.insides import INSIDE_UNREADABLE
 
 OUTPUT_CHARACTERS = 4_000
 """Of an output that is shown after a run; `result` shows all of it."""

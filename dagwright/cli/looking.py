@@ -1,6 +1,6 @@
 """`list`, `status`, `result`, `graph`, `node`: look at runs, from their history, with no worker."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 from unicodedata import normalize
@@ -13,15 +13,18 @@ from dagwright.cli.connecting import command_settings, connected_to_read
 from dagwright.cli.drawing import mermaid, svg
 from dagwright.cli.endings import summary_line, tell_result, tell_run_error
 from dagwright.cli.exits import CommandRefused, ExitCode, exit_code_of
+from dagwright.cli.folding import is_folded, picture_of
 from dagwright.cli.output import Output, one_line, terminal_text, value_text, with_link
 from dagwright.cli.progress import format_duration
 from dagwright.cli.rendering import MARKS, RUN_STYLES
 from dagwright.cli.requests import LookRequest
+from dagwright.cli.streaming import Elements
 from dagwright.cli.wording import local_date, local_time, node_words, seconds_of, what_words
 from dagwright.client import Runs, RunSummary, open_runs
 from dagwright.feed import RunView
+from dagwright.graph_listing import GraphListing
+from dagwright.insides import INSIDE_UNREADABLE
 from dagwright.plan.states import NodeStatus
-from dagwright.restoring import INSIDE_UNREADABLE
 from dagwright.server import Server
 
 Document = Mapping[str, Any]
@@ -87,14 +90,35 @@ def _stream_result(request: LookRequest, output: Output) -> int:
 def graph(request: LookRequest, output: Output) -> int:
     """Draws the graph of a run with its states; 0 whatever became of the run."""
 
-    def show(view: RunView, _: Server) -> int:
+    async def look(runs: Runs, _: Server) -> int:
+        view = await runs.feed(request.workflow_id).read()
         if request.format == "json":
-            output.document(view.graph())
+            await output.stream(_graph_parts(runs.graph(view)))
         else:
-            output.say((svg if request.format == "svg" else mermaid)(view.graph()))
+            _draw(view, request.format, output)
         return ExitCode.COMPLETED
 
-    return _look_at(request, output, show)
+    return _look(look, output)
+
+
+async def _graph_parts(listing: GraphListing) -> AsyncIterator[tuple[str, Any]]:
+    yield "nodes", Elements(listing.nodes())
+    yield "edges", Elements(listing.edges())
+    if listing.notes:
+        yield "notes", listing.notes
+
+
+def _draw(view: RunView, drawing: str, output: Output) -> None:
+    """Writes a picture of a run: of one with many nodes, boxes that stand for several."""
+    picture = picture_of(view.scheduler) if view.scheduler else view.graph()
+    output.say((svg if drawing == "svg" else mermaid)(picture))
+    if is_folded(picture) and view.scheduler:
+        total, run = view.scheduler.counts().total(), one_line(view.workflow_id)
+        boxes = f"{len(picture['nodes']):,} box{'es' if len(picture['nodes']) > 1 else ''}"
+        output.tell(
+            f"{total:,} nodes are drawn as {boxes}; `dagwright graph {run} --format json` lists every node and edge, "
+            f"`dagwright node {run} NODE` tells all of one"
+        )
 
 
 def node(request: LookRequest, output: Output) -> int:
@@ -122,13 +146,6 @@ def node(request: LookRequest, output: Output) -> int:
         return ExitCode.COMPLETED
 
     return _read(request, output, show)
-
-
-def _look_at(request: LookRequest, output: Output, show: Callable[[RunView, Server], int]) -> int:
-    async def look(runs: Runs, server: Server) -> int:
-        return show(await runs.feed(request.workflow_id).read(), server)
-
-    return _look(look, output)
 
 
 def _read(request: LookRequest, output: Output, show: Callable[[RunView, Document, Server], int]) -> int:

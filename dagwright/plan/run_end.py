@@ -83,13 +83,20 @@ def counts_of(plan: CompiledPlan, records: Sequence[Record]) -> Counter[NodeStat
     """Returns how many of the nodes that were written are in each state, those inside of regions with them."""
     counts = Counter(record.status for record in records[: plan.written_count])
     for number in range(plan.written_count, len(plan.nodes)):
-        node, region = plan.nodes[number], records[number]
-        if node.inner is not None:
-            state: InnerState | None = region.result
-            counts.subtract(records[member].status for member in node.members)
-            counts.update({NodeStatus(name): count for name, count in (state["counts"] if state else {}).items()})
-            is_over = region.status.is_final
-            counts[region.status if is_over else NodeStatus.PENDING] += state["open"] if state else node.inner_count
+        if plan.nodes[number].inner is not None:
+            counts.update(counts_inside(plan, records, number))
+    return +counts
+
+
+def counts_inside(plan: CompiledPlan, records: Sequence[Record], number: int) -> Counter[NodeStatus]:
+    """Returns how many nodes inside of a region that are not in the plan are in each state."""
+    node, region = plan.nodes[number], records[number]
+    state: InnerState | None = region.result
+    of_open = region.status if region.status.is_final else NodeStatus.PENDING
+    counts = Counter({NodeStatus(name): count for name, count in (state["counts"] if state else {}).items()})
+    counts[of_open] += state["open"] if state else node.inner_count
+    held = [records[member].status for member in node.members]
+    counts.subtract(status if status.is_final else of_open for status in held)
     return +counts
 
 

@@ -27,7 +27,7 @@ from dagwright.plan.projecting import largest_result_bytes
 from dagwright.plan.ready_queue import ReadyQueue, gates_of
 from dagwright.plan.references import Lookup
 from dagwright.plan.resolution import MissingData, Scope, resolve_holes
-from dagwright.plan.run_end import counts_of, ends_left_out, output_of, status_of, unreadable
+from dagwright.plan.run_end import counts_inside, counts_of, ends_left_out, output_of, status_of, unreadable
 from dagwright.plan.states import Attempt, ItemRecord, NodeStatus, Record, RunStatus
 from dagwright.plan.tasks import Task
 from dagwright.plan.work import TooMuchWork, WorkBudget
@@ -322,6 +322,10 @@ class Scheduler:
     def counts(self) -> Counter[NodeStatus]:
         """Returns how many of the nodes that were written are in each state, those inside of regions with them."""
         return counts_of(self.plan, self.records)
+
+    def counts_inside(self, region: int) -> Counter[NodeStatus]:
+        """Returns how many of the nodes of a region that are not in the plan are in each state."""
+        return counts_inside(self.plan, self.records, region)
 
     def _end_region(self, number: int, at: float) -> None:
         """Takes the open nodes of a region that has ended: they are run one by one, or cancelled with the run."""
