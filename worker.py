@@ -24,6 +24,7 @@ from activities.find_ended import find_ended
 from activities.load_plan import load_activity
 from activities.load_values import load_values_activity
 from activities.resolve_lookups import lookup_activity
+from activities.result_cache import ResultCache
 from activities.run_region import region_activity
 from activities.values import Values
 from dagwright import event_loop
@@ -64,13 +65,13 @@ _PASSED_THROUGH = (
 
 def create_workers(client: Client, toolset: Toolset, *, task_queue: str) -> list[Worker]:
     """Returns the workers of a process: one for workflows and built-in tools, one for the tools of `--tools`."""
-    values = Values(toolset.store)
+    values, cache = Values(toolset.store), ResultCache(toolset.store)
     workers = [
         _create_worker(
             client,
             task_queue,
             activities=[
-                *tool_activities(toolset.built_in, toolset.environment, values),
+                *tool_activities(toolset.built_in, toolset.environment, values=values, cache=cache),
                 region_activity(toolset.built_in, toolset.environment, toolset.store, values=values),
                 load_values_activity(values),
                 lookup_activity(toolset.database_url),
@@ -84,7 +85,7 @@ def create_workers(client: Client, toolset: Toolset, *, task_queue: str) -> list
     ]
     if toolset.own_queue is not None:
         own = [
-            *tool_activities(toolset.own, toolset.environment, values),
+            *tool_activities(toolset.own, toolset.environment, values=values, cache=cache),
             region_activity(toolset.own, toolset.environment, toolset.store, values=values),
         ]
         workers.append(_create_worker(client, toolset.own_queue, activities=own, workflows=[]))

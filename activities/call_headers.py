@@ -16,7 +16,7 @@ from temporalio.activity import Info
 from temporalio.api.common.v1 import Payload
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from dagwright.contracts.wire import HEADER_HOLES, HEADER_IDEMPOTENCY_KEY, HEADER_WANTED
+from dagwright.contracts.wire import HEADER_CACHE, HEADER_HOLES, HEADER_IDEMPOTENCY_KEY, HEADER_WANTED
 from dagwright.plan.compiled import wanted_from_json
 from dagwright.plan.filling import secret_names
 from dagwright.plan.stored import Want
@@ -74,6 +74,12 @@ class Redaction:
 def wanted_parts() -> tuple[Want, ...]:
     """Returns the parts of the result that the plan names."""
     return wanted_from_json(_header(HEADER_WANTED) or ())
+
+
+def cache_seconds() -> float | None:
+    """Returns how old a result may be that is used again, 0 for never; `None` is what the effects of the tool say."""
+    seconds = _header(HEADER_CACHE)
+    return seconds if isinstance(seconds, int | float) and not isinstance(seconds, bool) else None
 
 
 def given_holes() -> list[Any]:

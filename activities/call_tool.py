@@ -2,13 +2,15 @@
 
 An activity takes one JSON object, the arguments, and returns plain JSON with the attempt that made it in the
 payload's metadata. The wrapper fills in secrets and stored values, hands over the idempotency key, heartbeats, says
-what a failure means, and puts a large result into the payload store. This module must not import workflows.
+what a failure means, and puts a large result into the payload store. Where the plan or the effects of the tool allow
+it, the result of an equal call stands in for the call. This module must not import workflows.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from datetime import UTC
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import pydantic_core
 import structlog
@@ -16,33 +18,68 @@ from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
-from activities.call_headers import Redaction, given_holes, idempotency_key, known_secrets, wanted_parts
+from activities.cached_results import CachedResult, result_key
+from activities.call_headers import Redaction, cache_seconds, given_holes, idempotency_key, known_secrets, wanted_parts
 from activities.errors import failure_of, posture_of
 from activities.heartbeats import Heartbeats
+from activities.result_cache import Asked, ResultCache
 from activities.tool_runs import Outcome, ToolRun, run_tool
 from activities.values import Values
+from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
-from dagwright.contracts.wire import METADATA_ATTEMPT, METADATA_STARTED_AT, METADATA_STORED, METADATA_TOOL_VERSION
+from dagwright.contracts.wire import (
+    METADATA_ATTEMPT,
+    METADATA_CACHED,
+    METADATA_STARTED_AT,
+    METADATA_STORED,
+    METADATA_TOOL_VERSION,
+)
 from dagwright.plan.stored import stored_to_json
+from dagwright.plan.tools import Effects
 from dagwright.tools import ToolRegistry, ToolSpec
 from dagwright.tools.context import CallIdentity, Cancellation, Progress, ToolContext
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import InvalidArguments, ResultNotKept, ResultTooLarge
 from dagwright.tools.results import json_bytes, plain_json
 
+T = TypeVar("T")
+
 ToolActivity = Callable[..., Awaitable[RawValue]]
 
 
-def tool_activities(registry: ToolRegistry, environment: ToolEnvironment, values: Values) -> list[ToolActivity]:
+def tool_activities(
+    registry: ToolRegistry, environment: ToolEnvironment, *, values: Values, cache: ResultCache
+) -> list[ToolActivity]:
     """Returns one activity for each Python tool of `registry`, in order."""
-    return [_tool_activity(spec, environment, values) for spec in registry.python_tools()]
+    shared = [_Shared(spec, environment, values, cache, _code_of(spec, cache)) for spec in registry.python_tools()]
+    return [_tool_activity(each) for each in shared]
 
 
-def _tool_activity(spec: ToolSpec, environment: ToolEnvironment, values: Values) -> ToolActivity:
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What all calls of a tool share.
+
+    Args:
+        code: what stands behind the tool, as `CodeReader` tells it; `None` if its results are never used again.
+    """
+
+    spec: ToolSpec
+    environment: ToolEnvironment
+    values: Values
+    cache: ResultCache
+    code: str | None
+
+
+def _code_of(spec: ToolSpec, cache: ResultCache) -> str | None:
+    can_be_used_again = spec.declaration.effects in (Effects.PURE, Effects.READ)
+    return cache.codes.code_of(spec.function) if can_be_used_again else None
+
+
+def _tool_activity(shared: _Shared) -> ToolActivity:
     # Any number of arguments: a wrong call is answered here, with a reason, and not retried for ever.
-    @activity.defn(name=spec.name)
+    @activity.defn(name=shared.spec.name)
     async def call_tool(*arguments: Any) -> RawValue:
-        return await _Call(spec, environment, values, info=activity.info()).answer(arguments)
+        return await _Call(shared, activity.info()).answer(arguments)
 
     return call_tool
 
@@ -50,13 +87,16 @@ def _tool_activity(spec: ToolSpec, environment: ToolEnvironment, values: Values)
 class _Call:
     """One attempt of one call."""
 
-    def __init__(self, spec: ToolSpec, environment: ToolEnvironment, values: Values, *, info: activity.Info) -> None:
-        self._spec = spec
-        self._environment = environment
-        self._values = values
+    def __init__(self, shared: _Shared, info: activity.Info) -> None:
+        self._spec = shared.spec
+        self._environment = shared.environment
+        self._values = shared.values
+        self._cache = shared.cache
+        self._code = shared.code
         self._info = info
         self._redaction = Redaction()
         self._plain: Any = None
+        self._cached: CachedResult | None = None
 
     async def answer(self, arguments: tuple[Any, ...]) -> RawValue:
         names = {"workflow_id": self._info.workflow_id, "node_id": self._info.activity_id}
@@ -74,6 +114,34 @@ class _Call:
             return RawValue(Payload(metadata=self._metadata(), data=outcome.result))
 
     async def _outcome(self, arguments: tuple[Any, ...], heartbeats: Heartbeats) -> Outcome:
+        asked = self._asked(arguments)
+        if asked is None:
+            return await self._called(arguments, heartbeats)
+        outcome, self._cached = await self._cache.answer(asked, lambda: self._called(arguments, heartbeats))
+        if outcome.error is None and self._cached is None:
+            await _to_the_end(self._cache.written())
+        return outcome
+
+    def _asked(self, arguments: tuple[Any, ...]) -> Asked | None:
+        """Returns what is asked of the cache; `None` if the call has to be made whatever was called before."""
+        max_age_s = cache_seconds()
+        is_pure = self._spec.declaration.effects is Effects.PURE
+        is_wanted = is_pure if max_age_s is None else max_age_s > 0
+        if not is_wanted or self._code is None or len(arguments) != 1 or not isinstance(arguments[0], dict):
+            return None
+        key = result_key(self._spec.name, self._code, arguments=arguments[0], holes=given_holes())
+        if key is None:
+            return None
+        return Asked(
+            key=key,
+            tool=self._spec.name,
+            max_age_s=max_age_s,
+            is_pure=is_pure,
+            workflow_id=self._info.workflow_id or "",
+            node=self._info.activity_id,
+        )
+
+    async def _called(self, arguments: tuple[Any, ...], heartbeats: Heartbeats) -> Outcome:
         try:
             keywords = await self._keywords(arguments)
         # What goes wrong before the tool is called: the arguments, a secret, a validator of the user's own.
@@ -118,8 +186,9 @@ class _Call:
     async def _kept(self, encoded: bytes) -> RawValue:
         """Returns what stands for a large result, which is in the payload store then."""
         name = f"{self._info.activity_id}.result"
+        plain = self._plain if self._cached is None else await asyncio.to_thread(json_from_bytes, encoded)
         try:
-            told = await self._values.keep(self._plain, encoded, wanted=wanted_parts(), name=name)
+            told = await self._values.keep(plain, encoded, wanted=wanted_parts(), name=name)
         except ResultNotKept as error:
             self._fail(error)
         data = pydantic_core.to_json(stored_to_json(told))
@@ -143,7 +212,9 @@ class _Call:
         raise failure from None
 
     def _metadata(self) -> dict[str, bytes]:
+        cached = {METADATA_CACHED: pydantic_core.to_json(self._cached.told())} if self._cached is not None else {}
         return {
+            **cached,
             "encoding": b"json/plain",
             METADATA_ATTEMPT: str(self._info.attempt).encode(),
             METADATA_STARTED_AT: self._started_at().encode(),
@@ -154,7 +225,7 @@ class _Call:
         return self._info.started_time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-async def _to_the_end(work: Coroutine[Any, Any, RawValue]) -> RawValue:
+async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
     """Awaits something to its end, whoever cancels: the tool has done its work, so its result counts."""
     task = asyncio.ensure_future(work)
     while True:

@@ -213,12 +213,13 @@ def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[st
     """Shows all that is known of a node, a line for each thing, its result last."""
     title = f" ({one_line(node['title'])})" if node["title"] else ""
     output.say(f"{one_line(node_id)}{title}: {node['status']}")
-    error = node["error"] or {}
+    error, cached = node["error"] or {}, node["lineage"].get("cached")
     facts = {
         "tool": node["tool"],
         "attempts": node["attempts"] or None,
         "started": node["started_at"] and local_date(seconds_of(node["started_at"])),
         "ended": node["ended_at"] and local_date(seconds_of(node["ended_at"])),
+        "from the cache": cached and _cached_words(cached),
         "needs": ", ".join(node["lineage"]["inputs"]),
         "waits for" if node["status"] == "waiting" else "because": node["reason"],
         "error": f"{error['code']}: {node_words(node)}" if error else None,
@@ -233,6 +234,11 @@ def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[st
             output.say(f"note: {one_line(note['message'])}")
     if node["status"] == "completed":
         output.say(terminal_text(value_text(node["result"])))
+
+
+def _cached_words(cached: Mapping[str, Any]) -> str:
+    made = local_date(seconds_of(cached["made_at"]))
+    return f"made {made} by {cached['node']} of the run {cached['workflow_id']}"
 
 
 def _clock(node: Mapping[str, Any]) -> str:

@@ -26,4 +26,4 @@ class ToolEnvironment:
     allow_private_addresses: bool = False
     serper_api_key: str | None = field(default=None, repr=False)
     serper_base_url: str = "https://google.serper.dev"
-    secret: Callable[[str], str | None] = no_secret
+    secret: Callable[[str], str | None] = field(default=no_secret, repr=False)

@@ -1,9 +1,8 @@
 """A plan with regions against the same plan without them, and against the brute-force model."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 from unittest.mock import patch
 
@@ -33,11 +32,12 @@ from dagwright.plan.states import Attempt
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan_pages import made_to_travel
-from dagwright.store import PayloadStore, Remembered, StoredPayload, ref_of
+from dagwright.store import PayloadStore
 from dagwright.tools import GiveUp, ToolRegistry, context, tool
 from dagwright.tools.context import Cancellation
 from tests.property.naive import Model, Step, result_of
 from tests.property.plans import steps
+from tests.support.memory_store import MemoryStore
 from tests.unit.plan.building import compiled, plan_of
 
 _DECLARED = (
@@ -82,47 +82,6 @@ def mixed_steps(draw: st.DrawFn) -> tuple[Step, ...]:
             changed = replace(changed, fails=frozenset({step.id} if step.fails else ()))
         made.append(changed)
     return tuple(made)
-
-
-class MemoryStore(PayloadStore):
-    """A store of one test."""
-
-    def __init__(self) -> None:
-        self.contents: dict[str, bytes] = {}
-
-    async def put(self, content: bytes) -> str:
-        self.contents[ref_of(content)] = content
-        return ref_of(content)
-
-    async def get(self, ref: str) -> bytes:
-        return self.contents[ref]
-
-    async def renew(self, ref: str) -> None:
-        raise NotImplementedError
-
-    async def delete(self, ref: str, *, renewed_before: datetime) -> bool:
-        raise NotImplementedError
-
-    def entries(self) -> AsyncIterator[StoredPayload]:
-        raise NotImplementedError
-
-    async def remember(self, key: str, content: bytes, *, expires_at: datetime) -> None:
-        raise NotImplementedError
-
-    async def recall(self, key: str) -> bytes | None:
-        raise NotImplementedError
-
-    async def forget(self, key: str, *, expired_before: datetime) -> bool:
-        raise NotImplementedError
-
-    def remembered(self) -> AsyncIterator[Remembered]:
-        raise NotImplementedError
-
-    async def claim(self, owner: str) -> None:
-        raise NotImplementedError
-
-    async def owners(self) -> frozenset[str]:
-        raise NotImplementedError
 
 
 class Run:

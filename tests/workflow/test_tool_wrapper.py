@@ -31,12 +31,13 @@ from temporalio.worker import (
 
 from activities.call_headers import ToolInterceptor
 from activities.call_tool import tool_activities
+from activities.result_cache import ResultCache
 from activities.values import Values
 from dagwright.contracts.wire import HEADER_HOLES, HEADER_IDEMPOTENCY_KEY
-from dagwright.store import open_store
 from dagwright.tools import NotStarted, RetryLater, ToolRegistry, context, tool
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
+from tests.support.memory_store import MemoryStore
 
 pytestmark = pytest.mark.server
 
@@ -89,12 +90,13 @@ class _Outbound(WorkflowOutboundInterceptor):
 async def serving(client: Client, *functions: Callable[..., Any]) -> AsyncIterator[str]:
     queue = f"tools-{uuid.uuid4()}"
     environment = ToolEnvironment(Path(), allow_private_addresses=True, secret={"TOKEN": SECRET, "GONE": None}.get)
+    store = MemoryStore()
     registry = builtin_tools(environment).merged(ToolRegistry.of(*functions))
     async with Worker(
         client,
         task_queue=queue,
         workflows=[CallOnce],
-        activities=tool_activities(registry, environment, Values(open_store("/nowhere/payloads"))),
+        activities=tool_activities(registry, environment, values=Values(store), cache=ResultCache(store)),
         interceptors=[ToolInterceptor(), HeadersFromArguments()],
         workflow_runner=UnsandboxedWorkflowRunner(),
         max_heartbeat_throttle_interval=timedelta(milliseconds=100),

@@ -23,11 +23,13 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
 from activities.call_headers import ToolInterceptor
 from activities.call_tool import tool_activities
+from activities.result_cache import ResultCache
 from activities.values import Values
 from dagwright.contracts.wire import HEADER_HOLES, HEADER_IDEMPOTENCY_KEY
-from dagwright.store import PayloadStore, open_store
+from dagwright.store import PayloadStore
 from dagwright.tools import AskPerson, GiveUp, NotStarted, RetryLater, ToolRegistry, context, tool
 from dagwright.tools.environment import ToolEnvironment
+from tests.support.memory_store import MemoryStore
 
 SECRETS = {"TOKEN": 'p@ss "word" é', "PIN": "12"}
 
@@ -47,8 +49,9 @@ class Bench:
 
     def __init__(self, function: Callable[..., Any], *, store: PayloadStore | None = None) -> None:
         environment = ToolEnvironment(Path(), secret=SECRETS.get)
-        values = Values(store or open_store("/nowhere/payloads"), patience_s=())
-        [self.activity] = tool_activities(ToolRegistry.of(function), environment, values)
+        store = store or MemoryStore()
+        values, cache = Values(store, patience_s=()), ResultCache(store)
+        [self.activity] = tool_activities(ToolRegistry.of(function), environment, values=values, cache=cache)
         self.temporal = ActivityEnvironment()
         self.temporal.info = replace(
             ActivityEnvironment.default_info(),

@@ -1,0 +1,140 @@
+"""What code stands behind a tool, as one short text: where it differs, results must not be used again.
+
+That is more than the source of the function. It may call others of its own module, which may call those of another one,
+so all files of one's own count that the module of the function holds something of. What is installed (the standard
+library, packages) counts by its version. What a file imports inside of functions is not seen, nor what it reads from
+its environment or a file: a tool that hangs on such things is not `pure`.
+"""
+
+import dataclasses
+import hashlib
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path, PurePath
+from types import FunctionType, ModuleType
+from typing import Any
+
+_PLAIN = (str, bytes, int, float, complex, bool, type(None), PurePath, Decimal, date, timedelta, Enum)
+_STANDARD = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
+
+
+class CodeReader:
+    """Reads the files behind tools, each once; to be used while they are as they were imported.
+
+    Raises nothing: of a tool whose code cannot be told from other code there is simply none.
+    """
+
+    def __init__(self) -> None:
+        self._digests: dict[str, str] = {}
+        self._needs: dict[str, list[ModuleType]] = {}
+
+    def code_of(self, function: Callable[..., Any] | None) -> str | None:
+        """Returns a text that is equal where the code is, also in another process.
+
+        Returns:
+            64 hex digits; `None` if the function has no file, or if it holds on to something (a closure over an open
+            connection, a counter) that is no plain value.
+        """
+        if not isinstance(function, FunctionType):
+            return None
+        module = sys.modules.get(function.__module__)
+        try:
+            if module is None or not _file_of(module):
+                return None
+            held = list(_held(function))
+            parts = [sys.version, function.__qualname__, *held, *self._parts_of(module)]
+        except (_Opaque, OSError, RecursionError):
+            return None
+        return hashlib.sha256("\0".join(parts).encode(errors="backslashreplace")).hexdigest()
+
+    def _parts_of(self, first: ModuleType) -> list[str]:
+        """Returns one text for each module that a module needs, itself included, sorted."""
+        found = {first.__name__: first}
+        todo = [first]
+        while todo:
+            module = todo.pop()
+            for needed in self._needed_by(module) if module is first or _is_own(module) else ():
+                if needed.__name__ not in found:
+                    found[needed.__name__] = needed
+                    todo.append(needed)
+        # Not in the order of their names: that of a file of `--tools` hangs on its path.
+        return sorted(self._part_of(module, whole=module is first) for module in found.values())
+
+    def _part_of(self, module: ModuleType, *, whole: bool) -> str:
+        file = _file_of(module)
+        if whole or _is_own(module):
+            if file not in self._digests:
+                self._digests[file] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+            return self._digests[file]
+        package = module.__name__.partition(".")[0]
+        return f"{package} {getattr(sys.modules.get(package), '__version__', '')}"
+
+    def _needed_by(self, module: ModuleType) -> list[ModuleType]:
+        if module.__name__ not in self._needs:
+            names = {_module_name(value) for value in list(vars(module).values())}
+            found = [sys.modules[name] for name in sorted(names) if name in sys.modules]
+            self._needs[module.__name__] = [each for each in found if _file_of(each)]
+        return self._needs[module.__name__]
+
+
+class _Opaque(Exception):
+    """A function holds something that cannot be told from other things."""
+
+
+def _held(function: FunctionType) -> Iterator[str]:
+    """Yields what a function holds beside its module: the values of its closure."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            # Not filled yet: the name of something that is defined further down.
+            raise _Opaque(name) from None
+        if value is not function:
+            yield f"{name}={_described(value)}"
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, _PLAIN):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_described, value))}]"
+    if isinstance(value, set | frozenset):
+        return f"{{{','.join(sorted(map(_described, value)))}}}"
+    if isinstance(value, Mapping):
+        return f"{{{','.join(sorted(f'{_described(name)}:{_described(each)}' for name, each in value.items()))}}}"
+    if isinstance(value, FunctionType):
+        return f"{value.__module__}.{value.__qualname__}({','.join(_held(value))})"
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    if isinstance(value, ModuleType):
+        return value.__name__
+    if dataclasses.is_dataclass(value):
+        # What is not shown is a secret or a connection; neither says what comes out.
+        shown = [field.name for field in dataclasses.fields(value) if field.repr]
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        return f"{kind}({','.join(f'{name}={_described(getattr(value, name))}' for name in shown)})"
+    raise _Opaque(type(value).__name__)
+
+
+def _module_name(value: Any) -> str:
+    if isinstance(value, ModuleType):
+        return value.__name__
+    # Anything may stand there under this name.
+    return str(value.__module__ if isinstance(value, FunctionType | type) else type(value).__module__)
+
+
+def _file_of(module: ModuleType) -> str:
+    # What stands among the modules need not be one.
+    file = getattr(module, "__dict__", {}).get("__file__")
+    return file if isinstance(file, str) and file.endswith(".py") else ""
+
+
+def _is_own(module: ModuleType) -> bool:
+    """Tells whether a module is neither installed nor a part of Python."""
+    file = _file_of(module)
+    is_installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
+    return bool(file) and not is_installed and not file.startswith(_STANDARD)

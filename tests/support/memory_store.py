@@ -1,0 +1,68 @@
+"""A payload store in memory, which a test can take down."""
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+from dagwright.store import PayloadMissing, PayloadStore, Remembered, StoredPayload, StoreUnavailable, ref_of
+
+
+class MemoryStore(PayloadStore):
+    """A store of one test, without clean-up.
+
+    Args:
+        contents: reference -> content.
+        memories: key -> content and when it expires.
+        asked: what was recalled, in order.
+        is_down: whether whatever uses it fails.
+    """
+
+    def __init__(self) -> None:
+        self.contents: dict[str, bytes] = {}
+        self.memories: dict[str, tuple[bytes, datetime]] = {}
+        self.asked: list[str] = []
+        self.is_down = False
+
+    async def put(self, content: bytes) -> str:
+        self._check()
+        self.contents[ref_of(content)] = content
+        return ref_of(content)
+
+    async def get(self, ref: str) -> bytes:
+        self._check()
+        if ref not in self.contents:
+            raise PayloadMissing(ref, store="memory")
+        return self.contents[ref]
+
+    async def renew(self, ref: str) -> None:
+        raise NotImplementedError
+
+    async def delete(self, ref: str, *, renewed_before: datetime) -> bool:
+        raise NotImplementedError
+
+    def entries(self) -> AsyncIterator[StoredPayload]:
+        raise NotImplementedError
+
+    async def remember(self, key: str, content: bytes, *, expires_at: datetime) -> None:
+        self._check()
+        self.memories[key] = (content, expires_at)
+
+    async def recall(self, key: str) -> bytes | None:
+        self.asked.append(key)
+        self._check()
+        return self.memories[key][0] if key in self.memories else None
+
+    async def forget(self, key: str, *, expired_before: datetime) -> bool:
+        raise NotImplementedError
+
+    def remembered(self) -> AsyncIterator[Remembered]:
+        raise NotImplementedError
+
+    async def claim(self, owner: str) -> None:
+        raise NotImplementedError
+
+    async def owners(self) -> frozenset[str]:
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        if self.is_down:
+            raise StoreUnavailable("the payload store is down")

@@ -1,0 +1,137 @@
+"""What code stands behind a tool: it differs where results may differ, and is the same in every process."""
+
+import importlib
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import pytest
+
+from dagwright.tools.code import CodeReader
+
+HELPER = "FACTOR = {factor}\n\ndef twice(value):\n    return value * FACTOR\n"
+TOOLS = """
+import json
+from {package}_helper import twice
+
+def double(value):
+    return twice(value)
+
+def other(value):
+    return json.dumps(value)
+"""
+
+
+def code_of(function: Callable[..., Any] | None) -> str | None:
+    return CodeReader().code_of(function)
+
+
+def write(folder: Path, package: str, *, factor: int = 2, more: str = "") -> None:
+    (folder / f"{package}_helper.py").write_text(HELPER.format(factor=factor), encoding="utf-8")
+    (folder / f"{package}_tools.py").write_text(TOOLS.format(package=package) + more, encoding="utf-8")
+
+
+def loaded(folder: Path, package: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(folder)
+    for name in (f"{package}_helper", f"{package}_tools"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    importlib.invalidate_caches()
+    module = importlib.import_module(f"{package}_tools")
+    for name in (f"{package}_helper", f"{package}_tools"):
+        monkeypatch.setitem(sys.modules, name, sys.modules[name])
+    return module
+
+
+def test_code_is_the_same_in_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "same")
+    here = code_of(loaded(tmp_path, "same", monkeypatch).double)
+    program = (
+        "import same_tools; from dagwright.tools.code import CodeReader as R; print(R().code_of(same_tools.double))"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}", "PYTHONHASHSEED": seed},
+        ).stdout.strip()
+        for seed in ("1", "2")
+    }
+    assert found == {here}
+
+
+def test_code_differs_where_a_helper_in_another_file_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = []
+    for number, (factor, more) in enumerate([(2, ""), (3, ""), (2, "NEW = 1\n"), (2, "")]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write(folder, "helped", factor=factor, more=more)
+        codes.append(code_of(loaded(folder, "helped", monkeypatch).double))
+    assert codes[0] == codes[3]
+    assert len(set(codes)) == 3
+    assert None not in codes
+
+
+def test_two_functions_of_one_file_have_two_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "pair")
+    module = loaded(tmp_path, "pair", monkeypatch)
+    assert code_of(module.double) != code_of(module.other)
+
+
+@dataclass
+class Held:
+    place: Path
+    token: str = field(default="", repr=False)
+
+
+def holding(value: Any) -> Callable[[], Any]:
+    def tool() -> Any:
+        return value
+
+    return tool
+
+
+def helper() -> int:
+    return 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (1, 2),
+        ("1", 1),
+        (Path("a"), Path("b")),
+        ([1, (2,)], [1, (3,)]),
+        ({"a": {1, 2}}, {"a": {1, 3}}),
+        (timedelta(1), timedelta(2)),
+        (Held(Path("a")), Held(Path("b"))),
+        (holding(1), holding(2)),
+        (helper, code_of),
+        (Held, FunctionType),
+        (sys, textwrap),
+    ],
+)
+def test_code_differs_where_plain_values_of_the_closure_do(first: Any, second: Any) -> None:
+    codes = [code_of(holding(value)) for value in (first, second, first)]
+    assert codes[0] == codes[2]
+    assert len(set(codes)) == 2
+    assert None not in codes
+
+
+def test_what_a_dataclass_does_not_show_makes_no_difference() -> None:
+    assert code_of(holding(Held(Path("a"), "x"))) == code_of(holding(Held(Path("a"), "y"))) is not None
+
+
+def test_function_that_holds_what_cannot_be_told_apart_has_no_code() -> None:
+    scope: dict[str, Any] = {"__name__": "nowhere"}
+    exec("def made(): return 1", scope)
+    assert [code_of(function) for function in (holding(object()), holding([object()]), scope["made"], len, None)] == [
+        None
+    ] * 5
