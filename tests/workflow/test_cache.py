@@ -1,0 +1,193 @@
+"""Results that later runs and other workers use again, on a real server."""
+
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.contracts.limits import INLINE_VALUE_BYTES
+from dagwright.settings import Settings
+from dagwright.tools import ToolRegistry, tool
+from tests.support.runs import Document, Runs, serving_runs
+
+pytestmark = pytest.mark.server
+
+
+class Counted:
+    """What the tools of this module have done; no closure sees it, so their results can be told apart."""
+
+    calls: ClassVar[list[str]] = []
+    lock = threading.Lock()
+
+    @classmethod
+    def note(cls, name: str) -> int:
+        with cls.lock:
+            cls.calls.append(name)
+            return len(cls.calls)
+
+
+@tool(effects="read")
+def look(name: str) -> dict[str, Any]:
+    return {"name": name, "call": Counted.note(name)}
+
+
+@tool(effects="read")
+def look_long(name: str) -> dict[str, Any]:
+    """Answers with a result that goes to the store."""
+    return {"name": name, "call": Counted.note(name), "text": "x" * INLINE_VALUE_BYTES}
+
+
+@tool(effects="read")
+def long_text(name: str) -> str:
+    Counted.note(name)
+    return name * INLINE_VALUE_BYTES
+
+
+@tool(effects="read")
+def look_slowly(name: str) -> int:
+    time.sleep(0.3)
+    return Counted.note(name)
+
+
+@tool(effects="read")
+def look_in_vain(name: str) -> int:
+    Counted.note(name)
+    raise ValueError("nothing there")
+
+
+@tool(effects="pure")
+def ponder(name: str, after: Any = None) -> str:
+    """Takes so long that to look for its result is quicker."""
+    time.sleep(0.05)
+    Counted.note(name)
+    return f"{name}!"
+
+
+@tool(effects="read")
+def length(value: Any) -> int:
+    return len(str(value))
+
+
+TOOLS = ToolRegistry.of(look, look_long, long_text, look_slowly, look_in_vain, ponder, length)
+
+
+@pytest.fixture(autouse=True)
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calls that were made, in order."""
+    monkeypatch.setattr(Counted, "calls", [])
+    return Counted.calls
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(state_dir=tmp_path)
+
+
+@pytest.fixture
+async def worker(client: Client, settings: Settings) -> AsyncIterator[Runs]:
+    async with serving_runs(client, TOOLS, settings=settings) as runs:
+        yield runs
+        await runs.check_ended()
+
+
+@pytest.fixture
+async def another(client: Client, settings: Settings) -> AsyncIterator[Runs]:
+    """A worker with a memory of its own and the same store."""
+    async with serving_runs(client, TOOLS, settings=settings) as runs:
+        yield runs
+        await runs.check_ended()
+
+
+def node(node_id: str, tool_name: str, *, name: str = "a", **fields: Any) -> Document:
+    return {"id": node_id, "tool": tool_name, "arguments": {"name": name}, "cache": {"ttl": "1h"}, **fields}
+
+
+async def ended(runs: Runs, *nodes: Document) -> tuple[str, Document]:
+    """Runs nodes to their end; returns the run's id and the nodes of its document."""
+    handle = await runs.start({"nodes": list(nodes)})
+    await handle.result()
+    document = await runs.restored(handle)
+    return handle.id, document["nodes"]
+
+
+async def test_second_run_makes_no_call_and_says_which_one_made_its_result(
+    worker: Runs, another: Runs, calls: list[str]
+) -> None:
+    first_run, first = await ended(worker, node("x", "look"))
+    for runs in (worker, another):
+        _, later = await ended(runs, node("y", "look"))
+        cached = later["y"]["lineage"]["cached"]
+        assert cached == {"made_at": cached["made_at"], "workflow_id": first_run, "node": "x"}
+        assert (later["y"]["result"], later["y"]["attempts"]) == ({"name": "a", "call": 1}, 1)
+        assert cached["made_at"] >= first["x"]["started_at"]
+    assert "cached" not in first["x"]["lineage"]
+    assert calls == ["a"]
+
+
+async def test_without_a_time_to_live_every_call_is_made(worker: Runs, calls: list[str]) -> None:
+    nodes = [{**node("x", "look"), "cache": "off"}, node("y", "look"), {**node("z", "look"), "cache": None}]
+    await ended(worker, *nodes)
+    await ended(worker, *nodes)
+    assert len(calls) == 5
+
+
+async def test_large_result_is_used_again_with_the_parts_that_the_plan_names(
+    worker: Runs, another: Runs, calls: list[str]
+) -> None:
+    def nodes(part: str) -> list[Document]:
+        long = node("long", "look_long")
+        return [long, {"id": "size", "tool": "length", "arguments": {"value": f"{{{{long.result{part}}}}}"}}]
+
+    await ended(worker, *nodes(".name"))
+    found = [(await ended(runs, *nodes(".text")))[1] for runs in (worker, another)]
+    assert [each["size"]["result"] for each in found] == [INLINE_VALUE_BYTES] * 2
+    assert [each["long"]["result"]["call"] for each in found] == [1, 1]
+    assert calls == ["a"]
+
+
+async def test_stored_value_as_argument_counts_by_its_content(worker: Runs, another: Runs, calls: list[str]) -> None:
+    def nodes(first: str) -> list[Document]:
+        hanging = node(f"{first}2", "look", name=f"{{{{{first}.result}}}}")
+        return [{**node(first, "long_text"), "cache": "off"}, hanging]
+
+    await ended(worker, *nodes("x"))
+    await ended(another, *nodes("y"))
+    assert [len(name) for name in calls] == [1, INLINE_VALUE_BYTES, 1]
+
+
+async def test_equal_items_at_once_are_one_call(worker: Runs, calls: list[str]) -> None:
+    _, found = await ended(worker, node("all", "look_slowly", for_each=list(range(20))))
+    assert (found["all"]["result"], calls) == ([1] * 20, ["a"])
+    assert sum("cached" in found[f"all[{number}]"]["lineage"] for number in range(20)) == 19
+
+
+async def test_failure_is_not_used_again(worker: Runs, calls: list[str]) -> None:
+    for _ in range(2):
+        handle = await worker.start({"nodes": [node("x", "look_in_vain")]})
+        with pytest.raises(Exception, match="Workflow execution failed"):
+            await handle.result()
+    assert calls == ["a", "a"]
+
+
+async def test_slow_pure_node_is_called_once_by_all_workers(worker: Runs, another: Runs, calls: list[str]) -> None:
+    alone = {"id": "x", "tool": "ponder", "arguments": {"name": "a"}}
+    for runs in (worker, worker, another):
+        assert (await ended(runs, alone))[1]["x"]["result"] == "a!"
+    assert calls == ["a"]
+    await ended(worker, {**alone, "cache": "off"})
+    assert calls == ["a", "a"]
+
+
+async def test_store_without_memories_costs_calls_and_nothing_else(
+    worker: Runs, another: Runs, settings: Settings, calls: list[str]
+) -> None:
+    await ended(worker, node("x", "look_long"))
+    for path in Path(settings.payload_store).rglob("*"):
+        if path.is_file() and "owners" not in path.parts:
+            path.write_bytes(b"damaged") if "remembered" in path.parts else path.unlink()
+    _, found = await ended(another, node("x", "look_long"))
+    assert (found["x"]["result"]["call"], calls) == (2, ["a", "a"])
