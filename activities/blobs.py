@@ -10,6 +10,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.heartbeats import kept_alive
 from dagwright.contracts.wire import ACTIVITY_GET_BLOB, ACTIVITY_PUT_BLOB
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
 
@@ -23,13 +24,15 @@ def blob_activities(store: PayloadStore) -> list[Callable[..., Any]]:
     @activity.defn(name=ACTIVITY_PUT_BLOB)
     async def put_blob(message: dict[str, str]) -> dict[str, str]:
         """Keeps the text of `{"text"}` and returns `{"ref"}`."""
-        return {"ref": await store.put(message["text"].encode())}
+        with kept_alive():
+            return {"ref": await store.put(message["text"].encode())}
 
     @activity.defn(name=ACTIVITY_GET_BLOB)
     async def get_blob(message: dict[str, str]) -> dict[str, str]:
         """Returns the `{"text"}` of `{"ref"}`."""
         try:
-            return {"text": (await store.get(message["ref"])).decode()}
+            with kept_alive():
+                return {"text": (await store.get(message["ref"])).decode()}
         except (PayloadMissing, PayloadDamaged) as error:
             told = f"what the execution before handed on cannot be had: {error}"
             raise ApplicationError(told, type=ERROR_STATE_LOST, non_retryable=True) from None

@@ -4,15 +4,17 @@ It reads its input and the tools of its worker, and puts pages under their hash,
 module must not import workflows.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.heartbeats import kept_alive
 from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
 from dagwright.contracts.wire import ACTIVITY_COMPILE_PLAN
-from dagwright.plan.compiled import plan_to_json
+from dagwright.plan.compiled import CompiledPlan, plan_to_json
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan_pages import made_to_travel
@@ -35,13 +37,19 @@ def compile_activity(tools: Mapping[str, ToolDeclaration], store: PayloadStore) 
     async def compile_plan(message: dict[str, Any]) -> dict[str, Any]:
         """Returns the compiled plan of `{"plan", "inputs", "context"}` in its JSON form, or its pages."""
         try:
-            checked = check_plan(message["plan"], tools, context=message.get("context") or {})
-            compiled = prepare_plan(checked, message.get("inputs") or {})
+            with kept_alive():
+                # In a thread: a large plan would hold up the heartbeats of all that this worker does.
+                compiled = await asyncio.to_thread(_compiled, message, tools)
+                sent = await made_to_travel(compiled, store)
         except PlanInvalid as error:
             problems = [problem.to_json() for problem in error.problems[:_PROBLEMS_SHOWN]]
             text = cut_text(str(error), max_bytes=MESSAGE_LIMIT_BYTES)
             raise ApplicationError(text, problems, type=ERROR_PLAN_INVALID, non_retryable=True) from None
-        sent = await made_to_travel(compiled, store)
         return {"pages": list(sent.pages)} if sent.pages else plan_to_json(sent.plan)
 
     return compile_plan
+
+
+def _compiled(message: Mapping[str, Any], tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
+    checked = check_plan(message["plan"], tools, context=message.get("context") or {})
+    return prepare_plan(checked, message.get("inputs") or {})

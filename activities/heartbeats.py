@@ -2,6 +2,8 @@
 
 import asyncio
 import contextvars
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -77,6 +79,17 @@ class Heartbeats:
     def _send(self) -> None:
         if not self._is_over:
             activity.heartbeat(*self._details)
+
+
+@contextmanager
+def kept_alive() -> Iterator[None]:
+    """Sends the heartbeats of the activity it is used in, so that the server soon hears of the death of its worker."""
+    heartbeats = Heartbeats(activity.info())
+    heartbeats.start()
+    try:
+        yield
+    finally:
+        heartbeats.stop()
 
 
 def _interval_s(timeout: timedelta | None) -> float:

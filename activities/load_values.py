@@ -14,6 +14,7 @@ from temporalio.common import RawValue
 
 from activities.call_headers import Redaction
 from activities.errors import failure_of, posture_of
+from activities.heartbeats import kept_alive
 from activities.values import Values
 from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES
 from dagwright.contracts.wire import ACTIVITY_LOAD_VALUES
@@ -31,7 +32,8 @@ def load_values_activity(values: Values) -> LoadValues:
         """Returns the arguments of `{"arguments", "holes"}` with the holes filled."""
         arguments = message["arguments"]
         try:
-            await values.fill(arguments, message["holes"], secrets={})
+            with kept_alive():
+                await values.fill(arguments, message["holes"], secrets={})
             encoded = pydantic_core.to_json(arguments)
             if len(encoded) > ARGUMENTS_LIMIT_BYTES:
                 raise ResultTooLarge(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.heartbeats import kept_alive
 from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
 from dagwright.contracts.wire import ACTIVITY_RESOLVE_LOOKUPS
 
@@ -37,7 +38,8 @@ def lookup_activity(database: "EntityDatabase | str") -> LookupActivity:
         from dagwright.entities.resolution import LookupsFailed, problems_as_json, resolve_lookups  # noqa: PLC0415
 
         try:
-            bound = await asyncio.to_thread(resolve_lookups, as_database(database), lookups)
+            with kept_alive():
+                bound = await asyncio.to_thread(resolve_lookups, as_database(database), lookups)
         except LookupsFailed as failure:
             message = cut_text(str(failure), max_bytes=MESSAGE_LIMIT_BYTES)
             problems = problems_as_json(failure.problems, limit_bytes=DETAILS_LIMIT_BYTES)

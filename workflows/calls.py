@@ -126,6 +126,7 @@ def start_loading(task: Task, message: bytes, *, run: RunScope) -> workflow.Acti
         task_queue=run.task_queue,
         result_type=RawValue,
         start_to_close_timeout=timedelta(minutes=5),
+        heartbeat_timeout=timedelta(seconds=limits.OWN_HEARTBEAT_S),
         retry_policy=RetryPolicy(maximum_attempts=5),
         summary=limits.summary_of(f"loading values for {task.node.title or task.id}"),
         priority=Priority(priority_key=task.node.priority),

@@ -10,6 +10,7 @@ from temporalio.common import RetryPolicy
 
 from dagwright.contracts import wire
 from dagwright.contracts.carries import RunCarry, pieces_of, state_from_text
+from dagwright.contracts.limits import OWN_HEARTBEAT_S
 
 _PATIENT = RetryPolicy(maximum_interval=timedelta(minutes=1))
 """A store that does not answer holds the run up; it must not end it."""
@@ -26,6 +27,7 @@ async def put_state(text: str) -> list[str]:
             {"text": piece},
             activity_id=f"{wire.ID_PUT_STATE} {number}",
             start_to_close_timeout=_ATTEMPT,
+            heartbeat_timeout=timedelta(seconds=OWN_HEARTBEAT_S),
             retry_policy=_PATIENT,
             summary="keeping the state of the run, to go on in a new history",
             result_type=dict[str, str],
@@ -52,6 +54,7 @@ async def state_of(carry: RunCarry, *, time_left: timedelta | None) -> Mapping[s
             {"ref": ref},
             activity_id=f"{wire.ID_GET_STATE} {number}",
             start_to_close_timeout=_ATTEMPT,
+            heartbeat_timeout=timedelta(seconds=OWN_HEARTBEAT_S),
             schedule_to_close_timeout=time_left,
             retry_policy=_PATIENT,
             summary="fetching the state of the run",

@@ -10,7 +10,7 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 
 from dagwright.contracts import wire
-from dagwright.contracts.limits import PLAN_STEPS
+from dagwright.contracts.limits import OWN_HEARTBEAT_S, PLAN_STEPS
 from dagwright.contracts.messages import checked_graph
 from dagwright.contracts.packing import unpack
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, nodes_from_json, plan_from_json
@@ -49,7 +49,8 @@ async def _load(pages: Sequence[str], time_left: timedelta | None) -> list[Any]:
             {"ref": page},
             start_to_close_timeout=timedelta(minutes=1),
             schedule_to_close_timeout=time_left,
-            retry_policy=RetryPolicy(maximum_attempts=10),
+            heartbeat_timeout=timedelta(seconds=OWN_HEARTBEAT_S),
+            retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_attempts=12),
             summary="reading a page of the plan",
             result_type=dict[str, Any],
         )

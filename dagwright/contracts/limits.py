@@ -81,6 +81,8 @@ LOOKED_AT = 500
 """Sub-plans looked at at once."""
 DRAIN_S = 60.0
 """How long a run at a hard mark waits for what runs; a call that takes longer does not hold the others up."""
+OWN_HEARTBEAT_S = 3.0
+"""Heartbeats of the activities of a run's own, which any worker may repeat: so soon another one takes over."""
 EVENTS_PER_TASK = 6
 """Events that a task in flight may still add, when it ends alone."""
 MESSAGE_LIMIT_BYTES = 4 * 1024

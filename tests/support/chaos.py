@@ -14,6 +14,7 @@ from temporalio.client import Client
 
 from dagwright.contracts import wire
 from dagwright.contracts.messages import RunInput, run_input_to_json
+from dagwright.plan_pages import made_to_travel
 from dagwright.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.toolset import load_toolset
@@ -26,8 +27,11 @@ ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / "tests" / "support" / "chaos_tools.py"
 WRONG_WORKER = ROOT / "tests" / "support" / "wrong_worker.py"
 """The program of a worker whose code began none of the runs that are there."""
+HELD_WORKER = ROOT / "tests" / "support" / "held_worker.py"
+"""The program of a worker whose payload store stops at fault points."""
 
 _EXIT_S = 20.0
+_STARTED = '"worker started"'
 
 
 class WorkerProcess:
@@ -80,6 +84,12 @@ class WorkerProcess:
                 stdout=log,
                 stderr=log,
             )
+
+    async def start_and_serve(self) -> None:
+        """Starts the worker and waits until it polls."""
+        started = self.log.count(_STARTED)
+        await self.start()
+        await eventually(lambda: self.log.count(_STARTED) > started, timeout_s=60)
 
     async def kill(self) -> None:
         """Kills the worker with SIGKILL."""
@@ -151,6 +161,19 @@ async def start_run(client: Client, plan: Any, *, workflow_id: str, **options: A
     return await client.start_workflow(
         wire.WORKFLOW_RUN_PLAN,
         run_input_to_json(RunInput(compiled=compiled, **options)),
+        id=workflow_id,
+        task_queue=wire.DEFAULT_TASK_QUEUE,
+    )
+
+
+async def start_travelling(client: Client, plan: Any, *, workflow_id: str, folder: Path) -> Handle:
+    """Starts a plan of any size, as `run` does: what is too large for the input goes into the store of the workers."""
+    toolset = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)])
+    compiled = prepare_plan(check_plan(plan, toolset.declarations()), {})
+    sent = await made_to_travel(compiled, toolset.store)
+    return await client.start_workflow(
+        wire.WORKFLOW_RUN_PLAN,
+        run_input_to_json(RunInput(compiled=sent.plan, pages=sent.pages)),
         id=workflow_id,
         task_queue=wire.DEFAULT_TASK_QUEUE,
     )

@@ -9,6 +9,8 @@ import hashlib
 import json
 import os
 import sqlite3
+import time
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -63,6 +65,20 @@ async def _fault_point(name: str) -> None:
         await asyncio.sleep(_POLL_S)
 
 
+def fault_point(name: str) -> None:
+    """Blocks its thread at a fault point as long as it is held."""
+    folder = _folder()
+    while (folder / f"hold-{name}").exists():
+        (folder / f"reached-{name}").touch()
+        time.sleep(_POLL_S)
+
+
+def calls_of(folder: Path) -> Counter[str]:
+    """Counts the calls of each name of `pure_compute`."""
+    noted = folder / "calls"
+    return Counter(noted.read_text(encoding="utf-8").split()) if noted.exists() else Counter()
+
+
 def _record(name: str, *, is_once: bool) -> None:
     key = context().idempotency_key if is_once else f"{context().workflow_id}/{context().attempt}"
     with closing(_connect(_folder())) as database, database:
@@ -75,6 +91,22 @@ async def compute(name: str, values: list[str]) -> str:
     """Returns the value of a node of a reactive graph."""
     await _fault_point(name)
     return value_of(name, values)
+
+
+@tool(effects="pure")
+def pure_compute(name: str, values: list[str], pause_ms: float) -> str:
+    """Returns the value of a node of a reactive graph, notes its call and waits at its fault point."""
+    with (_folder() / "calls").open("a", encoding="utf-8") as calls:
+        calls.write(f"{name}\n")
+    time.sleep(pause_ms / 1000)
+    fault_point(name)
+    return value_of(name, values)
+
+
+@tool(effects="read")
+def long_text(name: str) -> str:
+    """Returns a text that a run keeps in the payload store."""
+    return name * 20_000
 
 
 @tool(effects="idempotent")

@@ -1,0 +1,197 @@
+"""Kills of a worker in the middle of a slice, of a page of a plan, and of a payload: another one goes on at once."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pydantic_core
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowHistory
+
+from dagwright.contracts.limits import INLINE_PLAN_NODES
+from dagwright.settings import Settings
+from dagwright.store import open_store
+from tests.support.chaos import (
+    HELD_WORKER,
+    FaultPoints,
+    WorkerProcess,
+    result_within,
+    start_travelling,
+    worker_process,
+)
+from tests.support.chaos_tools import calls_of, make_database, value_of
+from tests.support.held_worker import READING, WRITING
+from tests.support.runs import Handle, assert_clean, assert_replays, events_of
+from tests.support.server import live_server
+
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
+_GOES_ON_S = 4.0
+"""After the death of its worker an activity is with another one; a second is left to hand it out."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a test kills, and with what.
+
+    Args:
+        worker: the one that is killed.
+        other: the one that goes on; it is not started yet.
+        folder: what test, tools and workers share.
+    """
+
+    client: Client
+    worker: WorkerProcess
+    other: WorkerProcess
+    points: FaultPoints
+    folder: Path
+
+    async def start(self, plan: Any) -> Handle:
+        return await start_travelling(self.client, plan, workflow_id="killed", folder=self.folder)
+
+    async def kill_at(self, point: str) -> None:
+        """Kills the worker at a fault point, with the other one at hand."""
+        await self.points.reached(point)
+        await self.other.start_and_serve()
+        await self.worker.kill()
+        self.points.release(point)
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    make_database(folder)
+    async with (
+        live_server(tmp_path / "server") as server,
+        worker_process(server.address, folder, program=HELD_WORKER) as worker,
+    ):
+        other = WorkerProcess(server.address, folder)
+        try:
+            yield Scene(await server.start(), worker, other, FaultPoints(folder), folder)
+        finally:
+            await other.stop()
+
+
+def _pure_graph(count: int, *, pause_ms: float) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns a plan of pure nodes in one region, each using the two before it, and an ordinary one at its end."""
+    nodes: list[dict[str, Any]] = []
+    values: dict[str, str] = {}
+    for number in range(count):
+        name, before = f"n{number}", [f"n{earlier}" for earlier in range(max(0, number - 2), number)]
+        values[name] = value_of(name, [values[earlier] for earlier in before])
+        arguments = {
+            "name": name,
+            "values": [f"{{{{{earlier}.result}}}}" for earlier in before],
+            "pause_ms": pause_ms,
+        }
+        nodes.append({"id": name, "tool": "pure_compute", "arguments": arguments, "timeout": "60s"})
+    last = f"n{count - 1}"
+    end = {"id": "end", "tool": "echo", "arguments": {"last": f"{{{{{last}.result}}}}"}}
+    return {"nodes": [*nodes, end], "output": "{{end.result.last}}"}, values
+
+
+async def _answers(handle: Handle) -> list[dict[str, Any]]:
+    """Returns what the slices of a run have answered so far."""
+    history = await handle.fetch_history()
+    slices = {
+        event.event_id
+        for event in history.events
+        if event.activity_task_scheduled_event_attributes.activity_type.name == "run_region"
+    }
+    return [
+        pydantic_core.from_json(event.activity_task_completed_event_attributes.result.payloads[0].data)
+        for event in events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+        if event.activity_task_completed_event_attributes.scheduled_event_id in slices
+    ]
+
+
+def _patience_s(history: WorkflowHistory, kind: str) -> float:
+    """Returns how long the server waits for an attempt that was lost before it hands out the next one.
+
+    What is promised, and not what a clock on the wall says: the machine may be busy.
+    """
+    started = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
+    again = [event for event in started if event.activity_task_started_event_attributes.attempt > 1]
+    scheduled = {event.event_id: event for event in history.events}
+    found = []
+    for event in again:
+        attributes = event.activity_task_started_event_attributes
+        call = scheduled[attributes.scheduled_event_id].activity_task_scheduled_event_attributes
+        assert call.activity_type.name == kind
+        assert attributes.last_failure.timeout_failure_info.timeout_type, "it was not lost"
+        waited = call.heartbeat_timeout.ToTimedelta() + call.retry_policy.initial_interval.ToTimedelta()
+        found.append(waited.total_seconds())
+    return max(found)
+
+
+@pytest.mark.parametrize(
+    ("count", "pause_ms", "at"), [(60, 15.0, 45), (INLINE_PLAN_NODES + 500, 1.0, 1_500)], ids=["small", "large"]
+)
+async def test_worker_killed_in_the_middle_of_a_slice(scene: Scene, count: int, pause_ms: float, at: int) -> None:
+    plan, values = _pure_graph(count, pause_ms=pause_ms)
+    scene.points.hold(f"n{at}")
+    handle = await scene.start(plan)
+    await scene.points.reached(f"n{at}")
+    answered = await _answers(handle)
+    if count > INLINE_PLAN_NODES:
+        told = answered[-1]["counts"]["completed"]
+    else:
+        told = sum(len(answer["ended"]) for answer in answered)
+    assert 0 < told <= at, "the slice in flight must not be the first one"
+    await scene.kill_at(f"n{at}")
+    document = await result_within(handle, 120)
+    assert (document["status"], document["output"]) == ("completed", values[f"n{count - 1}"])
+    calls = calls_of(scene.folder)
+    # Nodes run one after the other here, so what is told are the first ones.
+    assert {name: calls[name] for name in values} == {
+        f"n{number}": 1 if number < told or number > at else 2 for number in range(count)
+    }
+    history = await handle.fetch_history()
+    assert _patience_s(history, "run_region") <= _GOES_ON_S
+    assert_clean(history)
+    await assert_replays(history)
+
+
+async def test_worker_killed_while_a_plan_is_loaded_in_pages(scene: Scene) -> None:
+    names = [f"n{number}" for number in range(INLINE_PLAN_NODES + 500)]
+    skipped = [{"id": name, "tool": "echo", "when": "first.result.n == 2"} for name in names]
+    first = {"id": "first", "tool": "echo", "arguments": {"n": 1}}
+    scene.points.hold(READING)
+    handle = await scene.start({"nodes": [first, *skipped], "output": "{{first.result}}"})
+    await scene.kill_at(READING)
+    document = await result_within(handle, 120)
+    assert (document["status"], document["output"]) == ("completed", {"n": 1})
+    states = Counter(node["status"] for node in document["nodes"].values())
+    assert states == {"completed": 1, "skipped": len(names)}
+    history = await handle.fetch_history()
+    assert _patience_s(history, "load_plan") <= _GOES_ON_S
+    assert_clean(history)
+    await assert_replays(history)
+
+
+async def test_worker_killed_while_a_result_is_written_into_the_store(scene: Scene) -> None:
+    nodes = [
+        {"id": "long", "tool": "long_text", "arguments": {"name": "abc"}},
+        {"id": "next", "tool": "echo", "arguments": {"text": "{{long.result}}"}, "depends_on": ["long"]},
+    ]
+    scene.points.hold(WRITING)
+    handle = await scene.start({"nodes": nodes})
+    await scene.points.reached(WRITING)
+    store = scene.folder / "state" / "payloads"
+    assert len(list((store / "tmp").iterdir())) == 1
+    assert list(store.glob("??/??/*")) == [], "what may not be on the disk has no name"
+    await scene.kill_at(WRITING)
+    document = await result_within(handle, 120)
+    assert document["status"] == "completed"
+    ref = document["nodes"]["long"]["result"]["ref"]
+    content = await open_store(Settings(state_dir=scene.folder / "state").payload_store).get(ref)
+    assert pydantic_core.from_json(content) == "abc" * 20_000
+    assert document["nodes"]["long"]["attempts"] == 2
+    history = await handle.fetch_history()
+    assert _patience_s(history, "long_text") <= _GOES_ON_S
+    assert_clean(history)
+    await assert_replays(history)

@@ -1,0 +1,36 @@
+"""A worker whose payload store stops at fault points: after it has written a file that has no name yet, and before it
+reads one.
+
+Run as a program in place of `worker.py`; it has the same options.
+"""
+
+import os
+import runpy
+import stat
+from pathlib import Path
+
+from dagwright.store import folder
+from tests.support.chaos_tools import fault_point
+
+WRITING = "store-writing"
+READING = "store-reading"
+
+_sync = os.fsync
+_get = folder.FolderStore._get
+
+
+def _held_sync(descriptor: int) -> None:
+    _sync(descriptor)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        fault_point(WRITING)
+
+
+def _held_get(self: folder.FolderStore, ref: str) -> bytes:
+    fault_point(READING)
+    return _get(self, ref)
+
+
+if __name__ == "__main__":
+    os.fsync = _held_sync  # type: ignore[assignment]  # the store gives numbers
+    folder.FolderStore._get = _held_get  # type: ignore[method-assign]
+    runpy.run_path(str(Path(__file__).parents[2] / "worker.py"), run_name="__main__")
