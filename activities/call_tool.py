@@ -10,17 +10,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import pydantic_core
 import structlog
 from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
 
 from activities.cached_results import CachedResult, result_key
 from activities.call_headers import Redaction, cache_seconds, given_holes, idempotency_key, known_secrets, wanted_parts
-from activities.errors import failure_of, posture_of
+from activities.errors import failure_of, posture_of, whole_of
 from activities.heartbeats import Heartbeats
 from activities.result_cache import Asked, ResultCache
 from activities.tool_runs import Outcome, ToolRun, run_tool
@@ -28,6 +29,7 @@ from activities.values import Values
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
 from dagwright.contracts.wire import (
+    DETAIL_WHOLE,
     METADATA_ATTEMPT,
     METADATA_CACHED,
     METADATA_STARTED_AT,
@@ -105,12 +107,12 @@ class _Call:
             heartbeats.start()
             try:
                 outcome = await self._outcome(arguments, heartbeats)
+                if outcome.error is not None:
+                    raise await _to_the_end(self._failure(outcome.error)) from None
                 if len(outcome.result) > INLINE_VALUE_BYTES:
                     return await _to_the_end(self._kept(outcome.result))
             finally:
                 heartbeats.stop()
-            if outcome.error is not None:
-                self._fail(outcome.error)
             return RawValue(Payload(metadata=self._metadata(), data=outcome.result))
 
     async def _outcome(self, arguments: tuple[Any, ...], heartbeats: Heartbeats) -> Outcome:
@@ -190,17 +192,22 @@ class _Call:
         try:
             told = await self._values.keep(plain, encoded, wanted=wanted_parts(), name=name)
         except ResultNotKept as error:
-            self._fail(error)
+            raise await self._failure(error) from None
         data = pydantic_core.to_json(stored_to_json(told))
         return RawValue(Payload(metadata={**self._metadata(), METADATA_STORED: b"1"}, data=data))
 
-    def _fail(self, error: BaseException) -> NoReturn:
+    async def _failure(self, error: BaseException) -> ApplicationError:
+        """Returns the failure of the attempt; its whole text is in the payload store then, if it is long."""
         posture = posture_of(error, self._spec.declaration.effects)
         details = {
             "attempt": self._info.attempt,
             "started_at": self._started_at(),
             "tool_version": self._spec.version,
         }
+        whole = whole_of(error, self._redaction)
+        ref = await self._values.keep_failure(whole) if whole is not None else None
+        if ref is not None:
+            details[DETAIL_WHOLE] = ref
         failure = failure_of(error, posture, details=details, redaction=self._redaction)
         structlog.get_logger("activities").warning(
             "tool failed",
@@ -209,7 +216,7 @@ class _Call:
             is_final=posture.is_final,
             message=failure.message,
         )
-        raise failure from None
+        return failure
 
     def _metadata(self) -> dict[str, bytes]:
         cached = {METADATA_CACHED: pydantic_core.to_json(self._cached.told())} if self._cached is not None else {}
@@ -226,7 +233,7 @@ class _Call:
 
 
 async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Awaits something to its end, whoever cancels: the tool has done its work, so its result counts."""
+    """Awaits something to its end, whoever cancels: the tool has ended, so its result or its failure counts."""
     task = asyncio.ensure_future(work)
     while True:
         try:

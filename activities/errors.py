@@ -14,7 +14,7 @@ import httpx
 from temporalio.exceptions import ApplicationError
 
 from activities.call_headers import Redaction
-from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.contracts.limits import FAILURE_TEXT_BYTES, MESSAGE_LIMIT_BYTES, cut_text
 from dagwright.plan.tools import Effects
 from dagwright.tools.errors import (
     AskPerson,
@@ -129,6 +129,16 @@ def failure_of(
     return failure.with_traceback(_end_of(error.__traceback__))
 
 
+def whole_of(error: BaseException, redaction: Redaction) -> dict[str, str] | None:
+    """Returns the whole text of a failure and its traceback, up to 10 MB each; `None` if its message tells all."""
+    text = redaction.text(text_of(error))
+    if len(text) <= MESSAGE_LIMIT_BYTES // 4 or len(text.encode(errors="replace")) <= MESSAGE_LIMIT_BYTES:
+        return None
+    frames = "".join(traceback.format_tb(_own_frames(error.__traceback__)))
+    told = {"message": text, "traceback": redaction.text(frames)}
+    return {name: cut_text(part, max_bytes=FAILURE_TEXT_BYTES) for name, part in told.items()}
+
+
 def text_of(error: BaseException) -> str:
     """Returns what `error` says, for every error: with its kind unless the words are meant for the reader."""
     said, kind = _said(error), type(error).__name__
@@ -153,7 +163,7 @@ def _capped(delay: timedelta | None) -> timedelta | None:
 def _end_of(trace: TracebackType | None) -> TracebackType | None:
     """Returns the last frames that fit into the limit; the first is the wrapper's own and is left out."""
     frames: list[TracebackType] = []
-    trace = trace.tb_next if trace is not None else None
+    trace = _own_frames(trace)
     while trace is not None:
         frames.append(trace)
         trace = trace.tb_next
@@ -164,3 +174,8 @@ def _end_of(trace: TracebackType | None) -> TracebackType | None:
             break
         kept = frame
     return kept
+
+
+def _own_frames(trace: TracebackType | None) -> TracebackType | None:
+    """Returns a traceback without the wrapper's own frame."""
+    return trace.tb_next if trace is not None else None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from activities.call_headers import Redaction, known_secrets
-from activities.errors import posture_of, text_of
+from activities.errors import posture_of, text_of, whole_of
 from activities.values import Load, Loaded, put_in
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, STORED_VALUE_LIMIT_BYTES, cut_text
@@ -34,12 +34,13 @@ _SAFE_INTEGER = 2**63
 
 @dataclass(slots=True)
 class PureEnd:
-    """How a call ended: with a value of so many bytes as JSON, or with an error."""
+    """How a call ended: with a value of so many bytes as JSON, or with an error, and its whole text if that is long."""
 
     value: Any = None
     size_bytes: int = 0
     error: NodeError | None = None
     attempts: int = 1
+    whole: Mapping[str, str] | None = None
 
 
 class _CallContext(ToolContext):
@@ -149,7 +150,8 @@ class PureCalls:
 def _failed(error: BaseException, redaction: Redaction) -> PureEnd:
     posture = posture_of(error, Effects.PURE)
     text = cut_text(redaction.text(text_of(error)), max_bytes=MESSAGE_LIMIT_BYTES)
-    return PureEnd(error=NodeError(posture.code, text or "no message", not posture.is_final))
+    told = NodeError(posture.code, text or "no message", not posture.is_final)
+    return PureEnd(error=told, whole=whole_of(error, redaction))
 
 
 async def _guarded(function: Callable[..., Any], keywords: Mapping[str, Any]) -> tuple[Any, BaseException | None]:

@@ -8,6 +8,7 @@ module must not import workflows.
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from activities.pure_calls import PureCalls, PureEnd, timeout_error, timeout_of
@@ -21,6 +22,9 @@ from dagwright.tools import ToolSpec
 
 Keep = Callable[[Any, CompiledNode], Awaitable[Any]]
 """(result, its node) -> what stands for it in the run."""
+
+KeepFailure = Callable[[Mapping[str, str]], Awaitable[str | None]]
+"""The whole text of a failure -> its reference."""
 
 _TOLD = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPPED})
 """Ends that the run hears of; what is blocked it works out by itself."""
@@ -74,6 +78,8 @@ class RegionSlice:
         self._told = told
         self.large: set[int] = set()
         """Numbers of the nodes whose results do not travel inline."""
+        self.long_failures: dict[int, Mapping[str, str]] = {}
+        """Whole texts of failures whose messages were cut, by node."""
 
     def run(self) -> None:
         """Runs nodes until the slice ends."""
@@ -127,12 +133,16 @@ class RegionSlice:
         names = dict.fromkeys(self._scheduler.plan.nodes[number].tool for number in numbers)
         return {name: self._tools[name].version for name in names}
 
-    async def keep_large(self, keep: Keep) -> None:
-        """Puts large results into the payload store; to be called when the slice has ended, before it answers."""
+    async def keep_large(self, keep: Keep, keep_failure: KeepFailure) -> None:
+        """Puts what is large into the payload store; to be called when the slice has ended, before it answers."""
         nodes, records = self._scheduler.plan.nodes, self._scheduler.records
         for number in sorted(self.large):
             if records[number].status is NodeStatus.COMPLETED:
                 records[number].result = await keep(records[number].result, nodes[number])
+        for number, told in self.long_failures.items():
+            error = records[number].error
+            if error is not None:
+                records[number].error = replace(error, ref=await keep_failure(told))
 
     def answer(self) -> dict[str, Any]:
         """Returns what the slice answers: the ends of its nodes in order, and the versions of their tools."""
@@ -159,6 +169,8 @@ class RegionSlice:
         error = timeout_error(task) if now - started_at > timeout_of(task) * end.attempts else end.error
         attempt = ONE_ATTEMPT if end.attempts == 1 else Attempt(end.attempts)
         if error is not None:
+            if end.whole is not None and error is end.error:
+                self.long_failures[task.number] = end.whole
             self._scheduler.fail(task.id, error, at=now, attempt=attempt)
         else:
             self._scheduler.complete(task.id, end.value, at=now, attempt=attempt)

@@ -122,7 +122,8 @@ class _Attempt:
         inner, region = found[0], self._region
         assert region is not None
         # What was told before large results went to the store holds them.
-        ref = await store.put(told[0] if told and not region.large else inner.told_by(region))
+        is_whole = bool(told) and not (region.large or region.long_failures)
+        ref = await store.put(told[0] if is_whole else inner.told_by(region))
         answer = inner.answer(region, ref)
         memory.keep(self._workflow_id, given, inner, ref=ref)
         return answer
@@ -138,7 +139,7 @@ class _Attempt:
         try:
             await self._ended(_started(work, self._calls))
             if self._region is not None:
-                await self._region.keep_large(self._keep)
+                await self._region.keep_large(self._keep, self._values.keep_failure)
         finally:
             self._heartbeats.stop()
 

@@ -7,6 +7,7 @@ memory for a while, within a limit.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import pydantic_core
@@ -25,6 +26,10 @@ KEPT_BYTES = 64 * 1024 * 1024
 PATIENCE_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 """Pauses before the store is asked again. An outage of some seconds costs no attempt of a call, whose effect may have
 happened; for a longer one the call fails, and Temporal's policy decides."""
+
+
+FAILURE_KEPT_WITHIN_S = 5.0
+"""How long a failure is held up so that its whole text can be kept."""
 
 
 class Loaded:
@@ -159,6 +164,16 @@ class Values:
         except StoreUnavailable as error:
             raise ResultNotKept(f"the tool has done its work, but its result could not be kept: {error}") from None
         return await asyncio.to_thread(describe, value, ref, size_bytes=len(encoded), wanted=wanted, name=name)
+
+    async def keep_failure(self, told: Mapping[str, str]) -> str | None:
+        """Puts the whole text of a failure into the store and returns its reference.
+
+        `None` if the store does not take it at once: the failure itself is what counts, and it has the beginning.
+        """
+        with suppress(StoreUnavailable, TimeoutError):
+            async with asyncio.timeout(FAILURE_KEPT_WITHIN_S):
+                return await self._store.put(pydantic_core.to_json(told))
+        return None
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
         for pause_s in self._patience_s:

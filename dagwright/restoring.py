@@ -47,6 +47,8 @@ async def restored_document(
     for name, node in document["nodes"].items():
         if only in (None, name):
             node["result"] = await restorer.restored(node["result"], ref=f"node:{name}", node=name)
+            if only is not None or full:
+                node["error"] = await restorer.whole_error(node["error"], node=name)
         else:
             node["result"] = compact_value(node["result"], ref=f"node:{name}")
     document["notes"] = [*document["notes"], *restorer.notes]
@@ -174,7 +176,8 @@ class _Listing:
 
     async def _restored(self, name: str, node: Mapping[str, Any]) -> dict[str, Any]:
         self._restorer.forget()
-        return {**node, "result": await self._restorer.restored(node["result"], ref=f"node:{name}", node=name)}
+        result = await self._restorer.restored(node["result"], ref=f"node:{name}", node=name)
+        return {**node, "result": result, "error": await self._restorer.whole_error(node["error"], node=name)}
 
 
 class _Restorer:
@@ -204,6 +207,18 @@ class _Restorer:
         else:
             return filled if self._most_bytes is None else shortened(filled, ref=ref)
         return compact_value(value, ref=ref)
+
+    async def whole_error(self, error: Mapping[str, Any] | None, *, node: str) -> Mapping[str, Any] | None:
+        """Returns the error of a node with all of its message, and then with a `traceback`, if that was cut."""
+        if error is None or error.get("ref") is None:
+            return error
+        try:
+            told = pydantic_core.from_json(await self._store.get(error["ref"]))
+        except StoreError as lost:
+            is_passing = isinstance(lost, StoreUnavailable)
+            self._note("store_unavailable" if is_passing else "value_lost", f"the whole error: {lost}", node)
+            return error
+        return {**error, "message": told["message"], "traceback": told["traceback"]}
 
     async def _filled(self, value: Any) -> Any:
         holes = [hole for hole in holes_of(value) if not _holds_secret(hole[1])]

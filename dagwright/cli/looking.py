@@ -222,13 +222,16 @@ def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[st
         "from the cache": cached and _cached_words(cached),
         "needs": ", ".join(node["lineage"]["inputs"]),
         "waits for" if node["status"] == "waiting" else "because": node["reason"],
-        "error": f"{error['code']}: {node_words(node)}" if error else None,
+        "error": f"{error['code']}: {node_words(node)}" if error and "traceback" not in error else None,
         "blocked by": ", ".join(node["blocked_by"]),
         "partial": "yes" if node["partial"] else None,
     }
     for name, fact in facts.items():
         if fact:
             output.say(f"{name}: {one_line(str(fact), limit=10_000)}")
+    if "traceback" in error:
+        # Too long for a line, and its lines are its own.
+        output.say(terminal_text(f"error: {error['code']}: {error['message']}\n{error['traceback']}".rstrip()))
     for note in notes:
         if note["node"] == node_id or (note["code"] == "no_worker" and node["status"] == "waiting"):
             output.say(f"note: {one_line(note['message'])}")

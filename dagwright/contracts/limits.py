@@ -87,6 +87,10 @@ EVENTS_PER_TASK = 6
 """Events that a task in flight may still add, when it ends alone."""
 MESSAGE_LIMIT_BYTES = 4 * 1024
 """Failure message; one over 4 MB never arrives."""
+FAILURE_TEXT_BYTES = 10_000_000
+"""Whole text of a failure, and its traceback, in the payload store."""
+REF_BYTES = 100
+"""Reference of the payload store."""
 SUMMARY_CHARACTERS = 200
 """Summary of an activity or timer in the Temporal UI; the server refuses over 400 bytes."""
 NOTES = 100

@@ -28,7 +28,7 @@ from dagwright.contracts import wire
 from dagwright.contracts.call_limits import options_problem
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.inner_slices import encode_inner_slice, take_inner_slice
-from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES, MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES, MESSAGE_LIMIT_BYTES, REF_BYTES, cut_text
 from dagwright.contracts.messages import MessageInvalid, SubPlanEnd, read_message, sub_plan_end_from_json
 from dagwright.contracts.slices import SliceTooLarge, encode_slice, take_slice
 from dagwright.plan.compiled import CompiledNode
@@ -96,7 +96,7 @@ def read_failure(error: BaseException, node: CompiledNode, effects: Effects) -> 
     if isinstance(cause, ApplicationError):
         message = cut_text(cause.message or "no message", max_bytes=MESSAGE_LIMIT_BYTES)
         attempt = _attempt_of(cause, _attempts_of(error, node))
-        return NodeError(cause.type or "tool_failed", message, not cause.non_retryable), attempt
+        return NodeError(cause.type or "tool_failed", message, not cause.non_retryable, _whole_of(cause)), attempt
     if isinstance(cause, TimeoutError):
         return _read_timeout(cause, node, effects), Attempt(_attempts_of(error, node))
     if isinstance(cause, TerminatedError):
@@ -109,6 +109,13 @@ def _attempts_of(error: BaseException, node: CompiledNode) -> int:
     """Returns how often something was tried that does not say so itself: the server only tells why it stopped."""
     was_last = isinstance(error, ActivityError) and error.retry_state is RetryState.MAXIMUM_ATTEMPTS_REACHED
     return node.retry.max_attempts if was_last else 1
+
+
+def _whole_of(error: ApplicationError) -> str | None:
+    """Returns the reference of the whole text of a failure whose message was cut."""
+    details = error.details[0] if error.details else None
+    ref = details.get(wire.DETAIL_WHOLE) if isinstance(details, Mapping) else None
+    return ref if isinstance(ref, str) and len(ref) <= REF_BYTES else None
 
 
 def _attempt_of(error: ApplicationError, otherwise: int) -> Attempt:
@@ -273,6 +280,9 @@ def take_failure(scheduler: Scheduler, task_id: str, error: BaseException, *, at
         return failure if node.inner is not None else None
     tool = scheduler.plan.tools.get(node.tool)
     failure, attempt = read_failure(error, node, tool.effects if tool else Effects.WRITE)
+    if tool is None or tool.is_foreign:
+        # Another worker has nothing in the payload store.
+        failure = replace(failure, ref=None)
     scheduler.fail(task_id, failure, at=at, attempt=attempt)
     return failure
 

@@ -65,15 +65,21 @@ class PlanInvalid(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NodeError:
-    """Why a node did not complete: `{"code", "message", "retryable"}` of contract.md section 5."""
+    """Why a node did not complete: `{"code", "message", "retryable"}` of contract.md section 5.
+
+    Args:
+        ref: of the whole text in the payload store, if the message is only its beginning.
+    """
 
     code: str
     message: str
     retryable: bool = False
+    ref: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the error as it stands in a node of the result document."""
-        return {"code": self.code, "message": self.message, "retryable": self.retryable}
+        """Returns the error as it stands in a node of the result document; `ref` only if there is one."""
+        told = {"code": self.code, "message": self.message, "retryable": self.retryable}
+        return told if self.ref is None else {**told, "ref": self.ref}
 
 
 def pointer(*parts: str | int) -> str:

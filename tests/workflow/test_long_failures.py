@@ -1,0 +1,113 @@
+"""Failures with long texts: the history holds the beginning, the payload store all of it with the traceback."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+
+from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES
+from dagwright.feed import RunFeed
+from dagwright.restoring import restored_document
+from dagwright.server.retained import claim_store, retained_of
+from dagwright.settings import Settings
+from dagwright.store.clean_up import bound_of, remove
+from dagwright.tools import GiveUp, ToolRegistry, tool
+from tests.support.runs import Document, Handle, Runs, document_of, events_of, serving_runs
+from tests.support.tools import Bench
+
+pytestmark = pytest.mark.server
+
+
+def _registry(bench: Bench) -> ToolRegistry:
+    @tool(effects="read")
+    def long_failure(size: int, secret: str = "") -> None:
+        raise GiveUp(f"begin {secret}" + "x" * size + "end")
+
+    @tool(effects="pure")
+    def pure_long_failure(size: int) -> None:
+        raise ValueError("begin " + "y" * size + "end")
+
+    return bench.registry().merged(ToolRegistry.of(long_failure, pure_long_failure))
+
+
+async def _node(runs: Runs, handle: Handle, node: str) -> Document:
+    view = await RunFeed(runs.client, handle.id).read()
+    document = await restored_document(view, runs.store, only=node)
+    return {"error": document["nodes"][node]["error"], "notes": document["notes"]}
+
+
+def _failing(node: str, **arguments: Any) -> Document:
+    return {"id": node, "tool": "long_failure", "arguments": {"size": 10_000, **arguments}}
+
+
+async def test_whole_text_of_a_failure_and_its_traceback_are_told_by_node(
+    client: Client, bench: Bench, tmp_path: Path
+) -> None:
+    text = "begin ***" + "x" * 10_000 + "end"
+    nodes = [
+        _failing("bad", secret="{{secret.TOKEN}}"),
+        {"id": "reads", "tool": "echo", "arguments": {"why": "{{bad.error.message}}"}, "join": "all_done"},
+        {"id": "short", "tool": "long_failure", "arguments": {"size": 4_000}},
+        {"id": "pure", "tool": "pure_long_failure", "arguments": {"size": 10_000}},
+        {"id": "other pure", "tool": "pure_long_failure", "arguments": {"size": 10}},
+    ]
+    with patch.dict("os.environ", {"DAGWRIGHT_SECRET_TOKEN": "hunter22-hunter22"}):
+        async with serving_runs(client, _registry(bench), settings=Settings(state_dir=tmp_path)) as runs:
+            handle = await runs.start({"nodes": nodes})
+            document = await document_of(handle)
+            await runs.check_ended()
+            cut = document["nodes"]["bad"]["error"]
+            assert cut["message"] == text[: MESSAGE_LIMIT_BYTES - 3] + "…"
+            assert document["nodes"]["reads"]["result"] == {"why": cut["message"]}
+            for failure in events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED):
+                assert failure.ByteSize() < MESSAGE_LIMIT_BYTES + 3_000
+            told = await _node(runs, handle, "bad")
+            assert (told["error"]["message"], told["notes"]) == (text, [])
+            assert "raise GiveUp(" in told["error"]["traceback"]
+            pure = await _node(runs, handle, "pure")
+            assert pure["error"]["message"] == "begin " + "y" * 10_000 + "end"
+            assert "raise ValueError(" in pure["error"]["traceback"]
+            for short in ("short", "other pure"):
+                error = (await _node(runs, handle, short))["error"]
+                assert (error.keys(), error["message"][-3:]) == ({"code", "message", "retryable"}, "end")
+    stored = [path.read_bytes() for path in (tmp_path / "payloads").rglob("sha256-*")]
+    assert len(stored) == 2
+    assert not any(b"hunter22" in content for content in stored)
+
+
+async def test_whole_text_outlives_a_clean_up_and_a_lost_one_is_told(
+    client: Client, bench: Bench, tmp_path: Path
+) -> None:
+    async with serving_runs(client, _registry(bench), settings=Settings(state_dir=tmp_path)) as runs:
+        handle = await runs.start({"nodes": [_failing("bad")]})
+        cut = (await document_of(handle))["nodes"]["bad"]["error"]
+        await claim_store(runs.store, client)
+        retained = await retained_of(client)
+        later = datetime.now(UTC) + timedelta(days=300)
+        bound = bound_of(retained, owners=await runs.store.owners(), now=later)
+        assert (await remove(runs.store, bound)).count == 0
+        assert (await _node(runs, handle, "bad"))["error"]["message"].endswith("end")
+        for path in (tmp_path / "payloads").rglob("sha256-*"):
+            path.write_bytes(b"something else")
+        told = await _node(runs, handle, "bad")
+        assert told["error"] == cut
+        assert [note["code"] for note in told["notes"]] == ["value_lost"]
+        assert told["notes"][0]["message"].startswith(f"bad: the whole error: the payload {cut['ref']} in the store ")
+        await runs.check_ended()
+
+
+async def test_store_that_does_not_answer_costs_a_failure_only_its_whole_text(
+    client: Client, bench: Bench, tmp_path: Path
+) -> None:
+    async with serving_runs(client, _registry(bench), settings=Settings(state_dir=tmp_path)) as runs:
+        (tmp_path / "payloads").mkdir(exist_ok=True)
+        (tmp_path / "payloads").rename(tmp_path / "away")
+        (tmp_path / "payloads").write_text("no folder", encoding="ascii")
+        error = (await document_of(await runs.start({"nodes": [_failing("bad")]})))["nodes"]["bad"]["error"]
+        assert error["message"].startswith("begin xxx")
+        assert error.keys() == {"code", "message", "retryable"}
+        await runs.check_ended()
