@@ -42,8 +42,6 @@ async def made_to_travel(plan: CompiledPlan, store: PayloadStore) -> Travelling:
     Raises:
         StoreUnavailable: the store cannot keep them now.
     """
-    if _is_small(plan):
-        return Travelling(plan)
     plan = await _detached(plan, store)
     if _is_small(plan):
         return Travelling(plan)
