@@ -74,6 +74,7 @@ class Insides:
                 held += [scheduler.plan.nodes[member].id for member in region.members]
         self.held = frozenset(held)
         """Ids of those that the run holds as well, because something outside needs them."""
+        self.count = sum(region.count for region in self._regions)
 
     def __bool__(self) -> bool:
         return bool(self._regions)
@@ -135,6 +136,7 @@ class _Inside:
         self._store = store
         self._outside = [scheduler.plan.nodes[needed].id for needed in self._region.dependencies]
         self._head_read: _Head | None = None
+        self.count = self._region.inner_count
 
     async def find(self, node_id: str) -> InnerNode | None:
         place = await self._place_of(node_id)

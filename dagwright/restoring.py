@@ -18,6 +18,8 @@ from dagwright.plan.unfilled import holes_of, shown_in_arguments, with_shown
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreError, StoreUnavailable
 
 _LOADED_AT_ONCE = 8
+INNER_NODES_TOLD = 2_000
+"""Nodes inside of large regions up to which a document tells them all, as any other node."""
 FAILURES_TOLD = 100
 """Failed nodes inside of large regions that a document tells; those beyond are counted only."""
 
@@ -30,8 +32,8 @@ async def restored_document(
 ) -> dict[str, Any]:
     """Returns the result document of a run with its values put back, up to 1 MiB each.
 
-    A value that cannot be had stands as a reference, and a note says why. Of the nodes inside of large regions those
-    that the run holds are told, and those that have failed; `full_document` tells all.
+    A value that cannot be had stands as a reference, and a note says why. Where the nodes inside of large regions are
+    many, only those are told that the run holds, and those that have failed; `full_document` tells all.
 
     Args:
         full: put back larger values as well.
@@ -58,27 +60,39 @@ async def restored_document(
 async def _tell_inner_nodes(
     document: dict[str, Any], view: RunView, restorer: "_Restorer", *, only: str | None
 ) -> None:
-    """Adds nodes inside of large regions to a document: the one that is asked for, or those that have failed."""
+    """Adds nodes inside of large regions to a document: the one that is asked for, all of few, or those that failed."""
     insides = restorer.insides_of(view)
-    has_failed = NodeStatus.FAILED.value in document.get("nodes_ref", {}).get("counts", {})
-    if not insides or (only is None and not has_failed) or (only in document["nodes"] and only not in insides.held):
+    if not insides or (only in document["nodes"] and only not in insides.held):
         return
     try:
-        found = await insides.failed(most=FAILURES_TOLD) if only is None else [await insides.find(only)]
+        added = await _inner_nodes(insides, document, only=only)
     except StoreError as error:
         restorer.note_unreadable(error)
         return
-    added = [node for node in found if node is not None]
     if "nodes_ref" in document:
-        document["nodes_ref"] = _without(document["nodes_ref"], [node for node in added if node.id not in insides.held])
+        _count_off(document, [node for node in added if node.id not in insides.held])
     document["nodes"] |= {node.id: node.document for node in added}
 
 
-def _without(nodes_ref: Mapping[str, Any], told: Iterable[InnerNode]) -> dict[str, Any]:
-    """Returns the counts of the nodes that are not told one by one."""
-    counts = Counter(nodes_ref["counts"])
+async def _inner_nodes(insides: Insides, document: Mapping[str, Any], *, only: str | None) -> list[InnerNode]:
+    if only is not None:
+        found = await insides.find(only)
+        return [] if found is None else [found]
+    if insides.count <= INNER_NODES_TOLD:
+        return [node async for node in insides.nodes()]
+    has_failed = NodeStatus.FAILED.value in document.get("nodes_ref", {}).get("counts", {})
+    return await insides.failed(most=FAILURES_TOLD) if has_failed else []
+
+
+def _count_off(document: dict[str, Any], told: Iterable[InnerNode]) -> None:
+    """Takes nodes that are told one by one out of the counts of those that are not."""
+    counts = Counter(document["nodes_ref"]["counts"])
     counts.subtract(node.document["status"] for node in told)
-    return {**nodes_ref, "counts": {status: count for status, count in counts.items() if count > 0}}
+    left = {status: count for status, count in counts.items() if count > 0}
+    if left:
+        document["nodes_ref"] = {**document["nodes_ref"], "counts": left}
+    else:
+        del document["nodes_ref"]
 
 
 async def full_document(view: RunView, store: PayloadStore) -> AsyncIterator[tuple[str, Any | Members]]:

@@ -12,6 +12,7 @@ from temporalio.client import Client
 from dagwright.cli.streaming import write_object
 from dagwright.contracts.limits import INLINE_PLAN_NODES
 from dagwright.feed import RunFeed
+from dagwright.plan.detached import DETACHED_MEMBERS
 from dagwright.restoring import full_document, restored_document
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
@@ -55,6 +56,22 @@ async def full_of(runs: Runs, handle: Handle) -> Document:
     document: Document = json.loads(written.getvalue())
     assert written.getvalue() == json.dumps(document, ensure_ascii=False, indent=2)
     return document
+
+
+async def test_document_tells_every_node_where_they_are_few(runs: Runs) -> None:
+    bad = pure("bad", "{{n4.result.gone}}")
+    handle = await runs.start(plan(DETACHED_MEMBERS, bad, pure("after", "{{bad.result}}")))
+    await document_of(handle)
+    document = await restored_document(await RunFeed(runs.client, handle.id).read(), runs.store)
+    assert "nodes_ref" not in document
+    assert document["notes"] == []
+    assert {name: (node["status"], node["result"]) for name, node in document["nodes"].items()} == {
+        "start": ("completed", {"n": 1}),
+        **{f"n{number}": ("completed", value_of(number)) for number in range(DETACHED_MEMBERS)},
+        "bad": ("failed", None),
+        "after": ("blocked", None),
+        "end": ("completed", {"early": value_of(5)}),
+    }
 
 
 async def test_every_node_inside_is_told_with_all_that_is_known_of_it(runs: Runs) -> None:
