@@ -1,0 +1,201 @@
+"""Values in the payload store against the same values at hand: what a run is told of one never differs from it."""
+
+import json
+from typing import Any
+
+import pydantic_core
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from dagwright.plan.arguments import with_parts
+from dagwright.plan.filling import fill, secret_names, stored_refs, walk
+from dagwright.plan.paths import MissingValue, get_value
+from dagwright.plan.projecting import PARTS_BYTES, VALUE_BYTES, WHOLE_BYTES, describe
+from dagwright.plan.references import Secret
+from dagwright.plan.resolution import MissingData, as_text
+from dagwright.plan.stored import (
+    Path,
+    StoredValue,
+    Want,
+    WorkerText,
+    is_whole,
+    stored_from_json,
+    stored_to_json,
+    unfilled_places,
+)
+from dagwright.plan.unfilled import encode, holes_of, shown_in_arguments, unfilled_from_json, unfilled_to_json
+
+_NAMES = st.sampled_from(["a", "b", "id", "name", "x y"])
+_TEXTS = st.sampled_from(["", "é", "short", "x" * 600, "y" * (VALUE_BYTES + 1), "z" * 40_000])
+_LEAVES = st.none() | st.booleans() | st.integers(-9, 9) | _TEXTS
+_VALUES = st.recursive(
+    _LEAVES,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(_NAMES, inner, max_size=4),
+    max_leaves=20,
+)
+_STEPS = _NAMES | st.integers(-2, 4)
+_QUERIES = st.sampled_from(["$..a", "$..name", "$[*].id", "$[0:2]", "$..[?@.id]"])
+
+
+@st.composite
+def _paths(draw: st.DrawFn, value: Any) -> Path:
+    """Returns a path into a value that most often leads somewhere."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(_QUERIES)
+    path: tuple[str | int, ...] = ()
+    while draw(st.integers(0, 3)):
+        if isinstance(value, dict) and value:
+            step: str | int = draw(st.sampled_from(sorted(value)))
+        elif isinstance(value, list) and value:
+            step = draw(st.integers(-len(value), len(value) - 1))
+        else:
+            break
+        path, value = (*path, step), value[step]
+    return (*path, draw(_STEPS)) if draw(st.integers(0, 4)) == 0 else path
+
+
+def _found(value: Any, path: Path) -> Any:
+    """Returns what stands at a path of a value that is here, or the reason why nothing does."""
+    try:
+        return get_value(value, path, start="a.result")
+    except MissingValue as missing:
+        return missing.args
+
+
+def _put_back(found: Any, value: Any) -> Any:
+    """Returns what was found with all that the store has, as a worker puts it in."""
+    try:
+        places = [
+            (path, walk(value, part.paths, "a.result"))
+            for path, part in unfilled_places(found)
+            if isinstance(part, StoredValue)
+        ]
+    except MissingData as missing:
+        return missing.args
+    return with_parts(found, places) if places else found
+
+
+def _assert_same(found: Any, expected: Any, value: Any) -> None:
+    """Asserts that two findings are the same: something, or that nothing is there."""
+    put_back = _put_back(found, value)
+    assert isinstance(put_back, tuple) == isinstance(expected, tuple), (put_back, expected)
+    assert put_back == expected or isinstance(expected, tuple)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_every_path_into_a_stored_value_leads_where_it_leads_in_the_value(data: st.DataObject) -> None:
+    value = data.draw(_VALUES)
+    wanted: list[Want] = data.draw(st.lists(st.tuples(_paths(value), st.sampled_from(["value", "whole"])), max_size=6))
+    size = len(pydantic_core.to_json(value))
+    told = describe(value, "sha256-v", size_bytes=size, wanted=wanted, name="a.result")
+    stored = stored_from_json(json.loads(json.dumps(stored_to_json(told))), name="a.result")
+    assert stored == told
+    for path in [path for path, _ in wanted] + data.draw(st.lists(_paths(value), max_size=4)):
+        expected, found = _found(value, path), _found(stored, path)
+        _assert_same(found, expected, value)
+        if isinstance(found, tuple):
+            assert found == expected, "a part that is missing is told in the words of whoever had the value"
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_path_may_be_walked_in_two_steps(data: st.DataObject) -> None:
+    value = data.draw(_VALUES)
+    first = data.draw(_paths(value).filter(lambda path: not isinstance(path, str)))
+    wanted: list[Want] = data.draw(st.lists(st.tuples(_paths(value), st.just("value")), max_size=6))
+    stored = describe(value, "sha256-v", size_bytes=1, wanted=wanted, name="a.result")
+    expected, found = _found(value, first), _found(stored, first)
+    assume(not isinstance(expected, tuple))
+    second = data.draw(_paths(expected))
+    _assert_same(_found(found, second), _found(expected, second), value)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_what_is_told_has_a_limit_whatever_is_wanted(data: st.DataObject) -> None:
+    value = data.draw(_VALUES)
+    wanted: list[Want] = data.draw(st.lists(st.tuples(_paths(value), st.sampled_from(["value", "whole"])), max_size=30))
+    told = describe(value, "sha256-v", size_bytes=1, wanted=wanted, name="a.result")
+    assert len(json.dumps(stored_to_json(told))) < 2 * (PARTS_BYTES + WHOLE_BYTES)
+    for part in told.parts.values():
+        if part.state == "small":
+            assert len(pydantic_core.to_json(part.value)) <= VALUE_BYTES
+
+
+# Values that hold what is not here.
+
+_KEPT = {"sha256-a": {"id": 7, "text": "é"}, "sha256-b": [1, [2, 3]], "sha256-c": "long"}
+_PATHS: dict[str, list[Path]] = {
+    "sha256-a": [("id",), ("text",)],
+    "sha256-b": [(1,), (-1, 0), "$[*]"],
+    "sha256-c": [()],
+}
+_SECRETS = {"KEY": "hush", "OTHER": "psst"}
+
+
+@st.composite
+def _stored(draw: st.DrawFn) -> StoredValue:
+    ref = draw(st.sampled_from(sorted(_KEPT)))
+    path = draw(st.sampled_from([(), *_PATHS[ref]]))
+    return StoredValue(ref, name="n.result", paths=() if path == () else (path,))
+
+
+_PLAIN = st.recursive(
+    st.none() | st.integers(0, 9) | st.sampled_from(["", "text", "{{a.result}}"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3),
+    max_leaves=6,
+)
+_SECRET = st.sampled_from([Secret(name) for name in _SECRETS])
+
+
+def _grown(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    held = st.lists(inner, min_size=1, max_size=3) | st.dictionaries(_NAMES, inner, min_size=1, max_size=3)
+    part = st.sampled_from(["", "Bearer "]) | _SECRET | _stored() | held
+    return (
+        held
+        | st.builds(WorkerText, st.lists(part, min_size=2, max_size=4))
+        | st.builds(lambda secret: WorkerText([secret]), _SECRET)
+    )
+
+
+_ARGUMENTS = st.dictionaries(_NAMES, st.recursive(_PLAIN | _stored(), _grown, max_leaves=8), max_size=4)
+
+
+def _filled(value: Any) -> Any:
+    """Returns a value with everything in its place, by the shortest way there is."""
+    if isinstance(value, dict):
+        return {name: _filled(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_filled(part) for part in value]
+    if isinstance(value, StoredValue):
+        return walk(_KEPT[value.ref], value.paths, value.name)
+    if isinstance(value, Secret):
+        return _SECRETS[value.name]
+    return "".join(as_text(_filled(part)) for part in value.parts) if isinstance(value, WorkerText) else value
+
+
+@settings(max_examples=300, deadline=None)
+@given(arguments=_ARGUMENTS)
+@example(arguments={"a": {"ref": "sha256-a"}})
+def test_worker_gets_the_arguments_that_the_plan_says(arguments: dict[str, Any]) -> None:
+    encoded, is_unfilled = encode(arguments, shown_in_arguments)
+    holes = json.loads(json.dumps(holes_of(arguments)))
+    sent = pydantic_core.from_json(encoded)
+    assert is_unfilled == bool(holes) == (not is_whole(arguments))
+    for secret in _SECRETS.values():
+        assert secret.encode() not in encoded
+    assert secret_names(holes) <= _SECRETS.keys()
+    assert set(stored_refs(holes)) <= _KEPT.keys()
+    fill(sent, holes, secrets=_SECRETS, take=lambda ref, paths, name: walk(_KEPT[ref], paths, name))
+    assert sent == _filled(arguments)
+
+
+@settings(max_examples=300, deadline=None)
+@given(value=_ARGUMENTS | _stored())
+@example(value={"a": {"ref": "sha256-a", "bytes": 9}})
+@example(value={"a": [{"text": "t"}, {"secret": "KEY"}, {"parts": []}]})
+def test_value_travels_between_runs_unchanged(value: Any) -> None:
+    sent = json.loads(json.dumps(unfilled_to_json(value)))
+    assert unfilled_from_json(sent["value"], sent.get("stored")) == value
+    assert ("stored" in sent) == (not is_whole(value))

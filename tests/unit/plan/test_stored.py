@@ -1,0 +1,273 @@
+"""Stored values: what stands for them, what they tell, how they travel, and how the holes they leave are filled."""
+
+from typing import Any
+
+import pydantic_core
+import pytest
+
+from dagwright.plan import projecting
+from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.filling import HoleMisplaced, fill, secret_names, stored_refs, walk
+from dagwright.plan.projecting import (
+    FOREIGN_BYTES,
+    PARTS_BYTES,
+    PREVIEW_CHARACTERS,
+    TOGETHER_BYTES,
+    VALUE_BYTES,
+    WHOLE_BYTES,
+    describe,
+    largest_result_bytes,
+    preview_of,
+    shape_of,
+)
+from dagwright.plan.references import Secret
+from dagwright.plan.resolution import MissingData
+from dagwright.plan.stored import (
+    Part,
+    Path,
+    Shape,
+    StoredValue,
+    Want,
+    WorkerText,
+    is_whole,
+    stored_from_json,
+    stored_to_json,
+    unfilled_places,
+)
+from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.unfilled import holes_of, shown_in_arguments, unfilled_from_json, unfilled_to_json, with_shown
+from dagwright.plan.work import WorkBudget
+
+_LARGE = "x" * (VALUE_BYTES + 1)
+_LARGER = "y" * (PARTS_BYTES + 1)
+_VALUE = {"id": 7, "text": _LARGE, "list": [{"n": 1}, {"n": 2, "text": _LARGE}], "whole": [_LARGER]}
+
+
+def _told(*wanted: Want) -> StoredValue:
+    return describe(_VALUE, "sha256-v", size_bytes=len(pydantic_core.to_json(_VALUE)), wanted=wanted, name="a.result")
+
+
+def test_large_value_tells_its_shape_and_what_is_wanted_of_it() -> None:
+    stored = _told((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
+    large = Shape("text", len(_LARGE) + 2, len(_LARGE), _LARGE[:PREVIEW_CHARACTERS])
+    whole = Shape("list", len(_LARGER) + 4, 1, f'["{_LARGER}'[:PREVIEW_CHARACTERS])
+    assert stored.parts == {
+        ("whole",): Part("whole", [_LARGER], whole),
+        ("id",): Part("small", 7),
+        ("text",): Part("large", shape=large),
+        ("no",): Part("missing", words="'no' not found in a.result; it has id, list, text, whole"),
+    }
+    assert stored.shape is not None
+    assert (stored.shape.type, stored.shape.length, stored.shape.preview[:9]) == ("object", 4, '{"id": 7,')
+
+
+def test_parts_beyond_what_a_run_can_be_told_stay_in_the_store() -> None:
+    value = [f"{number}{'x' * 8_000}" for number in range(10)]
+    stored = describe(value, "r", size_bytes=1, wanted=[((number,), "value") for number in range(10)], name="a.result")
+    assert list(stored.parts) == [(0,), (1,), (2,), (3,)]
+    assert isinstance(stored.at((7,))[0], StoredValue)
+
+
+def test_query_that_would_take_too_long_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def small() -> WorkBudget:
+        budget = WorkBudget()
+        budget.left = 100
+        return budget
+
+    monkeypatch.setattr(projecting, "worker_budget", small)
+    value = [{"a": number} for number in range(1_000)]
+    stored = describe(value, "r", size_bytes=1, wanted=[("$..a", "value"), ((0, "a"), "value")], name="a.result")
+    assert stored.parts == {(0, "a"): Part("small", 0)}
+
+
+@pytest.mark.parametrize(
+    ("path", "found", "rest"),
+    [
+        (("id",), Part("small", 7), ()),
+        (("list", 0, "n"), Part("small", [{"n": 1}]), (0, "n")),
+        ((), StoredValue("r", name="a.result"), ()),
+        (("other", 1), StoredValue("r", name="a.result", paths=(("other", 1),)), ()),
+        ("$..id", StoredValue("r", name="a.result", paths=("$..id",)), ()),
+        (
+            ("big",),
+            StoredValue("r", name="a.result", paths=(("big",),), parts={(): Part("large"), ("id",): Part("small", 1)}),
+            (),
+        ),
+    ],
+    ids=str,
+)
+def test_path_finds_what_is_told_or_leads_further_into_the_store(path: Path, found: Any, rest: Path) -> None:
+    parts: dict[Path, Part] = {
+        ("id",): Part("small", 7),
+        ("list",): Part("small", [{"n": 1}]),
+        ("big",): Part("large"),
+        ("big", "id"): Part("small", 1),
+    }
+    stored = StoredValue("r", name="a.result", parts=parts)
+    answer = stored.at(path)
+    assert answer == (StoredValue("r", name="a.result", parts=parts) if path == () else found, rest)
+
+
+def test_path_behind_a_query_is_another_path() -> None:
+    asked, _ = StoredValue("r", paths=(("list",),)).at("$[*]")
+    assert isinstance(asked, StoredValue)
+    first, _ = asked.at((0,))
+    assert isinstance(first, StoredValue)
+    deeper, _ = first.at(("id",))
+    assert isinstance(deeper, StoredValue)
+    assert deeper.paths == (("list",), "$[*]", (0, "id"))
+
+
+@pytest.mark.parametrize(
+    ("value", "shape"),
+    [
+        ("é", Shape("text", 9, 2, "é")),
+        ([1, 2], Shape("list", 9, 2, "[1, 2]")),
+        ({"a": 1}, Shape("object", 9, 1, '{"a": 1}')),
+        (10**400, None),
+        (None, None),
+    ],
+    ids=["text", "list", "object", "number", "null"],
+)
+def test_shape_of_a_value(value: Any, shape: Shape | None) -> None:
+    assert shape_of(value, size_bytes=9) == shape
+
+
+def test_preview_encodes_no_more_than_it_shows() -> None:
+    class Endless(list[int]):
+        def __iter__(self) -> Any:
+            yield from range(1_000)
+            raise AssertionError("the rest is not needed")
+
+    assert preview_of(Endless([1])) == str(list(range(1_000)))[:PREVIEW_CHARACTERS]
+
+
+@pytest.mark.parametrize(
+    ("node", "tool", "size"),
+    [
+        (CompiledNode("a"), ToolDeclaration("t", is_foreign=True), FOREIGN_BYTES),
+        (CompiledNode("a", kind="plan"), None, TOGETHER_BYTES),
+        (CompiledNode("a", kind="region"), None, TOGETHER_BYTES),
+        (CompiledNode("a"), ToolDeclaration("t", Effects.READ), VALUE_BYTES),
+        (CompiledNode("a", wanted=((("id",), "value"),)), None, VALUE_BYTES + PARTS_BYTES),
+        (CompiledNode("a", wanted=((("id",), "whole"),)), None, VALUE_BYTES + PARTS_BYTES + WHOLE_BYTES),
+    ],
+    ids=["foreign", "sub_plan", "region", "small", "parts", "whole"],
+)
+def test_largest_result_that_a_call_can_bring(node: CompiledNode, tool: ToolDeclaration | None, size: int) -> None:
+    assert largest_result_bytes(node, tool) == size
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        None,
+        [],
+        {},
+        {"ref": 1},
+        {"ref": "r", "name": 1},
+        {"ref": "r", "paths": [{}]},
+        {"ref": "r", "paths": 1},
+        {"ref": "r", "paths": [[1.5]]},
+        {"ref": "r", "type": "number", "bytes": 1, "length": 1},
+        {"ref": "r", "type": "list", "bytes": "many", "length": 1},
+        {"ref": "r", "type": "list"},
+        {"ref": "r", "projections": [["$", None]]},
+        {"ref": "r", "projections": [[["a"], {"missing": 1}]]},
+        {"ref": "r", "projections": [["$"]]},
+    ],
+    ids=str,
+)
+def test_object_that_is_no_stored_value_is_refused(encoded: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        stored_from_json(encoded)
+
+
+def test_stored_value_travels_with_all_that_it_tells() -> None:
+    stored = _told((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
+    sent = pydantic_core.from_json(pydantic_core.to_json(stored_to_json(stored)))
+    assert stored_from_json(sent) == stored
+    assert stored_from_json(sent, name="b.result").name == "b.result"
+
+
+def test_two_stored_values_are_never_written_as_json_in_silence() -> None:
+    for value in (StoredValue("r"), WorkerText(["a"])):
+        with pytest.raises(pydantic_core.PydanticSerializationError):
+            pydantic_core.to_json({"x": value})
+
+
+_TOKEN = WorkerText(["Bearer ", Secret("KEY")])
+_STORED = StoredValue("r", name="a.result", paths=(("text",),), shape=Shape("text", 9, 7))
+_ARGUMENTS = {"plain": {"ref": "r"}, "held": [1, {"x": _STORED}], "token": _TOKEN, "both": WorkerText(["<", [_STORED]])}
+
+
+def test_places_of_what_is_not_here_are_in_document_order() -> None:
+    assert [path for path, _ in unfilled_places(_ARGUMENTS)] == [("held", 1, "x"), ("token",), ("both",)]
+    assert (is_whole(_ARGUMENTS), is_whole({"ref": "r"}), is_whole(None)) == (False, True, True)
+
+
+def test_arguments_show_what_a_worker_puts_in() -> None:
+    shown = {"ref": "r", "path": [["text"]], "bytes": 9}
+    assert with_shown(_ARGUMENTS, shown_in_arguments) == {
+        "plain": {"ref": "r"},
+        "held": [1, {"x": shown}],
+        "token": "Bearer {{secret.KEY}}",
+        "both": "<{{…}}",
+    }
+
+
+def test_holes_say_what_belongs_where() -> None:
+    stored = {"stored": "r", "name": "a.result", "paths": [["text"]]}
+    assert holes_of(_ARGUMENTS) == [
+        (("held", 1, "x"), [stored]),
+        (("token",), [{"text": "Bearer "}, {"secret": "KEY"}]),
+        (("both",), [{"text": "<"}, {"value": [None], "holes": [((0,), [stored])]}]),
+    ]
+    assert holes_of({"plain": 1, "text": "{{a.result}}"}) == []
+    assert secret_names(holes_of(_ARGUMENTS)) == {"KEY"}
+    assert stored_refs(holes_of(_ARGUMENTS)) == ["r"]
+
+
+def test_secret_that_is_a_whole_value_is_a_text() -> None:
+    arguments = {"key": None}
+    fill(arguments, holes_of({"key": WorkerText([Secret("KEY")])}), secrets={"KEY": "7"}, take=_nothing)
+    assert arguments == {"key": "7"}
+
+
+@pytest.mark.parametrize("path", [["gone", 0], ["list", 5], ["text", "x"], ["list", "x"]], ids=str)
+def test_hole_at_no_place_is_told(path: list[str | int]) -> None:
+    with pytest.raises(HoleMisplaced, match="there is no place"):
+        fill({"list": [1], "text": "t"}, [(path, [{"text": "x"}])], secrets={}, take=_nothing)
+
+
+@pytest.mark.parametrize(
+    ("paths", "words"),
+    [
+        ((("no",),), "Missing data: a.result.no: 'no' not found in a.result; it has id, list, text, whole"),
+        ((("list",), (5,)), "Missing data: a.result.list[5]: [5] not found in a.result.list; it has 2 items"),
+    ],
+)
+def test_path_that_leads_nowhere_is_told_by_whoever_walks_it(paths: tuple[Path, ...], words: str) -> None:
+    with pytest.raises(MissingData) as missing:
+        walk(_VALUE, paths, "a.result")
+    assert str(missing.value) == words
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [[["x", {"ref": "r"}]], [[["no", "x"], {"ref": "r"}]], [[["x"], None]], [[["x"], {}]], [1], [[["x"], {"ref": 1}]]],
+    ids=str,
+)
+def test_second_half_that_does_not_belong_to_the_first_is_refused(stored: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        unfilled_from_json([], stored)
+
+
+def test_two_halves_are_the_value() -> None:
+    sent = unfilled_to_json(_ARGUMENTS)
+    assert sent["value"] == {"plain": {"ref": "r"}, "held": [1, {"x": None}], "token": None, "both": None}
+    assert unfilled_from_json(sent["value"], sent["stored"]) == _ARGUMENTS
+
+
+def _nothing(ref: str, paths: Any, name: str) -> Any:
+    raise AssertionError(f"{ref} {paths} {name} is not to be taken")
