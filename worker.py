@@ -1,10 +1,11 @@
 """A worker: settings, client, tools, Worker. The composition root of everything that runs plans.
 
-`python worker.py [--tools MODULE_OR_FILE]… [--task-queue QUEUE]` serves until it is told to stop.
+`python worker.py [--tools MODULE_OR_FILE]… [--task-queue QUEUE] [--json]` serves until it is told to stop.
 """
 
 import asyncio
 import signal
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
@@ -28,15 +29,15 @@ from activities.result_cache import ResultCache
 from activities.run_region import region_activity
 from activities.values import Values
 from dagwright import event_loop
-from dagwright.cli.edge import leave
+from dagwright.cli.edge import guarded, leave
+from dagwright.cli.exits import ExitCode
+from dagwright.cli.output import Output
 from dagwright.cli.plain_help import PlainHelp
 from dagwright.logs import configure_logging
 from dagwright.plan.cel_program import compile_cel
-from dagwright.server import NoServer, open_connection
+from dagwright.server import open_connection
 from dagwright.server.retained import claim_store
-from dagwright.settings import Settings, SettingsError, load_settings
-from dagwright.store import StoreUnavailable
-from dagwright.tools import ToolsUnreadable
+from dagwright.settings import Settings, load_settings
 from dagwright.toolset import Toolset, load_toolset
 from workflows.calls import CallInterceptor
 from workflows.run_plan import RunPlanWorkflow
@@ -123,8 +124,8 @@ async def serving(client: Client, toolset: Toolset, *, task_queue: str) -> Async
         yield
 
 
-async def serve(settings: Settings, tools: Sequence[str]) -> None:
-    """Serves until SIGINT or SIGTERM.
+async def serve(settings: Settings, tools: Sequence[str], *, output: Output) -> None:
+    """Serves until SIGINT or SIGTERM; with `--json` a document says as soon as it does.
 
     Raises:
         NoServer: no Temporal server could be had.
@@ -143,6 +144,10 @@ async def serve(settings: Settings, tools: Sequence[str]) -> None:
     ):
         queues = [settings.task_queue, *([toolset.own_queue] if toolset.own_queue else [])]
         log.info("worker started", address=connection.server.address, task_queues=queues)
+        if output.is_json:
+            output.document(
+                {"status": "serving", "address": connection.server.address, "task_queues": queues}, is_line=True
+            )
         # Here and not in the workflow task that meets the first condition: the library takes long to import.
         await asyncio.to_thread(compile_cel, "true")
         await stopped.wait()
@@ -157,29 +162,29 @@ def main(
     task_queue: Annotated[
         str | None, typer.Option(metavar="QUEUE", help="Queue of workflows and built-in tools.")
     ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Write one JSON document to stdout: where it serves, or why it cannot.")
+    ] = False,
 ) -> None:
     """Serve runs and tools until told to stop."""
-    try:
-        settings = load_settings()
-        if task_queue is not None:
-            settings = settings.model_copy(update={"task_queue": task_queue})
-        configure_logging(settings)
-        event_loop.run(serve(settings, tools or []))
-    except (SettingsError, ToolsUnreadable) as error:
-        typer.echo(error, err=True)
-        raise typer.Exit(2) from None
-    except StoreUnavailable as error:
-        typer.echo(error, err=True)
-        raise typer.Exit(1) from None
-    except NoServer as error:
-        typer.echo(error, err=True)
-        raise typer.Exit(4) from None
+    settings = load_settings()
+    if task_queue is not None:
+        settings = settings.model_copy(update={"task_queue": task_queue})
+    configure_logging(settings)
+    event_loop.run(serve(settings, tools or [], output=Output(is_json=json)))
+
+
+def run_worker(arguments: Sequence[str]) -> int:
+    """Serves as the arguments say and returns the exit code."""
+    program = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    program.command(cls=PlainHelp)(main)
+
+    def command() -> int:
+        program(args=list(arguments), prog_name="worker.py", standalone_mode=False)
+        return ExitCode.COMPLETED
+
+    return guarded(command, Output(is_json="--json" in arguments), settings=load_settings)
 
 
 if __name__ == "__main__":
-    try:
-        program = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-        program.command(cls=PlainHelp)(main)
-        program()
-    except SystemExit as end:
-        leave(end.code if isinstance(end.code, int) else 0)
+    leave(run_worker(sys.argv[1:]))

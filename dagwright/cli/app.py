@@ -175,12 +175,15 @@ def graph(
     workflow_id: RunId,
     *,
     format: Annotated[
-        Literal["mermaid", "svg", "json"], typer.Option("--format", metavar="FORMAT", help="mermaid, svg or json.")
-    ] = "mermaid",
+        Literal["mermaid", "svg", "json"] | None,
+        typer.Option("--format", metavar="FORMAT", help="mermaid (if none is given), svg or json; --json is json."),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Draw a run's graph with its states."""
-    request = LookRequest(workflow_id, format="json" if json else format)
+    if json and format not in (None, "json"):
+        raise CommandRefused(f"--json writes the graph as JSON, and --format {format} does not: leave one of them out")
+    request = LookRequest(workflow_id, format="json" if json else format or "mermaid")
     return _call("looking", "graph", request, Output(is_json=json))
 
 

@@ -127,11 +127,12 @@ def _write_document(document: Mapping[str, Any], output: Output) -> None:
         return
     name = "standard input" if document["file"] == STANDARD_INPUT else document["file"]
     place = f"{name}, line {document['line']}" if document["line"] else name
-    output.show(_table(document, place=place))
+    output.say(one_line(f"{place}: valid", limit=5_000))
+    output.show(_table(document))
 
 
-def _table(document: Mapping[str, Any], *, place: str) -> Table:
-    table = Table(title=Text(one_line(f"{place}: valid"), style="green"), title_justify="left", box=None)
+def _table(document: Mapping[str, Any]) -> Table:
+    table = Table(box=None)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     table.show_header = False

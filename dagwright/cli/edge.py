@@ -4,6 +4,7 @@ A traceback is never shown unless the log level is `debug`; it goes to a file th
 """
 
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -35,7 +36,6 @@ _EXPECTED: Final = {
     "dagwright.store.errors.StoreError": _Answer("no_store", ExitCode.FAILED),
     "dagwright.server.errors.NoServer": _Answer("no_server", ExitCode.NO_SERVER),
     "dagwright.feed.RunNotFound": _Answer("not_found", ExitCode.REFUSED),
-    "dagwright.client.RunClosed": _Answer("closed", ExitCode.REFUSED),
     "dagwright.client.IdInUse": _Answer("id_in_use", ExitCode.REFUSED),
     "dagwright.client.IdInvalid": _Answer("bad_usage", ExitCode.REFUSED),
     "dagwright.entities.party_file.PartiesUnreadable": _Answer("unreadable", ExitCode.REFUSED),
@@ -47,6 +47,8 @@ _SERVER_LOST: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"
 """What the client says if nobody answered; all else is the answer of a server that refuses."""
 _LOST: Final = "the Temporal server does not answer, but runs that were started stay: `watch ID` goes on with one"
 _LOG_NAME: Final = "errors.log"
+_LIBRARY_WORDS: Final = re.compile(r"^(Invalid value for '[^']*': )Value error, ")
+"""What typer puts before its own sentence."""
 
 
 def guarded(command: Callable[[], int], output: Output, *, settings: Callable[[], "Settings"]) -> int:
@@ -96,7 +98,7 @@ def leave(code: int) -> NoReturn:
 
 
 def _usage_sentence(error: TyperException) -> str:
-    message = one_line(error.format_message()).rstrip(".")
+    message = _LIBRARY_WORDS.sub(r"\1", one_line(error.format_message())).rstrip(".")
     context = getattr(error, "ctx", None)
     return f"{message}; see `{context.command_path} --help`" if context is not None else message
 

@@ -106,9 +106,9 @@ def value_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def acted(workflow_id: str, message: str) -> Mapping[str, Any]:
-    """Returns the document of a command that acts (contract.md section 5)."""
-    return {"workflow_id": workflow_id, "ok": True, "message": message}
+def acted(workflow_id: str, message: str, *, ok: bool = True) -> Mapping[str, Any]:
+    """Returns the document of a command that acts (contract.md section 5); `ok` says whether it could."""
+    return {"workflow_id": workflow_id, "ok": ok, "message": message}
 
 
 def _encodable(text: str) -> str:

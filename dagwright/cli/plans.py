@@ -99,7 +99,7 @@ def refusal_lines(source: PlanSource, invalid: PlanInvalid) -> list[str]:
         hint = f" ({problem.hint})" if problem.hint and problem.hint not in problem.message else ""
         lines.append(f"{where}: {problem.code}{place}: {problem.message}{hint}")
     left = len(invalid.problems) - PROBLEMS_SHOWN
-    return [*lines, f"{where}: and {left} more problems"] if left > 0 else lines
+    return [*lines, f"{where}: and {left:,} more problems; --json tells all of them"] if left > 0 else lines
 
 
 def read_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:

@@ -83,6 +83,9 @@ async def _connect_to(profile: ClientConfigProfile, *, namespace: str, ui_url: s
 
 async def _dial_named(profile: ClientConfigProfile, *, namespace: str) -> Client:
     where = f"the Temporal server at {profile.address}"
+    if "://" in (profile.address or ""):
+        # The SDK takes it with a warning of its own, and says that it will not any more.
+        raise NoServer(f"{where} can not be reached: {_HOW_WRITTEN}")
     try:
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):
             client = await Client.connect(
@@ -102,6 +105,7 @@ async def _dial_named(profile: ClientConfigProfile, *, namespace: str) -> Client
     return client
 
 
+_HOW_WRITTEN = "an address is written HOST:PORT, such as localhost:7233"
 _REASONS = (
     ("ConnectionRefused", "nothing listens there"),
     ("dns error", "no machine of that name is known"),
@@ -111,7 +115,7 @@ _REASONS = (
     ("InvalidContentType", "it does not speak TLS; leave the TLS settings and the API key out, or use its TLS port"),
     ("h2 protocol error", "what listens there is no Temporal server, or one that wants TLS"),
     ("FRAME_SIZE_ERROR", "what listens there is no Temporal server, or one that wants TLS"),
-    ("invalid target URL", "an address is written HOST:PORT, such as localhost:7233"),
+    ("invalid target URL", _HOW_WRITTEN),
     ("Unauthenticated", "it does not take the API key"),
     ("PermissionDenied", "it does not take the API key"),
 )

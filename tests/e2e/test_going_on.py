@@ -48,6 +48,11 @@ async def test_one_terminal_runs_another_watches_a_third_cancels(command_line: C
     ]
     assert [note["message"] for note in document["notes"]] == ["cancelled by ann: changed my mind"]
 
+    again = await command_line("cancel", "steered", "--json")
+    message = "the run 'steered' has ended"
+    assert (again.code, again.stderr) == (2, f"{message}\n")
+    assert again.document == {"workflow_id": "steered", "ok": False, "message": message}
+
 
 async def test_interrupted_run_stays_and_is_brought_to_its_end_by_the_same_command(
     command_line: CommandLine, write_plan: Plans

@@ -1,6 +1,7 @@
 """Queues that nobody serves: told as such, with the command that starts a worker, and gone on with when it does."""
 
 import asyncio
+import json
 import shlex
 import signal
 from pathlib import Path
@@ -101,8 +102,10 @@ async def test_node_without_a_worker_waits_and_says_how_to_start_one(
     await line_with(running, "running    first")
     running.send_signal(signal.SIGKILL)
     await ended(running)
-    plain = await command_line.start(program=("worker.py",))
+    plain = await command_line.start("--json", program=("worker.py",))
     try:
+        serving = json.loads(await line_with(plain, "serving"))
+        assert (serving["status"], serving["task_queues"]) == ("serving", ["dagwright"])
         document = await _status_when_waiting(command_line, "no-worker")
         shown, node, listed, graph = await asyncio.gather(
             command_line("status", "no-worker"),

@@ -1,5 +1,6 @@
 """`worker.py` as a program: how it ends where it cannot begin."""
 
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,8 @@ _WORKER = Path(__file__).parents[2] / "worker.py"
     [
         (["--help"], {}, 0, ""),
         (["--tools", "none.py"], {}, 2, "There is no file none.py of tools\n"),
+        (["--nope"], {}, 2, "No such option: --nope; see `worker.py --help`\n"),
+        (["x"], {}, 2, "Got unexpected extra argument(s) (x); see `worker.py --help`\n"),
         (
             [],
             {"DAGWRIGHT_DATABASE_URL": "mysql://host/parties"},
@@ -27,13 +30,33 @@ _WORKER = Path(__file__).parents[2] / "worker.py"
             4,
             "the Temporal server at 127.0.0.1:1 can not be reached: ",
         ),
+        (
+            [],
+            {"TEMPORAL_ADDRESS": "http://x:99999999"},
+            4,
+            "the Temporal server at http://x:99999999 can not be reached: "
+            "an address is written HOST:PORT, such as localhost:7233\n",
+        ),
     ],
 )
 def test_worker_that_cannot_begin_says_why_and_ends_with_its_code(
     arguments: list[str], variables: dict[str, str], code: int, sentence: str, tmp_path: Path
 ) -> None:
-    environment = {**os.environ, **variables, "DAGWRIGHT_STATE_DIR": str(tmp_path)}
-    command = [sys.executable, str(_WORKER), *arguments]
-    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    ended = _ended(arguments, variables, tmp_path)
 
     assert (ended.returncode, ended.stderr[: len(sentence)]) == (code, sentence)
+    assert ended.stderr.count("\n") == (1 if sentence else 0)
+
+
+def test_worker_that_cannot_begin_is_a_document_with_json(tmp_path: Path) -> None:
+    ended = _ended(["--json", "--tools", "none.py"], {}, tmp_path)
+
+    sentence = "There is no file none.py of tools"
+    assert json.loads(ended.stdout) == {"status": "unreadable", "message": sentence}
+    assert (ended.returncode, ended.stderr) == (2, f"{sentence}\n")
+
+
+def _ended(arguments: list[str], variables: dict[str, str], folder: Path) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, **variables, "DAGWRIGHT_STATE_DIR": str(folder)}
+    command = [sys.executable, str(_WORKER), *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

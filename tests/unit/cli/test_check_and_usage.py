@@ -82,9 +82,9 @@ def test_each_line_of_a_jsonl_file_and_each_file_gets_a_line(capsys: pytest.Capt
 def test_table_for_people_names_levels_and_path(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["check", _write("small.json", _VALID)]) == 0
 
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines == [
-        "small.json: valid",
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first == "small.json: valid"
+    assert [" ".join(line.split()) for line in rest] == [
         "title Small",
         "dialect plan",
         "nodes 3 with 3 edges in 3 levels",
@@ -95,6 +95,21 @@ def test_table_for_people_names_levels_and_path(capsys: pytest.CaptureFixture[st
         "events about 23 in the run's history",
         "input n (integer): How many?",
     ]
+
+
+def test_result_of_a_file_with_a_long_name_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "/".join(["a" * 200, "b" * 200, "plan.json"])
+    Path(name).parent.mkdir(parents=True)
+    assert run_command_line(["check", _write(name, _VALID)]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"{name}: valid"
+
+
+def test_person_is_told_how_to_see_the_problems_that_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [{"id": f"n{number}", "tool": "calculate"} for number in range(27)]
+    assert run_command_line(["check", _write("wrong.json", {"plan": 1, "nodes": nodes})]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 21
+    assert lines[-1] == "wrong.json: and 7 more problems; --json tells all of them"
 
 
 def test_session_names_are_given_by_context(capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,6 +190,7 @@ def test_strange_input_of_a_file_is_told_and_left_alone(capsys: pytest.CaptureFi
         (["run", "small.json", "--all-or-nothing"], "--all-or-nothing is not available yet"),
         (["check", "small.json", "--agents", "agents.yaml"], "--agents is not available yet"),
         (["cancel", "run-1", "--node", "a"], "--node is not available yet"),
+        (["graph", "x", "--format", "png"], "Invalid value for '--format': 'png' is not one of 'mermaid'"),
     ],
 )  # fmt: skip
 def test_bad_usage_is_told_in_one_sentence(
@@ -230,6 +246,15 @@ def test_bad_usage_is_a_document_with_json(capsys: pytest.CaptureFixture[str]) -
     written = capsys.readouterr()
     assert code == 2
     assert json.loads(written.out) == {"status": "bad_usage", "message": written.err.strip()}
+
+
+def test_graph_is_json_or_a_picture(capsys: pytest.CaptureFixture[str]) -> None:
+    code = run_command_line(["graph", "x", "--format", "svg", "--json"])
+
+    written = capsys.readouterr()
+    sentence = "--json writes the graph as JSON, and --format svg does not: leave one of them out"
+    assert (code, written.err) == (2, f"{sentence}\n")
+    assert json.loads(written.out) == {"status": "bad_usage", "message": sentence}
 
 
 def test_syntax_error_names_line_and_column(capsys: pytest.CaptureFixture[str]) -> None:
