@@ -11,6 +11,8 @@ RESULT_LIMIT_BYTES = 256 * 1024
 """What one result may add to the history. The server takes 2 MB; a whole history ends at 50 MB."""
 STORED_VALUE_LIMIT_BYTES = 1_000_000_000
 """Encoded result in the payload store; a worker has it in memory several times over."""
+BUILT_IN_RESULT_BYTES = 16 * 1024 * 1024
+"""What a built-in tool reads or writes into one result: a worker holds it a few times over, for each call at once."""
 ARGUMENTS_LIMIT_BYTES = 256 * 1024
 """Encoded arguments of one call."""
 SLICE_INPUT_BYTES = 256 * 1024

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from dagwright.contracts.limits import RESULT_LIMIT_BYTES
+from dagwright.contracts.limits import BUILT_IN_RESULT_BYTES
 from dagwright.tools.context import context
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp
@@ -82,14 +82,15 @@ def inside(root: Path, path: str) -> Path:
 def _read(place: Path, path: str, *, encoding: Encoding) -> str:
     try:
         with place.open("rb") as file:
-            content = file.read(RESULT_LIMIT_BYTES + 1)
+            content = file.read(BUILT_IN_RESULT_BYTES + 1)
     except FileNotFoundError:
         raise GiveUp(f"There is no file {path!r} in the files folder") from None
     except (IsADirectoryError, NotADirectoryError):
         raise GiveUp(f"{path!r} is not a file") from None
-    if len(content) > RESULT_LIMIT_BYTES:
+    if len(content) > BUILT_IN_RESULT_BYTES:
         size = place.stat().st_size
-        raise GiveUp(f"{path!r} has {size:,} bytes, over the limit of {RESULT_LIMIT_BYTES:,} for a result")
+        told = f"{path!r} has {size:,} bytes, over the limit of {BUILT_IN_RESULT_BYTES:,} for a result"
+        raise GiveUp(f"{told}; split it, or let a tool of your own read it where it is")
     if encoding == "base64":
         return base64.b64encode(content).decode()
     try:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import httpx
 
-from dagwright.contracts.limits import RESULT_LIMIT_BYTES
+from dagwright.contracts.limits import BUILT_IN_RESULT_BYTES
 from dagwright.tools.builtin.addresses import PinnedTransport, Resolve, resolved
 from dagwright.tools.context import context
 from dagwright.tools.environment import ToolEnvironment
@@ -137,8 +137,9 @@ async def _result(call: Call, response: httpx.Response) -> dict[str, Any]:
     content = bytearray()
     async for chunk in response.aiter_bytes():
         content += chunk
-        if len(content) > RESULT_LIMIT_BYTES:
-            raise GiveUp(f"{call.shown} answered more than {RESULT_LIMIT_BYTES:,} bytes, the limit for a result")
+        if len(content) > BUILT_IN_RESULT_BYTES:
+            told = f"{call.shown} answered more than {BUILT_IN_RESULT_BYTES:,} bytes, the limit for a result"
+            raise GiveUp(f"{told}; ask for less, or let a tool of your own keep it where it is used")
     if not response.is_success and response.status_code not in call.expected:
         raise _refusal(call, response, bytes(content))
     headers = {name: value for name, value in response.headers.items() if name not in _WITHHELD_HEADERS}
@@ -146,7 +147,7 @@ async def _result(call: Call, response: httpx.Response) -> dict[str, Any]:
         "status": response.status_code,
         "url": str(response.request.url.copy_with(username=None, password=None)),
         "headers": headers,
-        "body": decoded(bytes(content), response.headers.get("Content-Type", "")),
+        "body": await asyncio.to_thread(decoded, bytes(content), response.headers.get("Content-Type", "")),
     }
 
 

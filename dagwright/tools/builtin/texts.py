@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterable, Mapping
+from io import StringIO
 from typing import Any
 
 import jsonpath
@@ -10,7 +11,7 @@ from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from dagwright.contracts.limits import RESULT_LIMIT_BYTES
+from dagwright.contracts.limits import BUILT_IN_RESULT_BYTES
 from dagwright.tools.spec import tool
 
 TEMPLATE_LIMIT = 100_000
@@ -143,12 +144,13 @@ def _check(node: nodes.Node, *, depth: int) -> None:
 
 def _joined(pieces: Iterable[str]) -> str:
     end = time.monotonic() + SECONDS_LIMIT
-    size, kept = 0, []
+    # Pieces may be single characters: a list of them would have many times their size.
+    size, text = 0, StringIO()
     for piece in pieces:
         size += len(piece)
-        if size > RESULT_LIMIT_BYTES:
-            raise ValueError(f"The text is over the limit of {RESULT_LIMIT_BYTES:,} bytes for a result")
+        if size > BUILT_IN_RESULT_BYTES:
+            raise ValueError(f"The text is over the limit of {BUILT_IN_RESULT_BYTES:,} characters for a result")
         if time.monotonic() > end:
             raise ValueError(f"Filling the template takes longer than {SECONDS_LIMIT:g} s")
-        kept.append(piece)
-    return "".join(kept)
+        text.write(piece)
+    return text.getvalue()

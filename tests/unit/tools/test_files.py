@@ -73,16 +73,21 @@ def test_links_inside_the_folder_work(tools: Tools, root: Path) -> None:
     assert tools["read_file"](path="link") == "x"
 
 
+def test_file_of_sixteen_mebibytes_is_read(tools: Tools, root: Path) -> None:
+    (root / "large").write_bytes(b"x" * (16 * 1024 * 1024))
+    assert len(tools["read_file"](path="large")) == 16 * 1024 * 1024
+
+
 def test_what_cannot_be_read_is_told(tools: Tools, root: Path) -> None:
     (root / "folder").mkdir()
     (root / "bytes").write_bytes(b"ok\xff")
-    (root / "large").write_bytes(b"x" * 300_000)
+    (root / "large").write_bytes(b"x" * (16 * 1024 * 1024 + 1))
     (root / "loop").symlink_to("loop")
     for path, message in (
         ("none", "There is no file 'none'"),
         ("folder", "'folder' is not a file"),
         ("bytes", r"not UTF-8 text \(byte 2\); read it as base64"),
-        ("large", "has 300,000 bytes, over the limit of 262,144"),
+        ("large", "has 16,777,217 bytes, over the limit of 16,777,216 for a result; split it"),
         ("loop", "'loop' cannot be followed"),
     ):
         with pytest.raises(GiveUp, match=message):

@@ -288,8 +288,10 @@ async def test_expected_statuses_are_results(service: Service, call: RecordedCal
 
 
 async def test_size_and_time_are_limited(service: Service, call: RecordedCall) -> None:
-    service.answers = [Answer(200, b"x" * 300_000)]
-    with pytest.raises(GiveUp, match="more than 262,144 bytes"):
+    limit = 16 * 1024 * 1024
+    service.answers = [Answer(200, b"x" * limit), Answer(200, b"x" * (limit + 1))]
+    assert len((await requests()(service.url))["body"]) == limit
+    with pytest.raises(GiveUp, match=r"more than 16,777,216 bytes, the limit for a result; ask for less"):
         await requests()(service.url)
     with ExitStack() as stack:
         silent = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler))

@@ -79,7 +79,10 @@ def test_values_are_filled_in(template: str, text: str) -> None:
         ("{{ lipsum() }}", "'lipsum' is undefined"),
         ("{{ 1 / 0 }}", "division by zero"),
         ("{{ 1 + 'x' }}", "unsupported operand"),
-        ("{% for a in range(999) %}{% for b in range(999) %}xxxxx{% endfor %}{% endfor %}", "over the limit"),
+        (
+            "{% for a in range(999) %}{% for b in range(999) %}xxxxxxxxxxxxxxxxxxxx{% endfor %}{% endfor %}",
+            "over the limit of 16,777,216",
+        ),
     ],
 )
 def test_a_template_that_cannot_be_filled_or_runs_away_is_told(template: str, message: str) -> None:
