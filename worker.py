@@ -24,6 +24,7 @@ from activities.compile_plan import compile_activity
 from activities.find_ended import find_ended
 from activities.load_plan import load_activity
 from activities.load_values import load_values_activity
+from activities.maps import map_activities
 from activities.resolve_lookups import lookup_activity
 from activities.result_cache import ResultCache
 from activities.run_region import region_activity
@@ -80,6 +81,7 @@ def create_workers(client: Client, toolset: Toolset, *, task_queue: str) -> list
                 compile_activity(toolset.declarations(), toolset.store),
                 load_activity(toolset.store),
                 *blob_activities(toolset.store),
+                *map_activities(values),
             ],
             workflows=[RunPlanWorkflow],
         )

@@ -78,7 +78,7 @@ async def _of_failure(handle: WorkflowHandle[Any, Any]) -> End:
 def _of_document(document: Any) -> End:
     if not isinstance(document, Mapping) or "status" not in document:
         return _failed("failed", "the sub-plan ended without a document")
-    end = {key: document.get(key) for key in ("status", "output", "error")}
+    end = {key: document[key] for key in ("status", "output", "stored_output", "error", "chunk") if key in document}
     if encoded_size(end) > RESULT_LIMIT_BYTES:
         return _failed("too_large", "the output of the sub-plan is more than can be handed up")
     return end

@@ -11,6 +11,7 @@ from temporalio.client import Client, WorkflowHandle, WorkflowHistoryEventFilter
 from temporalio.service import RPCError
 
 from dagwright.executions import Offset
+from dagwright.plan.chunks import shown_items
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.projection import Projection
@@ -148,7 +149,7 @@ def states_of(scheduler: Scheduler | None) -> dict[str, TaskState]:
     if scheduler is None:
         return found
     for node, record in scheduler.shown():
-        for item in record.items:
+        for item in shown_items(record):
             found[f"{node.id}[{item.key}]"] = _state(item.record)
         if record.status is not NodeStatus.PENDING:
             found[node.id] = _state(record)

@@ -19,6 +19,7 @@ from temporalio.converter import DataConverter
 
 from dagwright.contracts import limits, wire
 from dagwright.contracts.carries import RunCarry, state_from_text
+from dagwright.contracts.chunk_runs import ChunkInput, begin_chunk, chunk_input_from_json, with_items
 from dagwright.contracts.marks import HistoryUse, Marks
 from dagwright.contracts.messages import (
     MessageInvalid,
@@ -43,12 +44,13 @@ from dagwright.contracts.outcomes import (
     take_sub_plan_end,
 )
 from dagwright.contracts.packing import unpack
-from dagwright.plan.carry import restore
+from dagwright.plan.carry import restore, tasks_in_flight
 from dagwright.plan.compiled import CompiledPlan, plan_from_json
 from dagwright.plan.errors import NodeError
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
+from dagwright.plan.unfilled import unfilled_from_json
 from dagwright.written import all_records, closing_document, take_written
 
 _COMPILE_PLAN, _LOAD_PLAN, _RESOLVE_LOOKUPS = (
@@ -112,6 +114,8 @@ class Projection:
         """Its pages, under the events that asked for them, in plan order."""
         self._state: dict[str, str] = {}
         """Pieces of the state that was handed on, under the ids of the activities that fetch them."""
+        self._chunk: ChunkInput | None = None
+        """The chunk of a large map that the run does."""
         self._early_ends: list[SubPlanEnd] = []
         """Reports of sub-plans that came before that state was there."""
         self._lookups: Mapping[Lookup, Any] | None = None
@@ -203,6 +207,8 @@ class Projection:
             self.error = NodeError(error.code, str(error))
             return
         self._page_count = len(self.run_input.pages)
+        if self.run_input.chunk is not None:
+            self._chunk = chunk_input_from_json(self.run_input.chunk)
         if self.run_input.compiled is not None:
             self._set_plan(self.run_input.compiled)
         if self.run_input.carry is not None:
@@ -254,6 +260,8 @@ class Projection:
     def _begin(self, at: float) -> None:
         self.scheduler = self._new_scheduler()
         self.scheduler.begin(at)
+        if self._chunk is not None:
+            begin_chunk(self.scheduler, self._chunk, at=at)
 
     def _go_on(self, carry: RunCarry, state: str) -> None:
         """Begins where the execution before this one ended."""
@@ -265,15 +273,21 @@ class Projection:
             return
         self.scheduler, self.started_at, self.notes = scheduler, carry.began_at, [dict(note) for note in carry.notes]
         # Calls end before a run goes on in a new execution; sub-plans are runs of their own.
-        for task_id in scheduler.tasks_in_flight():
+        for task_id in tasks_in_flight(scheduler):
             self._children[limits.child_workflow_id(self._workflow_id, task_id)] = task_id
 
     def _new_scheduler(self) -> Scheduler:
         assert self._plan is not None
         assert self.run_input is not None
-        return Scheduler(
-            self._plan, self.run_input.inputs, lookups=self._lookups, max_in_flight=self.run_input.max_in_flight
-        )
+        inputs = self.run_input.inputs
+        if self._chunk is not None:
+            inputs = with_items(inputs, self._chunk.items)
+        return Scheduler(self._plan, inputs, lookups=self._lookups, max_in_flight=self.run_input.max_in_flight)
+
+    @property
+    def _has_all_to_begin(self) -> bool:
+        has_items = self._chunk is None or self._chunk.source is None
+        return self._plan is not None and self._lookups is not None and has_items
 
     # Batches.
 
@@ -292,7 +306,7 @@ class Projection:
         has_begun = self.scheduler is not None
         for event in [*signals, *others]:
             await self._take_event(event, self._now)
-        if self.scheduler is None and self._carry is None and self._plan is not None and self._lookups is not None:
+        if self.scheduler is None and self._carry is None and self._has_all_to_begin:
             self._begin(self._now)
         if self.scheduler is not None and self._marks is None:
             self._marks = Marks(begun=self._use)
@@ -342,7 +356,7 @@ class Projection:
         record = self.scheduler.record_of(task.id)
         assert record is not None
         record.status, record.started_at = NodeStatus.READY, None
-        if task.node.kind == "plan":
+        if task.is_run:
             self._children[limits.child_workflow_id(self._workflow_id, task.id)] = task.id
         else:
             self._tasks[limits.activity_id(task.call_id)] = task.id
@@ -425,6 +439,10 @@ class Projection:
             found = read_message(payload)
             looked_up = {lookup: party["id"] for lookup, party in zip(self._missing_lookups(), found, strict=True)}
             self._lookups = {**self._lookups_given, **looked_up}
+        elif name == wire.ID_LOAD_ITEMS:
+            loaded = read_message(payload)
+            items = unfilled_from_json(loaded["value"], loaded.get("stored"))
+            self._chunk = ChunkInput(self._chunk.given, items) if self._chunk is not None else None
         elif name.startswith(wire.ID_GET_STATE):
             self._take_state(name, str(read_message(payload)["text"]))
         elif name == wire.ID_FIND_ENDED and self.scheduler is not None:

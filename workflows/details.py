@@ -1,6 +1,7 @@
 """The live table in a run's current details: how the Temporal UI alone tells how the run is doing."""
 
 from dagwright.contracts.limits import DETAIL_LINES
+from dagwright.plan.chunks import items_done
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
 
@@ -55,9 +56,8 @@ def _shown(records: list[Record]) -> list[int]:
 
 def _note(record: Record) -> str:
     if record.items:
-        states = [item.record.status for item in record.items]
-        done = sum(state.is_final and state is not NodeStatus.CANCELLED for state in states)
-        return f"{done} of {len(record.items)} items"
+        done, total = items_done(record)
+        return f"{done:,} of {total:,} items"
     if record.error:
         went_on = "failed, went on with the given value: " if record.status is NodeStatus.COMPLETED else ""
         return f"{went_on}{record.error.message}"[:120]

@@ -30,11 +30,13 @@ from dagwright.contracts.outcomes import (
     take_result,
     take_sub_plan_end,
 )
+from dagwright.plan.carry import tasks_in_flight
 from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import ToolDeclaration
 from workflows.calls import RunScope, make_call, start_call, start_loading
+from workflows.maps import start_join
 from workflows.sub_plans import SubPlans
 
 _COMMAND_BYTES = 1_000
@@ -73,8 +75,8 @@ class Engine:
         self._handles: dict[str, workflow.ActivityHandle[RawValue]] = {}
         self._loaded: deque[ReadyCall] = deque()
         """Calls whose arguments have been loaded."""
-        self._sub_plans = SubPlans(run, self.sub_plan_ended, lookups=scheduler.lookups)
-        for task_id in scheduler.tasks_in_flight():
+        self._sub_plans = SubPlans(run, self.sub_plan_ended, scheduler=scheduler)
+        for task_id in tasks_in_flight(scheduler):
             self._sub_plans.adopt(task_id)
         self._drain: asyncio.Task[None] | None = None
         self._signals = signals
@@ -216,18 +218,25 @@ class Engine:
     def _start(self, ready: ReadyCall) -> int:
         """Starts a task, or loads its arguments first; returns about how many bytes its command has."""
         task = ready.task
-        if task.node.kind == "plan":
+        if task.is_run:
             return self._sub_plans.start(task)
+        if task.is_join:
+            handle, size = start_join(self.scheduler, task)
+            self._follow(task, handle)
+            return size + _COMMAND_BYTES
         if needs_loading(self.scheduler, ready):
             message, left = loading_of(ready)
             handle = start_loading(task, message, run=self._run)
+            self._handles[task.id] = handle
             handle.add_done_callback(lambda done: self.push(partial(self._end_loading, left, done)))
         else:
             tool = self.scheduler.plan.tools.get(task.node.tool, _UNDECLARED)
-            handle = start_call(task, make_call(ready, self._run), tool=tool, run=self._run)
-            handle.add_done_callback(lambda done: self.push(partial(self._end_call, task, done)))
-        self._handles[task.id] = handle
+            self._follow(task, start_call(task, make_call(ready, self._run), tool=tool, run=self._run))
         return ready.size_bytes + _COMMAND_BYTES
+
+    def _follow(self, task: Task, handle: workflow.ActivityHandle[RawValue]) -> None:
+        self._handles[task.id] = handle
+        handle.add_done_callback(lambda done: self.push(partial(self._end_call, task, done)))
 
     # Ending.
 

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import pydantic_core
 from temporalio import workflow
@@ -23,9 +23,11 @@ from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError,
 
 from dagwright.contracts import limits, wire
 from dagwright.contracts.carries import CarryTooLarge, RunCarry, state_to_text
+from dagwright.contracts.chunk_runs import ChunkInput, begin_chunk, chunk_input_from_json, handed_on, with_items
 from dagwright.contracts.documents import (
     RunFacts,
     compact_document,
+    counted_document,
     error_json,
     format_time,
     graph_document,
@@ -48,7 +50,7 @@ from dagwright.contracts.messages import (
 from dagwright.contracts.notes import Notes
 from dagwright.contracts.outcomes import is_cancellation, is_sub_plan
 from dagwright.contracts.plan_limits import PlanTooLarge
-from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.carry import carry_of, restore, tasks_in_flight
 from dagwright.plan.compiled import CompiledPlan, plan_from_json
 from dagwright.plan.errors import NodeError
 from dagwright.plan.inputs import wrong_inputs
@@ -61,8 +63,11 @@ from workflows.calls import RunScope, json_payload
 from workflows.details import render_details
 from workflows.engine import Engine, now_s
 from workflows.handing_on import put_state, state_of
+from workflows.maps import end_of_chunk, items_of_chunk
 from workflows.plan_pages import load_plan
 from workflows.sub_plans import NOTHING_COMPLETED, end_of, report_end
+
+T = TypeVar("T")
 
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 
@@ -138,8 +143,12 @@ class RunPlanWorkflow:
         scope = RunScope(run_input.scope or info.first_execution_run_id, run_input.path, info.task_queue)
         deadline_s = _smallest(plan.deadline_s, run_input.deadline_s)
         lookups = await self._resolve_lookups(plan, run_input.lookups, deadline_s=deadline_s)
-        scheduler = Scheduler(plan, run_input.inputs, lookups=lookups, max_in_flight=run_input.max_in_flight)
-        await self._begin(scheduler, run_input.carry, deadline_s=deadline_s)
+        chunk = chunk_input_from_json(run_input.chunk) if run_input.chunk is not None else None
+        inputs = run_input.inputs
+        if chunk is not None and run_input.carry is None:
+            inputs = with_items(inputs, await self._items_of(chunk, deadline_s=deadline_s))
+        scheduler = Scheduler(plan, inputs, lookups=lookups, max_in_flight=run_input.max_in_flight)
+        await self._begin(scheduler, run_input.carry, chunk, deadline_s=deadline_s)
         deadline_at = self._began_at + deadline_s if deadline_s is not None else None
         self._engine = Engine(scheduler, scope, deadline_at=deadline_at, signals=lambda: self._signals)
         if self._is_cancelled:
@@ -148,15 +157,28 @@ class RunPlanWorkflow:
             self._take_sub_plan_end(end)
         await self._engine.run()
         while not scheduler.is_finished:
-            following = replace(run_input, plan=None, compiled=plan, lookups=lookups)
+            rest = handed_on(run_input.chunk) if run_input.chunk is not None else None
+            following = replace(run_input, plan=None, compiled=plan, lookups=lookups, chunk=rest)
             await self._go_on_in_new_execution(self._engine, following)
             # Something came meanwhile that has to be taken first.
             await self._engine.run()
 
-    async def _begin(self, scheduler: Scheduler, carry: RunCarry | None, *, deadline_s: float | None) -> None:
+    async def _items_of(self, chunk: ChunkInput, *, deadline_s: float | None) -> Sequence[Any]:
+        try:
+            return await items_of_chunk(chunk, time_left=self._time_left(deadline_s))
+        except ActivityError as error:
+            raise PlanRefused(_refusal(error, "the items cannot be had")) from None
+        except ValueError as error:
+            raise MessageInvalid(str(error)) from None
+
+    async def _begin(
+        self, scheduler: Scheduler, carry: RunCarry | None, chunk: ChunkInput | None, *, deadline_s: float | None
+    ) -> None:
         """Begins a run, or goes on where the execution before this one left it."""
         if carry is None:
             scheduler.begin(now_s())
+            if chunk is not None:
+                begin_chunk(scheduler, chunk, at=now_s())
             return
         try:
             restore(scheduler, await state_of(carry, time_left=self._time_left(deadline_s)))
@@ -164,7 +186,7 @@ class RunPlanWorkflow:
             raise PlanRefused(_refusal(error, "the run cannot go on")) from None
         except ValueError as error:
             raise MessageInvalid(str(error)) from None
-        lost = [task_id for task_id in scheduler.tasks_in_flight() if not is_sub_plan(scheduler, task_id)]
+        lost = [task_id for task_id in tasks_in_flight(scheduler) if not is_sub_plan(scheduler, task_id)]
         if lost:
             raise MessageInvalid(f"the execution before this one left {lost[0]!r} running, whose end nobody would hear")
         self._notes.go_on_from(carry.notes, carry.notes_left_out)
@@ -277,6 +299,11 @@ class RunPlanWorkflow:
         compact = compact_document(document)
         if run_input is not None and run_input.parent is not None:
             end = end_of(document)
+            if run_input.chunk is not None and self._engine is not None:
+                told = await _without_interruption(end_of_chunk(self._engine.scheduler))
+                end = {**end, "output": None, "stored_output": None, **told}
+                # It goes into the history of the run above as well, which has hundreds of them.
+                compact = counted_document(compact)
             if not await _without_interruption(report_end(run_input.parent, end)):
                 # The run above takes the result instead, if it is still there, and needs the output in full.
                 compact |= end
@@ -403,7 +430,7 @@ def _cancel_note(reason: str | None, by: str | None) -> str:
     return f"cancelled{f' by {by}' if by else ''}{f': {reason}' if reason else ''}"
 
 
-async def _without_interruption(work: Coroutine[Any, Any, bool]) -> bool:
+async def _without_interruption(work: Coroutine[Any, Any, T]) -> T:
     """Awaits something to its end, also if the run is cancelled meanwhile: it has ended already."""
     task = asyncio.ensure_future(work)
     try:

@@ -8,6 +8,7 @@ now and then.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +19,7 @@ from temporalio.common import Priority, RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, FailureError
 
 from dagwright.contracts import limits, wire
+from dagwright.contracts.chunk_runs import chunk_run_input
 from dagwright.contracts.documents import encoded_size, error_json
 from dagwright.contracts.messages import (
     MessageInvalid,
@@ -30,6 +32,7 @@ from dagwright.contracts.messages import (
 from dagwright.contracts.outcomes import ResultInvalid, found_ends, read_result, sub_plan_failure
 from dagwright.plan.errors import NodeError
 from dagwright.plan.references import Lookup
+from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import RunStatus
 from dagwright.plan.tasks import Task
 from dagwright.plan.unfilled import unfilled_to_json
@@ -50,13 +53,13 @@ class SubPlans:
     Args:
         run: what the ids and keys of the run are made of.
         take_end: takes the end of a sub-plan; the second one for the same task has no effect.
-        lookups: parties that this run has looked up, for the sub-plans that look up the same.
+        scheduler: of the run; what a sub-plan is given comes out of it.
     """
 
-    def __init__(self, run: RunScope, take_end: EndTaken, *, lookups: Mapping[Lookup, Any]) -> None:
+    def __init__(self, run: RunScope, take_end: EndTaken, *, scheduler: Scheduler) -> None:
         self._run = run
         self._take_end = take_end
-        self._lookups = lookups
+        self._scheduler = scheduler
         self._open: dict[str, asyncio.Task[None] | None] = {}
         """Task id -> what follows its sub-plan; nothing does for one that an execution before has started."""
         self._messages: list[asyncio.Task[None]] = []
@@ -168,20 +171,24 @@ class SubPlans:
             return []
 
     def _input_of(self, task: Task) -> dict[str, Any]:
-        child_input = RunInput(
-            compiled=task.node.sub_plan,
-            inputs=task.arguments,
-            scope=self._run.scope,
-            path=(*self._run.path, *((kind, name) for kind, name in task.path)),
-            parent=Parent(workflow.info().workflow_id, task.id),
-            deadline_s=task.node.timeout_s or None,
-            lookups=self._lookups_of(task),
-        )
-        return run_input_to_json(child_input)
+        scope, parent = self._run.scope, Parent(workflow.info().workflow_id, task.id)
+        if task.chunk is not None:
+            # Its items have the paths that they would have here.
+            child_input = replace(chunk_run_input(self._scheduler, task), path=self._run.path)
+        else:
+            child_input = RunInput(
+                compiled=task.node.sub_plan,
+                inputs=task.arguments,
+                path=(*self._run.path, *((kind, name) for kind, name in task.path)),
+                deadline_s=task.node.timeout_s or None,
+                lookups=self._lookups_of(task),
+            )
+        return run_input_to_json(replace(child_input, scope=scope, parent=parent))
 
     def _lookups_of(self, task: Task) -> dict[Lookup, Any]:
         wanted = task.node.sub_plan.lookups if task.node.sub_plan else ()
-        return {lookup: self._lookups[lookup] for lookup in wanted if lookup in self._lookups}
+        known = self._scheduler.lookups
+        return {lookup: known[lookup] for lookup in wanted if lookup in known}
 
     async def _start_child(self, task: Task, encoded: Payload) -> workflow.ChildWorkflowHandle[Any, Any]:
         info = workflow.info()

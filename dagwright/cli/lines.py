@@ -8,6 +8,7 @@ from dagwright.cli.progress import LOST, LOST_FOR_GOOD, format_duration, lost_wo
 from dagwright.cli.wording import failure_words, local_time, record_words, what_words
 from dagwright.descriptions import PendingCall
 from dagwright.feed import RunView
+from dagwright.plan.chunks import shown_items
 from dagwright.plan.states import NodeStatus, Record
 
 _SILENT = (NodeStatus.PENDING, NodeStatus.READY)
@@ -31,7 +32,7 @@ class LineWriter:
         """Writes a line for every node and item whose state or attempt is another than before."""
         if view.scheduler is not None:
             for node, record in view.scheduler.shown():
-                for item in record.items:
+                for item in shown_items(record):
                     self._show(view, f"{node.id}[{item.key}]", item.record)
                 self._show(view, node.id, record, what=what_words(node.tool, node.title))
         for note in view.notes:

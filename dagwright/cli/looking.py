@@ -19,8 +19,9 @@ from dagwright.cli.progress import format_duration
 from dagwright.cli.rendering import MARKS, RUN_STYLES
 from dagwright.cli.requests import LookRequest
 from dagwright.cli.streaming import Elements
-from dagwright.cli.wording import local_date, local_time, node_words, seconds_of, what_words
+from dagwright.cli.wording import item_words, local_date, local_time, node_words, seconds_of, what_words
 from dagwright.client import Runs, RunSummary, open_runs
+from dagwright.contracts.limits import child_workflow_id
 from dagwright.feed import RunView
 from dagwright.graph_listing import GraphListing
 from dagwright.insides import INSIDE_UNREADABLE
@@ -136,9 +137,7 @@ def node(request: LookRequest, output: Output) -> int:
                 if note["code"] == INSIDE_UNREADABLE:
                     # Whether there is such a node is not known.
                     raise CommandRefused(f"{wanted!r} is not told: {note['message']}", status="not_found")
-            near = get_close_matches(wanted, list(document["nodes"]), 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise CommandRefused(f"the run {view.workflow_id!r} has no node {wanted!r}{hint}", status="not_found")
+            raise CommandRefused(_no_node(view, document, wanted), status="not_found")
         if output.is_json:
             output.document({"id": wanted, **found})
         else:
@@ -146,6 +145,18 @@ def node(request: LookRequest, output: Output) -> int:
         return ExitCode.COMPLETED
 
     return _read(request, output, show)
+
+
+def _no_node(view: RunView, document: Document, wanted: str) -> str:
+    """Returns why there is nothing to show of a node or item, and where to look instead."""
+    for name, found in document["nodes"].items():
+        record = view.scheduler.record_of(name) if view.scheduler is not None else None
+        if "items" in found and wanted.startswith(f"{name}[") and record is not None:
+            first = child_workflow_id(view.workflow_id, f"{name}[{record.items[0].key}]")
+            return f"the items of {name!r} are in runs of their own; look at those: {first!r} has the first of them"
+    near = get_close_matches(wanted, list(document["nodes"]), 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"the run {view.workflow_id!r} has no node {wanted!r}{hint}"
 
 
 def _read(request: LookRequest, output: Output, show: Callable[[RunView, Document, Server], int]) -> int:
@@ -217,6 +228,7 @@ def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[st
     facts = {
         "tool": node["tool"],
         "attempts": node["attempts"] or None,
+        "items": item_words(node),
         "started": node["started_at"] and local_date(seconds_of(node["started_at"])),
         "ended": node["ended_at"] and local_date(seconds_of(node["ended_at"])),
         "from the cache": cached and _cached_words(cached),

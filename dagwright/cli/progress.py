@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from dagwright.cli.wording import failure_words, record_words, what_words
 from dagwright.descriptions import PendingCall
 from dagwright.feed import RunView
+from dagwright.plan.chunks import items_done, shown_items
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.graph import levels_of
 from dagwright.plan.scheduler import Scheduler
@@ -159,9 +160,9 @@ def _node_row(view: RunView, place: TreePlace, *, order: int, now: float) -> Row
     if not record.items:
         pending = view.pending.get(node.id)
         return replace(row, attempts=max(row.attempts, pending.attempt)) if pending else row
-    done = sum(_is_done(item.record.status) for item in record.items)
-    eta = None if record.status.is_final else _eta_s(record.started_at, now, done=done, total=len(record.items))
-    return replace(row, done=done, total=len(record.items), eta_s=eta)
+    done, total = items_done(record)
+    eta = None if record.status.is_final else _eta_s(record.started_at, now, done=done, total=total)
+    return replace(row, done=done, total=total, eta_s=eta)
 
 
 def _item_rows(view: RunView, rows: Sequence[tuple[int, TreePlace]], *, now: float, room: int) -> list[Row]:
@@ -171,7 +172,7 @@ def _item_rows(view: RunView, rows: Sequence[tuple[int, TreePlace]], *, now: flo
     found: list[Row] = []
     for order, place in rows:
         node, record = scheduler.plan.nodes[place.number], scheduler.records[place.number]
-        for index, item in enumerate(record.items):
+        for index, item in enumerate(shown_items(record)):
             if item.record.status not in (NodeStatus.FAILED, NodeStatus.RUNNING, NodeStatus.WAITING):
                 continue
             task_id = f"{node.id}[{item.key}]"

@@ -35,7 +35,12 @@ def node_words(node: Mapping[str, Any]) -> str:
     """Returns the same of a node's document."""
     if node["error"]:
         return error_words(str(node["error"].get("message", "")), NodeStatus(node["status"]))
-    return node.get("reason") or ("partial" if node["partial"] else "")
+    return node.get("reason") or ("partial" if node["partial"] else "") or item_words(node)
+
+
+def item_words(node: Mapping[str, Any]) -> str:
+    """Returns what became of the items of a node whose items are counted: `1,297 completed, 3 failed`."""
+    return ", ".join(f"{count:,} {status}" for status, count in node.get("items", {}).items())
 
 
 def is_excused(node: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from dagwright.contracts.limits import DOCUMENT_LIMIT_BYTES, INLINE_VALUE_BYTES
+from dagwright.plan.chunks import counts_of_items, is_cut, shown_items
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
 from dagwright.plan.projecting import PREVIEW_CHARACTERS, preview_of
@@ -90,7 +91,7 @@ def node_documents(scheduler: Scheduler) -> Sequence[tuple[str, dict[str, Any]]]
     documents: list[tuple[str, dict[str, Any]]] = []
     for node, record in scheduler.shown():
         documents.append((node.id, node_document(scheduler, node, record)))
-        for item in record.items:
+        for item in shown_items(record):
             documents.append((f"{node.id}[{item.key}]", node_document(scheduler, node, item.record)))
     return documents
 
@@ -113,7 +114,9 @@ def written_node(
     """
     started_at, ended_at = format_time(record.started_at), format_time(record.ended_at)
     cached = {"cached": dict(record.cached)} if record.cached is not None else {}
+    of_many = {"items": counts_of_items(record)} if is_cut(record) else {}
     return {
+        **of_many,
         "status": record.status.value,
         "title": title,
         "tool": tool or None,
@@ -179,12 +182,14 @@ def compact_document(document: Mapping[str, Any]) -> dict[str, Any]:
         name: {**node, "result": compact_value(node["result"], ref=f"node:{name}")}
         for name, node in document["nodes"].items()
     }
-    if encoded_size(compact) > DOCUMENT_LIMIT_BYTES:
-        counts = Counter(compact.get("nodes_ref", {}).get("counts", {}))
-        counts.update(node["status"] for node in document["nodes"].values())
-        compact["nodes"] = {}
-        compact["nodes_ref"] = {"ref": "history", "counts": dict(sorted(counts.items()))}
-    return compact
+    return counted_document(compact) if encoded_size(compact) > DOCUMENT_LIMIT_BYTES else compact
+
+
+def counted_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the document with its nodes as counts by state, in place of what became of each."""
+    counts = Counter(document.get("nodes_ref", {}).get("counts", {}))
+    counts.update(node["status"] for node in document["nodes"].values())
+    return {**document, "nodes": {}, "nodes_ref": {"ref": "history", "counts": dict(sorted(counts.items()))}}
 
 
 def compact_value(value: Any, *, ref: str) -> Any:

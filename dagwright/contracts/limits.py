@@ -71,6 +71,10 @@ HARD_MARK_BYTES = 16_000_000
 """History size at which it does the same."""
 HARD_MARK_SIGNALS = 8_000
 """Signals at which it does the same; the server refuses the 10,001st."""
+JOINED_LIMIT_BYTES = 250_000_000
+"""Results of all items of a large map, in the list that they make; a worker has it in memory several times over."""
+ITEMS_HANDED_UP_BYTES = 2 * 1024
+"""Results of a chunk of a large map that stand in its report; larger ones go through the store. There may be 500."""
 SMALL_BEGINNING_BYTES = 1_000_000
 """History with which an execution may begin and still go on in a new one as soon as the server suggests it."""
 SIGNALS_LIMIT = 10_000

@@ -4,7 +4,7 @@ Whoever sends these may be the Temporal UI or a program in another language, so 
 and what is wrong is told in one sentence.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,6 +72,7 @@ class RunInput:
         path: typed path of the run from the root, for sub-plans.
         lookups: parties that the run above, or an execution before, has looked up already.
         carry: what the execution before this one hands on; `None` for the first of a run.
+        chunk: what the run of a chunk of a large map is given beside its plan, as `chunk_runs` reads it.
     """
 
     plan: Any = None
@@ -86,6 +87,7 @@ class RunInput:
     parent: Parent | None = None
     lookups: Mapping[Lookup, Any] = field(default_factory=dict)
     carry: RunCarry | None = None
+    chunk: Mapping[str, Any] | None = None
 
 
 def run_input_to_json(run_input: RunInput) -> dict[str, Any]:
@@ -118,6 +120,8 @@ def run_input_to_json(run_input: RunInput) -> dict[str, Any]:
         ]
     if run_input.carry is not None:
         encoded["carry"] = carry_to_json(run_input.carry)
+    if run_input.chunk is not None:
+        encoded["chunk"] = run_input.chunk
     return encoded
 
 
@@ -152,7 +156,7 @@ def run_input_from_json(message: Any) -> RunInput:
         pages = pages_of(compiled)
         return RunInput(
             plan=message.get("plan"),
-            compiled=compiled_plan(compiled) if "compiled" in message and not pages else None,
+            compiled=compiled_plan(compiled, told=_told(message)) if "compiled" in message and not pages else None,
             pages=pages,
             inputs=unfilled_from_json(_object(message, "inputs"), message.get("stored_inputs")),
             context=_object(message, "context"),
@@ -163,10 +167,11 @@ def run_input_from_json(message: Any) -> RunInput:
             parent=_parent(message.get("parent")),
             lookups={Lookup(text, kind): found for text, kind, found in message.get("lookups", ())},
             carry=carry_from_json(message["carry"]) if "carry" in message else None,
+            chunk=_object(message, "chunk") if "chunk" in message else None,
         )
     except PlanTooLarge as error:
         raise MessageInvalid(str(error), code="too_large") from None
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise MessageInvalid(f"the input cannot be read: {error}") from None
 
 
@@ -186,25 +191,37 @@ def pages_of(encoded: Any) -> tuple[str, ...]:
     return tuple(pages)
 
 
-def compiled_plan(encoded: Any) -> CompiledPlan:
+def _told(message: Mapping[str, Any]) -> list[str]:
+    """Returns the ids of the nodes whose ends the run of a chunk is given beside its plan."""
+    given = _object(message, "chunk").get("given", ())
+    return [str(end[0]) for end in given]
+
+
+def compiled_plan(encoded: Any, *, told: Collection[str] = ()) -> CompiledPlan:
     """Returns a compiled plan of anybody's, checked against what the engine takes for granted.
+
+    Args:
+        told: ids of nodes whose ends stand beside the plan.
 
     Raises:
         PlanTooLarge: it should not stand in the input of a run.
         ValueError: it is none.
     """
     refuse_too_large_inline(encoded)
-    return checked_graph(plan_from_json(encoded))
+    return checked_graph(plan_from_json(encoded), told=told)
 
 
-def checked_graph(plan: CompiledPlan) -> CompiledPlan:
+def checked_graph(plan: CompiledPlan, *, told: Collection[str] = ()) -> CompiledPlan:
     """Returns the plan.
+
+    Args:
+        told: ids of nodes whose ends stand beside the plan.
 
     Raises:
         PlanTooLarge: a run could not hold it.
         ValueError: its ids or edges are none that a run could follow.
     """
-    if (problem := graph_problem(plan)) is not None:
+    if (problem := graph_problem(plan, told=told)) is not None:
         raise ValueError(problem)
     return plan
 
@@ -265,12 +282,17 @@ def cancel_request_from_json(message: Any) -> CancelMessage:
 
 @dataclass(frozen=True, slots=True)
 class SubPlanEnd:
-    """The payload of `sub_plan_ended`: how a sub-plan ended, for the task that started it."""
+    """The payload of `sub_plan_ended`: how a sub-plan ended, for the task that started it.
+
+    Args:
+        chunk: of the run of a chunk of a large map, what became of its items, as `chunk_runs` reads it.
+    """
 
     task: str
     status: str
     output: Any
     error: Mapping[str, Any] | None
+    chunk: Any = None
 
 
 def sub_plan_end_from_json(message: Any) -> SubPlanEnd:
@@ -291,4 +313,5 @@ def sub_plan_end_from_json(message: Any) -> SubPlanEnd:
         status=str(message.get("status")),
         output=output,
         error=error if isinstance(error, Mapping) else None,
+        chunk=message.get("chunk"),
     )

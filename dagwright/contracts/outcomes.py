@@ -26,10 +26,23 @@ from temporalio.exceptions import (
 
 from dagwright.contracts import wire
 from dagwright.contracts.call_limits import options_problem
+from dagwright.contracts.chunk_runs import chunk_end_from_json, chunk_run_input
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.inner_slices import encode_inner_slice, take_inner_slice
-from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES, MESSAGE_LIMIT_BYTES, REF_BYTES, cut_text
-from dagwright.contracts.messages import MessageInvalid, SubPlanEnd, read_message, sub_plan_end_from_json
+from dagwright.contracts.limits import (
+    ARGUMENTS_LIMIT_BYTES,
+    MESSAGE_LIMIT_BYTES,
+    REF_BYTES,
+    RUN_INPUT_LIMIT_BYTES,
+    cut_text,
+)
+from dagwright.contracts.messages import (
+    MessageInvalid,
+    SubPlanEnd,
+    read_message,
+    run_input_to_json,
+    sub_plan_end_from_json,
+)
 from dagwright.contracts.slices import SliceTooLarge, encode_slice, take_slice
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
@@ -200,12 +213,30 @@ def next_call(scheduler: Scheduler, at: float) -> ReadyCall | None:
             scheduler.fail(task.id, NodeError("invalid_field", problem), at=at)
             continue
         try:
+            if task.chunk is not None:
+                _check_chunk(scheduler, task)
             return _ready_call(task)
         except CallTooLarge as error:
             scheduler.fail(task.id, NodeError("too_large", str(error)), at=at)
         except ValueError as error:
             scheduler.fail(task.id, NodeError("invalid_arguments", str(error)), at=at)
     return None
+
+
+def _check_chunk(scheduler: Scheduler, task: Task) -> None:
+    """Checks that the run of a chunk of a large map can be given what it needs.
+
+    Raises:
+        CallTooLarge: it needs more than a run can be given.
+        ValueError: some of it is no JSON.
+    """
+    try:
+        size = len(pydantic_core.to_json(run_input_to_json(chunk_run_input(scheduler, task)))) if task.is_run else 0
+    except pydantic_core.PydanticSerializationError as error:
+        raise ValueError(str(error)) from None
+    if size > RUN_INPUT_LIMIT_BYTES:
+        told = f"items {task.id} and what they read of other nodes have {size:,} bytes"
+        raise CallTooLarge(f"{told}; at most {RUN_INPUT_LIMIT_BYTES:,} are allowed")
 
 
 def _ready_call(task: Task) -> ReadyCall:
@@ -246,13 +277,15 @@ def take_loading_failure(scheduler: Scheduler, task_id: str, error: BaseExceptio
 def take_result(scheduler: Scheduler, task_id: str, payload: Payload, *, at: float) -> None:
     """Takes the result of a call."""
     node = scheduler.node_of(task_id)
+    is_join = scheduler.chunk_of(task_id) is not None
     if node.kind == "region":
         take = take_slice if node.inner is None else take_inner_slice
         take(scheduler, task_id, _answer_of(payload), at=at)
         return
-    is_foreign = scheduler.plan.tools.get(node.tool, _UNDECLARED).is_foreign
+    is_foreign = scheduler.plan.tools.get(node.tool, _UNDECLARED).is_foreign and not is_join
     try:
-        value, attempt = read_result(payload, name=f"{task_id}.result", is_foreign=is_foreign)
+        name = f"{node.id if is_join else task_id}.result"
+        value, attempt = read_result(payload, name=name, is_foreign=is_foreign)
     except ResultInvalid as invalid:
         scheduler.fail(task_id, NodeError("invalid_result", f"{node.tool}: {invalid}"), at=at)
         return
@@ -315,10 +348,12 @@ def found_ends(payload: Payload, tasks: Mapping[str, str]) -> list[SubPlanEnd]:
 
 
 def is_sub_plan(scheduler: Scheduler, task_id: str) -> bool:
-    """Tells whether a task of that id is a sub-plan: nobody else's end may come by signal."""
+    """Tells whether a run of its own does a task: nobody else's end may come by signal."""
     if scheduler.record_of(task_id) is None:
         return False
-    node = scheduler.node_of(task_id)
+    node, chunk = scheduler.node_of(task_id), scheduler.chunk_of(task_id)
+    if chunk is not None:
+        return chunk.count > 0
     # A node with items ends when its items have ended, and by nothing else.
     return node.kind == "plan" and (node.for_each is None or task_id != node.id)
 
@@ -327,7 +362,15 @@ def take_sub_plan_end(scheduler: Scheduler, end: SubPlanEnd, *, at: float) -> No
     """Takes the end of a sub-plan; the second one for the same task has no effect, nor has one for no sub-plan."""
     if not is_sub_plan(scheduler, end.task):
         return
-    if end.status in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES):
+    chunk = scheduler.chunk_of(end.task)
+    if chunk is not None and end.chunk is not None:
+        try:
+            scheduler.end_chunk(end.task, chunk_end_from_json(end.chunk, chunk), at=at)
+        except ValueError as error:
+            scheduler.fail(end.task, NodeError("sub_plan_failed", str(error)), at=at)
+    elif chunk is not None and end.status not in (RunStatus.CANCELLED, RunStatus.FAILED):
+        scheduler.fail(end.task, NodeError("sub_plan_failed", "the run of a chunk said nothing of its items"), at=at)
+    elif end.status in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES):
         is_partial = end.status == RunStatus.COMPLETED_WITH_FAILURES
         scheduler.complete(end.task, end.output, at=at, is_partial=is_partial)
     elif end.status == RunStatus.CANCELLED:

@@ -4,7 +4,7 @@ Its sizes are told here alone, in the same words before a run (`check`, `run`, `
 Dagwright compiled keeps within the rest. A compiled plan may come from anywhere.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -123,11 +123,12 @@ def _bytes_of(value: Any) -> int:
     return len(pydantic_core.to_json(value))
 
 
-def graph_problem(plan: CompiledPlan) -> str | None:
+def graph_problem(plan: CompiledPlan, *, told: Collection[str] = ()) -> str | None:
     """Returns what is wrong with the ids and edges of a compiled plan, in one sentence, or `None`.
 
     Args:
         plan: as a run holds it.
+        told: ids of nodes whose ends stand beside the plan.
 
     Raises:
         PlanTooLarge: it has more nodes or edges than can be looked at.
@@ -146,7 +147,7 @@ def graph_problem(plan: CompiledPlan) -> str | None:
             return f"the members of {node.id!r} are no numbers of nodes"
     if levels_of(_waits_of(plan)) is None:
         return "the dependencies of its nodes are a circle"
-    if untold := _untold_nodes(plan):
+    if untold := [number for number in _untold_nodes(plan) if plan.nodes[number].id not in told]:
         return f"the node {plan.nodes[untold[0]].id!r} is to be reported by a region that is not there"
     below = (graph_problem(node.sub_plan) for node in plan.nodes if node.sub_plan is not None)
     return next((problem for problem in below if problem is not None), None)

@@ -6,13 +6,14 @@ became of its nodes; counters, queues and slots follow from that and are made an
 Replay: fields may be added with a default; the meaning of a field never changes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 from dagwright.plan.errors import NodeError
+from dagwright.plan.items import StoredList, stored_list_from_json, stored_list_to_json
 from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import ItemRecord, NodeStatus, Record
+from dagwright.plan.states import Chunk, ItemRecord, NodeStatus, Record
 from dagwright.plan.unfilled import unfilled_from_json, unfilled_to_json
 
 _FORMAT = 1
@@ -60,6 +61,16 @@ def restore(scheduler: Scheduler, carry: Any) -> None:
         raise ValueError(f"the state that was handed on cannot be read: {error!r}") from None
 
 
+def tasks_in_flight(scheduler: Scheduler) -> list[str]:
+    """Returns the ids of the tasks that were started and have not ended, in plan order."""
+    found: list[str] = []
+    for node, record in zip(scheduler.plan.nodes, scheduler.records, strict=True):
+        if record.status is NodeStatus.RUNNING and node.for_each is None:
+            found.append(node.id)
+        found += [f"{node.id}[{item.key}]" for item in record.items if item.record.status is NodeStatus.RUNNING]
+    return found
+
+
 def _record_to_json(record: Record) -> dict[str, Any] | None:
     encoded: dict[str, Any] = {}
     for name, default in _DEFAULTS.items():
@@ -87,10 +98,47 @@ def _record_to_json(record: Record) -> dict[str, Any] | None:
     return encoded or None
 
 
-def _item_to_json(item: ItemRecord) -> list[Any]:
+def _item_to_json(item: ItemRecord) -> list[Any] | dict[str, Any]:
+    if item.chunk is not None:
+        return {"key": item.key, "record": _record_to_json(item.record), "chunk": _chunk_to_json(item.chunk)}
     encoded = unfilled_to_json(item.item)
     stored = [encoded["stored"]] if "stored" in encoded else []
     return [item.key, encoded["value"], _record_to_json(item.record), *stored]
+
+
+def _chunk_to_json(chunk: Chunk) -> dict[str, Any]:
+    encoded: dict[str, Any] = {"first": chunk.first, "count": chunk.count}
+    if isinstance(chunk.items, StoredList):
+        encoded["source"] = stored_list_to_json(chunk.items)
+    elif chunk.items:
+        encoded["items"] = unfilled_to_json([*chunk.items])
+    if chunk.counts:
+        encoded["counts"] = chunk.counts
+    if chunk.pieces:
+        encoded["pieces"] = [list(piece) for piece in chunk.pieces]
+    if chunk.failed_key is not None:
+        encoded["failed_key"] = chunk.failed_key
+    return encoded
+
+
+def _item_from_json(encoded: Any) -> ItemRecord:
+    if isinstance(encoded, Mapping):
+        return ItemRecord(
+            encoded["key"], None, _record_from_json(encoded["record"]), _chunk_from_json(encoded["chunk"])
+        )
+    key, item, inner, *stored = encoded
+    return ItemRecord(key, unfilled_from_json(item, *stored), _record_from_json(inner))
+
+
+def _chunk_from_json(encoded: Mapping[str, Any]) -> Chunk:
+    items: Sequence[Any] = ()
+    if "source" in encoded:
+        items = stored_list_from_json(encoded["source"])
+    elif "items" in encoded:
+        items = unfilled_from_json(encoded["items"]["value"], encoded["items"].get("stored"))
+    pieces = [(ref, count) for ref, count in encoded.get("pieces", ())]
+    counts = dict(encoded.get("counts", {}))
+    return Chunk(encoded["first"], encoded["count"], items, counts, pieces, encoded.get("failed_key"))
 
 
 def _record_from_json(encoded: Mapping[str, Any] | None) -> Record:
@@ -100,10 +148,7 @@ def _record_from_json(encoded: Mapping[str, Any] | None) -> Record:
         status=NodeStatus(encoded.get("status", NodeStatus.PENDING)),
         error=_error_from_json(encoded.get("error")),
         blocked_by=tuple(encoded.get("blocked_by", ())),
-        items=[
-            ItemRecord(key, unfilled_from_json(item, *stored), _record_from_json(inner))
-            for key, item, inner, *stored in encoded.get("items", ())
-        ],
+        items=[_item_from_json(item) for item in encoded.get("items", ())],
         result=unfilled_from_json(encoded.get("result"), encoded.get("stored_result")),
     )
     for name, value in encoded.items():
@@ -116,7 +161,7 @@ def _record_from_json(encoded: Mapping[str, Any] | None) -> Record:
 
 def _is_list_of_items(record: Record) -> bool:
     """Tells whether the result is the list of the items' own, which need not be told twice."""
-    return bool(record.items) and record.status is NodeStatus.COMPLETED
+    return bool(record.items) and record.status is NodeStatus.COMPLETED and record.items[0].chunk is None
 
 
 def _error_from_json(encoded: Mapping[str, Any] | None) -> NodeError | None:

@@ -58,6 +58,7 @@ class CompiledNode:
         dependencies: numbers of the nodes it waits for, distinct, in declared order.
         when: CEL expression; the nodes that it reads are among the dependencies.
         for_each: a literal list, or a template whose value is the list; `None` runs the node once.
+        first_index: index of the first item, of a chunk of a large map.
         item_holes: texts with references inside of a literal list, which holds null there.
         timeout_s: seconds of one attempt, 0 for the default of what runs it; of a sub-plan seconds of the whole, 0 for
             no limit.
@@ -81,6 +82,7 @@ class CompiledNode:
     for_each: Template | list[Any] | None = None
     item_holes: Sequence[Hole] = ()
     key: Template | None = None
+    first_index: int = 0
     max_parallel: int | None = None
     on_error: Literal["block", "skip", "value"] = "block"
     value: Any = None

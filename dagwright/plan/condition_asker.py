@@ -63,9 +63,12 @@ class ConditionAsker:
         return holds(condition, values)
 
     def hold_for_items(
-        self, condition: Condition, scope: Scope, *, items: Sequence[Any]
+        self, condition: Condition, scope: Scope, *, items: Sequence[Any], first_index: int = 0
     ) -> list[bool | ConditionFailed]:
         """Returns for each item whether a condition holds, or why it cannot be evaluated.
+
+        Args:
+            first_index: index of the first of the items.
 
         Raises:
             TooMuchWork: the conditions of this moment would take too long; none was evaluated.
@@ -73,7 +76,7 @@ class ConditionAsker:
         # Before thousands of items are measured there must be room for them at all.
         self._spend(WORK_OF_EVALUATION * len(items))
         fixed = self._values_of(condition, scope)
-        values = [with_item(condition, fixed, item=item, index=index) for index, item in enumerate(items)]
+        values = [with_item(condition, fixed, item=item, index=index) for index, item in enumerate(items, first_index)]
         self._spend(sum(work_of(condition, of_item) for of_item in values) - WORK_OF_EVALUATION * len(items))
         return [_holds_or_failed(condition, of_item) for of_item in values]
 

@@ -1,9 +1,11 @@
 """What a node waits for, and when its join lets it start or gives it up."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from dagwright.plan.compiled import CompiledNode, Join
+from dagwright.plan.errors import NodeError
 from dagwright.plan.states import NodeStatus, Record
 
 
@@ -63,3 +65,16 @@ class Wait:
         if is_wanted:
             return Decision.START
         return Decision.WAIT if self.remaining else Decision.PASS_OVER
+
+
+def why_blocked(wait: Wait, numbers: Mapping[str, int], records: Sequence[Record]) -> tuple[tuple[str, ...], NodeError]:
+    """Returns the ids of the nodes behind one that is given up, in plan order, and its error.
+
+    Args:
+        numbers: node id -> its number; one inside of a region may not be known, and such ones come last.
+    """
+    blockers = tuple(sorted(wait.blockers, key=lambda name: numbers.get(name, len(numbers))))
+    known = [numbers.get(name) for name in blockers]
+    cancelled = all(number is not None and records[number].status is NodeStatus.CANCELLED for number in known)
+    verb = "was cancelled" if cancelled else "failed"
+    return blockers, NodeError("dependency_failed", f"Waiting for dependency: {', '.join(blockers)} {verb}")

@@ -84,6 +84,10 @@ def get_value(value: Any, path: Path, *, start: str, budget: WorkBudget | None =
         except TooMuchWork as error:
             raise TooMuchWork(f"the query {path!r} on {start}: {error}") from None
     for number, step in enumerate(path):
+        # By far the most steps are there, and need no words for the place.
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+            continue
         at = start + format_path(path[:number])
         if isinstance(value, StoredValue):
             return _get_stored(value, path[number:], start=at)

@@ -24,17 +24,23 @@ class Gate:
     Args:
         limit: slots, at least 1.
         in_use: slots taken, by tasks in flight or by tasks that wait at their next gate.
-        waiting: a heap; while it holds anything, every slot is taken or a task to take it is on its way.
+        is_shared: between nodes, not of one alone.
+        waiting: a heap; while it holds anything, every slot is taken, or a task to take it is on its way or wide.
     """
 
     limit: int
+    is_shared: bool = False
     in_use: int = 0
     waiting: list[_Place] = field(default_factory=list)
 
 
 def gates_of(plan: CompiledPlan) -> list[list[Gate]]:
     """Returns the limits of each node: of its items at once, then of the calls of its tool at once."""
-    of_tool = {name: Gate(tool.max_parallel) for name, tool in plan.tools.items() if tool.max_parallel is not None}
+    of_tool = {
+        name: Gate(tool.max_parallel, is_shared=True)
+        for name, tool in plan.tools.items()
+        if tool.max_parallel is not None
+    }
     gates: list[list[Gate]] = []
     for node in plan.nodes:
         own = [Gate(node.max_parallel)] if node.max_parallel is not None else []
@@ -58,9 +64,22 @@ class ReadyQueue:
         self.in_flight = 0
         self.in_flight_bytes = 0
         self._bytes_of = bytes_of
-        self._gates = gates
+        self._gates = [*gates]
+        self._widths: dict[int, int] = {}
         self._max_in_flight = max_in_flight
         self._ready: list[_Place] = []
+
+    def widen(self, number: int, *, at_once: int, width: int) -> None:
+        """Makes the tasks of a node wide, before any of them is pushed: each takes several slots of every gate.
+
+        The slots that one gathers stay free until it has enough.
+
+        Args:
+            at_once: tasks of the node at once; that many wide ones pass through all other gates.
+        """
+        shared = [gate for gate in self._gates[number] if gate.is_shared]
+        self._gates[number] = [Gate(at_once * width), *shared]
+        self._widths[number] = width
 
     def push(self, entry: Entry) -> None:
         """Takes a task that became ready."""
@@ -71,8 +90,9 @@ class ReadyQueue:
         while self._ready and self.in_flight < self._max_in_flight:
             priority, number, item, passed = heapq.heappop(self._ready)
             gates = self._gates[number]
-            while passed < len(gates) and gates[passed].in_use < gates[passed].limit:
-                gates[passed].in_use += 1
+            width = self._widths.get(number, 1)
+            while passed < len(gates) and gates[passed].in_use + width <= gates[passed].limit:
+                gates[passed].in_use += width
                 passed += 1
             if passed < len(gates):
                 heapq.heappush(gates[passed].waiting, (priority, number, item, passed))
@@ -87,15 +107,16 @@ class ReadyQueue:
         self.in_flight += 1
         self.in_flight_bytes += self._bytes_of[number]
         for gate in self._gates[number]:
-            gate.in_use += 1
+            gate.in_use += self._widths.get(number, 1)
 
     def release(self, number: int) -> None:
         """Gives back the slots of a task of a node, and wakes one task for each."""
         self.in_flight -= 1
         self.in_flight_bytes -= self._bytes_of[number]
+        width = self._widths.get(number, 1)
         for gate in self._gates[number]:
-            gate.in_use -= 1
-            if gate.waiting:
+            gate.in_use -= width
+            for _ in range(min(width, len(gate.waiting))):
                 heapq.heappush(self._ready, heapq.heappop(gate.waiting))
 
     def clear(self) -> None:

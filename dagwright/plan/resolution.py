@@ -16,6 +16,8 @@ from dagwright.plan.references import Index, Item, Lookup, Placeholder, Referenc
 from dagwright.plan.stored import StoredValue, WorkerText, is_whole
 from dagwright.plan.work import WorkBudget
 
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
 
 class MissingData(Exception):
     """A reference leads nowhere: `Missing data: <reference>: …` (design.md section 4)."""
@@ -41,6 +43,12 @@ class Scope:
     index: int | None = None
     budget: WorkBudget = field(default_factory=WorkBudget)
     answers: dict[tuple[str, str], Any] = field(default_factory=dict)
+
+
+def scope_of_item(scope: Scope, item: Any, *, index: int) -> Scope:
+    """Returns the scope of one item of a `for_each`."""
+    # Made anew and not by `replace`, which takes longer than all else that a key costs.
+    return Scope(scope.node_value, scope.inputs, scope.lookups, item, index, scope.budget, scope.answers)
 
 
 def resolve_holes(value: Any, holes: Sequence[Hole], *, scope: Scope) -> Any:
@@ -79,7 +87,7 @@ def _is_here(part: Any) -> bool:
 
 def as_text(value: Any) -> str:
     """Returns how a value stands inside of a longer text."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return value if isinstance(value, str) else _compact(value)
 
 
 def _value_of(reference: Reference, scope: Scope) -> Any:

@@ -11,24 +11,25 @@ running workflows.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from dagwright.plan import chunks
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
 from dagwright.plan.condition_asker import ConditionAsker
 from dagwright.plan.conditions import Condition, ConditionFailed
 from dagwright.plan.errors import NodeError
 from dagwright.plan.graph import dependents_of
-from dagwright.plan.items import end_of_items, items_of, keys_of
-from dagwright.plan.joins import Decision, Wait
+from dagwright.plan.item_book import ItemBook
+from dagwright.plan.items import end_of_items, items_of
+from dagwright.plan.joins import Decision, Wait, why_blocked
 from dagwright.plan.membership import InnerState, Membership
 from dagwright.plan.projecting import largest_result_bytes
 from dagwright.plan.ready_queue import ReadyQueue, gates_of
 from dagwright.plan.references import Lookup
-from dagwright.plan.resolution import MissingData, Scope, resolve_holes
+from dagwright.plan.resolution import MissingData, Scope, resolve_holes, scope_of_item
 from dagwright.plan.run_end import counts_inside, counts_of, ends_left_out, output_of, status_of, unreadable
-from dagwright.plan.states import Attempt, ItemRecord, NodeStatus, Record, RunStatus
+from dagwright.plan.states import Attempt, Chunk, NodeStatus, Record, RunStatus
 from dagwright.plan.tasks import Task
 from dagwright.plan.work import TooMuchWork, WorkBudget
 from dagwright.plan.worker_results import unwrap_worker_result
@@ -64,6 +65,7 @@ class Scheduler:
         defaults = {name: schema["default"] for name, schema in plan.inputs.items() if "default" in schema}
         self.inputs: Mapping[str, Any] = {**defaults, **inputs}
         self.lookups = lookups or {}
+        self.max_in_flight = max_in_flight
         self.records = [Record() for _ in plan.nodes]
         self.error: NodeError | None = None
         self.cancelled = False
@@ -78,8 +80,7 @@ class Scheduler:
         self._asker = ConditionAsker(self._numbers.__contains__, self._budget)
         # One for all tasks: a run makes one for each of them otherwise, and nothing in it changes.
         self._base_scope = Scope(self._value_of, self.inputs, self.lookups, budget=self._budget)
-        self._open_items: dict[int, int] = {}
-        self._item_numbers: dict[str, tuple[int, int]] = {}
+        self._items = ItemBook(plan, self._numbers, max_in_flight=max_in_flight)
         self._settled: list[int] = []
         self._membership = Membership(plan)
         self.ended: list[int] = []
@@ -107,26 +108,14 @@ class Scheduler:
         """What the tasks in flight may bring into the history, in sum."""
         return self._queue.in_flight_bytes
 
-    def tasks_in_flight(self) -> list[str]:
-        """Returns the ids of the tasks that were started and have not ended, in plan order."""
-        found: list[str] = []
-        for node, record in zip(self.plan.nodes, self.records, strict=True):
-            if record.status is NodeStatus.RUNNING and node.for_each is None:
-                found.append(node.id)
-            found += [f"{node.id}[{item.key}]" for item in record.items if item.record.status is NodeStatus.RUNNING]
-        return found
-
     def number_of(self, node_id: str) -> int | None:
         """Returns the number of a node, or `None` if there is no such node."""
         return self._numbers.get(node_id)
 
     def record_of(self, task_id: str) -> Record | None:
         """Returns the record of a node (`id`) or of an item (`id[key]`)."""
-        if task_id in self._item_numbers:
-            number, item = self._item_numbers[task_id]
-            return self.records[number].items[item].record
-        number_of_node = self._numbers.get(task_id)
-        return None if number_of_node is None else self.records[number_of_node]
+        place = self._items.find(task_id)
+        return None if place is None else self._record(*place)
 
     def shown(self) -> Iterator[tuple[CompiledNode, Record]]:
         """Yields every node that was written, with its record, in plan order."""
@@ -147,7 +136,11 @@ class Scheduler:
         Raises:
             KeyError: there is no such node or item.
         """
-        return self.plan.nodes[self._place(task_id)[0]]
+        return self.plan.nodes[self._items.place(task_id)[0]]
+
+    def chunk_of(self, task_id: str) -> Chunk | None:
+        """Returns the stretch of items that a task stands for, if it is one of a large map."""
+        return self._chunk(*self._items.place(task_id))
 
     # Events. Each tells the dependents in its end what became of the nodes that they wait for.
 
@@ -176,9 +169,13 @@ class Scheduler:
                 for needed in node.dependencies:
                     if self.records[needed].status.is_final:
                         self._waits[number].count(self.plan.nodes[needed], self.records[needed])
-            self._item_numbers |= {f"{node.id}[{item.key}]": (number, at) for at, item in enumerate(record.items)}
+            if record.items:
+                self._items.claim(number, record)
             if record.status is NodeStatus.RUNNING and node.for_each is not None:
-                self._open_items[number] = sum(not item.record.status.is_final for item in record.items)
+                # The task that joins results has not begun to count until all others have ended.
+                waiting = (NodeStatus.READY, NodeStatus.RUNNING)
+                self._items.open[number] = sum(item.record.status in waiting for item in record.items)
+                self._widen(number)
                 for index, item in enumerate(record.items):
                     self._resume_task(number, index, item.record)
             else:
@@ -234,7 +231,7 @@ class Scheduler:
             return
         number, item, record = ended
         error = None
-        if self.plan.nodes[number].is_worker:
+        if self.plan.nodes[number].is_worker and self._chunk(number, item) is None:
             value, record.partial, error = unwrap_worker_result(value)
         if error is not None:
             self._end_failed(number, item, error, at)
@@ -356,7 +353,7 @@ class Scheduler:
 
     def _take_back(self, task_id: str, attempt: Attempt) -> tuple[int, int, Record] | None:
         """Gives back the slots of a running task; returns its place and record, or `None` if it is not running."""
-        number, item = self._place(task_id)
+        number, item = self._items.place(task_id)
         record = self._record(number, item)
         if record.status is not NodeStatus.RUNNING:
             return None
@@ -432,16 +429,8 @@ class Scheduler:
         if not wait.failed:
             self._end(number, -1, NodeStatus.SKIPPED, at)
             return
-        # One inside of a region may not be known here; such ones come last.
-        blockers = tuple(sorted(wait.blockers, key=lambda name: self._numbers.get(name, len(self._numbers))))
-        record.blocked_by = blockers
-        verb = "was cancelled" if self._is_cancelled(blockers) else "failed"
-        record.error = NodeError("dependency_failed", f"Waiting for dependency: {', '.join(blockers)} {verb}")
+        record.blocked_by, record.error = why_blocked(wait, self._numbers, self.records)
         self._end(number, -1, NodeStatus.BLOCKED, at)
-
-    def _is_cancelled(self, ids: Sequence[str]) -> bool:
-        found = [self._numbers.get(node) for node in ids]
-        return all(number is not None and self.records[number].status is NodeStatus.CANCELLED for number in found)
 
     def _become_ready(self, number: int, at: float) -> None:
         self._budget.start(at)
@@ -457,7 +446,7 @@ class Scheduler:
         node = self.plan.nodes[number]
         condition = None if node.when is None else self._asker.condition_of(node.when)
         if condition is not None and not condition.uses_item:
-            if not self._asker.holds(condition, self._scope()):
+            if not self._asker.holds(condition, self._base_scope):
                 self._end(number, -1, NodeStatus.SKIPPED, at)
                 return
             condition = None
@@ -472,41 +461,41 @@ class Scheduler:
     def _expand(self, number: int, condition: Condition | None, at: float) -> None:
         """Makes a task of every item of a `for_each` for which the condition holds, if there is one."""
         node, record = self.plan.nodes[number], self.records[number]
-        items = items_of(node, self._scope())
+        items = items_of(node, self._base_scope)
         if items is None:
             self._end(number, -1, NodeStatus.SKIPPED, at)
             return
-        keys = items if isinstance(items, NodeError) else keys_of(node, items, scope_of=self._scope_of_item)
-        if isinstance(keys, NodeError):
-            self._end_failed(number, -1, keys, at)
+        tasks = items
+        if not isinstance(items, NodeError):
+            tasks = self._items.tasks_of(number, items, scope=self._base_scope)
+        if isinstance(tasks, NodeError):
+            self._end_failed(number, -1, tasks, at)
             return
         assert not isinstance(items, NodeError)
-        answers: Sequence[bool | ConditionFailed] = [True] * len(items)
-        if condition is not None:
-            answers = self._asker.hold_for_items(condition, self._scope(), items=items)
-        taken = self._claim_ids(number, keys)
-        if taken is not None:
-            message = f"{taken!r} names two items or nodes; the keys of {node.id!r} must differ from each other"
-            self._end_failed(number, -1, NodeError("duplicate_key", message), at)
-            return
-        record.status = NodeStatus.RUNNING
-        record.items = [ItemRecord(key, item) for key, item in zip(keys, items, strict=True)]
-        self._open_items[number] = len(items)
+        first_ones = len(chunks.first_tasks(tasks))
+        answers: Sequence[bool | ConditionFailed] = [True] * first_ones
+        if condition is not None and first_ones == len(tasks):
+            # Chunks ask for their items themselves.
+            first = node.first_index
+            answers = self._asker.hold_for_items(condition, self._base_scope, items=items, first_index=first)
+        record.status, record.items = NodeStatus.RUNNING, [*tasks]
+        self._items.claim(number, record)
+        self._items.open[number] = first_ones
+        self._widen(number)
         for index, answer in enumerate(answers):
             self._start_item(number, index, answer, at)
         if not items:
             self._end_items(number, at)
 
-    def _claim_ids(self, number: int, keys: Sequence[str]) -> str | None:
-        """Gives the items their ids; returns the first id that something else has already, and then none is given."""
-        claimed: dict[str, tuple[int, int]] = {}
-        for index, key in enumerate(keys):
-            task_id = f"{self.plan.nodes[number].id}[{key}]"
-            if task_id in claimed or task_id in self._item_numbers or task_id in self._numbers:
-                return task_id
-            claimed[task_id] = (number, index)
-        self._item_numbers.update(claimed)
-        return None
+    def width_of(self, number: int) -> chunks.Width:
+        """Returns how wide the chunks of a large map run."""
+        return self._items.width_of(number, chunks.count_of(self.records[number]))
+
+    def _widen(self, number: int) -> None:
+        """Lets each chunk of a large map take as many slots as it has items at once."""
+        if chunks.is_cut(self.records[number]):
+            width = self.width_of(number)
+            self._queue.widen(number, at_once=width.at_once, width=width.each)
 
     def _start_item(self, number: int, index: int, answer: bool | ConditionFailed, at: float) -> None:
         if isinstance(answer, ConditionFailed):
@@ -517,12 +506,29 @@ class Scheduler:
         else:
             self._end(number, index, NodeStatus.SKIPPED, at)
 
+    def end_chunk(self, task_id: str, end: chunks.ChunkEnd, *, at: float) -> None:
+        """Takes the end of a chunk of a large map; an event for a task that is not running is ignored."""
+        ended = self._take_back(task_id, ONE_ATTEMPT)
+        if ended is None:
+            return
+        number, item, _ = ended
+        chunks.take_end(self.records[number].items[item], end)
+        self._end(number, item, end.status, at, error=end.error)
+        self._settle_dependents(at)
+
     def _end_items(self, number: int, at: float) -> None:
-        """Ends a node whose items have all ended."""
-        record = self.records[number]
-        status, error = end_of_items(self.plan.nodes[number], record)
-        if status is NodeStatus.COMPLETED:
-            record.result = [item.record.result for item in record.items]
+        """Ends a node whose items have all ended; the results of a large map may have to be joined first."""
+        node, record = self.plan.nodes[number], self.records[number]
+        if not chunks.is_cut(record):
+            status, error = end_of_items(node, record)
+            if status is NodeStatus.COMPLETED:
+                record.result = [item.record.result for item in record.items]
+        elif (end := chunks.end_of_map(node, record, can_join=not self._stopped)) is not None:
+            status, error = end
+        else:
+            self._items.open[number] = 1
+            self._start_item(number, len(record.items) - 1, True, at)
+            return
         self._end(number, -1, status, at, error=error)
 
     # Ends.
@@ -530,8 +536,9 @@ class Scheduler:
     def _end_failed(self, number: int, item: int, error: NodeError, at: float) -> None:
         node = self.plan.nodes[number]
         record = self._record(number, item)
-        if node.on_error == "value" and (item >= 0 or node.for_each is None):
-            record.error, record.result = error, node.value
+        chunk = self._chunk(number, item)
+        if node.on_error == "value" and (item >= 0 or node.for_each is None) and not (chunk and not chunk.count):
+            record.error, record.result = error, [node.value] * chunk.count if chunk else node.value
             self._end(number, item, NodeStatus.COMPLETED, at)
         else:
             self._end(number, item, NodeStatus.FAILED, at, error=error)
@@ -542,8 +549,8 @@ class Scheduler:
         record.ended_at = at
         record.error = error or record.error
         if item >= 0:
-            self._open_items[number] -= 1
-            if not self._open_items[number]:
+            self._items.open[number] -= 1
+            if not self._items.open[number]:
                 self._end_items(number, at)
             return
         self._unfinished -= 1
@@ -562,16 +569,8 @@ class Scheduler:
     def _record(self, number: int, item: int) -> Record:
         return self.records[number] if item < 0 else self.records[number].items[item].record
 
-    def _place(self, task_id: str) -> tuple[int, int]:
-        if task_id in self._item_numbers:
-            return self._item_numbers[task_id]
-        return self._numbers[task_id], -1
-
-    def _scope(self) -> Scope:
-        return self._base_scope
-
-    def _scope_of_item(self, item: Any, index: int) -> Scope:
-        return replace(self._scope(), item=item, index=index)
+    def _chunk(self, number: int, item: int) -> Chunk | None:
+        return self.records[number].items[item].chunk if item >= 0 else None
 
     def _value_of(self, node_id: str, field_name: str) -> Any:
         record = self.records[self._numbers[node_id]]
@@ -589,11 +588,13 @@ class Scheduler:
         """
         node = self.plan.nodes[number]
         if item < 0:
-            task_id, path, scope = node.id, [["node", node.id]], self._scope()
+            task_id, path, scope = node.id, [["node", node.id]], self._base_scope
         else:
             entry = self.records[number].items[item]
             task_id, path = f"{node.id}[{entry.key}]", [["node", node.id], ["item", entry.key]]
-            scope = self._scope_of_item(entry.item, item)
+            if entry.chunk is not None:
+                return Task(task_id, node, number, item, {}, path[:1], chunk=entry.chunk)
+            scope = scope_of_item(self._base_scope, entry.item, index=item + node.first_index)
         arguments = resolve_holes(node.arguments, node.holes, scope=scope)
         calls = self.records[number].attempts + 1 if node.kind == "region" else 1
         return Task(task_id, node, number, item if item >= 0 else None, arguments, path, calls)

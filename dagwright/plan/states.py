@@ -1,11 +1,14 @@
 """States of nodes and runs (contract.md section 4), and the record that a run keeps of a node."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from dagwright.plan.errors import NodeError
+
+_JOIN_KEY = "all"
+"""Key of the task that joins the results of a large map."""
 
 
 class NodeStatus(StrEnum):
@@ -106,8 +109,35 @@ class Record:
 
 @dataclass(slots=True)
 class ItemRecord:
-    """One item of a `for_each`: its key, the item itself and what became of it."""
+    """One item of a `for_each`: its key, the item itself and what became of it; or many items, which are a chunk."""
 
     key: str
     item: Any
     record: Record = field(default_factory=Record)
+    chunk: "Chunk | None" = None
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A stretch of the items of a node; with no items the task that joins the results of all of them.
+
+    Args:
+        first: position of its first item.
+        count: how many items it has.
+        items: the items, until they have ended.
+        counts: state -> how many of its items ended so.
+        pieces: (reference, count) of the lists in the payload store that are its results in order, if they are there.
+        failed_key: key of its first item that failed.
+    """
+
+    first: int
+    count: int
+    items: Sequence[Any] = ()
+    counts: dict[str, int] = field(default_factory=dict)
+    pieces: Sequence[tuple[str, int]] = ()
+    failed_key: str | None = None
+
+    @property
+    def key(self) -> str:
+        """What stands for it in ids: the positions of its first and last item."""
+        return f"{self.first}-{self.first + self.count - 1}" if self.count else _JOIN_KEY

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.states import Chunk
 
 
 @dataclass(slots=True)
@@ -17,6 +18,7 @@ class Task:
         item: position of the item, `None` for a whole node.
         arguments: JSON object, resolved as far as the values are here; see `dagwright.plan.stored`.
         path: typed path for the idempotency key: `[["node", id]]`, with `["item", key]` behind it for an item.
+        chunk: of a large map, the stretch of items that a run of its own has to do, or the joining of all results.
         slice: which of the calls that a region takes, 1 for the first.
     """
 
@@ -27,6 +29,17 @@ class Task:
     arguments: dict[str, Any]
     path: list[list[str]]
     slice: int = 1
+    chunk: Chunk | None = None
+
+    @property
+    def is_run(self) -> bool:
+        """Tells whether a run of its own does it: a sub-plan, or a chunk of a large map."""
+        return self.node.kind == "plan" or (self.chunk is not None and self.chunk.count > 0)
+
+    @property
+    def is_join(self) -> bool:
+        """Tells whether it joins the results of a large map."""
+        return self.chunk is not None and not self.chunk.count
 
     @property
     def call_id(self) -> str:

@@ -87,6 +87,27 @@ _LONG = {
         {"id": "each", "tool": "echo", "for_each": [1, 2, 3], "depends_on": ["n5"], "max_parallel": 1},
     ]
 }
+_MAP = {
+    "nodes": [
+        {
+            "id": "m",
+            "title": "Texts of the last items",
+            "tool": "text",
+            "for_each": list(range(501)),
+            "when": "item in [3, 499, 500]",
+            "arguments": {"size": 9_000},
+        },
+        {
+            "id": "wrong",
+            "tool": "give_up",
+            "for_each": list(range(600)),
+            "when": "item == 300",
+            "key": "k{{item}}",
+            "max_parallel": 2,
+        },
+        {"id": "after", "tool": "echo", "arguments": {"first": "{{m.result[0]}}"}},
+    ]
+}
 _FAILED = {"nodes": [_add("a", 1), {"id": "b", "tool": "give_up", "depends_on": ["a"]}]}
 
 
@@ -214,6 +235,7 @@ SCENARIOS: dict[str, Scenario] = {
     "sub_plans": _plan(_SUB_PLANS),
     "region": _plan(_REGION),
     "slices": _plan(_SLICES),
+    "map": _plan(_MAP),
     "long": _plan(_LONG),
     "large_results": _plan(_LARGE_RESULTS),
     "pages": _in_pages(_MIXED),

@@ -47,14 +47,9 @@ def _compiled(*nodes: Any) -> dict[str, Any]:
 
 async def test_two_thousand_ready_calls_are_not_all_in_flight(kept_runs: Runs, bench: Bench, unique: str) -> None:
     """Section 0, row 6: the 2,001st pending activity would wedge the run."""
-    node = {
-        "id": "each",
-        "tool": "hold",
-        "for_each": list(range(_SERVER_LIMIT_IN_FLIGHT + 100)),
-        "arguments": {"name": unique},
-        "heartbeat": "300ms",
-    }
-    handle = await kept_runs.start({"nodes": [node], "output": "{{each.status}}"})
+    node = {"tool": "hold", "arguments": {"name": unique}, "heartbeat": "300ms"}
+    nodes = [{"id": f"n{number}", **node} for number in range(_SERVER_LIMIT_IN_FLIGHT + 100)]
+    handle = await kept_runs.start({"nodes": nodes, "output": "{{n0.status}}"})
     await eventually(lambda: unique in bench.entered)
     history = await handle.fetch_history()
     await handle.signal(wire.SIGNAL_CANCEL)

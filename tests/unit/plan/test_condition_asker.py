@@ -5,12 +5,20 @@ from typing import Any
 
 import pytest
 
+from dagwright.plan import chunks, item_book
 from dagwright.plan.condition_text import Read
 from dagwright.plan.conditions import measure_value
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
 from dagwright.plan.work import MAX_WORK
 from tests.unit.plan.building import compiled, node, plan_of, scheduler_of, started, states
+
+
+@pytest.fixture(autouse=True)
+def _maps_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the scheduler take every item itself; otherwise the runs of the chunks ask for their own."""
+    monkeypatch.setattr(chunks, "CHUNK_ITEMS", 10_000)
+    monkeypatch.setattr(item_book, "OWN_ITEMS", 10_000)
 
 
 def error_of(scheduler: Scheduler, task_id: str) -> tuple[str, str]:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from dagwright.plan import items
 from dagwright.plan.errors import NodeError
-from dagwright.plan.items import MAX_ITEMS
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, NodeStatus
 from tests.unit.plan.building import (
@@ -235,10 +235,11 @@ def test_items_start_in_order_with_ids_keys_and_paths() -> None:
         ("text", "failed", "invalid_for_each"),
         ({"a": 1}, "failed", "invalid_for_each"),
         (["a", "b", "a"], "failed", "duplicate_key"),
-        ([1] * (MAX_ITEMS + 1), "failed", "too_large"),
+        (["x"] * 1_001, "failed", "too_large"),
     ],
 )
-def test_for_each_over_something_odd(value: Any, state: str, code: str | None) -> None:
+def test_for_each_over_something_odd(value: Any, state: str, code: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(items, "MAX_ITEMS", 1_000)
     key = {"key": "{{item}}"} if value == ["a", "b", "a"] else {}
     scheduler = scheduler_of(node("a"), node("m", for_each="{{a.result}}", **key), node("z", "m", join="all_done"))
     assert finish(scheduler, a=value) == ["a", "z"]

@@ -1,0 +1,260 @@
+"""The runs of the chunks of a large map: what one is given, and what it hands back.
+
+A chunk's run has the map's node alone, under the same id and path, so its items have the ids, keys and idempotency keys
+that they would have in the run above. What the node needs from others stands in its plan as nodes of the kind
+`reported`, with their ends beside the plan. The workflow and the feed both use these functions.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pydantic_core
+
+from dagwright.contracts.limits import ITEMS_HANDED_UP_BYTES
+from dagwright.contracts.messages import RunInput
+from dagwright.contracts.slices import end_from_json, end_to_json
+from dagwright.plan.chunks import ChunkEnd
+from dagwright.plan.compiled import CompiledNode, CompiledPlan
+from dagwright.plan.errors import NodeError
+from dagwright.plan.items import StoredList, stored_list_from_json, stored_list_to_json
+from dagwright.plan.references import Lookup, Placeholder, Reference, ResultOf
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import Chunk, NodeStatus, Record
+from dagwright.plan.stored import StoredValue
+from dagwright.plan.tasks import Task
+from dagwright.plan.unfilled import unfilled_from_json, unfilled_to_json
+
+_ITEMS = "~items"
+"""Input under which a chunk's run finds its items."""
+_ENDS = (NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.CANCELLED)
+_PIECE_BYTES = 1_000_000
+"""JSON of the results that go to the store together: half of what an activity may be given."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkInput:
+    """What the run of a chunk is given beside its plan.
+
+    Args:
+        given: (node id, its end) of the nodes that its own node reads.
+        items: the items, if the run above had them; else
+        source: where they lie in the payload store.
+    """
+
+    given: Sequence[tuple[str, Record]]
+    items: Sequence[Any] = ()
+    source: StoredList | None = None
+
+
+# What a run is given.
+
+
+def chunk_run_input(scheduler: Scheduler, task: Task) -> RunInput:
+    """Returns the input of the run of a chunk, without what only the workflow knows."""
+    plan, chunk = _plan_of_chunk(scheduler, task)
+    return RunInput(
+        compiled=plan,
+        inputs={name: scheduler.inputs[name] for name in plan.inputs},
+        max_in_flight=scheduler.width_of(task.number).each,
+        lookups=_lookups_of(scheduler, task.node),
+        chunk=chunk_input_to_json(chunk),
+    )
+
+
+def _plan_of_chunk(scheduler: Scheduler, task: Task) -> tuple[CompiledPlan, ChunkInput]:
+    assert task.chunk is not None
+    plan, node, chunk = scheduler.plan, task.node, task.chunk
+    tool = plan.tools.get(node.tool)
+    own = replace(
+        node,
+        for_each=(Placeholder(_ITEMS),),
+        item_holes=(),
+        first_index=chunk.first,
+        dependencies=tuple(range(len(node.dependencies))),
+        join=("all_done", 0),
+        max_parallel=None,
+    )
+    stubs = [CompiledNode(id=plan.nodes[number].id, kind="reported") for number in node.dependencies]
+    names = [name for name in scheduler.inputs if node.when is not None or name in _input_names(node)]
+    below = CompiledPlan(
+        nodes=(*stubs, own),
+        tools={node.tool: replace(tool, max_parallel=None)} if tool is not None else {},
+        title=node.title,
+        inputs={name: {} for name in names},
+    )
+    given = [
+        (stub.id, _given(scheduler.records[number], stub.id, node))
+        for stub, number in zip(stubs, node.dependencies, strict=True)
+    ]
+    if isinstance(chunk.items, StoredList):
+        whole = chunk.items.value
+        bare = StoredValue(whole.ref, name=whole.name, paths=whole.paths)
+        return below, ChunkInput(given, source=StoredList(bare, chunk.items.first, len(chunk.items)))
+    return below, ChunkInput(given, items=chunk.items)
+
+
+def _lookups_of(scheduler: Scheduler, node: CompiledNode) -> dict[Lookup, Any]:
+    """Returns the parties that a node reads, and those that its sub-plan does."""
+    named = [part for part in _references_of(node) if isinstance(part, Lookup)]
+    below = node.sub_plan.lookups if node.sub_plan is not None else ()
+    return {lookup: scheduler.lookups[lookup] for lookup in (*named, *below) if lookup in scheduler.lookups}
+
+
+def _given(record: Record, node_id: str, reader: CompiledNode) -> Record:
+    """Returns the end of a node as its reader needs it: without what is not read."""
+    if reader.when is not None:
+        return record
+    is_read = any(isinstance(part, ResultOf) and part.node == node_id for part in _references_of(reader))
+    result = record.result if is_read else None
+    if isinstance(result, StoredValue):
+        # What was told in whole was told for others: this one reads parts, and its worker loads them.
+        parts = {path: part for path, part in result.parts.items() if part.state in ("small", "missing")}
+        result = StoredValue(result.ref, name=result.name, paths=result.paths, shape=result.shape, parts=parts)
+    return replace(record, result=result, items=[])
+
+
+def _input_names(node: CompiledNode) -> set[str]:
+    return {part.name for part in _references_of(node) if isinstance(part, Placeholder)}
+
+
+def _references_of(node: CompiledNode) -> Iterable[Reference]:
+    templates = [template for _, template in node.holes] + ([node.key] if node.key is not None else [])
+    for template in templates:
+        for part in template:
+            if not isinstance(part, str):
+                yield part
+
+
+def chunk_input_to_json(chunk: ChunkInput) -> dict[str, Any]:
+    """Returns what goes beside the plan of a chunk's run as it travels."""
+    encoded: dict[str, Any] = {"given": [[node_id, *end_to_json(record)] for node_id, record in chunk.given]}
+    if chunk.source is not None:
+        return {**encoded, "source": stored_list_to_json(chunk.source)}
+    return {**encoded, "items": unfilled_to_json([*chunk.items])}
+
+
+def chunk_input_from_json(encoded: Any) -> ChunkInput:
+    """Returns what `chunk_input_to_json` told.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        given = [(str(node_id), end_from_json(end)) for node_id, *end in encoded["given"]]
+        if "source" in encoded:
+            return ChunkInput(given, source=stored_list_from_json(encoded["source"]))
+        items = unfilled_from_json(encoded["items"]["value"], encoded["items"].get("stored"))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"this is no chunk of a map: {error!r}") from None
+    if not isinstance(items, list):
+        raise ValueError("the items of a chunk must be a list")
+    return ChunkInput(given, items=items)
+
+
+def handed_on(encoded: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what goes along with a chunk's run into a new execution: the state that goes along holds the rest."""
+    ended = end_to_json(Record(NodeStatus.COMPLETED))
+    return {"given": [[node_id, *ended] for node_id, *_ in encoded["given"]], "items": unfilled_to_json([])}
+
+
+def with_items(inputs: Mapping[str, Any], items: Sequence[Any]) -> dict[str, Any]:
+    """Returns the inputs of a chunk's run with its items."""
+    return {**inputs, _ITEMS: [*items]}
+
+
+def begin_chunk(scheduler: Scheduler, chunk: ChunkInput, *, at: float) -> None:
+    """Tells a run that has begun what the nodes above came to; its own node starts with the last of them."""
+    for node_id, record in chunk.given:
+        scheduler.report(node_id, record, at=at)
+
+
+# What a run hands back.
+
+
+def own_record(scheduler: Scheduler) -> Record:
+    """Returns the record of the map's node in the run of a chunk."""
+    return scheduler.records[scheduler.plan.written_count - 1]
+
+
+def pieces_of_results(record: Record) -> list[tuple[str, int]]:
+    """Returns (JSON, count) of each stretch of the results that has to go to the store; none if they need not.
+
+    What of them lies in the store already is told there by reference.
+    """
+    pieces: list[tuple[str, int]] = []
+    pending: list[Any] = []
+    size = 0
+    for value in record.result or ():
+        encoded = unfilled_to_json(value)
+        added = len(pydantic_core.to_json(encoded))
+        if pending and size + added > _PIECE_BYTES:
+            pieces.append(_piece(pending))
+            pending, size = [], 0
+        pending.append(value)
+        size += added
+    if not pieces and size <= ITEMS_HANDED_UP_BYTES:
+        return []
+    return [*pieces, _piece(pending)]
+
+
+def _piece(values: Sequence[Any]) -> tuple[str, int]:
+    return pydantic_core.to_json(unfilled_to_json([*values])).decode(), len(values)
+
+
+def chunk_end_to_json(scheduler: Scheduler, pieces: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    """Returns what the run of a chunk tells the one above.
+
+    Args:
+        pieces: (reference, count) of the results in the store, if they went there.
+    """
+    record = own_record(scheduler)
+    counts: dict[str, int] = {}
+    for item in record.items:
+        counts[item.record.status.value] = counts.get(item.record.status.value, 0) + 1
+    end: dict[str, Any] = {"status": record.status.value, "counts": counts}
+    failed = next((item for item in record.items if item.record.status is NodeStatus.FAILED), None)
+    if failed is not None and failed.record.error is not None:
+        end |= {"failed_key": failed.key, "error": failed.record.error.to_json()}
+    elif record.error is not None:
+        end["error"] = record.error.to_json()
+    if record.status is NodeStatus.COMPLETED:
+        end |= {"pieces": [list(piece) for piece in pieces]} if pieces else {"results": unfilled_to_json(record.result)}
+    return {"chunk": end}
+
+
+def chunk_end_from_json(encoded: Any, chunk: Chunk) -> ChunkEnd:
+    """Returns what the run of a chunk told.
+
+    Args:
+        chunk: the chunk that it is about.
+
+    Raises:
+        ValueError: it is no end of that chunk.
+    """
+    try:
+        status = NodeStatus(encoded["status"])
+        counts = {NodeStatus(name).value: int(count) for name, count in encoded["counts"].items()}
+        error = NodeError(**encoded["error"]) if encoded.get("error") else None
+        pieces = [(str(ref), int(count)) for ref, count in encoded.get("pieces", ())]
+        results = encoded.get("results")
+        values = unfilled_from_json(results["value"], results.get("stored")) if results is not None else None
+    except (KeyError, TypeError, AttributeError, ValueError) as wrong:
+        raise ValueError(f"this is no end of a chunk: {wrong!r}") from None
+    told = len(values) if isinstance(values, list) else sum(piece[1] for piece in pieces)
+    if status is NodeStatus.COMPLETED and told != chunk.count:
+        raise ValueError(f"a chunk of {chunk.count} items has {told} results")
+    if status not in _ENDS or sum(counts.values()) > chunk.count:
+        raise ValueError(f"{status.value} with {counts} is no end of a chunk of {chunk.count} items")
+    return ChunkEnd(status, counts, values, pieces, error, encoded.get("failed_key"))
+
+
+def join_input(scheduler: Scheduler, task: Task) -> dict[str, Any]:
+    """Returns what the activity that joins the results of a large map is given."""
+    lists: list[dict[str, Any]] = []
+    for item in scheduler.records[task.number].items:
+        if item.chunk is not None and item.chunk.pieces:
+            lists.append({"pieces": [ref for ref, _ in item.chunk.pieces]})
+        elif item.chunk is not None and item.chunk.count:
+            lists.append(unfilled_to_json(item.record.result))
+    return {"lists": lists, "name": f"{task.node.id}.result"}

@@ -1,0 +1,159 @@
+"""Large maps in the scheduler: chunks, their limits, their ends, and what is handed on in the middle of one."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.chunks import ChunkEnd, Width, chunks_of, counts_of_items, width_of
+from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.errors import NodeError
+from dagwright.plan.ready_queue import Gate, ReadyQueue
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import NodeStatus
+from dagwright.plan.tasks import Task
+from dagwright.plan.tools import ToolDeclaration
+from tests.unit.plan.building import compiled, node, plan_of, started, states
+
+_PLAN = compiled(plan_of(node("m", for_each=list(range(1_200)), arguments={"x": "{{item}}"}), node("z", "m")))
+
+
+def _begun(**options: Any) -> Scheduler:
+    scheduler = Scheduler(_PLAN, {}, **options)
+    scheduler.begin(1.0)
+    return scheduler
+
+
+def _complete(scheduler: Scheduler, task: Task, **end: Any) -> None:
+    assert task.chunk is not None
+    counts = {"completed": task.chunk.count}
+    told = {"values": [value * 2 for value in task.chunk.items], "counts": counts, **end}
+    scheduler.end_chunk(task.id, ChunkEnd(told.pop("status", NodeStatus.COMPLETED), **told), at=2.0)
+
+
+@pytest.mark.parametrize(
+    ("count", "at_once", "sizes"),
+    [
+        (501, 4, [126, 125, 125, 125]),
+        (2_000, 4, [500] * 4),
+        (2_001, 4, [251, *[250] * 7]),
+        (501, 1, [251, 250]),
+        (501, 3, [167] * 3),
+    ],
+)
+def test_chunks_are_about_equally_large_and_fill_every_turn(count: int, at_once: int, sizes: list[int]) -> None:
+    chunks = chunks_of(range(count), Width(at_once, 1))
+    assert [chunk.count for chunk in chunks] == sizes
+    assert [value for chunk in chunks for value in chunk.items] == list(range(count))
+    assert [chunk.first for chunk in chunks] == [sum(sizes[:place]) for place in range(len(sizes))]
+
+
+@pytest.mark.parametrize(
+    ("of_node", "of_tool", "of_run", "width"),
+    [
+        (None, None, 500, Width(4, 125)),
+        (20, None, 500, Width(4, 5)),
+        (20, 7, 500, Width(4, 1)),
+        (2, None, 500, Width(2, 1)),
+        (None, None, 1, Width(1, 1)),
+    ],
+)
+def test_chunks_share_the_narrowest_limit(of_node: int | None, of_tool: int | None, of_run: int, width: Width) -> None:
+    found = width_of(
+        CompiledNode(id="m", max_parallel=of_node),
+        ToolDeclaration("t", max_parallel=of_tool),
+        count=501,
+        max_in_flight=of_run,
+    )
+    assert found == width
+
+
+def test_chunks_are_tasks_and_the_results_are_one_list() -> None:
+    scheduler = _begun()
+    tasks = started(scheduler)
+    assert [task.id for task in tasks] == ["m[0-299]", "m[300-599]", "m[600-899]", "m[900-1199]"]
+    assert {(task.is_run, str(task.path)) for task in tasks} == {(True, "[['node', 'm']]")}
+    for task in reversed(tasks):
+        _complete(scheduler, task)
+    assert scheduler.records[0].result == [number * 2 for number in range(1_200)]
+    assert [task.id for task in started(scheduler)] == ["z"]
+
+
+def test_large_results_are_joined_by_a_task_of_its_own() -> None:
+    scheduler = _begun()
+    tasks = started(scheduler)
+    for number, task in enumerate(tasks):
+        _complete(scheduler, task, values=None, pieces=[(f"sha256-{number}", 300)])
+    (join,) = started(scheduler)
+    assert (join.id, join.is_run, join.is_join) == ("m[all]", False, True)
+    scheduler.complete(join.id, "joined", at=3.0)
+    assert scheduler.records[0].result == "joined"
+    assert states(scheduler) == {"m": "completed", "z": "ready"}
+
+
+def test_failed_items_are_counted_over_all_chunks() -> None:
+    scheduler = _begun()
+    ends: list[dict[str, Any]] = [
+        {},
+        {"status": NodeStatus.FAILED, "counts": {"completed": 298, "failed": 2}, "failed_key": "400"},
+        {},
+        {"status": NodeStatus.FAILED, "counts": {"completed": 299, "failed": 1}, "failed_key": "1000"},
+    ]
+    for task, end in zip(started(scheduler), ends, strict=True):
+        error = NodeError("odd", "no luck") if end else None
+        _complete(scheduler, task, **end, error=error)
+    record = scheduler.records[0]
+    assert record.error == NodeError("odd", "3 of 1200 items failed; the first: m[400]: no luck")
+    assert counts_of_items(record) == {"completed": 1_197, "failed": 3}
+    assert states(scheduler) == {"m": "failed", "z": "blocked"}
+
+
+def test_stopped_run_joins_nothing_any_more() -> None:
+    scheduler = _begun()
+    tasks = started(scheduler)
+    scheduler.cancel(1.5)
+    for task in tasks:
+        _complete(scheduler, task, values=None, pieces=[("sha256-x", 300)])
+    assert scheduler.is_finished
+    assert states(scheduler) == {"m": "cancelled", "z": "cancelled"}
+
+
+@pytest.mark.parametrize("ended", range(6))
+def test_large_map_is_handed_on_at_any_moment(ended: int) -> None:
+    scheduler = _begun(max_in_flight=2)
+
+    def hand_on() -> Scheduler:
+        following = Scheduler(_PLAN, {}, max_in_flight=2)
+        restore(following, json.loads(json.dumps(carry_of(scheduler))))
+        assert following.in_flight == scheduler.in_flight
+        return following
+
+    running = started(scheduler)
+    for number in range(5):
+        if number == ended:
+            scheduler = hand_on()
+        task = running.pop(0)
+        if task.is_join:
+            scheduler.complete(task.id, "joined", at=3.0)
+        else:
+            _complete(scheduler, task, values=None, pieces=[("sha256-x", 300)])
+        running += started(scheduler)
+    if ended == 5:
+        scheduler = hand_on()
+    assert scheduler.records[0].result == "joined"
+    assert counts_of_items(scheduler.records[0]) == {"completed": 1_200}
+
+
+def test_wide_tasks_take_several_slots_of_a_shared_limit() -> None:
+    tool = Gate(5, is_shared=True)
+    queue = ReadyQueue([[tool], [tool]], 500, bytes_of=[0, 0])
+    queue.widen(0, at_once=2, width=2)
+    for entry in ((3, 0, 0), (3, 0, 1), (3, 0, 2), (4, 1, -1), (4, 1, 0)):
+        queue.push(entry)
+    assert [queue.pop() for _ in range(4)] == [(3, 0, 0), (3, 0, 1), (4, 1, -1), None]
+    queue.release(0)
+    assert [queue.pop() for _ in range(3)] == [(3, 0, 2), None, None]
+    for number in (0, 0, 1):
+        queue.release(number)
+    assert [queue.pop(), queue.pop()] == [(4, 1, 0), None]
