@@ -54,8 +54,10 @@ async def test_two_thousand_ready_calls_are_not_all_in_flight(kept_runs: Runs, b
     history = await handle.fetch_history()
     await handle.signal(wire.SIGNAL_CANCEL)
     document = await document_of(handle)
-    in_flight = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    assert 0 < len(in_flight) <= MAX_IN_FLIGHT
+    started = len(events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED))
+    # One whose heartbeats came late has made room for another.
+    lost = len(events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT))
+    assert 0 < started - lost <= MAX_IN_FLIGHT
     assert document["status"] == "cancelled"
     await kept_runs.check_ended()
 

@@ -170,15 +170,15 @@ async def test_items_read_other_nodes_and_inputs(runs: Runs) -> None:
 
 
 async def test_list_in_the_store_is_taken_in_chunks(runs: Runs) -> None:
-    table = {"id": "table", "tool": "table", "arguments": {"rows": 6_000}}
+    table = {"id": "table", "tool": "table", "arguments": {"rows": 3_000}}
     arguments = {"name": "{{item.name}}", "at": "{{index}}"}
-    plan = _over("{{table.result.rows}}", table, tool="echo", arguments=arguments, when="index % 3 == 0")
+    plan = _over("{{table.result.rows}}", table, tool="echo", arguments=arguments, when="index % 10 == 0")
     handle = await runs.start(plan)
     document = await document_of(handle)
     assert document["nodes"]["m"]["error"] is None
-    assert document["nodes"]["m"]["items"] == {"completed": 2_000, "skipped": 4_000}
+    assert document["nodes"]["m"]["items"] == {"completed": 300, "skipped": 2_700}
     restored = await runs.restored(handle, full=True)
-    expected = [{"name": f"row {at}", "at": at} if at % 3 == 0 else None for at in range(6_000)]
+    expected = [{"name": f"row {at}", "at": at} if at % 10 == 0 else None for at in range(3_000)]
     assert restored["nodes"]["m"]["result"] == expected
 
 
