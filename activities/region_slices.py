@@ -8,6 +8,7 @@ module must not import workflows.
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from typing import Any
 
@@ -93,7 +94,10 @@ class RegionSlice:
             task = self._scheduler.next_task(now)
             if task is None:
                 return
-            end = self._calls.load(task)
+            try:
+                end = self._calls.load(task)
+            except CancelledError:
+                return
             if end is not None or self._calls.has_loaded:
                 # What the store takes to answer is no time of the node.
                 now = time.time()

@@ -22,6 +22,7 @@ from activities.heartbeats import Heartbeats
 from activities.inner_regions import InnerRegion, RegionMemory, fetch, restored
 from activities.pure_calls import PureCalls
 from activities.region_slices import RegionSlice, begun
+from activities.store_waits import StoreWaits
 from activities.tool_runs import SHUTDOWN_WAIT_S
 from activities.values import Values
 from dagwright.contracts.inner_slices import read_inner_slice
@@ -58,10 +59,7 @@ def region_activity(
         with structlog.contextvars.bound_contextvars(workflow_id=info.workflow_id, attempt=info.attempt):
             attempt = _Attempt(tools, environment, values, info=info)
             try:
-                if "inner" in message:
-                    answer = await attempt.run_inner(message, memory, store=store)
-                else:
-                    answer = await attempt.run_inline(message)
+                answer = await attempt.answer(message, memory, store=store)
             except (ValueError, PayloadMissing, PayloadDamaged) as error:
                 raise ApplicationError(str(error), type="region_lost", non_retryable=True) from None
         return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=answer))
@@ -79,12 +77,23 @@ class _Attempt:
         self._values = values
         self._workflow_id = info.workflow_id or ""
         self._cancellation = Cancellation()
-        load = values.loader(asyncio.get_running_loop())
-        self._calls = PureCalls(self._workflow_id, environment.secret, load=load, cancellation=self._cancellation)
         self._heartbeats = Heartbeats(info)
+        self._waits = StoreWaits(self._heartbeats, self._cancellation)
+        load = self._waits.loader(values, asyncio.get_running_loop())
+        self._calls = PureCalls(self._workflow_id, environment.secret, load=load, cancellation=self._cancellation)
         self._region: RegionSlice | None = None
 
-    async def run_inline(self, message: Mapping[str, Any]) -> bytes:
+    async def answer(self, message: Mapping[str, Any], memory: RegionMemory, *, store: PayloadStore) -> bytes:
+        """Runs a slice and returns what it answers; heartbeats until then, also while the store does not answer."""
+        self._heartbeats.start()
+        try:
+            if "inner" in message:
+                return await self._run_inner(message, memory, store=store)
+            return await self._run_inline(message)
+        finally:
+            self._heartbeats.stop()
+
+    async def _run_inline(self, message: Mapping[str, Any]) -> bytes:
         """Runs a slice whose nodes stand in the message; returns what it answers."""
 
         def work() -> None:
@@ -97,11 +106,11 @@ class _Attempt:
         assert self._region is not None
         return pydantic_core.to_json(self._region.answer())
 
-    async def run_inner(self, message: Mapping[str, Any], memory: RegionMemory, *, store: PayloadStore) -> bytes:
+    async def _run_inner(self, message: Mapping[str, Any], memory: RegionMemory, *, store: PayloadStore) -> bytes:
         """Runs a slice of a region whose inside lies in the store; returns what it answers."""
         given = read_inner_slice(message)
         kept = memory.take(self._workflow_id, given)
-        stored = None if kept is not None else await fetch(given, store)
+        stored = None if kept is not None else await self._waits.patiently(lambda: fetch(given, store))
         found: list[InnerRegion] = []
         told: list[bytes] = []
 
@@ -123,9 +132,12 @@ class _Attempt:
         assert region is not None
         # What was told before large results went to the store holds them.
         is_whole = bool(told) and not (region.large or region.long_failures)
-        ref = await store.put(told[0] if is_whole else inner.told_by(region))
+        content = told[0] if is_whole else inner.told_by(region)
+        ref = await self._waits.patiently(lambda: store.put(content))
         answer = inner.answer(region, ref)
-        memory.keep(self._workflow_id, given, inner, ref=ref)
+        if not self._cancellation.is_requested:
+            # One that was told to stop may have left a node in the middle, and nobody goes on with it here.
+            memory.keep(self._workflow_id, given, inner, ref=ref)
         return answer
 
     def _check_tools(self, plan: CompiledPlan) -> None:
@@ -134,18 +146,15 @@ class _Attempt:
             raise ValueError(f"this worker does not have {', '.join(sorted(missing))}")
 
     async def _in_thread(self, work: Work) -> None:
-        """Runs a slice in a thread; heartbeats until it ends, and ends it when it is told to stop."""
-        self._heartbeats.start()
-        try:
-            await self._ended(_started(work, self._calls))
-            if self._region is not None:
-                await self._region.keep_large(self._keep, self._values.keep_failure)
-        finally:
-            self._heartbeats.stop()
+        """Runs a slice in a thread, and ends it when it is told to stop."""
+        await self._ended(_started(work, self._calls))
+        if self._region is not None:
+            await self._region.keep_large(self._keep, self._values.keep_failure)
 
     async def _keep(self, result: Any, node: CompiledNode) -> StoredValue:
         content = await asyncio.to_thread(json_bytes, result)
-        return await self._values.keep(result, content, wanted=node.wanted, name=f"{node.id}.result")
+        name = f"{node.id}.result"
+        return await self._waits.patiently(lambda: self._values.keep(result, content, wanted=node.wanted, name=name))
 
     async def _ended(self, future: "asyncio.Future[None]") -> None:
         """Waits for the end of a slice, its overdue node, or, when told to stop, a while for the node that runs."""

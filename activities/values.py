@@ -117,14 +117,6 @@ class Values:
         """
         return dict(zip(refs, await asyncio.gather(*map(self._load, refs)), strict=True))
 
-    def loader(self, loop: asyncio.AbstractEventLoop) -> Load:
-        """Returns `load` for other threads than that of the loop, which must go on meanwhile."""
-
-        def load(refs: Sequence[str]) -> Mapping[str, Loaded]:
-            return asyncio.run_coroutine_threadsafe(self.load(refs), loop).result()
-
-        return load
-
     async def _load(self, ref: str) -> Loaded:
         if ref in self._kept:
             self._kept.move_to_end(ref)

@@ -1,5 +1,6 @@
 """What `describe` knows of a run and no event tells: calls in flight, and a workflow task that fails or waits."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,10 +10,13 @@ from temporalio.api.workflow.v1 import PendingActivityInfo, PendingWorkflowTaskI
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 
 from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.contracts.messages import MessageInvalid, read_message
+from dagwright.contracts.wire import ACTIVITY_RUN_REGION, DETAIL_WAITS_FOR
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
 from dagwright.projection import Projection, TaskFailure
 from dagwright.queues import OpenCall, Queue, is_overdue
+from dagwright.store import StoreUnavailable
 
 _STATES = {
     PendingActivityState.PENDING_ACTIVITY_STATE_STARTED: "started",
@@ -21,6 +25,10 @@ _STATES = {
 }
 _CUT_BY_SERVER = "Failure exceeds size limit."
 """What a server that keeps little of a failed attempt says instead; the failure itself, cut, is the cause."""
+
+STORE_UNAVAILABLE = "store_unavailable"
+"""Code of a failure, and of a note, that the payload store does not answer."""
+_STORE_NOTES = 10
 
 _FAILS_FOR_GOOD = 2
 """Attempts of a workflow task after which it is no accident any more."""
@@ -108,7 +116,7 @@ def _for_the_plan(call: OpenCall, task_id: str | None, scheduler: Scheduler | No
         assert number is not None
         members = [scheduler.plan.nodes[member] for member in scheduler.open_members(number)]
         ready = [member for member in members if _is_ready(scheduler, member.id)]
-        return [replace(call, task=member.id, tool=member.tool) for member in ready] or [call]
+        return [replace(call, task=member.id, tool=member.tool) for member in ready] or [replace(call, tool=node.tool)]
     tool = scheduler.plan.tools.get(node.tool)
     return [replace(call, task=task_id, is_foreign=tool is not None and tool.is_foreign)]
 
@@ -124,6 +132,36 @@ def may_wait(raw: DescribeWorkflowExecutionResponse) -> bool:
     if raw.HasField("pending_workflow_task"):
         since.append(raw.pending_workflow_task.scheduled_time)
     return bool(raw.pending_children) or any(is_overdue(_seconds(moment)) for moment in since)
+
+
+def store_notes(raw: DescribeWorkflowExecutionResponse, projection: Projection) -> list[dict[str, Any]]:
+    """Returns a note for each call that waits for the payload store, of the first ten that do."""
+    notes: list[dict[str, Any]] = []
+    for call in raw.pending_activities:
+        told = _store_words(call)
+        if told is not None and len(notes) < _STORE_NOTES:
+            task_id = projection.task_of(call.activity_id)
+            is_region = call.activity_type.name == ACTIVITY_RUN_REGION
+            name = "a group of pure nodes" if is_region else task_id or f"the step {call.activity_type.name}"
+            again = f"attempt {call.attempt}, {call.maximum_attempts or 'as many as it takes'} in all"
+            until = "it goes on by itself when the store answers" if is_region else again
+            message = f"{name} waits for the payload store: {told}; {until}"
+            notes.append({"code": STORE_UNAVAILABLE, "node": None if is_region else task_id, "message": message})
+    return notes
+
+
+def _store_words(call: PendingActivityInfo) -> str | None:
+    """Returns why the payload store does not answer, if that is what a call waits for."""
+    if call.activity_type.name == ACTIVITY_RUN_REGION:
+        details = call.heartbeat_details.payloads
+        with suppress(MessageInvalid):
+            told = read_message(details[0]) if details else None
+            if isinstance(told, dict) and isinstance(told.get(DETAIL_WAITS_FOR), str):
+                return cut_text(told[DETAIL_WAITS_FOR], max_bytes=MESSAGE_LIMIT_BYTES)
+        return None
+    # Those that are no calls of a tool raise it as it is, and Temporal names it by its class.
+    kind = call.last_failure.application_failure_info.type
+    return _said(call.last_failure) if kind in (STORE_UNAVAILABLE, StoreUnavailable.__name__) else None
 
 
 def task_notes(raw: DescribeWorkflowExecutionResponse, failure: TaskFailure | None) -> list[dict[str, Any]]:

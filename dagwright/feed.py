@@ -25,7 +25,7 @@ from dagwright.contracts.documents import (
     reference_to,
     result_document,
 )
-from dagwright.descriptions import PendingCall, may_wait, open_calls, pending_calls, task_notes
+from dagwright.descriptions import PendingCall, may_wait, open_calls, pending_calls, store_notes, task_notes
 from dagwright.executions import BEGINNING, Offset, executions_of
 from dagwright.history_reader import LOST_SERVER_S, HistoryReader, TaskState, states_of
 from dagwright.plan.scheduler import Scheduler
@@ -254,7 +254,9 @@ class RunFeed:
             calls = open_calls(raw, projection) if is_open else []
             waiting = await unserved(self._client, calls)
             below = await self._waiting_sub_plans(raw, projection) if is_open else {}
-            notes = [*projection.notes, *(task_notes(raw, projection.task_failure) if is_open else [])]
+            notes = [*projection.notes]
+            if is_open:
+                notes += [*task_notes(raw, projection.task_failure), *store_notes(raw, projection)]
             if waiting:
                 notes += await self._no_worker_notes(waiting, description)
             for task_id, view in below.items():

@@ -72,6 +72,8 @@ METADATA_STARTED_AT = "dagwright-started-at"
 METADATA_STORED = "dagwright-stored"
 """Metadata of a result payload, `1`: the payload is no value but tells of one in the payload store. Nothing that a tool
 returns can set it, so no result is ever mistaken for a reference."""
+DETAIL_WAITS_FOR = "waits_for"
+"""Of the details of a region's heartbeat: why the payload store does not answer."""
 DETAIL_WHOLE = "whole"
 """Of the details of a failure: reference of its whole text and traceback in the payload store."""
 METADATA_CACHED = "dagwright-cached"

@@ -1,6 +1,7 @@
 """Nodes inside of large regions: told one by one from the payload store, whatever has become of the run."""
 
 import json
+import threading
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from dagwright.feed import RunFeed
 from dagwright.plan.detached import DETACHED_MEMBERS
 from dagwright.restoring import full_document, restored_document
 from dagwright.settings import Settings
+from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
 from tests.support.runs import Document, Handle, Runs, bare, bare_node, blocked, document_of, done, serving_runs
 from tests.support.tools import Bench
@@ -134,6 +136,44 @@ async def test_nodes_inside_are_told_while_their_region_runs_and_when_it_was_can
     full = await full_of(runs, handle)
     assert len(full["nodes"]) == COUNT + 4
     assert full["nodes"]["after"]["status"] == "cancelled"
+
+
+@pytest.mark.parametrize("stop", ["cancel", "temporal's cancel", "deadline"])
+async def test_region_in_the_middle_is_given_up_though_a_tool_does_not_listen(
+    client: Client, bench: Bench, tmp_path: Path, *, unique: str, stop: str
+) -> None:
+    held = threading.Event()
+
+    @tool(effects="pure")
+    def deaf() -> None:
+        bench.enter(unique)
+        held.wait()
+
+    late = f"n{COUNT - 1}"
+    more = [
+        {"id": "deaf", "tool": "deaf", "timeout": "10m", "depends_on": [late]},
+        pure("after", 1, depends_on=["deaf"]),
+    ]
+    registry = bench.registry().merged(ToolRegistry.of(deaf))
+    async with serving_runs(client, registry, settings=Settings(state_dir=tmp_path)) as runs:
+        with patch("activities.region_slices.SLICE_S", 0.005):
+            made = plan(COUNT, *more, **({"deadline": "15s"} if stop == "deadline" else {}))
+            handle = await runs.start(made)
+            await eventually(lambda: unique in bench.entered)
+        if stop == "cancel":
+            await handle.signal("cancel", {"reason": "enough"})
+        elif stop == "temporal's cancel":
+            await handle.cancel()
+        document = await document_of(handle)
+        held.set()
+        assert document["status"] == ("failed" if stop == "deadline" else "cancelled")
+        if stop == "deadline":
+            assert document["error"]["code"] == "deadline_exceeded"
+        full = await full_of(runs, handle)
+        assert len(full["nodes"]) == COUNT + 4
+        assert bare_node(full["nodes"]["n8"]) == done(value_of(8))
+        assert [full["nodes"][name]["status"] for name in (late, "deaf", "after")] == ["completed", *["cancelled"] * 2]
+        await runs.check_ended()
 
 
 async def test_failures_inside_are_told_and_no_worker_is_needed_for_that(

@@ -1,0 +1,197 @@
+"""A payload store that does not answer, and one that has lost something: what runs do, and what is told of them."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.feed import RunFeed
+from dagwright.restoring import restored_document
+from dagwright.settings import Settings
+from tests.support.eventually import eventually
+from tests.support.runs import Document, Handle, Runs, bare, document_of, done, serving_runs
+from tests.support.tools import Bench, digest_of
+from tests.workflow.test_insides import COUNT, full_of, node_of, plan, pure, value_of
+
+pytestmark = pytest.mark.server
+
+_TABLE = {"id": "table", "tool": "table", "arguments": {"rows": 500}}
+
+
+@pytest.fixture
+async def own_runs(client: Client, bench: Bench, tmp_path: Path) -> AsyncIterator[Runs]:
+    """Runs with a payload store of their own."""
+    async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
+        yield runs
+        await runs.check_ended()
+
+
+@contextmanager
+def outage(folder: Path) -> Iterator[None]:
+    """Takes the payload store away for a while."""
+    store, away = folder / "payloads", folder / "away"
+    store.rename(away)
+    store.write_text("no folder", encoding="ascii")
+    try:
+        yield
+    finally:
+        store.unlink()
+        away.rename(store)
+
+
+def held_plan(name: str, *more: Document) -> Document:
+    """Returns the plan of a large region that begins when something is let go."""
+    made = plan(COUNT, *more)
+    hold = {"id": "hold", "tool": "hold", "arguments": {"name": name}}
+    made["nodes"][0]["depends_on"] = ["hold"]
+    return {**made, "nodes": [hold, *made["nodes"]]}
+
+
+async def notes_of(runs: Runs, handle: Handle) -> list[tuple[str | None, str]]:
+    """Returns node and text of the notes that the store does not answer."""
+    view = await RunFeed(runs.client, handle.id).read()
+    return [(note["node"], note["message"]) for note in view.notes if note["code"] == "store_unavailable"]
+
+
+async def test_region_waits_for_the_store_says_so_and_goes_on(
+    own_runs: Runs, bench: Bench, tmp_path: Path, unique: str
+) -> None:
+    handle = await own_runs.start(held_plan(unique))
+    await eventually(lambda: unique in bench.entered)
+    with outage(tmp_path):
+        bench.open(unique)
+
+        async def is_told() -> bool:
+            return bool(await notes_of(own_runs, handle))
+
+        await eventually(is_told, timeout_s=20)
+        ((node, message),) = await notes_of(own_runs, handle)
+        assert node is None
+        assert message.startswith(f"a group of pure nodes waits for the payload store: the payload store {tmp_path}")
+        assert message.endswith("; it goes on by itself when the store answers")
+    document = await document_of(handle)
+    assert (document["status"], document["output"]) == ("completed", {"early": value_of(5)})
+    assert await notes_of(own_runs, handle) == []
+    assert bare(await full_of(own_runs, handle))["nodes"]["n77"] == done(value_of(77))
+
+
+async def test_region_that_waits_for_the_store_can_be_cancelled(
+    own_runs: Runs, bench: Bench, tmp_path: Path, unique: str
+) -> None:
+    handle = await own_runs.start(held_plan(unique))
+    await eventually(lambda: unique in bench.entered)
+    with outage(tmp_path):
+        bench.open(unique)
+
+        async def is_told() -> bool:
+            return bool(await notes_of(own_runs, handle))
+
+        await eventually(is_told, timeout_s=20)
+        await handle.signal("cancel", {"reason": "enough"})
+        document = await document_of(handle)
+    assert document["status"] == "cancelled"
+    assert (document["nodes"]["n5"]["status"], document["nodes"]["n5"]["reason"]) == ("cancelled", "enough")
+    assert document["nodes_ref"]["counts"] == {"cancelled": COUNT - 1}
+
+
+async def test_value_inside_of_a_region_is_waited_for(
+    own_runs: Runs, bench: Bench, tmp_path: Path, unique: str
+) -> None:
+    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "depends_on": ["table"]}
+    nodes = [
+        _TABLE,
+        hold,
+        {"id": "reads", "tool": "length", "arguments": {"text": "{{table.result.rows}} rows"}, "depends_on": ["hold"]},
+        pure("beside", "{{reads.result}}"),
+    ]
+    handle = await own_runs.start({"nodes": nodes, "output": "{{beside.result}}"})
+    await eventually(lambda: unique in bench.entered)
+    with outage(tmp_path):
+        bench.open(unique)
+
+        async def is_told() -> bool:
+            return bool(await notes_of(own_runs, handle))
+
+        await eventually(is_told, timeout_s=30)
+    document = await document_of(handle)
+    assert document["status"] == "completed", document
+    assert document["nodes"]["reads"]["result"] > 10_000
+
+
+async def test_call_that_needs_a_value_is_tried_again_and_the_run_says_why(
+    own_runs: Runs, bench: Bench, tmp_path: Path, unique: str
+) -> None:
+    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "depends_on": ["table"]}
+    use = {"id": "use", "tool": "digest", "arguments": {"value": "{{table.result.n}} {{table.result.rows[7]}}"}}
+    whole = {"id": "whole", "tool": "digest", "arguments": {"value": "{{table.result}}"}, "depends_on": ["hold"]}
+    handle = await own_runs.start({"nodes": [_TABLE, hold, use, whole], "output": "{{whole.result}}"})
+    await eventually(lambda: unique in bench.entered)
+    with outage(tmp_path):
+        bench.open(unique)
+
+        async def is_told() -> bool:
+            return bool(await notes_of(own_runs, handle))
+
+        await eventually(is_told, timeout_s=30)
+        ((node, message),) = await notes_of(own_runs, handle)
+        assert node == "whole"
+        assert message.startswith(
+            "whole waits for the payload store: a value that the arguments need could not be loaded: the payload store "
+        )
+        assert message.endswith("; attempt 2, 3 in all")
+    document = await document_of(handle)
+    rows = [{"name": f"row {number}", "text": "x" * 20} for number in range(500)]
+    assert document["output"] == digest_of({"n": 500, "rows": rows})
+    assert document["nodes"]["whole"]["attempts"] == 2
+
+
+@pytest.mark.parametrize(("is_gone", "words"), [(True, "is not in the store"), (False, "is damaged")])
+async def test_inside_that_is_gone_or_damaged_fails_its_nodes_in_one_sentence(
+    own_runs: Runs, bench: Bench, tmp_path: Path, *, unique: str, is_gone: bool, words: str
+) -> None:
+    handle = await own_runs.start(held_plan(unique))
+    await eventually(lambda: unique in bench.entered)
+    view = await RunFeed(own_runs.client, handle.id).read()
+    assert view.scheduler is not None
+    ((_, region),) = view.scheduler.detached_regions()
+    (path,) = (tmp_path / "payloads").rglob(str(region.inner))
+    content = path.read_bytes()
+    if is_gone:
+        path.unlink()
+    else:
+        path.write_bytes(b"damaged")
+    bench.open(unique)
+    document = await document_of(handle)
+    assert document["status"] == "failed"
+    error = document["nodes"]["n5"]["error"]
+    assert error["code"] == "region_lost"
+    assert error["message"].startswith(f"the payload {region.inner} ")
+    assert words in error["message"]
+    assert document["nodes_ref"]["counts"] == {"failed": COUNT - 1}
+    path.write_bytes(content)
+    assert (await node_of(own_runs, handle, "n77"))["error"] == error
+
+
+async def test_what_is_gone_or_out_of_reach_is_told_by_the_commands(own_runs: Runs, tmp_path: Path) -> None:
+    handle = await own_runs.start(plan())
+    await document_of(handle)
+    view = await RunFeed(own_runs.client, handle.id).read()
+    with outage(tmp_path):
+        document = await restored_document(view, own_runs.store, only="n77")
+        assert "n77" not in document["nodes"]
+        (note,) = document["notes"]
+        told = (
+            f"the nodes inside of large regions of pure nodes cannot be told: the payload store {tmp_path / 'payloads'}"
+        )
+        assert (note["code"], note["message"].startswith(told)) == ("inside_unreadable", True)
+        assert note["message"].endswith("; try again later")
+    for stored in (tmp_path / "payloads").rglob("sha256-*"):
+        stored.unlink()
+    full = await full_of(own_runs, handle)
+    assert sorted(full["nodes"]) == ["end", "n5", "start"]
+    assert full["nodes_ref"] == {"ref": "regions", "counts": {"completed": COUNT - 1}}
+    assert full["output"] == {"early": value_of(5)}
+    (note,) = full["notes"]
+    assert note["message"].endswith("; the run itself knows only how many are in which state")
