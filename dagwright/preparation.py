@@ -1,13 +1,13 @@
 """From a document to a compiled plan with its inputs: what `check`, `run` and the activity `compile_plan` share."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.limits import INPUTS_LIMIT_BYTES, PLAN_PART_BYTES
 from dagwright.contracts.plan_limits import PlanTooLarge, refuse_too_large
 from dagwright.dialects import to_document
-from dagwright.plan.compilation import compile_plan, compiled_form
+from dagwright.plan.compilation import compile_plan, compiled_form, unavailable
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.conditions import read_condition
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
@@ -28,11 +28,29 @@ def check_plan(
 ) -> Checked:
     """Returns the checked plan of a document in any dialect.
 
+    Args:
+        raw: the JSON value of the document, or why it could not be read: then the rest of it is checked.
+
     Raises:
         PlanInvalid: with everything that is wrong.
     """
-    document = to_document(raw, dialect=dialect, context=context or {})
-    return check_document(document, tools=tools, any_tool=any_tool)
+    unread = raw if isinstance(raw, PlanInvalid) else None
+    if unread is not None and unread.document is None:
+        raise unread
+    try:
+        document = to_document(unread.document if unread else raw, dialect=dialect, context=context or {})
+        checked = check_document(document, tools=tools, any_tool=any_tool)
+    except PlanInvalid as invalid:
+        raise (_with_more(unread, invalid) if unread else invalid) from None
+    if unread is not None:
+        raise unread
+    return checked
+
+
+def _with_more(unread: PlanInvalid, found: PlanInvalid) -> PlanInvalid:
+    """Returns all that is wrong; of a place that could not be read nothing is told twice."""
+    told = {problem.pointer for problem in unread.problems}
+    return PlanInvalid([*unread.problems, *(problem for problem in found.problems if problem.pointer not in told)])
 
 
 def unused_inputs(checked: Checked, names: Iterable[str]) -> list[Problem]:
@@ -67,6 +85,16 @@ def _read_by_conditions(checked: Checked) -> frozenset[str]:
     )
 
 
+def input_problems(checked: Checked, values: Mapping[str, Any], *, given: Collection[str]) -> list[Problem]:
+    """Returns what is wrong with the values of inputs, and which inputs are missing.
+
+    Args:
+        given: names of the inputs that were given, whether their values are known or not.
+    """
+    missing = missing_inputs(checked.inputs, dict.fromkeys(given))
+    return [*missing, *wrong_inputs(checked.inputs, values)]
+
+
 def prepare_plan(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
     """Returns the compiled plan of a checked one, ready to run with these inputs.
 
@@ -74,9 +102,8 @@ def prepare_plan(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
         PlanInvalid: an input is missing or of the wrong type; the plan uses what cannot run yet; or it is
             too large to be the input of a run.
     """
-    problems = [*missing_inputs(checked.inputs, inputs), *wrong_inputs(checked.inputs, inputs)]
-    if problems:
-        raise PlanInvalid(problems)
+    if problems := input_problems(checked, inputs, given=inputs):
+        raise PlanInvalid([*problems, *unavailable(checked)])
     compiled = contract(compile_plan(checked))
     if (size := encoded_size(dict(inputs))) > INPUTS_LIMIT_BYTES:
         message = f"the inputs have {size:,} bytes; at most {INPUTS_LIMIT_BYTES:,} can be given to a run"

@@ -70,8 +70,6 @@ def _checked(
     tools: Mapping[str, ToolDeclaration],
     context: Mapping[str, str],
 ) -> Checked:
-    if isinstance(source.plan, PlanInvalid):
-        raise source.plan
     checked = check_plan(source.plan, tools, dialect=request.dialect, context=context, any_tool=request.any_tool)
     if not request.any_tool:
         # Of tools on trust nobody knows which are pure, and a plan may have far more of those.

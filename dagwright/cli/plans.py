@@ -42,30 +42,28 @@ class PlanSource:
     plan: JsonValue | PlanInvalid
 
 
-def read_plan(file: str) -> JsonValue:
-    """Returns the one plan of a file or of standard input, with the files of its sub-plans put in.
+def read_plan(file: str) -> JsonValue | PlanInvalid:
+    """Returns the one plan of a file or of standard input with the files of its sub-plans, or why it cannot be read."""
+    try:
+        plan: JsonValue | PlanInvalid = _standard_input() if file == STANDARD_INPUT else read_plan_file(Path(file))
+    except PlanInvalid as invalid:
+        plan = invalid
+    return _with_files(plan, base=Path() if file == STANDARD_INPUT else Path(file).parent)
 
-    Raises:
-        PlanInvalid: it cannot be read.
-    """
-    if file == STANDARD_INPUT:
-        text = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
-        if len(text) > MAX_FILE_BYTES:
-            message = f"standard input is larger than {MAX_FILE_BYTES // 1_000_000} MB, which is no plan"
-            raise PlanInvalid([Problem("unreadable", message)])
-        return inline_files(read_text(text, name=file), base=Path())
-    path = Path(file)
-    return inline_files(read_plan_file(path), base=path.parent)
+
+def _standard_input() -> JsonValue:
+    text = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+    if len(text) > MAX_FILE_BYTES:
+        message = f"standard input is larger than {MAX_FILE_BYTES // 1_000_000} MB, which is no plan"
+        raise PlanInvalid([Problem("unreadable", message)])
+    return read_text(text, name=STANDARD_INPUT)
 
 
 def read_sources(files: Sequence[str]) -> Iterator[PlanSource]:
     """Yields every plan of the files: one each, or one for each line of a `.jsonl` file."""
     for file in files:
         if not file.lower().endswith(".jsonl"):
-            try:
-                yield PlanSource(file, None, read_plan(file))
-            except PlanInvalid as invalid:
-                yield PlanSource(file, None, invalid)
+            yield PlanSource(file, None, read_plan(file))
             continue
         try:
             for number, plan in read_plan_lines(Path(file)):
@@ -75,12 +73,15 @@ def read_sources(files: Sequence[str]) -> Iterator[PlanSource]:
 
 
 def _with_files(plan: JsonValue | PlanInvalid, *, base: Path) -> JsonValue | PlanInvalid:
-    if isinstance(plan, PlanInvalid):
-        return plan
+    unread = plan if isinstance(plan, PlanInvalid) else None
+    written: JsonValue = plan.document if isinstance(plan, PlanInvalid) else plan
+    if unread is not None and written is None:
+        return unread
     try:
-        return inline_files(plan, base=base)
+        document = inline_files(written, base=base)
     except PlanInvalid as invalid:
-        return invalid
+        return PlanInvalid([*(unread.problems if unread else ()), *invalid.problems], document=invalid.document)
+    return PlanInvalid(unread.problems, document=document) if unread else document
 
 
 def refusal(source: PlanSource, invalid: PlanInvalid) -> dict[str, Any]:
@@ -134,11 +135,12 @@ def read_inputs_file(file: str | None) -> dict[str, JsonValue]:
     return values
 
 
-def typed_inputs(declared: Mapping[str, Mapping[str, Any]], texts: Mapping[str, str]) -> dict[str, JsonValue]:
-    """Returns values given as text, each as its declared type wants it; an undeclared one stays text.
+def typed_inputs(
+    declared: Mapping[str, Mapping[str, Any]], texts: Mapping[str, str]
+) -> tuple[dict[str, JsonValue], list[Problem]]:
+    """Returns values given as text, each as its declared type wants it, and a problem for each text that is none.
 
-    Raises:
-        PlanInvalid: a text cannot be read as the type of its input.
+    An undeclared one stays text.
     """
     values: dict[str, JsonValue] = {}
     problems = []
@@ -147,9 +149,7 @@ def typed_inputs(declared: Mapping[str, Mapping[str, Any]], texts: Mapping[str, 
             values[name] = typed_value(declared.get(name, {}), text)
         except ValueError as error:
             problems.append(Problem("invalid_field", f"the input {name!r}: {error}", pointer("inputs", name)))
-    if problems:
-        raise PlanInvalid(problems)
-    return values
+    return values, problems
 
 
 def typed_value(schema: Mapping[str, Any], text: str) -> JsonValue:

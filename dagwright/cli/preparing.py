@@ -13,7 +13,7 @@ from dagwright.cli.requests import RunRequest
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.durations import parse_duration
 from dagwright.plan.errors import PlanInvalid
-from dagwright.preparation import check_plan, prepare_plan, unused_inputs
+from dagwright.preparation import check_plan, input_problems, prepare_plan, unused_inputs
 from dagwright.toolset import Toolset
 
 
@@ -44,11 +44,14 @@ def prepare_run(request: RunRequest, toolset: Toolset, output: Output) -> Prepar
     given = read_inputs_file(request.inputs_file)
     raw = read_plan(request.plan)
     checked = check_plan(raw, toolset.declarations(), dialect=request.dialect, context=context)
-    if problems := unused_inputs(checked, texts):
-        raise PlanInvalid(problems)
+    typed, problems = typed_inputs(checked.inputs, texts)
+    problems = [*unused_inputs(checked, texts), *problems]
     for problem in unused_inputs(checked, given):
         output.tell(f"--inputs: {request.inputs_file}: {problem.message}, so it is not used; {problem.hint}")
-    values: dict[str, JsonValue] = {**given, **typed_inputs(checked.inputs, texts)}
+    values: dict[str, JsonValue] = {**given, **typed}
+    if problems:
+        wrong = input_problems(checked, values, given=[*values, *texts])
+        raise PlanInvalid([*problems, *wrong])
     if request.is_asking and not request.is_detached and output.can_ask:
         values = ask_inputs(checked.inputs, values)
     source = {"plan": raw, "dialect": checked.dialect, "context": context}

@@ -84,9 +84,11 @@ def read_json(text: str, *, name: str, first_line: int = 1) -> JsonValue:
         raise _syntax_error(text, position, name=name, first_line=first_line, message=message) from None
     except RecursionError:
         raise PlanInvalid([_too_deep(name)]) from None
-    problems = _oddities(value, text, doubled=bool(doubled), name=name)
+    if depth_of(value) > MAX_DEPTH:
+        raise PlanInvalid([_too_deep(name)])
+    problems = _oddities(value, text, doubled=bool(doubled))
     if problems:
-        raise PlanInvalid(problems)
+        raise PlanInvalid(problems, document=_of_whole_characters(value))
     return value
 
 
@@ -126,9 +128,16 @@ def _too_deep(name: str) -> Problem:
     return Problem("too_large", f"{name} nests lists and objects more than {MAX_DEPTH} deep")
 
 
-def _oddities(value: JsonValue, text: str, *, doubled: bool, name: str) -> list[Problem]:
-    if depth_of(value) > MAX_DEPTH:
-        return [_too_deep(name)]
+def _of_whole_characters(value: Any) -> Any:
+    """Returns a value of bounded depth with an escape for each lone surrogate, which no library takes."""
+    if isinstance(value, str):
+        return printable(value) if _oddity_of_text(value) else value
+    if isinstance(value, dict):
+        return {_of_whole_characters(key): _of_whole_characters(part) for key, part in value.items()}
+    return [_of_whole_characters(part) for part in value] if isinstance(value, list) else value
+
+
+def _oddities(value: JsonValue, text: str, *, doubled: bool) -> list[Problem]:
     problems: list[Problem] = []
     if doubled:
         for trail, current in _walk(value):

@@ -43,7 +43,7 @@ def read_native(raw: JsonValue, *, read_sub_plan: Callable[[JsonValue], Document
         try:
             document = read_sub_plan(node["plan"])
         except PlanInvalid as invalid:
-            document = Document(plan=_STAND_IN_PLAN, problems=invalid.problems)
+            document = Document(plan=_STAND_IN_PLAN, problems=invalid.problems, is_read=False)
         if document.plan is not node["plan"]:
             nodes = list(nodes) if nodes is written else nodes
             nodes[index] = {**node, "plan": document.plan}

@@ -156,12 +156,13 @@ def inline_files(document: JsonValue, *, base: Path) -> JsonValue:
         base: the folder of the document; a path in a file is relative to the folder of that file.
 
     Raises:
-        PlanInvalid: files that cannot be read, or that hold each other in a circle; with pointers.
+        PlanInvalid: files that cannot be read, or that hold each other in a circle; with pointers, and with the
+            document, in which the names of such files still stand.
     """
     inliner = _Inliner()
     inlined = inliner.inline(document, base, at="", within=())
     if inliner.problems:
-        raise PlanInvalid(inliner.problems)
+        raise PlanInvalid(inliner.problems, document=inlined)
     return inlined
 
 
@@ -213,7 +214,9 @@ class _Inliner:
             content = self._content(path)
         except PlanInvalid as invalid:
             self.problems += [replace(problem, pointer=at + problem.pointer) for problem in invalid.problems]
-            return plan
+            if invalid.document is None:
+                return plan
+            content = invalid.document
         return self.inline(content, path.parent, at=at, within=(*within, path))
 
     def _content(self, path: Path) -> JsonValue:

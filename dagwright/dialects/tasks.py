@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from dagwright.dialects.draft import Draft, Entry, entry_name, node_ids, tool_or_stand_in
 from dagwright.plan.document import Document
 from dagwright.plan.errors import Note
-from dagwright.plan.references import BadReference, ResultOf, holds_reference, parse_template
+from dagwright.plan.references import BadReferences, ResultOf, holds_reference, parse_template
 
 _KEYS = frozenset({"id", "tool", "query", "dependencies"})
 _ID = re.compile(r"[A-Za-z0-9_-]+")
@@ -68,7 +68,7 @@ def _notes(node: dict[str, Any], known_ids: Collection[str]) -> list[Note]:
         return []
     try:
         parts = parse_template(query, known_ids)
-    except BadReference:
+    except BadReferences:
         return []
     named = {node["id"], *node["depends_on"]}
     used = dict.fromkeys(part.node for part in parts if isinstance(part, ResultOf) and part.node not in named)

@@ -48,10 +48,10 @@ def read_yaml(text: str, *, name: str) -> JsonValue:
             builder.take(event)
     except yaml.YAMLError as error:
         raise PlanInvalid([*builder.problems, _syntax_problem(error, text=text, name=name)]) from None
-    if not builder.problems and depth_of(builder.root) > MAX_DEPTH:
-        builder.problems.append(_too_deep(name))
+    if depth_of(builder.root) > MAX_DEPTH:
+        raise PlanInvalid([*builder.problems, _too_deep(name)])
     if builder.problems:
-        raise PlanInvalid(builder.problems)
+        raise PlanInvalid(builder.problems, document=builder.root)
     return builder.root
 
 

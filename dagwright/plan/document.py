@@ -28,6 +28,7 @@ class Document:
         sub_documents: node index -> the document of its sub-plan, for its holes and its words. Its pointers are in
             `pointers` already.
         workers: indices of the nodes whose tool is a worker, so that its result is a WorkerResult.
+        is_read: whether the plan is what was written; if not, it only stands in, and `problems` say why.
         unknown_node_hint: hint for a reference to a node that is not there, if the dialect has one of its own.
     """
 
@@ -40,6 +41,7 @@ class Document:
     unknown_node_hint: str | None = None
     sub_documents: Mapping[int, "Document"] = field(default_factory=dict)
     workers: Collection[int] = frozenset()
+    is_read: bool = True
 
     def written_pointer(self, pointer: str) -> str:
         """Returns the pointer into the document as written that a pointer into `plan` stands for."""

@@ -56,10 +56,16 @@ class Note:
 
 
 class PlanInvalid(Exception):
-    """A document is no runnable plan; `problems` holds everything that is wrong with it, in document order."""
+    """A document is no runnable plan; `problems` holds everything that is wrong with it, in document order.
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    Args:
+        document: what could be read of it, with something harmless in the places that are told, so that the rest can
+            be checked; `None` if there is nothing to check.
+    """
+
+    def __init__(self, problems: Iterable[Problem], *, document: Any = None) -> None:
         self.problems: Sequence[Problem] = tuple(problems)
+        self.document = document
         super().__init__("; ".join(problem.message for problem in self.problems[:5]))
 
 

@@ -25,6 +25,35 @@ _EXPECTED = {
 }
 """What a field of several kinds may hold; pydantic would tell of each kind apart."""
 
+_EXPECTED_INSIDE = {
+    ("human", "on_timeout"): "fail, {default: …} or {escalate: …}",
+    ("human", "options"): "a list or a reference to one",
+}
+_EXPECTED_OF_INPUT = {
+    0: "an object of inputs, such as {count: {type: integer}}",
+    1: "an object, such as {type: string, prompt: …}",
+    2: "the name of a JSON type, or a list of them",
+}
+"""The same for `inputs`, one of them, and the `type` of one, by depth."""
+
+_OF_TYPE = {
+    "string_type": "a text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "time_delta_type": "a duration such as 30s",
+    "literal_error": "{expected}",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+}
+"""What pydantic calls a mistake -> what it expected."""
+
+_NAME_OF_INPUT = "[key]"
+"""Where pydantic places what is wrong with a key of an object."""
+
 
 def read_nodes(raw_nodes: list[Any]) -> tuple[dict[int, Node], list[Problem]]:
     """Returns the nodes that are right by themselves, by their index, and the problems of the others."""
@@ -34,24 +63,33 @@ def read_nodes(raw_nodes: list[Any]) -> tuple[dict[int, Node], list[Problem]]:
         pass
     nodes: dict[int, Node] = {}
     problems: list[Problem] = []
+    taken = {raw.get("id") for raw in raw_nodes if isinstance(raw, Mapping) and isinstance(raw.get("id"), str)}
     for index, raw in enumerate(raw_nodes):
         try:
             nodes[index] = _NODE.validate_python(raw)
         except ValidationError as error:
             problems += _node_problems(raw, error, index=index)
-            rest = _without_wrong_fields(raw, error)
+            stand_in = f"node {index}"
+            while stand_in in taken:
+                stand_in += "'"
+            rest = _without_wrong_fields(raw, error, stand_in=stand_in)
             if rest is not None:
                 nodes[index] = rest
     return nodes, problems
 
 
-def _without_wrong_fields(raw: Any, error: ValidationError) -> Node | None:
-    """Returns the node without the fields that are wrong, so that what it refers to is checked all the same."""
-    wrong = {str(item["loc"][0]) for item in error.errors() if item["loc"]}
-    if not isinstance(raw, Mapping) or "id" in wrong:
+def _without_wrong_fields(raw: Any, error: ValidationError, *, stand_in: str) -> Node | None:
+    """Returns the node without the fields that are wrong, so that what it refers to is checked all the same.
+
+    Args:
+        stand_in: its id if its own is wrong.
+    """
+    if not isinstance(raw, Mapping):
         return None
+    wrong = {str(item["loc"][0]) for item in error.errors() if item["loc"]}
+    kept = {key: value for key, value in raw.items() if key not in wrong}
     try:
-        return _NODE.validate_python({key: value for key, value in raw.items() if key not in wrong})
+        return _NODE.validate_python({**kept, "id": stand_in} if "id" in wrong else kept)
     except ValidationError:
         return None
 
@@ -64,9 +102,20 @@ def read_plan_fields(raw: Mapping[str, Any]) -> tuple[Plan, list[Problem]]:
         try:
             return Plan.model_validate(kept), problems
         except ValidationError as error:
-            wrong = dict.fromkeys(str(item["loc"][0]) for item in error.errors())
             problems += list(_field_problems(error, base=(), node=None, known=PLAN_FIELDS, value=kept))
-            kept = {key: value for key, value in kept.items() if key not in wrong}
+            kept = _without_wrong_parts(kept, error)
+
+
+def _without_wrong_parts(raw: Mapping[str, Any], error: ValidationError) -> dict[str, Any]:
+    """Returns a plan without the fields that are wrong; of its inputs only those go, so that the rest is checked."""
+    places = [item["loc"] for item in error.errors()]
+    wrong = {str(place[0]) for place in places}
+    kept = {key: value for key, value in raw.items() if key not in wrong}
+    inputs = raw.get("inputs")
+    if "inputs" in wrong and isinstance(inputs, Mapping):
+        named = {place[1] for place in places if place[0] == "inputs"}
+        kept["inputs"] = {name: declared for name, declared in inputs.items() if name not in named}
+    return kept
 
 
 def _node_problems(raw: Any, error: ValidationError, *, index: int) -> list[Problem]:
@@ -89,8 +138,13 @@ def _field_problems(
     for item in error.errors(include_url=False):
         place = item["loc"]
         name = str(place[0])
-        if name in _EXPECTED:
+        expected = _EXPECTED.get(name)
+        if expected is not None:
             place = place[:1]
+        elif place[:2] in _EXPECTED_INSIDE:
+            place, expected = place[:2], _EXPECTED_INSIDE[place[:2]]
+        elif name == "inputs":
+            place, expected = _place_of_input(place)
         if place in told:
             continue
         told.add(place)
@@ -101,9 +155,22 @@ def _field_problems(
             yield Problem("invalid_field", f"unknown key {label!r}", at, node, hint)
         elif item["type"] == "missing":
             yield Problem("invalid_field", f"{label!r} is missing", pointer(*base, *place[:-1]), node)
-        elif name in _EXPECTED:
-            given = f"{value.get(name)!r:.60}"
-            yield Problem("invalid_field", f"{label}: expected {_EXPECTED[name]}, not {given}", at, node)
+        elif item["loc"][-1] == _NAME_OF_INPUT:
+            message = f"{label}: the name of an input has letters, digits and _ only"
+            yield Problem("invalid_field", message, at, node)
+        elif expected is not None or item["type"] in _OF_TYPE:
+            wanted = expected or _OF_TYPE[item["type"]].format(**item.get("ctx", {}))
+            given = f"{value.get(name) if name in _EXPECTED else item['input']!r:.60}"
+            yield Problem("invalid_field", f"{label}: expected {wanted}, not {given}", at, node)
         else:
             message = item["msg"].removeprefix("Value error, ")
             yield Problem("invalid_field", f"{label}: {message[:1].lower()}{message[1:]}", at, node)
+
+
+def _place_of_input(place: tuple[str | int, ...]) -> tuple[tuple[str | int, ...], str | None]:
+    """Returns the place in the document of what is wrong with `inputs`, and what is expected there."""
+    if place[-1] == _NAME_OF_INPUT:
+        return place[:-1], None
+    if len(place) > 2 and place[2] != "type":
+        return place, None
+    return place[:3], _EXPECTED_OF_INPUT[min(len(place), 3) - 1]

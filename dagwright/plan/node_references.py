@@ -8,7 +8,7 @@ from dagwright.plan.compiled import Hole, HolePath
 from dagwright.plan.conditions import parse_condition
 from dagwright.plan.model import Node
 from dagwright.plan.references import (
-    BadReference,
+    BadReferences,
     Index,
     Item,
     Lookup,
@@ -135,11 +135,13 @@ class _Reader:
     ) -> Template | None:
         try:
             template = parse_template(text, self.ids)
-        except BadReference as error:
-            message = f"Invalid reference: {error.text}: {error.message}"
-            self.found.problems.append(
-                ReferenceProblem("invalid_reference", message, at, error.hint, unknown=error.unknown)
-            )
+        except BadReferences as error:
+            for bad in error.found:
+                message = f"Invalid reference: {bad.text}: {bad.message}"
+                self.found.problems.append(
+                    ReferenceProblem("invalid_reference", message, at, bad.hint, unknown=bad.unknown)
+                )
+            self.note(error.parts, at=at, in_item=in_item, secrets_allowed=secrets_allowed)
             return None
         self.note(template, at=at, in_item=in_item, secrets_allowed=secrets_allowed)
         return template

@@ -85,15 +85,28 @@ Template = tuple[Part, ...]
 """A text in parts. One part that is a reference keeps the type of its value; otherwise the parts make one text."""
 
 
-# Not frozen: Python sets the traceback of an exception that leaves a context manager.
-@dataclass(unsafe_hash=True)
-class BadReference(Exception):
+@dataclass(frozen=True, slots=True)
+class BadReference:
     """Something in double braces is no reference; `unknown` is the name in it that no node has, if that is why."""
 
     text: str
     message: str
     hint: str | None = None
     unknown: str | None = None
+
+
+class BadReferences(Exception):
+    """A text holds what is no reference.
+
+    Args:
+        found: each of them, in the order of the text.
+        parts: the other parts of the text.
+    """
+
+    def __init__(self, found: Iterable[BadReference], parts: Template) -> None:
+        self.found = tuple(dict.fromkeys(found))
+        self.parts = parts
+        super().__init__("; ".join(f"{bad.text}: {bad.message}" for bad in self.found[:5]))
 
 
 _FIELD = re.compile(r"\.(result|status|error)(?=[.\[\s}]|$)")
@@ -121,7 +134,7 @@ def parse_template(text: str, ids: Collection[str]) -> Template:
         ids: declared node ids; the longest one that fits is taken. Needs a fast `in`.
 
     Raises:
-        BadReference: something in double braces is no reference.
+        BadReferences: something in double braces is no reference; all such things are told.
     """
     return _parse_usual(text, ids) or _parse_any(text, ids)
 
@@ -153,6 +166,7 @@ def _parse_usual(text: str, ids: Collection[str]) -> Template | None:
 
 def _parse_any(text: str, ids: Collection[str]) -> Template:
     parts: list[Part] = []
+    bad: list[BadReference] = []
     literal: list[str] = []
     position = 0
     while (opening := text.find("{{", position)) >= 0:
@@ -170,20 +184,25 @@ def _parse_any(text: str, ids: Collection[str]) -> Template:
             parts.append("".join(literal))
         literal = []
         reference, position = parsed
-        parts.append(reference)
+        if isinstance(reference, BadReference):
+            bad.append(reference)
+        else:
+            parts.append(reference)
     literal.append(text[position:])
     if any(literal) or not parts:
         parts.append("".join(literal))
+    if bad:
+        raise BadReferences(bad, tuple(parts))
     return tuple(parts)
 
 
-def _parse_reference(text: str, start: int, *, ids: Collection[str]) -> tuple[Reference, int] | None:
+def _parse_reference(text: str, start: int, *, ids: Collection[str]) -> tuple[Reference | BadReference, int] | None:
     """Returns the reference that starts after `{{` and the position after it; `None` if the braces are only text."""
     found = _longest_id(text, start, ids=ids)
     if found is not None:
         node, field, path_start = found
         path, end = _parse_rest(text, start, path_start=path_start)
-        return ResultOf(node, field, path), end
+        return path if isinstance(path, BadReference) else ResultOf(node, field, path), end
     if match := _PLACEHOLDER.match(text, start):
         return Placeholder(match[1]), match.end()
     if match := _SECRET.match(text, start):
@@ -192,11 +211,11 @@ def _parse_reference(text: str, start: int, *, ids: Collection[str]) -> tuple[Re
         return Index(), match.end()
     if match := _ITEM.match(text, start):
         path, end = _parse_rest(text, start, path_start=match.end())
-        return Item(path), end
+        return path if isinstance(path, BadReference) else Item(path), end
     close = text.find("}}", start)
     if close < 0 or text.startswith("{", start):
         return None
-    raise _unknown_reference(text[start:close], ids=ids)
+    return _unknown_reference(text[start:close], ids=ids), close + 2
 
 
 def _longest_id(text: str, start: int, *, ids: Collection[str]) -> tuple[str, Field, int] | None:
@@ -213,16 +232,17 @@ def _longest_id(text: str, start: int, *, ids: Collection[str]) -> tuple[str, Fi
     return best
 
 
-def _parse_rest(text: str, start: int, *, path_start: int) -> tuple[Path, int]:
+def _parse_rest(text: str, start: int, *, path_start: int) -> tuple[Path | BadReference, int]:
     if text.startswith("}}", path_start):
         return (), path_start + 2
     end = _find_close(text, path_start)
     if end is None:
-        raise BadReference("{{" + text[start : start + 60], "it is not closed by }}")
+        # Whatever follows belongs to it: looking further would take quadratic time.
+        return BadReference("{{" + text[start : start + 60], "it is not closed by }}"), len(text)
     try:
         return parse_path(text[path_start:end].strip()), end + 2
     except ValueError as error:
-        raise BadReference("{{" + text[start:end] + "}}", str(error)) from None
+        return BadReference("{{" + text[start:end] + "}}", str(error)), end + 2
 
 
 def _find_close(text: str, position: int) -> int | None:

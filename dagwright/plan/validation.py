@@ -18,7 +18,7 @@ from dagwright.plan.inputs import schema_of, wrong_defaults
 from dagwright.plan.model import Cache, Node, Plan
 from dagwright.plan.node_references import NodeReferences, read_references
 from dagwright.plan.references import (
-    BadReference,
+    BadReferences,
     Lookup,
     Placeholder,
     Reference,
@@ -187,7 +187,7 @@ class _Checker:
             self.problems.append(Problem(problem.code, problem.message, where, problem.node, problem.hint))
         if not raw_nodes and not self.document.problems:
             self.tell("empty_plan", "the plan has no nodes", ("nodes",), node=None)
-        numbers = self._number_nodes(nodes, raw_nodes)
+        numbers = self._number_nodes(nodes, raw_nodes if node_problems else ())
         references = {index: self._read_node(index, node, numbers) for index, node in nodes.items()}
         output_holes = self._read_output(plan, numbers)
         dependencies = self._edges(nodes, references, numbers, count=len(raw_nodes))
@@ -196,6 +196,7 @@ class _Checker:
             ids = [nodes[number].id for number in (*cycle, cycle[0])]
             message = f"CircularDependencyError: {' → '.join(ids)}"
             self.tell("cycle", message, ("nodes", cycle[0]), node=ids[0], hint="remove one of these dependencies")
+        inputs = self._inputs(plan, references, output_holes)
         if len(nodes) < len(raw_nodes):
             return None
         return Checked(
@@ -206,7 +207,7 @@ class _Checker:
             dependencies=dependencies,
             level_of=level_of or [],
             output_holes=output_holes,
-            inputs=self._inputs(plan, references, output_holes),
+            inputs=inputs,
             sub_plans=self.sub_plans,
             notes=self.document.notes,
             document=self.root,
@@ -222,9 +223,9 @@ class _Checker:
             if first != index:
                 message = f"{node.id!r} is the id of node {first} and of node {index}"
                 self.tell("duplicate_id", message, ("nodes", index, "id"), node=node.id)
-        for index, raw in enumerate(raw_nodes) if len(nodes) < len(raw_nodes) else ():
-            # A node whose fields are wrong still has its id, so references to it are not wrong as well.
-            if index not in nodes and isinstance(raw, Mapping) and isinstance(raw.get("id"), str):
+        for index, raw in enumerate(raw_nodes):
+            # What is wrong with a node does not make references to it wrong as well.
+            if isinstance(raw, Mapping) and isinstance(raw.get("id"), str):
                 numbers.setdefault(raw["id"], index)
         return numbers
 
@@ -334,6 +335,8 @@ class _Checker:
             self.tell("too_large", f"sub-plans are nested deeper than {MAX_DEPTH}", at, node=node.id)
             return
         document = self.document.sub_documents.get(index, Document(node.plan))
+        if not document.is_read:
+            return
         inner = _Checker(document, self.root, base=(*self.base, *at), tools=self.tools, any_tool=self.any_tool)
         inner.hints = self.hints
         checked = inner.check()
@@ -350,8 +353,9 @@ class _Checker:
         for path, message, advice in schema.problems_of(node.arguments, holes):
             at_value = ("nodes", index, "arguments", *path)
             self.tell("invalid_arguments", f"the sub-plan's input {message}", at_value, node=node.id, hint=advice)
+        written = document.plan.get("inputs")
         for name in node.arguments:
-            if name not in checked.inputs:
+            if name not in checked.inputs and (written is None or (isinstance(written, dict) and name not in written)):
                 hint = self.hints.near(name, checked.inputs)
                 where = ("nodes", index, "arguments", name)
                 self.tell("invalid_arguments", f"the sub-plan has no input {name!r}", where, node=node.id, hint=hint)
@@ -361,10 +365,11 @@ class _Checker:
         for path, text in walk_texts(plan.output):
             try:
                 template = parse_template(text, numbers)
-            except BadReference as error:
-                hint = error.hint or self.hints.near(error.unknown, numbers)
-                message = f"Invalid reference: {error.text}: {error.message}" + (f"; {hint}" if hint else "")
-                self.tell("invalid_reference", message, ("output", *path), node=None, hint=hint)
+            except BadReferences as error:
+                for bad in error.found:
+                    hint = bad.hint or self.hints.near(bad.unknown, numbers)
+                    message = f"Invalid reference: {bad.text}: {bad.message}" + (f"; {hint}" if hint else "")
+                    self.tell("invalid_reference", message, ("output", *path), node=None, hint=hint)
                 continue
             if any(not isinstance(part, str | ResultOf | Placeholder) for part in template):
                 message = f"Invalid reference: {text!r:.80}: output can name results and placeholders only"

@@ -12,7 +12,7 @@ from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_from_json, 
 from dagwright.plan.model import MAX_ID_BYTES, RESERVED_IDS
 from dagwright.plan.paths import format_path, parse_path
 from dagwright.plan.references import (
-    BadReference,
+    BadReferences,
     Index,
     Item,
     Lookup,
@@ -110,12 +110,12 @@ def test_short_way_of_the_parser_says_what_the_long_way_says(tokens: list[str], 
     ids = {"a", "b", "a b", *(name for name in extra if is_id(name))}
     try:
         expected: Any = _parse_any(text, ids)
-    except BadReference as error:
-        expected = error
+    except BadReferences as error:
+        expected = error.found, error.parts
     try:
         got: Any = parse_template(text, ids)
-    except BadReference as error:
-        got = error
+    except BadReferences as error:
+        got = error.found, error.parts
     assert got == expected
 
 

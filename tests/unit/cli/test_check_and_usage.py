@@ -112,6 +112,65 @@ def test_person_is_told_how_to_see_the_problems_that_are_not_shown(capsys: pytes
     assert lines[-1] == "wrong.json: and 7 more problems; --json tells all of them"
 
 
+def _errors(text: str) -> list[tuple[str, str]]:
+    return [(error["code"], error["pointer"]) for error in json.loads(text)["errors"]]
+
+
+def test_file_that_cannot_be_read_hides_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("odd.json").write_text('{"nodes": [{"id": "x", "tool": "nobody", "tool": "none"}]}', encoding="utf-8")
+    nodes: list[Any] = [
+        {"id": "gone", "plan": "none.json"},
+        {"id": "odd", "plan": "odd.json"},
+        {"id": "inline", "plan": {}, "arguments": {"x": 1}},
+        {"id": "x", "tool": "calculate"},
+    ]
+    assert run_command_line(["check", _write("plan.json", {"nodes": nodes}), "--json"]) == 2
+    assert _errors(capsys.readouterr().out) == [
+        ("unreadable", "/nodes/0/plan"),
+        ("invalid_field", "/nodes/1/plan/nodes/0/tool"),
+        ("empty_plan", "/nodes/2/plan"),
+        ("unknown_tool", "/nodes/3/tool"),
+    ]
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_lone_surrogate_hides_nothing(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [{"id": "a\ud800", "tool": "nobody"}, {"id": "b", "tool": "calculate", "depends_on": ["a\ud800", "c"]}]
+    assert run_command_line([command, _write("plan.json", {"nodes": nodes}), "--json"]) == 2
+    assert _errors(capsys.readouterr().out) == [
+        ("invalid_syntax", "/nodes/0/id"),
+        ("invalid_syntax", "/nodes/1/depends_on/0"),
+        ("unknown_tool", "/nodes/0/tool"),
+        ("unknown_tool", "/nodes/1/tool"),
+        ("unknown_dependency", "/nodes/1/depends_on/1"),
+    ]
+
+
+def test_every_wrong_input_of_a_run_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["a", "b", "c", "d"]
+    nodes = [
+        {"id": name, "tool": "calculator", "arguments": {"expression": f"{{{{PLACEHOLDER_{name}}}}}"}} for name in names
+    ]
+    plan = {"plan": 1, "inputs": {name: {"type": "integer"} for name in names}, "nodes": nodes}
+    arguments = [
+        "--input",
+        "strange=1",
+        "--input",
+        "a=x",
+        "--input",
+        "b=1",
+        "--inputs",
+        _write("values.json", {"c": "y"}),
+    ]
+    assert run_command_line(["run", _write("plan.json", plan), *arguments, "--json"]) == 2
+    assert _errors(capsys.readouterr().out) == [
+        ("invalid_field", "/inputs/strange"),
+        ("invalid_field", "/inputs/a"),
+        ("missing_input", "/inputs/d"),
+        ("invalid_field", "/inputs/c"),
+    ]
+
+
 def test_session_names_are_given_by_context(capsys: pytest.CaptureFixture[str]) -> None:
     plan = {"intents": [{"verb": "cbu.add-product", "params": {"product": "CUSTODY"}, "refs": {"cbu-id": "@cbu"}}]}
     file = _write("intents.json", plan)

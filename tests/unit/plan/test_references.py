@@ -6,7 +6,7 @@ import pytest
 
 from dagwright.plan.paths import MissingValue, format_path, get_value, parse_path
 from dagwright.plan.references import (
-    BadReference,
+    BadReferences,
     Index,
     Item,
     Lookup,
@@ -91,13 +91,26 @@ def test_text_has_these_parts(text: str, parts: Template) -> None:
 def test_braces_around_something_else_are_no_reference(
     text: str, message: str, hint: str | None, unknown: str | None
 ) -> None:
-    with pytest.raises(BadReference) as caught:
+    with pytest.raises(BadReferences) as caught:
         parse_template(text, IDS)
-    assert (caught.value.message, caught.value.hint, caught.value.unknown) == (message, hint, unknown)
+    assert [(bad.message, bad.hint, bad.unknown) for bad in caught.value.found] == [(message, hint, unknown)]
+
+
+def test_every_bad_reference_of_a_text_is_told_once() -> None:
+    text = "{{b.result}} {{a.result[?]}} {{a.result}} {{c.status}} {{b.result}} \\{{d.result}} {{a.result.x"
+    with pytest.raises(BadReferences) as caught:
+        parse_template(text, IDS)
+    assert [bad.text for bad in caught.value.found] == [
+        "{{b.result}}",
+        "{{a.result[?]}}",
+        "{{c.status}}",
+        "{{a.result.x",
+    ]
+    assert [part for part in caught.value.parts if not isinstance(part, str)] == [ResultOf("a", "result")]
 
 
 def test_path_that_is_none_is_told() -> None:
-    with pytest.raises(BadReference, match=r"is no path"):
+    with pytest.raises(BadReferences, match=r"is no path"):
         parse_template("{{a.result[?]}}", IDS)
 
 

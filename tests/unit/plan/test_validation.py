@@ -145,11 +145,11 @@ def test_reference_and_dependency_on_one_node_are_one_edge() -> None:
         ({"on_error": "panic"}, "/on_error", "on_error: expected block, skip, ask, replan or {value: …}, not 'panic'"),
         ({"depends_on": "a"}, "/depends_on", "depends_on: expected a list of node ids, not 'a'"),
         ({"arguments": [1]}, "/arguments", "arguments: expected an object, not [1]"),
-        ({"priority": 9}, "/priority", "priority: input should be less than or equal to 5"),
-        ({"priority": "1"}, "/priority", "priority: input should be a valid integer"),
+        ({"priority": 9}, "/priority", "priority: expected at most 5, not 9"),
+        ({"priority": "1"}, "/priority", "priority: expected a whole number, not '1'"),
         ({"timeout": "soon"}, "/timeout", "timeout: 'soon' is no duration; write a number and a unit, such as 500ms"),
         ({"timeout": "0s"}, "/timeout", "timeout: '0s' is out of range; a duration is over 0 and at most 3650d"),
-        ({"retry": {"max_attempts": 0}}, "/retry/max_attempts", "retry.max_attempts: input should be greater than"),
+        ({"retry": {"max_attempts": 0}}, "/retry/max_attempts", "retry.max_attempts: expected at least 1, not 0"),
         ({"when": "a.result >"}, "/when", "when: it is no CEL expression"),
         ({"when": "item > 1"}, "/when", "when: item has a meaning only in a node with for_each"),
         ({"for_each": "all of {{a.result}}"}, "/for_each", "for_each must be one reference to a list, or a list"),
@@ -161,6 +161,53 @@ def test_field_that_makes_no_sense_is_told_with_its_place(fields: dict[str, Any]
     problems = [problem for problem in told(node("a"), raw) if problem[0] == "invalid_field"]
     assert [(problem[1], problem[2]) for problem in problems] == [(f"/nodes/1{at}", "b")]
     assert problems[0][3].startswith(message)
+
+
+def test_inputs_are_told_each_with_its_place_and_hide_nothing() -> None:
+    inputs = {
+        "odd name": {"type": "string"},
+        "u": 5,
+        "kinds": {"type": 7},
+        "asked": {"prompt": ["?"]},
+        "q": {"type": "strng"},
+        "n": {"type": "integer", "default": "many"},
+    }
+    problems = told(node("a", "b"), inputs=inputs)
+    no_schema = "this is no JSON Schema: \"strng\" is not valid under any of the schemas listed in the 'anyOf' keyword"
+    assert [(at, message) for _, at, _, message, _ in problems] == [
+        ("/inputs/odd name", "inputs.odd name: the name of an input has letters, digits and _ only"),
+        ("/inputs/u", "inputs.u: expected an object, such as {type: string, prompt: …}, not 5"),
+        ("/inputs/kinds/type", "inputs.kinds.type: expected the name of a JSON type, or a list of them, not 7"),
+        ("/inputs/asked/prompt", "inputs.asked.prompt: expected a text, not ['?']"),
+        ("/nodes/0/depends_on/0", "'a' depends on 'b', which is no node"),
+        ("/inputs/q", f"input 'q': {no_schema}"),
+        (
+            "/inputs/n/default",
+            'the default of the input \'n\', "many": "many" is not of type "integer"',
+        ),
+    ]
+
+
+@pytest.mark.parametrize("wrong", ["item", 5, "", "a\ud800"])
+def test_wrong_id_hides_nothing_else(wrong: Any) -> None:
+    """Neither what else is wrong with its node, nor with another node or an input; references to it are right."""
+    nodes = [{"id": wrong, "tool": "nobody"}, node("b", *([wrong] if isinstance(wrong, str) else []))]
+    problems = told(*nodes, inputs={"q": {"type": "strng"}})
+    assert [(code, at) for code, at, *_ in problems] == [
+        ("invalid_field", "/nodes/0/id"),
+        ("unknown_tool", "/nodes/0/tool"),
+        ("invalid_field", "/inputs/q"),
+    ]
+
+
+def test_every_bad_reference_of_a_text_is_told() -> None:
+    problems = told(node("a", arguments={"x": "{{b.result}} {{c.result}}"}), output="{{d.status}} {{e.error}}")
+    assert [(at, message.partition(";")[0]) for _, at, _, message, _ in problems] == [
+        ("/nodes/0/arguments/x", "Invalid reference: {{b.result}}: there is no node 'b'"),
+        ("/nodes/0/arguments/x", "Invalid reference: {{c.result}}: there is no node 'c'"),
+        ("/output", "Invalid reference: {{d.status}}: there is no node 'd'"),
+        ("/output", "Invalid reference: {{e.error}}: there is no node 'e'"),
+    ]
 
 
 CACHE_TOOLS = {
