@@ -25,7 +25,7 @@ _EXPECTED = {
 }
 """What a field of several kinds may hold; pydantic would tell of each kind apart."""
 
-_EXPECTED_INSIDE = {
+_EXPECTED_INSIDE: Mapping[tuple[str | int, ...], str] = {
     ("human", "on_timeout"): "fail, {default: …} or {escalate: …}",
     ("human", "options"): "a list or a reference to one",
 }
