@@ -48,7 +48,7 @@ The last two: of a call that is tried again the server keeps 4 KiB of the failur
 instead of the rest; a tool's own failure has up to 20 KiB (activities/errors.py)."""
 
 _HOST = "127.0.0.1"
-_START_TIMEOUT_S = 30.0
+_START_TIMEOUT_S = 90.0
 _ANSWER_TIMEOUT_S = 20.0
 """How long a server that runs may leave us without an answer before it is ended and started again."""
 

@@ -33,7 +33,7 @@ _WIRE_TYPES = {
     "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
 }
 
-_APPEAR_TIMEOUT_S = 5.0
+_APPEAR_TIMEOUT_S = 30.0
 _RPC_TIMEOUT = timedelta(seconds=10)
 
 

@@ -55,7 +55,7 @@ async def test_histories_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
             make_database(folder)
             async with worker_process(server.address, folder, environment={"PYTHONHASHSEED": seed}):
                 handle = await start_run(client, {"nodes": [*nodes, *joins]}, workflow_id=f"seed-{seed}")
-                await result_within(handle, 60)
+                await result_within(handle, 240)
             history = await handle.fetch_history()
             orders.append(_calls(history))
             paths.append(tmp_path / f"seed-{seed}.json")

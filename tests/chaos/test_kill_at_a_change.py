@@ -36,7 +36,7 @@ async def test_worker_killed_whenever_the_run_changes_executions(tmp_path: Path)
                 known = await _next_execution(client, handle, known)
                 await worker.kill()
                 await worker.start()
-            document = await result_within(handle, 120)
+            document = await result_within(handle, 240)
             output = (await handle.query("status"))["output"]
             chain = await chain_of(client, handle)
     assert (document["status"], output) == ("completed", values)
@@ -57,5 +57,5 @@ async def _next_execution(client: Client, handle: Handle, known: str) -> str:
         found = (await client.get_workflow_handle(handle.id).describe()).run_id
         return found != known
 
-    await eventually(has_changed, timeout_s=60)
+    await eventually(has_changed)
     return found

@@ -143,7 +143,7 @@ async def test_worker_killed_in_the_middle_of_a_slice(scene: Scene, count: int, 
         told = sum(len(answer["ended"]) for answer in answered)
     assert 0 < told <= at, "the slice in flight must not be the first one"
     await scene.kill_at(f"n{at}")
-    document = await result_within(handle, 120)
+    document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", values[f"n{count - 1}"])
     calls = calls_of(scene.folder)
     # Nodes run one after the other here, so what is told are the first ones.
@@ -163,7 +163,7 @@ async def test_worker_killed_while_a_plan_is_loaded_in_pages(scene: Scene) -> No
     scene.points.hold(READING)
     handle = await scene.start({"nodes": [first, *skipped], "output": "{{first.result}}"})
     await scene.kill_at(READING)
-    document = await result_within(handle, 120)
+    document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", {"n": 1})
     states = Counter(node["status"] for node in document["nodes"].values())
     assert states == {"completed": 1, "skipped": len(names)}
@@ -185,7 +185,7 @@ async def test_worker_killed_while_a_result_is_written_into_the_store(scene: Sce
     assert len(list((store / "tmp").iterdir())) == 1
     assert list(store.glob("??/??/*")) == [], "what may not be on the disk has no name"
     await scene.kill_at(WRITING)
-    document = await result_within(handle, 120)
+    document = await result_within(handle, 240)
     assert document["status"] == "completed"
     ref = document["nodes"]["long"]["result"]["ref"]
     content = await open_store(Settings(state_dir=scene.folder / "state").payload_store).get(ref)

@@ -74,7 +74,7 @@ async def test_worker_killed_while_a_step_runs(
     await worker.kill()
     points.release("b")
     await worker.start()
-    document = await result_within(handle, 60)
+    document = await result_within(handle, 240)
     assert bare(document)["nodes"] == {
         "a": done("a"),
         "b": done("b", attempts=2),
@@ -98,7 +98,7 @@ async def test_worker_killed_between_two_steps(
     points.release("b")
     await worker.kill()
     await worker.start()
-    document = await result_within(handle, 60)
+    document = await result_within(handle, 240)
     assert {name: node["result"] for name, node in document["nodes"].items()} == {
         name: name for name in ("a", "b", "c", "beside")
     }
@@ -109,7 +109,7 @@ async def test_worker_killed_before_the_run_begins(own_server: LiveServer, worke
     await worker.kill()
     handle = await start_run(await own_server.start(), _THREE, workflow_id="before")
     await worker.start()
-    await result_within(handle, 60)
+    await result_within(handle, 240)
     assert attempts_of(folder) == ["a", "b", "beside", "c"]
 
 
@@ -121,7 +121,7 @@ async def test_server_killed_while_a_step_runs(
     await points.reached("b")
     await restart(own_server)
     points.release("b")
-    document = await result_within(handle, 90)
+    document = await result_within(handle, 240)
     assert {name: node["result"] for name, node in document["nodes"].items()} == {
         name: name for name in ("a", "b", "c", "beside")
     }
@@ -138,7 +138,7 @@ async def test_write_of_a_killed_worker_is_never_repeated(
     await points.reached("w")
     await worker.kill()
     await worker.start()
-    document = await result_within(handle, 60)
+    document = await result_within(handle, 240)
     outcome = "outcome unknown: its worker died, so nobody knows whether write_then_hold made its change"
     assert bare(document)["nodes"] == {
         "w": failed(f"outcome_unknown: {outcome}"),
@@ -162,7 +162,7 @@ async def test_every_value_of_a_reactive_graph_is_right_after_kills_of_worker_an
             await restart(own_server)
         points.release(name)
         await worker.start()
-    document = await result_within(handle, 120)
+    document = await result_within(handle, 240)
     output = (await handle.query("status"))["output"]
     assert (document["status"], output) == ("completed", values)
     assert effects_of(folder) == sorted(name for name in values if name.endswith("9"))

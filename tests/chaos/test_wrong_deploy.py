@@ -50,7 +50,7 @@ async def _failing_view(client: Client, run: str) -> RunView:
         found.append(await RunFeed(client, run).read())
         return any(note["code"] == "workflow_task_failing" for note in found[-1].notes)
 
-    await eventually(is_failing, timeout_s=60)
+    await eventually(is_failing)
     return found[-1]
 
 
@@ -84,7 +84,7 @@ async def test_runs_wait_for_the_right_code_and_then_end_as_if_nothing_had_been(
         )
 
     async with worker_process(own_server.address, folder):
-        documents = [await result_within(handle, 90) for handle in handles]
+        documents = [await result_within(handle, 240) for handle in handles]
     for run, document, handle in zip(_RUNS, documents, handles, strict=True):
         assert document["status"] == "completed"
         assert document["output"] == {name: f"{run}-{name}" for name in _NAMES}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 60.0
+TIMEOUT_S = 240.0
 
 
 @dataclass(frozen=True, slots=True)

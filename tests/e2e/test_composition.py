@@ -172,7 +172,7 @@ async def frontend(
     log = folder / "log"
     with _process([program, *command[1:]], environment, folder=folder, log=log):
         health = composition.health("temporal")
-        await eventually(lambda: _succeeds(health, environment), timeout_s=90)
+        await eventually(lambda: _succeeds(health, environment))
         yield composition.replaced["temporal:7233"]
 
 
@@ -268,5 +268,5 @@ async def test_worker_of_the_image_serves_and_says_so(image: Path, namespace: st
 
     assert not _succeeds(health, environment, folder=image / "app")
     with _process([python, *entry[1:]], environment, folder=image / "app", log=image / "log"):
-        await eventually(lambda: _succeeds(health, environment, folder=image / "app"), timeout_s=60)
+        await eventually(lambda: _succeeds(health, environment, folder=image / "app"))
     assert not _succeeds(health, environment, folder=image / "app")

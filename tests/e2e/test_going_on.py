@@ -101,7 +101,7 @@ async def test_detached_run_ends_in_the_background_until_down(
     left = await own_command_line("run", plan, "--id", "left", "--detach", "--tools", "marking.py", "--json")
     assert (left.code, left.document["workflow_id"], left.document["ok"]) == (0, "left", True)
 
-    await eventually((tmp_path / "marks.txt").exists, timeout_s=30)
+    await eventually((tmp_path / "marks.txt").exists)
     watched = await own_command_line("watch", "left", "--no-serve", "--json")
     assert (watched.code, watched.document["output"], watched.stderr) == (0, {"only": "only"}, "")
 

@@ -51,7 +51,7 @@ async def _status_when_waiting(command_line: CommandLine, run: str) -> dict[str,
         found.update((await command_line("status", run, "--json")).document)
         return bool(found["status"] == "waiting")
 
-    await eventually(is_waiting, timeout_s=60)
+    await eventually(is_waiting)
     return found
 
 
@@ -76,7 +76,7 @@ async def test_two_terminals_with_different_tools_never_take_each_others_work(
             return False
         return all(node["status"] == "running" for look in looks for node in look.document["nodes"].values())
 
-    await eventually(are_running, timeout_s=60)
+    await eventually(are_running)
     for tools in (left, right):
         (tools.parent / "hold").unlink()
     first, second = await asyncio.gather(*(ended(process) for process in running))

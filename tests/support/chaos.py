@@ -30,7 +30,7 @@ WRONG_WORKER = ROOT / "tests" / "support" / "wrong_worker.py"
 HELD_WORKER = ROOT / "tests" / "support" / "held_worker.py"
 """The program of a worker whose payload store stops at fault points."""
 
-_EXIT_S = 20.0
+_EXIT_S = 60.0
 _STARTED = '"worker started"'
 
 
@@ -89,7 +89,7 @@ class WorkerProcess:
         """Starts the worker and waits until it polls."""
         started = self.log.count(_STARTED)
         await self.start()
-        await eventually(lambda: self.log.count(_STARTED) > started, timeout_s=60)
+        await eventually(lambda: self.log.count(_STARTED) > started)
 
     async def kill(self) -> None:
         """Kills the worker with SIGKILL."""
@@ -147,7 +147,7 @@ class FaultPoints:
         def is_reached() -> bool:
             return (self._folder / f"reached-{name}").exists()
 
-        await eventually(is_reached, timeout_s=60)
+        await eventually(is_reached)
 
     def forget(self, name: str) -> None:
         """Forgets that a tool was at the point, to see the next time."""

@@ -26,7 +26,7 @@ COMMANDS = frozenset({"bash", "console"})
 FILES = frozenset({"yaml", "json", "python"})
 PICTURES = frozenset({"mermaid", "text"})
 
-COMMAND_TIMEOUT_S = 120
+COMMAND_TIMEOUT_S = 300
 """A page's slowest command starts a server and runs a demo."""
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -68,7 +68,11 @@ _ASKED_AGAIN = (
 """The server asks again, by no fault of the run: a signal came while it ended, or over 2 MB of results at once."""
 
 
-_STUCK_AFTER_S = 40.0
+DEADLOCK = "[TMPRL1101]"
+"""How the SDK calls a workflow task of over two seconds, by the clock on the wall: on a busy machine one may fail that
+takes half a second of work. One that always takes longer is tried for ever, so its run never ends."""
+
+_STUCK_AFTER_S = 120.0
 """Far more than any of the runs takes on a busy machine."""
 
 
@@ -130,12 +134,16 @@ class Runs:
         """Leaves a run out of `check_ended`, because the test ends a part of it by force."""
         self._started.remove(handle)
 
-    async def check_ended(self) -> None:
-        """Checks everything that must hold for every run that was started since the last check."""
+    async def check_ended(self, *, forgiven: str | None = None) -> None:
+        """Checks everything that must hold for every run that was started since the last check.
+
+        Args:
+            forgiven: part of the reason for which a workflow task may have failed, if the next one did not.
+        """
         started, self._started = self._started, []
         for handle in started:
             for history in await histories_of(self.client, handle):
-                assert_clean(history)
+                assert_clean(history, forgiven=forgiven)
                 await assert_replays(history)
 
 
@@ -285,9 +293,9 @@ async def _result_of(handle: Handle) -> Any:
         raise AssertionError(f"{handle.id} is stuck: {_task_failures(history)}") from None
 
 
-def assert_clean(history: WorkflowHistory) -> None:
-    """Checks that no workflow task failed and that the run ended by its own word."""
-    wrong = _task_failures(history)
+def assert_clean(history: WorkflowHistory, *, forgiven: str | None = None) -> None:
+    """Checks that no workflow task failed, unless that is forgiven, and that the run ended by its own word."""
+    wrong = [failure for failure in _task_failures(history) if forgiven is None or forgiven not in failure]
     assert not wrong, f"{history.workflow_id}: {wrong}"
     assert end_of(history) in ("completed", "failed", "canceled", "continued")
 

@@ -84,10 +84,10 @@ async def test_lock_of_another_is_waited_for(tmp_path: Path) -> None:
     order: list[str] = []
 
     async def second() -> None:
-        async with locked(path, timeout_s=10):
+        async with locked(path, timeout_s=120):
             order.append("second")
 
-    async with locked(path, timeout_s=1):
+    async with locked(path, timeout_s=120):
         waiting = asyncio.create_task(second())
         with pytest.raises(TimeoutError):
             await take_lock(path, timeout_s=0.1)

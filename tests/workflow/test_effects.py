@@ -82,13 +82,13 @@ async def test_write_is_never_repeated_blindly(runs: Runs, bench: Bench, unique:
             "id": "slow",
             "tool": "hold_write",
             "arguments": {"name": f"{unique} slow"},
-            "timeout": "300ms",
+            "timeout": "2s",
             "retry": _FAST,
         },
     ]
     document = await runs.run({"nodes": nodes})
     bench.open(f"{unique} slow")
-    outcome = "outcome unknown: it took over 0.3 s, so nobody knows whether hold_write made its change"
+    outcome = "outcome unknown: it took over 2 s, so nobody knows whether hold_write made its change"
     assert document["nodes"] == {
         "fails": failed("tool_failed: RuntimeError: broke"),
         "told": failed("tool_failed: RuntimeError: broke"),
@@ -108,20 +108,20 @@ async def test_read_that_takes_too_long_is_tried_again_and_then_failed(runs: Run
         "id": "slow",
         "tool": "hold",
         "arguments": {"name": unique},
-        "timeout": "200ms",
-        "heartbeat": "200ms",
+        "timeout": "1s",
+        "heartbeat": "1s",
         "retry": {"max_attempts": 2, "first_delay": "10ms"},
     }
     document = await runs.run({"nodes": [node]})
     bench.open(unique)
     slow = document["nodes"]["slow"]
     assert (slow["status"], slow["attempts"], slow["error"].partition(":")[0]) == ("failed", 2, "timeout")
-    assert bench.entered.count(unique) == 2
+    await eventually(lambda: bench.entered.count(unique) == 2)
 
 
 async def test_deadline_ends_the_run_and_keeps_what_is_done(runs: Runs, bench: Bench, unique: str) -> None:
     plan = {
-        "deadline": "500ms",
+        "deadline": "4s",
         "nodes": [
             {"id": "quick", "tool": "add", "arguments": {"left": 1, "right": 1}},
             {"id": "slow", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "300ms"},

@@ -89,7 +89,7 @@ async def test_run_that_no_worker_serves_is_told_without_a_worker(client: Client
     nobody = Runs(client, task_queue=f"nobody-{uuid4().hex}", tools=declared, store=store)
     handle = await nobody.start({"title": "Alone", "nodes": [{"id": "a", "tool": "echo"}]})
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             view = await RunFeed(client, handle.id).read()
         assert (view.status, view.title, view.is_closed) == ("running", "Alone", False)
     finally:

@@ -21,7 +21,7 @@ async def _waiting(client: Client, handle: Handle) -> RunView:
         found.append(await RunFeed(client, handle.id).read())
         return found[-1].status == "waiting"
 
-    await eventually(is_waiting, timeout_s=30)
+    await eventually(is_waiting)
     return found[-1]
 
 

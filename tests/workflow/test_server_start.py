@@ -51,7 +51,7 @@ async def _command(state_dir: Path) -> asyncio.subprocess.Process:
 
 async def _first_line(process: asyncio.subprocess.Process) -> str:
     assert process.stdout is not None
-    line = await asyncio.wait_for(process.stdout.readline(), timeout=60)
+    line = await asyncio.wait_for(process.stdout.readline(), timeout=240)
     return line.decode().strip()
 
 
@@ -244,7 +244,7 @@ async def test_port_that_somebody_took_is_replaced(state_dir: Path) -> None:
 
 
 async def test_server_that_hangs_is_started_again_on_its_port(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagwright.server.local._ANSWER_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("dagwright.server.local._ANSWER_TIMEOUT_S", 3.0)
     async with live_server(state_dir) as live:
         before = live.server
         assert before.pid is not None

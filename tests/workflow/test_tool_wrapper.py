@@ -203,7 +203,7 @@ async def test_a_cancelled_run_waits_for_the_clean_up_of_its_tool(client: Client
 
     async with serving(client, in_thread, in_task) as queue:
         handle = await started(client, queue, name)
-        await asyncio.wait_for(running.wait(), 20)
+        await asyncio.wait_for(running.wait(), 120)
         await handle.cancel()
         with pytest.raises(WorkflowFailureError) as caught:
             await handle.result()

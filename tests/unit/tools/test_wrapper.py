@@ -382,7 +382,7 @@ async def test_heartbeats_before_the_tool_speaks_keep_the_last_attempts_details(
 
     @tool
     def slow() -> bool:
-        return beaten.wait(10)
+        return beaten.wait(120)
 
     bench = Bench(slow)
     bench.temporal.info = replace(
@@ -407,7 +407,7 @@ async def test_a_cancelled_async_tool_runs_its_clean_up() -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.wait_for(cleaned.wait(), 10)
+            await asyncio.wait_for(cleaned.wait(), 120)
         return "unreachable"
 
     bench = Bench(slow)
@@ -466,7 +466,7 @@ async def test_a_sync_tool_that_never_looked_keeps_its_finished_work() -> None:
     @tool
     def deaf() -> str:
         loop.call_soon_threadsafe(started.set)
-        return "done" if go_on.wait(10) else "never"
+        return "done" if go_on.wait(120) else "never"
 
     bench = Bench(deaf)
     running = asyncio.ensure_future(bench.result({}))
