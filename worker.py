@@ -74,7 +74,7 @@ def create_workers(client: Client, toolset: Toolset, *, task_queue: str) -> list
             task_queue,
             activities=[
                 *tool_activities(toolset.built_in, toolset.environment, values=values, cache=cache),
-                region_activity(toolset.built_in, toolset.environment, toolset.store, values=values),
+                region_activity(toolset.built_in, toolset.environment, store=toolset.store, values=values, cache=cache),
                 load_values_activity(values),
                 lookup_activity(toolset.database_url),
                 find_ended,
@@ -89,7 +89,7 @@ def create_workers(client: Client, toolset: Toolset, *, task_queue: str) -> list
     if toolset.own_queue is not None:
         own = [
             *tool_activities(toolset.own, toolset.environment, values=values, cache=cache),
-            region_activity(toolset.own, toolset.environment, toolset.store, values=values),
+            region_activity(toolset.own, toolset.environment, store=toolset.store, values=values, cache=cache),
         ]
         workers.append(_create_worker(client, toolset.own_queue, activities=own, workflows=[]))
     return workers

@@ -11,6 +11,7 @@ from typing import Any
 
 from activities.call_headers import Redaction, known_secrets
 from activities.errors import posture_of, text_of, whole_of
+from activities.pure_results import PureResults
 from activities.values import Load, Loaded, put_in
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, STORED_VALUE_LIMIT_BYTES, cut_text
@@ -41,6 +42,8 @@ class PureEnd:
     error: NodeError | None = None
     attempts: int = 1
     whole: Mapping[str, str] | None = None
+    cached: Mapping[str, Any] | None = None
+    """Of a value that an earlier call made: which one."""
 
 
 class _CallContext(ToolContext):
@@ -66,15 +69,24 @@ class PureCalls:
         secret: value of a secret by name.
         load: brings values of the payload store into this thread.
         cancellation: tells the tools that they shall stop.
+        results: of earlier calls; without them every call is made.
     """
 
     def __init__(
-        self, workflow_id: str, secret: Callable[[str], str | None], *, load: Load, cancellation: Cancellation
+        self,
+        workflow_id: str,
+        secret: Callable[[str], str | None],
+        *,
+        load: Load,
+        cancellation: Cancellation,
+        results: PureResults | None = None,
     ) -> None:
         identity = CallIdentity(idempotency_key="", node="", workflow_id=workflow_id)
         self._context = _CallContext(identity, cancellation, beat=_no_beat)
         self._secret = secret
         self._load = load
+        self._results = results
+        self._has_looked = False
         self._holes: list[WorkerHole] = []
         self._loaded: Mapping[str, Loaded] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -86,18 +98,41 @@ class PureCalls:
 
     @property
     def has_loaded(self) -> bool:
-        """Tells whether the task that was loaded reads stored values."""
-        return bool(self._loaded)
+        """Tells whether the store was asked for the task that was loaded."""
+        return self._has_looked or bool(self._loaded)
 
     def load(self, task: Task) -> PureEnd | None:
-        """Brings the stored values of the arguments of a task; returns how the task ends if they cannot be had."""
+        """Brings the stored values of the arguments of a task.
+
+        Returns:
+            How the task ends without a call: they cannot be had, or an equal call was made before.
+        """
         self._holes = holes_of(task.arguments)
+        self._has_looked = self._results is not None and self._results.worth.of(task.node.tool)
+        if self._has_looked and (end := self._found(task)) is not None:
+            return end
         refs = stored_refs(self._holes) if self._holes else []
         try:
             self._loaded = self._load(refs) if refs else {}
         except ToolError as error:
             return _failed(error, NOTHING_HIDDEN)
         return None
+
+    def _found(self, task: Task) -> PureEnd | None:
+        found = self._results.find(task, self._holes) if self._results is not None else None
+        if found is None:
+            return None
+        return PureEnd(json_from_bytes(found.content), len(found.content), cached=found.told())
+
+    def keep(self, task: Task, end: PureEnd, *, took_s: float) -> None:
+        """Keeps the value that the task loaded last came to for equal calls, if to call took long."""
+        if self._results is not None and end.cached is None:
+            self._results.keep(task, self._holes, end.value, took_s=took_s)
+
+    async def written(self) -> None:
+        """Waits a moment until what was kept is in the store; to be awaited by the event loop."""
+        if self._results is not None:
+            await self._results.written()
 
     def call(self, spec: ToolSpec, task: Task) -> PureEnd:
         """Returns how the tool answers the task that was loaded.

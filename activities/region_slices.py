@@ -12,6 +12,7 @@ from concurrent.futures import CancelledError
 from dataclasses import replace
 from typing import Any
 
+from activities.look_worth import SLOW_S, WorkClock
 from activities.pure_calls import PureCalls, PureEnd, timeout_error, timeout_of
 from dagwright.contracts.limits import INLINE_VALUE_BYTES, INNER_SLICE_BYTES, SLICE_RESULT_BYTES, SLICE_S
 from dagwright.contracts.slices import SliceInput, end_to_json
@@ -47,7 +48,7 @@ def tell_outside(scheduler: Scheduler, ended: Iterable[tuple[str, Record]]) -> N
 
 
 class RegionSlice:
-    """One slice; `run` belongs into a thread of its own, everything else to the activity.
+    """One slice; it is made and `run` in a thread of its own, everything else belongs to the activity.
 
     Args:
         scheduler: of the region; it has begun.
@@ -77,6 +78,7 @@ class RegionSlice:
         self._left_bytes = SLICE_RESULT_BYTES
         self._left_stored_bytes = INNER_SLICE_BYTES
         self._told = told
+        self._clock = WorkClock()
         self.large: set[int] = set()
         """Numbers of the nodes whose results do not travel inline."""
         self.long_failures: dict[int, Mapping[str, str]] = {}
@@ -90,10 +92,13 @@ class RegionSlice:
     def _run_until(self, until: float) -> None:
         # One look at the clock for each node: what the scheduler does counts as time of the node that it found.
         now = time.time()
+        self._clock.tick(now)
         while not self._is_stopped and self._left_bytes > 0 and self._left_stored_bytes > 0:
             task = self._scheduler.next_task(now)
             if task is None:
                 return
+            if now > self._clock.due:
+                self._clock.tick(now)
             try:
                 end = self._calls.load(task)
             except CancelledError:
@@ -101,6 +106,7 @@ class RegionSlice:
             if end is not None or self._calls.has_loaded:
                 # What the store takes to answer is no time of the node.
                 now = time.time()
+                self._clock.tick(now)
             if not self._take_up(task, now):
                 return
             end = end or self._calls.call(self._tools[task.node.tool], task)
@@ -171,13 +177,16 @@ class RegionSlice:
                 return False
             self._current = None
         error = timeout_error(task) if now - started_at > timeout_of(task) * end.attempts else end.error
-        attempt = ONE_ATTEMPT if end.attempts == 1 else Attempt(end.attempts)
+        is_plain = end.attempts == 1 and end.cached is None
+        attempt = ONE_ATTEMPT if is_plain else Attempt(end.attempts, cached=end.cached)
         if error is not None:
             if end.whole is not None and error is end.error:
                 self.long_failures[task.number] = end.whole
             self._scheduler.fail(task.id, error, at=now, attempt=attempt)
         else:
             self._scheduler.complete(task.id, end.value, at=now, attempt=attempt)
+            if now - started_at > SLOW_S:
+                self._calls.keep(task, end, took_s=self._clock.worked(started_at, now))
             self._left_stored_bytes -= end.size_bytes
             if self._answered is None or task.number in self._answered:
                 self._left_bytes -= min(end.size_bytes, INLINE_VALUE_BYTES)

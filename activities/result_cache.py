@@ -17,7 +17,7 @@ from typing import TypeVar
 import structlog
 
 from activities.cached_results import CachedResult, from_stored_form, to_stored_form
-from activities.look_budget import SLOW_S, LookBudget
+from activities.look_worth import SLOW_S, LookWorth
 from activities.tool_runs import Outcome
 from dagwright.contracts.limits import INLINE_VALUE_BYTES
 from dagwright.plan.durations import LONGEST
@@ -62,7 +62,7 @@ class Asked:
 
 
 class ResultCache:
-    """The results that the calls of a worker use again; belongs to one event loop but for `in_memory`.
+    """The results that the calls of a worker use again; belongs to one event loop but for `in_memory` and `keep`.
 
     Args:
         store: the payload store.
@@ -70,7 +70,7 @@ class ResultCache:
     """
 
     def __init__(self, store: PayloadStore, *, clock: Callable[[], float] = time.time) -> None:
-        self.budget = LookBudget()
+        self.worth = LookWorth()
         self.codes = CodeReader()
         """Reads the code behind tools; to be asked when a worker starts, as long as files are as they were imported."""
         self._store = store
@@ -114,7 +114,8 @@ class ResultCache:
         if outcome.error is not None:
             return outcome, None
         result = CachedResult(outcome.result, made_at, took_s, asked.workflow_id, asked.node)
-        self.keep(asked, result)
+        if self.keep(asked, result):
+            self.write(asked, result)
         return outcome, result
 
     async def find(self, asked: Asked) -> CachedResult | None:
@@ -123,13 +124,13 @@ class ResultCache:
         if found is not None:
             return found
         if not asked.is_pure:
-            return await self._in_store(asked)
-        if not self.budget.allows(asked.tool):
+            return await self.in_store(asked)
+        if not self.worth.of(asked.tool) or not self.worth.of_store(asked.tool):
             return None
         began_s = time.monotonic()
-        found = await self._in_store(asked)
-        saved_s = found.took_s if found is not None else 0.0
-        self.budget.looked(asked.tool, time.monotonic() - began_s, saved_s=saved_s)
+        found = await self.in_store(asked)
+        self.worth.asked_store(time.monotonic() - began_s)
+        self.worth.looked(asked.tool, found_s=found.took_s if found is not None else None)
         return found
 
     def in_memory(self, asked: Asked) -> CachedResult | None:
@@ -141,12 +142,20 @@ class ResultCache:
             self._memory.move_to_end(asked.key)
             return found
 
-    def keep(self, asked: Asked, result: CachedResult) -> None:
-        """Keeps the result of a call for others, unless to call again is quicker; `written` waits until it is there."""
-        self.budget.called(asked.tool, result.took_s)
-        if asked.is_pure and result.took_s <= SLOW_S:
-            return
+    def keep(self, asked: Asked, result: CachedResult) -> bool:
+        """Keeps the result of a call in memory unless to call again is quicker, and returns whether it was kept.
+
+        Safe across threads; `write` puts it into the store.
+        """
+        if asked.is_pure:
+            if result.took_s <= SLOW_S:
+                return False
+            self.worth.called(asked.tool, result.took_s)
         self._take_into_memory(asked.key, result)
+        return True
+
+    def write(self, asked: Asked, result: CachedResult) -> None:
+        """Starts to put a result into the store; `written` waits until it is there."""
         task = asyncio.create_task(self._write(asked, result))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
@@ -156,7 +165,8 @@ class ResultCache:
         if self._writing:
             await asyncio.wait(set(self._writing), timeout=_WRITING_S)
 
-    async def _in_store(self, asked: Asked) -> CachedResult | None:
+    async def in_store(self, asked: Asked) -> CachedResult | None:
+        """Returns the same from the store alone, and takes it into memory."""
         remembered = await self._asked(lambda: self._store.recall(asked.key), patience_s=_PATIENCE_S)
         form = from_stored_form(remembered) if remembered is not None else None
         if form is None or not self._is_fresh(form.result, asked):

@@ -21,7 +21,9 @@ from temporalio.exceptions import ApplicationError
 from activities.heartbeats import Heartbeats
 from activities.inner_regions import InnerRegion, RegionMemory, fetch, restored
 from activities.pure_calls import PureCalls
+from activities.pure_results import PureResults
 from activities.region_slices import RegionSlice, begun
+from activities.result_cache import ResultCache
 from activities.store_waits import StoreWaits
 from activities.tool_runs import SHUTDOWN_WAIT_S
 from activities.values import Values
@@ -30,6 +32,7 @@ from dagwright.contracts.slices import read_slice
 from dagwright.contracts.wire import ACTIVITY_RUN_REGION
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
 from dagwright.plan.stored import StoredValue
+from dagwright.plan.tools import Effects
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
 from dagwright.tools import ToolRegistry, ToolSpec
 from dagwright.tools.context import Cancellation
@@ -46,10 +49,20 @@ Work = Callable[[], None]
 
 
 def region_activity(
-    registry: ToolRegistry, environment: ToolEnvironment, store: PayloadStore, *, values: Values
+    registry: ToolRegistry,
+    environment: ToolEnvironment,
+    *,
+    store: PayloadStore,
+    values: Values,
+    cache: ResultCache,
 ) -> RegionActivity:
     """Returns the activity `run_region` for the Python tools of `registry`."""
     tools = {spec.name: spec for spec in registry.python_tools()}
+    codes = {
+        name: cache.codes.code_of(spec.function)
+        for name, spec in tools.items()
+        if spec.declaration.effects is Effects.PURE
+    }
     memory = RegionMemory()
 
     @activity.defn(name=ACTIVITY_RUN_REGION)
@@ -57,7 +70,9 @@ def region_activity(
         """Returns the ends of the nodes that `message` gives to run; see `dagwright.contracts`."""
         info = activity.info()
         with structlog.contextvars.bound_contextvars(workflow_id=info.workflow_id, attempt=info.attempt):
-            attempt = _Attempt(tools, environment, values, info=info)
+            loop = asyncio.get_running_loop()
+            results = PureResults(cache, codes, workflow_id=info.workflow_id or "", loop=loop)
+            attempt = _Attempt(tools, environment, values, results=results, info=info)
             try:
                 answer = await attempt.answer(message, memory, store=store)
             except (ValueError, PayloadMissing, PayloadDamaged) as error:
@@ -71,7 +86,13 @@ class _Attempt:
     """One attempt of one slice."""
 
     def __init__(
-        self, tools: Mapping[str, ToolSpec], environment: ToolEnvironment, values: Values, *, info: activity.Info
+        self,
+        tools: Mapping[str, ToolSpec],
+        environment: ToolEnvironment,
+        values: Values,
+        *,
+        results: PureResults,
+        info: activity.Info,
     ) -> None:
         self._tools = tools
         self._values = values
@@ -80,7 +101,9 @@ class _Attempt:
         self._heartbeats = Heartbeats(info)
         self._waits = StoreWaits(self._heartbeats, self._cancellation)
         load = self._waits.loader(values, asyncio.get_running_loop())
-        self._calls = PureCalls(self._workflow_id, environment.secret, load=load, cancellation=self._cancellation)
+        self._calls = PureCalls(
+            self._workflow_id, environment.secret, load=load, cancellation=self._cancellation, results=results
+        )
         self._region: RegionSlice | None = None
 
     async def answer(self, message: Mapping[str, Any], memory: RegionMemory, *, store: PayloadStore) -> bytes:
@@ -150,6 +173,7 @@ class _Attempt:
         await self._ended(_started(work, self._calls))
         if self._region is not None:
             await self._region.keep_large(self._keep, self._values.keep_failure)
+            await self._calls.written()
 
     async def _keep(self, result: Any, node: CompiledNode) -> StoredValue:
         content = await asyncio.to_thread(json_bytes, result)

@@ -60,11 +60,19 @@ def look_in_vain(name: str) -> int:
 
 
 @tool(effects="pure")
-def ponder(name: str, after: Any = None) -> str:
+def ponder(name: str, size: int = 1) -> str:
     """Takes so long that to look for its result is quicker."""
-    time.sleep(0.05)
+    until = time.thread_time() + 0.02
+    while time.thread_time() < until:
+        pass
     Counted.note(name)
-    return f"{name}!"
+    return f"{name}!" * size
+
+
+@tool(effects="pure")
+def glance(name: str) -> str:
+    Counted.note(name)
+    return f"{name}."
 
 
 @tool(effects="read")
@@ -72,7 +80,7 @@ def length(value: Any) -> int:
     return len(str(value))
 
 
-TOOLS = ToolRegistry.of(look, look_long, long_text, look_slowly, look_in_vain, ponder, length)
+TOOLS = ToolRegistry.of(look, look_long, long_text, look_slowly, look_in_vain, ponder, glance, length)
 
 
 @pytest.fixture(autouse=True)
@@ -180,6 +188,56 @@ async def test_slow_pure_node_is_called_once_by_all_workers(worker: Runs, anothe
     assert calls == ["a"]
     await ended(worker, {**alone, "cache": "off"})
     assert calls == ["a", "a"]
+
+
+def pondered(node_id: str, name: str, tool_name: str = "ponder", **arguments: Any) -> Document:
+    return {"id": node_id, "tool": tool_name, "arguments": {"name": name, **arguments}}
+
+
+async def test_slow_node_of_a_region_is_called_once_by_all_workers(
+    worker: Runs, another: Runs, calls: list[str]
+) -> None:
+    nodes = [
+        pondered("a", "x"),
+        pondered("b", "{{a.result}}"),
+        pondered("c", "x"),
+        pondered("large", "y", size=INLINE_VALUE_BYTES),
+        pondered("after", "{{large.result}}", "glance"),
+        pondered("end", "{{b.result}}{{c.result}}", "glance"),
+    ]
+    first_run, first = await ended(worker, *nodes)
+    assert sorted(calls, key=len)[:4] == ["x", "y", "x!", "x!!x!"]
+    assert first["c"]["lineage"]["cached"]["node"] == "a"
+    assert [name for name in first if "cached" in first[name]["lineage"]] == ["c"]
+
+    for runs in (worker, another):
+        calls.clear()
+        _, found = await ended(runs, *nodes)
+        assert [found[name]["result"] for name in found] == [first[name]["result"] for name in first]
+        assert all(len(name) > 2 for name in calls), "a slow node was called again"
+        made_by = {name: found[name]["lineage"].get("cached", {}).get("workflow_id") for name in found}
+        assert made_by == dict.fromkeys(["a", "b", "c", "large"], first_run) | {"after": None, "end": None}
+
+
+async def test_node_finds_alone_what_it_made_in_a_region(worker: Runs, another: Runs, calls: list[str]) -> None:
+    await ended(worker, pondered("a", "x"), pondered("b", "{{a.result}}"))
+    _, found = await ended(another, pondered("z", "x!"))
+    assert (found["z"]["lineage"]["cached"]["node"], calls) == ("b", ["x", "x!"])
+
+
+async def test_region_of_quick_nodes_leaves_nothing_behind(worker: Runs, settings: Settings, calls: list[str]) -> None:
+    nodes = [pondered(f"n{number}", str(number % 10), "glance") for number in range(100)]
+    for _ in range(2):
+        await ended(worker, *nodes)
+    assert len(calls) == 200
+    assert not (Path(settings.payload_store) / "remembered").exists()
+
+
+async def test_node_of_a_region_without_a_cache_is_called_each_time(worker: Runs, calls: list[str]) -> None:
+    nodes = [{**pondered(name, "x"), "cache": "off"} for name in ("a", "b")]
+    await ended(worker, *nodes)
+    await ended(worker, *nodes, pondered("c", "x"))
+    assert len(calls) == 5
 
 
 async def test_store_without_memories_costs_calls_and_nothing_else(

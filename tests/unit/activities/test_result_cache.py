@@ -10,7 +10,6 @@ import structlog
 
 from activities import result_cache
 from activities.cached_results import CachedResult, to_stored_form
-from activities.look_budget import LookBudget
 from activities.result_cache import KEPT_FOR_S, Asked, ResultCache
 from activities.tool_runs import Outcome
 from dagwright.contracts.limits import INLINE_VALUE_BYTES
@@ -192,7 +191,9 @@ async def test_pure_call_is_kept_only_if_it_took_long(bench: Bench) -> None:
     assert await bench.ask(cache, "b", **pure) == ("b", None)
     assert bench.store.memories == {}
 
-    cache.keep(asked("c", **pure), CachedResult(b'"c"', BEGAN, 0.02, "run-1", "c"))
+    slow = CachedResult(b'"c"', BEGAN, 0.02, "run-1", "c")
+    assert cache.keep(asked("c", **pure), slow)
+    cache.write(asked("c", **pure), slow)
     await cache.written()
     bench.now += 10 * KEPT_FOR_S
     assert await bench.ask(cache, "d", **pure) == ("c", "c")
@@ -209,20 +210,3 @@ async def test_memory_is_bounded_and_the_longest_unused_go_first(bench: Bench, m
     cache.keep(asked(key=keys[3]), CachedResult(b"x" * 100, BEGAN, 1.0, "run-1", "n"))
     assert [cache.in_memory(asked(key=key)) is not None for key in keys] == [True, False, True, True]
     await cache.written()
-
-
-def test_looking_is_paid_for_by_slow_calls_and_by_what_was_found() -> None:
-    budget = LookBudget()
-    assert budget.allows("t")
-    budget.looked("t", 0.0011)
-    assert not budget.allows("t")
-    for _ in range(1_000):
-        budget.called("t", 0.0049)
-    assert not budget.allows("t")
-    budget.called("t", 0.01)
-    assert budget.allows("t")
-    budget.looked("t", 0.1, saved_s=0.01)
-    assert not budget.allows("t")
-    budget.looked("t", 0.001, saved_s=50.0)
-    assert budget.left_s["t"] <= 1.0
-    assert budget.allows("u")
