@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
 from dagwright.dialects.json_reader import describe
 from dagwright.plan.document import Document
+from dagwright.plan.entity_types import UnknownEntityType, kind_of
 from dagwright.plan.errors import Note, Problem, pointer
 from dagwright.plan.references import Lookup, ResultOf
 
@@ -149,8 +150,19 @@ class _IntentReader:
         inner = Entry(lookup, at, f"{self.entry.name}, lookup {key!r}", self.entry.node, self.entry.problems)
         inner.expect_keys(_LOOKUP_KEYS)
         search_text, entity_type = inner.name_text("search_text"), inner.name_text("entity_type")
+        if entity_type is not None and not _is_entity_type(entity_type, inner):
+            return
         if search_text is not None and entity_type is not None:
             self.draft.holes[self.index, key] = Lookup(search_text, entity_type)
+
+
+def _is_entity_type(text: str, entry: Entry) -> bool:
+    try:
+        kind_of(text)
+    except UnknownEntityType as error:
+        entry.tell("invalid_field", str(error), "entity_type", hint=error.hint)
+        return False
+    return True
 
 
 def _without_references(value: JsonValue) -> JsonValue:

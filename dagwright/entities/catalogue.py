@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Literal, get_args
 
+from dagwright.plan.entity_types import kind_of
+
 
 class PartyKind(StrEnum):
     """What a party is; it never changes."""
@@ -19,19 +21,6 @@ class PartyKind(StrEnum):
     FUND = "fund"
     """A fund, or whatever else is served as a client business unit (CBU)."""
 
-
-ENTITY_TYPES: dict[str, PartyKind | None] = {
-    "entity": None,
-    "party": None,
-    "person": PartyKind.PERSON,
-    "natural-person": PartyKind.PERSON,
-    "company": PartyKind.COMPANY,
-    "limited-company": PartyKind.COMPANY,
-    "legal-entity": PartyKind.COMPANY,
-    "fund": PartyKind.FUND,
-    "cbu": PartyKind.FUND,
-}
-"""What a lookup may ask for -> the kind it means; `None` is any kind."""
 
 Product = Literal[
     "CUSTODY",
@@ -169,8 +158,5 @@ def checked_lei(text: str) -> str:
 
 def kind_of_entity_type(entity_type: str) -> PartyKind | None:
     """Returns the kind that a lookup's entity type means, `None` for any. Raises ValueError if unknown."""
-    slug = "-".join(entity_type.lower().replace("_", " ").replace("-", " ").split())
-    if slug not in ENTITY_TYPES:
-        hint = nearest(slug, ENTITY_TYPES)
-        raise ValueError(f"Unknown entity type {entity_type!r}{hint} Known types: {', '.join(ENTITY_TYPES)}")
-    return ENTITY_TYPES[slug]
+    kind = kind_of(entity_type)
+    return None if kind is None else PartyKind(kind)

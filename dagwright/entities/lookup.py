@@ -93,7 +93,7 @@ class PartyFinder:
 
         Args:
             search_text: an identifier, a name, an alias or a part of one.
-            entity_type: see `catalogue.ENTITY_TYPES`; `entity` means any.
+            entity_type: see `plan.entity_types.KIND_OF`; `entity` means any.
 
         Raises:
             ValueError: the text is empty or too long, or the type unknown.

@@ -10,6 +10,7 @@ from typing import Any
 
 import jsonschema_rs
 
+from dagwright.plan import text_formats
 from dagwright.plan.compiled import Hole, HolePath
 from dagwright.plan.references import suggestion
 from dagwright.plan.tools import parameter_name
@@ -29,7 +30,8 @@ def refuse_remote(uri: str) -> Any:
 
 @lru_cache(maxsize=512)
 def _validator(schema_text: str) -> jsonschema_rs.Draft202012Validator:
-    return jsonschema_rs.Draft202012Validator(json.loads(schema_text), retriever=refuse_remote)
+    keywords: dict[str, type[jsonschema_rs.KeywordValidator]] = {text_formats.KEYWORD: text_formats.TextFormat}
+    return jsonschema_rs.Draft202012Validator(json.loads(schema_text), retriever=refuse_remote, keywords=keywords)
 
 
 class SchemaOfTool:
@@ -47,6 +49,7 @@ class SchemaOfTool:
             self._validator = _validator(json.dumps(schema, sort_keys=True))
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
             raise ValueError(f"this is no JSON Schema: {str(error).splitlines()[0]}") from None
+        self._schema = schema
         self._properties: Mapping[str, Any] = schema.get("properties", {})
         self._names = frozenset(self._properties)
 
@@ -76,7 +79,14 @@ class SchemaOfTool:
             for name in unexpected:
                 yield (name,), f"unknown argument {name!r}", suggestion(name, list(self._properties))
             return
-        yield place, error.message, None
+        yield place, self._choice(error) or error.message, None
+
+    def _choice(self, error: jsonschema_rs.ValidationError) -> str | None:
+        """Returns what is wrong where only names decide, which the library tells with the whole of the arguments."""
+        if list(error.schema_path) != ["oneOf"] or not all("required" in part for part in self._schema["oneOf"]):
+            return None
+        choices = [" and ".join(map(repr, part["required"])) for part in self._schema["oneOf"]]
+        return f"exactly one of {' or '.join(choices)} must be given"
 
 
 def with_parts(value: Any, parts: Iterable[tuple[HolePath, Any]]) -> Any:

@@ -79,8 +79,9 @@ def tool(
     timeout: Duration | None = None,
     max_parallel: int | None = None,
     max_attempts: int | None = None,
+    schema: Mapping[str, Any] | None = None,
 ) -> Callable[[Function], Function]: ...
-def tool(
+def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     function: Function | None = None,
     /,
     *,
@@ -89,6 +90,7 @@ def tool(
     timeout: Duration | None = None,
     max_parallel: int | None = None,
     max_attempts: int | None = None,
+    schema: Mapping[str, Any] | None = None,
 ) -> Function | Callable[[Function], Function]:
     """Makes a tool of a typed function; the function itself stays as it is and can be called as before.
 
@@ -99,10 +101,12 @@ def tool(
             and 1 second for a pure tool that runs together with others.
         max_parallel: calls of the tool that one run keeps in flight at once.
         max_attempts: tries including the first; the default is that of the effects.
+        schema: what JSON Schema says of the arguments object beside the types, such as a `oneOf` of parameters of which
+            one must be given.
 
     Raises:
         TypeError: a parameter cannot be filled from JSON.
-        ValueError: the name, the effects, the timeout or a count is no such thing.
+        ValueError: the name, the effects, the timeout, a count or the schema is no such thing.
     """
 
     def decorate(decorated: Function) -> Function:
@@ -114,6 +118,8 @@ def tool(
             parameters = parameters_of(decorated, documentation)
         except TypeError as error:
             raise TypeError(f"Tool {shown!r}: {error}") from error
+        if schema is not None:
+            parameters = replace(parameters, schema=_checked_schema(shown, {**parameters.schema, **schema}))
         declaration = _declaration(
             ToolDeclaration(
                 name=shown,
@@ -158,10 +164,7 @@ def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by
     if not task_queue or task_queue.startswith("/_sys/") or len(task_queue.encode(errors="replace")) > 1000:
         raise ValueError(f"Tool {name!r}: {task_queue!r} cannot be a task queue")
     if input_schema is not None:
-        try:
-            SchemaOfTool(input_schema)
-        except ValueError as error:
-            raise ValueError(f"Tool {name!r}: input_schema: {error}") from error
+        _checked_schema(name, input_schema)
     declaration = ToolDeclaration(
         name=name,
         input_schema=input_schema,
@@ -172,6 +175,14 @@ def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by
         description=description,
     )
     return ToolSpec(_declaration(declaration, effects, timeout=timeout))
+
+
+def _checked_schema(name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        SchemaOfTool(schema)
+    except ValueError as error:
+        raise ValueError(f"Tool {name!r}: input_schema: {error}") from error
+    return schema
 
 
 def spec_of(candidate: object) -> ToolSpec | None:

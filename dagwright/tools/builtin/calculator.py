@@ -30,7 +30,11 @@ _SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-",
 _TOKEN = re.compile(r"\s+|(?P<number>(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>\w+)|[-+*/%^(),]")
 
 
-@tool(effects="pure")
+def _given(name: str) -> dict[str, Any]:
+    return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+
+
+@tool(effects="pure", schema={"oneOf": [_given("expression"), _given("query")]})
 def calculator(expression: str | float | None = None, query: str | float | None = None) -> int | float:
     """Calculates an arithmetic expression exactly and returns a number.
 

@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import httpx
+from pydantic import WithJsonSchema
 
 from dagwright.contracts.limits import BUILT_IN_RESULT_BYTES
+from dagwright.plan import text_formats
 from dagwright.tools.builtin.addresses import PinnedTransport, Resolve, resolved
 from dagwright.tools.context import context
 from dagwright.tools.environment import ToolEnvironment
@@ -19,6 +21,8 @@ from dagwright.tools.retry_after import retry_after
 from dagwright.tools.spec import tool
 
 Method = Literal["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
+
+Address = Annotated[str, WithJsonSchema({"type": "string", text_formats.KEYWORD: "http_url"})]
 
 LONGEST_S = 300.0
 REDIRECTS_LIMIT = 5
@@ -59,7 +63,7 @@ def http_tools(environment: ToolEnvironment, resolve: Resolve = resolved) -> lis
 
     @tool(effects="idempotent", timeout=LONGEST_S + 30)
     async def http_request(  # noqa: PLR0913 - each is one word of the request, by keyword
-        url: str,
+        url: Address,
         method: Method = "GET",
         *,
         query: dict[str, str | int | float | bool | None] | None = None,

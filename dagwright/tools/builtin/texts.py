@@ -4,14 +4,16 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 from io import StringIO
-from typing import Any
+from typing import Annotated, Any
 
 import jsonpath
 from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic import WithJsonSchema
 
 from dagwright.contracts.limits import BUILT_IN_RESULT_BYTES
+from dagwright.plan import text_formats
 from dagwright.tools.spec import tool
 
 TEMPLATE_LIMIT = 100_000
@@ -50,8 +52,11 @@ _REFUSED_NODES: Mapping[type[nodes.Node], str] = {
 }
 
 
+QueryText = Annotated[str, WithJsonSchema({"type": "string", text_formats.KEYWORD: "jsonpath"})]
+
+
 @tool(effects="pure")
-def json_query(value: Any, path: str) -> list[Any]:
+def json_query(value: Any, path: QueryText) -> list[Any]:
     """Returns every part of a JSON value that an RFC 9535 JSONPath query selects, in document order.
 
     Args:
@@ -59,10 +64,9 @@ def json_query(value: Any, path: str) -> list[Any]:
         path: such as `$.items[?@.price < 10].name`
     """
     try:
-        query = jsonpath.JSONPathEnvironment(strict=True).compile(path)
-        return list(query.findall(value))
+        return list(text_formats.parse_jsonpath(path).findall(value))
     except (jsonpath.JSONPathError, RecursionError) as error:
-        raise ValueError(f"{path[:200]!r} is no JSONPath query: {_first_line(error)}") from None
+        raise ValueError(f"{path[:200]!r} cannot be answered: {type(error).__name__}") from None
 
 
 @tool(effects="pure")
@@ -87,11 +91,6 @@ def render_template(template: str, values: dict[str, Any] | None = None) -> str:
         raise ValueError(f"The template cannot be read: {error.message} (line {error.lineno})") from None
     except (TemplateError, TypeError, ArithmeticError, LookupError, RecursionError) as error:
         raise ValueError(f"The template cannot be filled: {error}") from None
-
-
-def _first_line(error: Exception) -> str:
-    # The text of a JSONPath error at the end of its query cannot always be made; its first argument is there.
-    return str(error.args[0] if error.args else type(error).__name__).partition("\n")[0]
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):

@@ -2,16 +2,33 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
+from pydantic import WithJsonSchema
+
+from dagwright.plan import text_formats
 from dagwright.plan.durations import parse_duration
 from dagwright.tools.context import context
 from dagwright.tools.spec import tool
 
 LONGEST = timedelta(days=30)
 
+Length = Annotated[
+    str | float,
+    WithJsonSchema(
+        {
+            "type": ["string", "number"],
+            text_formats.KEYWORD: "duration",
+            "minimum": 0,
+            "maximum": LONGEST.total_seconds(),
+        }
+    ),
+]
+"""A duration as plans write it, or seconds."""
+
 
 @tool(effects="read", timeout=LONGEST + timedelta(hours=1), max_attempts=1_000)
-async def wait(duration: str | float) -> dict[str, str]:
+async def wait(duration: Length) -> dict[str, str]:
     """Waits for a while and returns when it began and ended.
 
     Args:

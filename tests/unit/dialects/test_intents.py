@@ -175,3 +175,33 @@ def test_placeholders_in_params_are_asked_for() -> None:
     checked = check(intents({"verb": "v", "params": {"a": {"b": "{{PLACEHOLDER_fund}}"}, "c": "@result_1 costs $100"}}))
     assert list(checked.inputs) == ["fund"]
     assert checked.edges == 0
+
+
+def test_every_key_of_a_lookup_is_checked_before_anything_runs() -> None:
+    lookups = {
+        "a": {"search_text": "", "entity_type": "spaceship"},
+        "b": {"search_text": "Ann", "entity_type": "persn"},
+        "c": {"search_text": "Ann", "entity_type": "Limited_Company"},
+    }
+    document = to_document({"intents": [{"verb": "v", "lookups": lookups}]})
+    known = "entity, party, person, natural-person, company, limited-company, legal-entity, fund, cbu"
+    assert [(problem.code, problem.pointer, problem.message, problem.hint) for problem in document.problems] == [
+        (
+            "invalid_field",
+            "/intents/0/lookups/a/search_text",
+            "intent 1, lookup 'a': 'search_text' must not be empty",
+            None,
+        ),
+        (
+            "invalid_field",
+            "/intents/0/lookups/a/entity_type",
+            f"intent 1, lookup 'a': Unknown entity type 'spaceship'. Known types: {known}",
+            None,
+        ),
+        (
+            "invalid_field",
+            "/intents/0/lookups/b/entity_type",
+            f"intent 1, lookup 'b': Unknown entity type 'persn'; did you mean 'person'? Known types: {known}",
+            "did you mean 'person'?",
+        ),
+    ]

@@ -1,0 +1,44 @@
+"""What a lookup may ask for: the closed list of entity types, which plans are checked against before they run."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from dagwright.plan.references import suggestion
+
+KIND_OF: Final[Mapping[str, str | None]] = {
+    "entity": None,
+    "party": None,
+    "person": "person",
+    "natural-person": "person",
+    "company": "company",
+    "limited-company": "company",
+    "legal-entity": "company",
+    "fund": "fund",
+    "cbu": "fund",
+}
+"""Entity type -> the kind of parties that it means; `None` is any kind."""
+
+
+class UnknownEntityType(ValueError):
+    """There is no such type of entity; `hint` is the nearest one, if one is near."""
+
+    def __init__(self, entity_type: str) -> None:
+        self.hint = suggestion(_slug(entity_type), KIND_OF)
+        near = f"; {self.hint}" if self.hint else "."
+        super().__init__(f"Unknown entity type {entity_type!r:.80}{near} Known types: {', '.join(KIND_OF)}")
+
+
+def kind_of(entity_type: str) -> str | None:
+    """Returns the kind that an entity type means in any spelling (`Limited Company`), `None` for any kind.
+
+    Raises:
+        UnknownEntityType: it means none.
+    """
+    slug = _slug(entity_type)
+    if slug not in KIND_OF:
+        raise UnknownEntityType(entity_type)
+    return KIND_OF[slug]
+
+
+def _slug(entity_type: str) -> str:
+    return "-".join(entity_type.lower().replace("_", " ").replace("-", " ").split())
