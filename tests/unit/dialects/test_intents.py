@@ -178,7 +178,7 @@ def test_placeholders_in_params_are_asked_for() -> None:
 
 
 def test_every_key_of_a_lookup_is_checked_before_anything_runs() -> None:
-    lookups = {
+    lookups: dict[str, Any] = {
         "a": {"search_text": "", "entity_type": "spaceship"},
         "b": {"search_text": "Ann", "entity_type": "persn"},
         "c": {"search_text": "Ann", "entity_type": "Limited_Company"},
