@@ -3,6 +3,7 @@
 The server keeps what is made here in the history of the run, so texts are cut and secrets are out.
 """
 
+import json
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from dagwright.tools.errors import (
     ValueLost,
     ValueNotLoaded,
 )
+from dagwright.tools.results import json_bytes
 from dagwright.tools.retry_after import capped, retry_after
 
 TOOL_FAILED = "tool_failed"
@@ -118,7 +120,7 @@ def failure_of(
     """
     told = dict(details)
     if isinstance(error, AskPerson):
-        told["request"] = redaction.value(error.request)
+        told["request"] = redaction.value(_request_of(error))
     failure = ApplicationError(
         cut_text(redaction.text(text_of(error)), max_bytes=MESSAGE_LIMIT_BYTES),
         told,
@@ -127,6 +129,14 @@ def failure_of(
         next_retry_delay=posture.delay,
     )
     return failure.with_traceback(_end_of(error.__traceback__))
+
+
+def _request_of(error: AskPerson) -> Any:
+    """Returns what a person is asked for; words instead of what is no JSON, or the failure could not be told."""
+    try:
+        return json.loads(json_bytes(error.request))
+    except (ValueError, RecursionError) as odd:
+        return cut_text(f"The request cannot be read: {odd}", max_bytes=MESSAGE_LIMIT_BYTES)
 
 
 def whole_of(error: BaseException, redaction: Redaction) -> dict[str, str] | None:

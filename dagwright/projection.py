@@ -13,9 +13,13 @@ from typing import Any
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
-from temporalio.api.failure.v1 import Failure
-from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.history.v1 import (
+    ActivityTaskFailedEventAttributes,
+    ActivityTaskTimedOutEventAttributes,
+    HistoryEvent,
+)
 from temporalio.converter import DataConverter
+from temporalio.exceptions import ActivityError, RetryState
 
 from dagwright.contracts import limits, wire
 from dagwright.contracts.carries import RunCarry, state_from_text
@@ -52,6 +56,8 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
 from dagwright.plan.unfilled import unfilled_from_json
 from dagwright.written import all_records, closing_document, take_written
+
+_Failed = ActivityTaskFailedEventAttributes | ActivityTaskTimedOutEventAttributes
 
 _COMPILE_PLAN, _LOAD_PLAN, _RESOLVE_LOOKUPS = (
     f"{wire.OWN_ID_MARK}{name}"
@@ -389,10 +395,10 @@ class Projection:
                 self._take_result(done.scheduled_event_id, done.result.payloads, at)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
                 failed = event.activity_task_failed_event_attributes
-                await self._take_failure(failed.scheduled_event_id, failed.failure, at)
+                await self._take_failure(failed, at)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
                 timed_out = event.activity_task_timed_out_event_attributes
-                await self._take_failure(timed_out.scheduled_event_id, timed_out.failure, at)
+                await self._take_failure(timed_out, at)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
                 cancelled = event.activity_task_canceled_event_attributes
                 task_id = self.task_of(self._scheduled.pop(cancelled.scheduled_event_id, ""))
@@ -451,9 +457,19 @@ class Projection:
         elif self.scheduler is not None and name in self._tasks:
             take_result(self.scheduler, self._tasks[name], payload, at=at)
 
-    async def _take_failure(self, scheduled_id: int, failure: Failure, at: float) -> None:
-        name = self._scheduled.pop(scheduled_id, "")
-        error = await self._converter.decode_failure(failure)
+    async def _take_failure(self, ended: _Failed, at: float) -> None:
+        name = self._scheduled.pop(ended.scheduled_event_id, "")
+        # As the workflow is given it: why there is no other attempt says how many there were.
+        error = ActivityError(
+            "",
+            scheduled_event_id=ended.scheduled_event_id,
+            started_event_id=ended.started_event_id,
+            identity="",
+            activity_type="",
+            activity_id=name,
+            retry_state=RetryState(ended.retry_state) if ended.retry_state else None,
+        )
+        error.__cause__ = await self._converter.decode_failure(ended.failure)
         if self.scheduler is not None and name in self._loads:
             take_loading_failure(self.scheduler, self._loads[name], error, at=at)
         elif self.scheduler is not None and name in self._tasks:

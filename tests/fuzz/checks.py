@@ -9,7 +9,10 @@ from temporalio.client import Client, WorkflowHistory
 from dagwright.cli.drawing import mermaid, svg
 from dagwright.contracts import wire
 from dagwright.contracts.conversion import data_converter
+from dagwright.contracts.documents import reference_to
 from dagwright.feed import RunFeed
+from dagwright.plan.stored import Unfilled
+from dagwright.plan.unfilled import with_shown
 from dagwright.projection import Projection
 from dagwright.written import is_reference
 from tests.support.runs import Document, Handle, assert_clean, assert_replays, document_of, histories_of
@@ -143,10 +146,14 @@ async def check_projection(history: WorkflowHistory, document: Document) -> None
         if projected != written:
             wrong[name] = (projected, written)
         elif not is_reference(node["result"], ref=f"node:{name}") and not _is_stored(node["result"]):
-            result = record.result if record.status == "completed" else None
+            result = with_shown(record.result, _reference) if record.status == "completed" else None
             if result != node["result"]:
                 wrong[name] = (f"{result!r:.200}", f"{node['result']!r:.200}")
     assert not wrong, f"projected, written: {wrong}"
+
+
+def _reference(part: Unfilled) -> Any:
+    return reference_to(part, ref="")
 
 
 def _is_stored(value: Any) -> bool:

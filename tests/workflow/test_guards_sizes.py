@@ -73,16 +73,17 @@ async def test_output_over_three_megabytes_stands_by_reference(runs: Runs) -> No
 
 async def test_document_over_three_megabytes_is_counts(runs: Runs) -> None:
     """Section 0, row 2: titles and small results of many nodes add up as well."""
-    items = [f"{number} {'x' * 3_000}" for number in range(400)]
+    items = [f"{number} {'x' * 3_000}" for number in range(200)]
+    each = {"tool": "echo", "for_each": items, "arguments": {"a": "{{item}}", "b": "{{item}}"}}
     plan = {
         "title": "t" * 100_000,
-        "nodes": [{"id": "each", "tool": "echo", "for_each": items, "arguments": {"a": "{{item}}", "b": "{{item}}"}}],
+        "nodes": [{"id": "each", **each}, {"id": "more", **each}],
         "output": "{{each.status}}",
     }
     document = await document_of(await runs.start(plan))
     assert (document["status"], document["output"]) == ("completed", "completed")
     assert document["nodes"] == {}
-    assert document["nodes_ref"]["counts"] == {"completed": 401}
+    assert document["nodes_ref"]["counts"] == {"completed": 402}
 
 
 async def test_result_of_three_megabytes_of_a_foreign_activity_fails_its_node(foreign_runs: Runs) -> None:

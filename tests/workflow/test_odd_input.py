@@ -13,6 +13,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from dagwright.plan.tools import Effects, ToolDeclaration
+from tests.fuzz.checks import check_projection
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, bare, document_of, done, failed, raw
 from tests.support.tools import ODD_FAILURES, ODD_RESULTS, Bench
@@ -152,13 +153,12 @@ async def test_many_large_results_do_not_wedge_the_run(runs: Runs) -> None:
 
 
 async def test_document_of_many_nodes_is_counts(runs: Runs) -> None:
-    items = ["y" * 7_500 + str(number) for number in range(140)]
-    handle = await runs.start(
-        {"nodes": [{"id": "m", "tool": "echo", "for_each": items, "arguments": {"x": "{{item}}"}}]}
-    )
+    items = ["y" * 7_500 + str(number) for number in range(70)]
+    each = {"tool": "echo", "for_each": items, "arguments": {"x": "{{item}}"}}
+    handle = await runs.start({"nodes": [{"id": "m", **each}, {"id": "n", **each}]})
     document = await document_of(handle)
     assert document["nodes"] == {}
-    assert document["nodes_ref"] == {"ref": "history", "counts": {"completed": 141}}
+    assert document["nodes_ref"] == {"ref": "history", "counts": {"completed": 142}}
 
 
 async def test_numbers_that_grow_when_written_again_are_refused(runs: Runs) -> None:
@@ -369,3 +369,12 @@ async def test_compiled_tool_on_a_queue_that_cannot_be_ends(runs: Runs, queue: A
     tools = {"echo": {"effects": "read", "task_queue": queue}}
     compiled = {"format": 1, "nodes": [{"id": "a", "tool": "echo"}], "tools": tools, "deadline_s": 2.0}
     assert await _end_kind(await runs.start_raw({"compiled": compiled})) == "failed"
+
+
+async def test_attempts_at_a_tool_that_its_worker_lacks_are_counted_by_whoever_looks(runs: Runs) -> None:
+    node = {"id": "a", "tool": "nobody", "retry": {"max_attempts": 2, "first_delay_s": 0.01}}
+    tools = {"nobody": {"effects": "read", "task_queue": runs.tools["echo"].task_queue}}
+    handle = await runs.start_raw({"compiled": {"format": 1, "nodes": [node], "tools": tools}})
+    document = await document_of(handle)
+    assert (document["nodes"]["a"]["status"], document["nodes"]["a"]["attempts"]) == ("failed", 2)
+    await check_projection(await handle.fetch_history(), document)

@@ -309,6 +309,14 @@ async def test_async_tools_may_raise_anything_too() -> None:
         assert (await Bench(failing).failure({})).type == "tool_failed"
 
 
+@pytest.mark.parametrize("odd", [float("nan"), "\ud800", object(), {1}], ids=["nan", "half", "object", "set"])
+async def test_request_that_is_no_json_is_told_in_words(odd: Any) -> None:
+    failure = await raising(AskPerson({"prompt": odd})).failure({})
+    assert (failure.type, failure.non_retryable, failure.message) == ("ask_person", True, "A person has to decide")
+    assert str(failure.details[0]["request"]).startswith("The request cannot be read: ")
+    json.dumps(failure.details).encode()
+
+
 async def test_a_question_for_a_person_travels_in_the_details() -> None:
     failure = await raising(AskPerson({"type": "SELECTION", "prompt": "Which?"})).failure({})
     assert failure.details[0]["request"] == {"type": "SELECTION", "prompt": "Which?"}
