@@ -122,3 +122,20 @@ async def test_run_of_a_plan_without_a_title_is_listed_by_the_name_of_its_file(
 
     assert ran.document["title"] is None
     assert [run["title"] for run in listed.document if run["workflow_id"] == "untitled"] == ["adding.json"]
+
+
+async def test_node_shows_the_whole_text_of_a_failure_with_its_traceback(
+    command_line: CommandLine, write_plan: Plans
+) -> None:
+    code = "from dagwright.tools import tool\n\n@tool\ndef long_failure(size: int) -> None:\n"
+    (command_line.folder / "long.py").write_text(f"{code}    raise ValueError('x' * size + 'end')\n", encoding="ascii")
+    plan = write_plan({"id": "bad", "tool": "long_failure", "arguments": {"size": 9_000}})
+    ran = await command_line("run", plan, "--tools", "long.py", "--id", "long-failure", "--json")
+    node = await command_line("node", "long-failure", "bad")
+
+    message = ran.document["nodes"]["bad"]["error"]["message"]
+    assert message == "x" * (4_096 - 3) + "…"
+    lines = node.stdout.splitlines()
+    at = lines.index(f"error: tool_failed: {'x' * 9_000}end")
+    assert lines[at + 1].endswith("in long_failure")
+    assert lines[at + 2] == "    raise ValueError('x' * size + 'end')"

@@ -56,7 +56,6 @@ async def full_of(runs: Runs, handle: Handle) -> Document:
     written = StringIO()
     await write_object(full_document(view, runs.store), written.write)
     document: Document = json.loads(written.getvalue())
-    assert written.getvalue() == json.dumps(document, ensure_ascii=False, indent=2)
     return document
 
 
