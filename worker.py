@@ -37,6 +37,7 @@ from dagwright.cli.plain_help import PlainHelp
 from dagwright.logs import configure_logging
 from dagwright.plan.cel_program import compile_cel
 from dagwright.server import open_connection
+from dagwright.server.namespace import StateAttribute
 from dagwright.server.retained import claim_store
 from dagwright.settings import Settings, load_settings
 from dagwright.toolset import Toolset, load_toolset
@@ -78,7 +79,7 @@ def create_workers(client: Client, toolset: Toolset, *, task_queue: str) -> list
                 load_values_activity(values),
                 lookup_activity(toolset.database_url),
                 find_ended,
-                compile_activity(toolset.declarations(), toolset.store),
+                compile_activity(toolset.declarations(), toolset.store, has_state=StateAttribute(client).is_registered),
                 load_activity(toolset.store),
                 *blob_activities(toolset.store),
                 *map_activities(values),

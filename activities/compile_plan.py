@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.heartbeats import kept_alive
 from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
-from dagwright.contracts.wire import ACTIVITY_COMPILE_PLAN
+from dagwright.contracts.wire import ACTIVITY_COMPILE_PLAN, ANSWER_HAS_STATE
 from dagwright.plan.compiled import CompiledPlan, plan_to_json
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.tools import ToolDeclaration
@@ -30,22 +30,31 @@ _PROBLEMS_SHOWN = 200
 CompileActivity = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
-def compile_activity(tools: Mapping[str, ToolDeclaration], store: PayloadStore) -> CompileActivity:
-    """Returns the activity `compile_plan` for the tools that its worker knows; large plans go into the store."""
+def compile_activity(
+    tools: Mapping[str, ToolDeclaration], store: PayloadStore, *, has_state: Callable[[], Awaitable[bool]]
+) -> CompileActivity:
+    """Returns the activity `compile_plan` for the tools that its worker knows; large plans go into the store.
+
+    Args:
+        has_state: tells whether the namespace has the search attribute for the state of runs: who starts a run from
+            outside does not set it, and the run must not if it is not there.
+    """
 
     @activity.defn(name=ACTIVITY_COMPILE_PLAN)
     async def compile_plan(message: dict[str, Any]) -> dict[str, Any]:
-        """Returns the compiled plan of `{"plan", "inputs", "context"}` in its JSON form, or its pages."""
+        """Returns `{"compiled": JSON form or pages, "has_search_state"}` for `{"plan", "inputs", "context"}`."""
+        answer = {ANSWER_HAS_STATE: False}
         try:
             with kept_alive():
+                answer[ANSWER_HAS_STATE] = await has_state()
                 # In a thread: a large plan would hold up the heartbeats of all that this worker does.
                 compiled = await asyncio.to_thread(_compiled, message, tools)
                 sent = await made_to_travel(compiled, store)
         except PlanInvalid as error:
             problems = [problem.to_json() for problem in error.problems[:_PROBLEMS_SHOWN]]
             text = cut_text(str(error), max_bytes=MESSAGE_LIMIT_BYTES)
-            raise ApplicationError(text, problems, type=ERROR_PLAN_INVALID, non_retryable=True) from None
-        return {"pages": list(sent.pages)} if sent.pages else plan_to_json(sent.plan)
+            raise ApplicationError(text, problems, answer, type=ERROR_PLAN_INVALID, non_retryable=True) from None
+        return {"compiled": {"pages": list(sent.pages)} if sent.pages else plan_to_json(sent.plan), **answer}
 
     return compile_plan
 

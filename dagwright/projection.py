@@ -438,7 +438,7 @@ class Projection:
         name = self._scheduled.pop(scheduled_id, "")
         payload = payloads[0] if payloads else Payload(metadata={"encoding": b"binary/null"})
         if name == _COMPILE_PLAN:
-            self._take_compiled(read_message(payload))
+            self._take_compiled(read_message(payload)["compiled"])
         elif name == _LOAD_PLAN:
             self._take_page(scheduled_id, unpack(read_message(payload)))
         elif name == _RESOLVE_LOOKUPS and self._plan is not None:

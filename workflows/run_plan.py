@@ -94,6 +94,8 @@ class RunPlanWorkflow:
         self._is_cancelled = False
         self._signals = 0
         self._early_ends: list[SubPlanEnd] = []
+        self._tells_state = workflow.info().typed_search_attributes.get(_STATE) is not None
+        """Whether the namespace is known to have the search attribute; a run that sets one that it lacks is stuck."""
         self._began_at = workflow.info().workflow_start_time.timestamp()
         """When the first execution of this run started; deadlines count from there."""
 
@@ -125,7 +127,7 @@ class RunPlanWorkflow:
                 self._began_at = run_input.carry.began_at
             await self._run_plan(run_input)
         except (MessageInvalid, PlanRefused) as error:
-            self._error = error.error if isinstance(error, PlanRefused) else error_json(error.code, str(error))
+            self._error = error.error if isinstance(error, PlanRefused) else _error_of(error)
         except asyncio.CancelledError as error:
             cancelled = error
             if self._engine is not None:
@@ -250,7 +252,7 @@ class RunPlanWorkflow:
             told = f"the plan and its inputs have {len(encoded):,} bytes; {allowed}"
             raise PlanRefused(error_json("too_large", told))
         try:
-            compiled: dict[str, Any] = await workflow.execute_activity(
+            answer: dict[str, Any] = await workflow.execute_activity(
                 wire.ACTIVITY_COMPILE_PLAN,
                 RawValue(json_payload(encoded)),
                 start_to_close_timeout=timedelta(minutes=2),
@@ -261,7 +263,13 @@ class RunPlanWorkflow:
                 result_type=dict[str, Any],
             )
         except ActivityError as error:
+            details = error.__cause__.details if isinstance(error.__cause__, ApplicationError) else ()
+            self._tells_state = self._tells_state or _has_state(details[1] if len(details) > 1 else None)
             raise PlanRefused(_refusal(error, "the plan cannot be read")) from None
+        if not self._tells_state and _has_state(answer):
+            self._tells_state = True
+            workflow.upsert_search_attributes([_STATE.value_set(RunStatus.RUNNING.value)])
+        compiled: dict[str, Any] = answer["compiled"]
         return compiled
 
     async def _resolve_lookups(
@@ -294,7 +302,7 @@ class RunPlanWorkflow:
         if cancelled is not None:
             self._status = RunStatus.CANCELLED.value
         document = self._document()
-        if workflow.info().typed_search_attributes.get(_STATE) is not None:
+        if self._tells_state:
             workflow.upsert_search_attributes([_STATE.value_set(document["status"])])
         compact = compact_document(document)
         if run_input is not None and run_input.parent is not None:
@@ -409,6 +417,15 @@ def _decode_or_none(message: RawValue) -> Any:
         return read_message(message.payload)
     except MessageInvalid:
         return None
+
+
+def _error_of(error: MessageInvalid) -> dict[str, Any]:
+    found = error_json(error.code, str(error))
+    return {**found, "errors": [problem.to_json() for problem in error.problems]} if error.problems else found
+
+
+def _has_state(answer: Any) -> bool:
+    return isinstance(answer, Mapping) and answer.get(wire.ANSWER_HAS_STATE) is True
 
 
 def _refusal(error: ActivityError, otherwise: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ Whoever sends these may be the Temporal UI or a program in another language, so 
 and what is wrong is told in one sentence.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,8 @@ from dagwright.contracts.limits import PLAN_PAGES
 from dagwright.contracts.plan_limits import PlanTooLarge, graph_problem, refuse_too_large_inline
 from dagwright.plan.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.plan.durations import parse_duration
-from dagwright.plan.references import Lookup
+from dagwright.plan.errors import Problem, pointer
+from dagwright.plan.references import Lookup, suggestion
 from dagwright.plan.scheduler import MAX_IN_FLIGHT
 from dagwright.plan.unfilled import unfilled_from_json, unfilled_to_json
 
@@ -28,11 +29,13 @@ class MessageInvalid(Exception):
 
     Args:
         code: of the error that a run ends with for it.
+        problems: each thing that is wrong, if it can be told apart.
     """
 
-    def __init__(self, message: str, *, code: str = "invalid") -> None:
+    def __init__(self, message: str, *, code: str = "invalid", problems: Sequence[Problem] = ()) -> None:
         super().__init__(message)
         self.code = code
+        self.problems = problems
 
 
 def read_message(payload: Payload) -> Any:
@@ -150,7 +153,7 @@ def run_input_from_json(message: Any) -> RunInput:
         raise MessageInvalid("the input must hold exactly one of 'plan' and 'compiled'")
     if "carry" in message and "compiled" not in message:
         raise MessageInvalid("the input holds a 'carry', which belongs to a compiled plan")
-    options = _object(message, "options")
+    options = _options(_object(message, "options"))
     compiled = message.get("compiled")
     try:
         pages = pages_of(compiled)
@@ -160,8 +163,8 @@ def run_input_from_json(message: Any) -> RunInput:
             pages=pages,
             inputs=unfilled_from_json(_object(message, "inputs"), message.get("stored_inputs")),
             context=_object(message, "context"),
-            max_in_flight=_max_in_flight(options.get("max_parallel")),
-            deadline_s=_deadline_s(options.get("deadline")),
+            max_in_flight=options.get("max_parallel", MAX_IN_FLIGHT),
+            deadline_s=options.get("deadline"),
             scope=message.get("scope"),
             path=tuple((str(kind), str(name)) for kind, name in message.get("path", ())),
             parent=_parent(message.get("parent")),
@@ -245,20 +248,54 @@ def _parent(value: Any) -> Parent | None:
     return Parent(str(ids[0]), str(ids[1]))
 
 
+def _options(written: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options that are given, each as the run takes it; null is none.
+
+    Raises:
+        MessageInvalid: with everything that is wrong with them.
+    """
+    options: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for name, value in written.items():
+        at = pointer("options", name)
+        if name not in _OPTIONS:
+            hint = suggestion(name, _OPTIONS) or f"there are {', '.join(_OPTIONS)}"
+            problems.append(Problem("invalid_field", f"there is no option {name!r:.60}; {hint}", at, hint=hint))
+        elif value is not None:
+            try:
+                options[name] = _OPTIONS[name](value)
+            except ValueError as error:
+                problems.append(Problem("invalid_field", f"options.{name} {error}", at))
+    if problems:
+        raise MessageInvalid("; ".join(problem.message for problem in problems[:20]), problems=problems)
+    return options
+
+
 def _max_in_flight(value: Any) -> int:
-    if value is None:
-        return MAX_IN_FLIGHT
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise MessageInvalid(f"options.max_parallel must be a number from 1 to {MAX_IN_FLIGHT}, not {value!r:.60}")
+        raise ValueError(f"must be a number from 1 to {MAX_IN_FLIGHT}, not {value!r:.60}")
     return min(value, MAX_IN_FLIGHT)
 
 
-def _deadline_s(value: Any) -> float | None:
-    if value is None:
-        return None
+def _deadline_s(value: Any) -> float:
     if not isinstance(value, str):
-        raise MessageInvalid(f"options.deadline must be a duration such as 2h, not {value!r:.60}")
-    return parse_duration(value).total_seconds()
+        raise ValueError(f"must be a duration such as 2h, not {value!r:.60}")
+    try:
+        return parse_duration(value).total_seconds()
+    except ValueError as error:
+        raise ValueError(f"must be a duration: {error}") from None
+
+
+def _policy(_: Any) -> Any:
+    raise ValueError("is not available yet")
+
+
+_OPTIONS: Mapping[str, Callable[[Any], Any]] = {
+    "max_parallel": _max_in_flight,
+    "deadline": _deadline_s,
+    "policy": _policy,
+}
+"""Options of a run (contract.md section 6) -> what reads the value, or says in a ValueError how it goes on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,9 @@ ID_GET_STATE = f"{OWN_ID_MARK}get state"
 
 SEARCH_STATE = "DagwrightState"
 """Keyword: the run state of design.md section 5."""
+ANSWER_HAS_STATE = "has_search_state"
+"""In the answer of `compile_plan`, or the second detail of its failure: whether the namespace has `SEARCH_STATE`. A run
+that sets an attribute that is not there is stuck."""
 SEARCH_AWAITING = "DagwrightAwaiting"
 """KeywordList: who or what the run waits for."""
 SEARCH_SESSION = "DagwrightSession"

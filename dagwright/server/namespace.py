@@ -34,6 +34,8 @@ _WIRE_TYPES = {
 }
 
 _APPEAR_TIMEOUT_S = 30.0
+_ASK_AGAIN_S = 60.0
+"""Somebody may register what is missing."""
 _RPC_TIMEOUT = timedelta(seconds=10)
 
 
@@ -90,6 +92,22 @@ async def register_search_attributes(client: Client) -> frozenset[str]:
     while (missing := await _missing(client)) and time.monotonic() < deadline:
         await asyncio.sleep(0.1)
     return missing
+
+
+class StateAttribute:
+    """Whether the namespace of a client has the search attribute for the state of runs, asked once for many runs."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._is_registered = False
+        self._asked_at = -_ASK_AGAIN_S
+
+    async def is_registered(self) -> bool:
+        """Returns whether it is there; a namespace that tells nothing has none."""
+        if not self._is_registered and time.monotonic() - self._asked_at >= _ASK_AGAIN_S:
+            self._is_registered = wire.SEARCH_STATE not in await _missing(self._client)
+            self._asked_at = time.monotonic()
+        return self._is_registered
 
 
 async def _missing(client: Client) -> frozenset[str]:

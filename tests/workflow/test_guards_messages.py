@@ -2,9 +2,13 @@
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
+import temporalio.client
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import WorkflowUpdateFailedError
@@ -16,8 +20,11 @@ from dagwright.contracts import limits, wire
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.preparation import check_plan, prepare_plan
 from dagwright.server import Connection
+from dagwright.server.local import dial
+from dagwright.server.namespace import keep_for_long
+from dagwright.settings import Settings
 from tests.support.eventually import eventually
-from tests.support.runs import Runs, document_of, events_of
+from tests.support.runs import Runs, document_of, events_of, serving_runs
 from tests.support.server import LiveServer
 from tests.support.tools import Bench
 
@@ -117,6 +124,31 @@ async def test_run_on_a_server_without_our_search_attributes_writes_none(kept_ru
     assert [run.status for run in await client.list_runs(limit=20) if run.workflow_id == started.workflow_id] == [
         "completed"
     ]
+
+
+async def test_run_that_anybody_starts_there_writes_none_either(
+    server: LiveServer, bench: Bench, tmp_path: Path
+) -> None:
+    """The same, with a plan that a worker compiles: it finds out what the namespace has."""
+    client = await dial(server.address, namespace=f"bare-{uuid4().hex}")
+    await keep_for_long(client)
+    async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
+        await eventually(partial(_is_known, client))
+        for tool in ("echo", "nobody"):
+            handle = await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": tool}]}})
+            await document_of(handle)
+            history = await handle.fetch_history()
+            assert events_of(history, EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES) == []
+        await runs.check_ended()
+
+
+async def _is_known(client: temporalio.client.Client) -> bool:
+    """Tells whether a new namespace takes runs: the server gets to know it after seconds."""
+    try:
+        await client.count_workflows()
+    except RPCError:
+        return False
+    return True
 
 
 def _compiled(runs: Runs, plan: Any) -> CompiledPlan:

@@ -37,7 +37,7 @@ _FINE = {"nodes": [{"id": "a", "tool": "echo"}]}
         (({"plan": _FINE, "inputs": 5},), "invalid: 'inputs' must be an object"),
         (({"plan": _FINE, "options": {"max_parallel": 0}},), "invalid: options.max_parallel must be"),
         (({"plan": _FINE, "options": {"deadline": 5}},), "invalid: options.deadline must be"),
-        (({"plan": _FINE, "options": {"deadline": "soon"}},), "invalid: the input cannot be read"),
+        (({"plan": _FINE, "options": {"deadline": "soon"}},), "invalid: options.deadline must be a duration: 'soon'"),
         (({"plan": _FINE, "path": 7},), "invalid: the input cannot be read"),
         (({"plan": _FINE, "parent": "above"},), "invalid: 'parent' must name a workflow_id and a task"),
         (({"compiled": {"format": 2}},), "invalid: the input cannot be read"),

@@ -1,9 +1,12 @@
 """What the Temporal UI alone tells of a run: queries, current details, search attributes, lookups."""
 
+import json
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
@@ -13,7 +16,7 @@ from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, bare, bare_node, document_of, done, serving_runs
+from tests.support.runs import Handle, Runs, bare, bare_node, document_of, done, events_of, serving_runs
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -110,10 +113,26 @@ async def test_search_attribute_follows_the_state(runs: Runs) -> None:
     assert ends == {"good": "completed", "bad": "failed"}
 
 
-async def test_run_without_search_attributes_sets_none(runs: Runs) -> None:
-    handle = await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "echo"}]}})
+async def test_run_that_anybody_starts_has_its_state(runs: Runs, bench: Bench) -> None:
+    """As the Temporal UI starts it: with a plan and no search attribute."""
+    unique = uuid4().hex
+    held = {"id": "held", "tool": "hold", "arguments": {"name": unique}}
+    handle = await runs.start_raw({"plan": {"nodes": [held]}})
+    await eventually(lambda: unique in bench.entered)
+    assert await _states_written(handle) == ["running"]
+    bench.open(unique)
     await document_of(handle)
-    assert (await handle.describe()).typed_search_attributes.get(_STATE) is None
+    refused = await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "nobody"}]}})
+    await document_of(refused)
+    assert await _states_written(handle) == ["running", "completed"]
+    assert await _states_written(refused) == ["failed"]
+    assert (await handle.describe()).typed_search_attributes.get(_STATE) == "completed"
+
+
+async def _states_written(handle: Handle) -> list[str]:
+    upserts = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES)
+    written = [event.upsert_workflow_search_attributes_event_attributes.search_attributes for event in upserts]
+    return [json.loads(attributes.indexed_fields[_STATE.name].data) for attributes in written]
 
 
 async def test_lookups_are_bound_before_anything_runs(kept_runs: Runs, bench: Bench, tmp_path: Path) -> None:

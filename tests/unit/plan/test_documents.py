@@ -300,3 +300,20 @@ def test_check_refuses_what_the_schema_refuses() -> None:
 def test_schema_command_tells_whether_the_file_is_fresh() -> None:
     done = subprocess.run([sys.executable, "-m", "dagwright.plan_schema", "--check"], check=False, capture_output=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_everything_that_is_wrong_with_options_is_told_at_once() -> None:
+    options = {"max_parallel": 0, "deadlin": "1h", "deadline": "soon", "policy": {}}
+    with pytest.raises(MessageInvalid) as caught:
+        run_input_from_json({"plan": {}, "options": options})
+    assert [(problem.pointer, problem.message) for problem in caught.value.problems] == [
+        ("/options/max_parallel", "options.max_parallel must be a number from 1 to 500, not 0"),
+        ("/options/deadlin", "there is no option 'deadlin'; did you mean 'deadline'?"),
+        (
+            "/options/deadline",
+            "options.deadline must be a duration: 'soon' is no duration; write a number and a unit, such as 500ms, "
+            "30s, 5m, 2h or 7d",
+        ),
+        ("/options/policy", "options.policy is not available yet"),
+    ]
+    assert str(caught.value) == "; ".join(problem.message for problem in caught.value.problems)
