@@ -14,6 +14,7 @@ from dagwright.contracts import limits, wire
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.messages import run_input_from_json
 from dagwright.feed import RunFeed
+from dagwright.plan import item_book
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.scheduler import MAX_IN_FLIGHT, Scheduler
@@ -319,6 +320,44 @@ async def test_hundreds_of_ends_and_signals_at_once_are_taken(kept_runs: Runs, b
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", "completed")
     await kept_runs.check_ended()
+
+
+async def test_many_maps_over_one_list_of_failing_items_end_before_the_deadlock_detector(kept_runs: Runs) -> None:
+    """20,000 items that fail at one moment: in one run they would be a second of workflow code."""
+    rows = {"id": "list", "tool": "table", "arguments": {"rows": 2_000}}
+    each = {"tool": "echo", "for_each": "{{list.result.rows}}", "arguments": {"x": "{{item.gone}}"}}
+    handle = await kept_runs.start({"nodes": [rows, *({"id": f"m{number}", **each} for number in range(10))]})
+    document = await document_of(handle)
+    assert document["status"] == "failed"
+    assert [node.get("items") for node in document["nodes"].values()] == [None, *[{"failed": 2_000}] * 10]
+    message = "2000 of 2000 items failed; the first: m7[0]: Missing data: item.gone: 'gone' not found in item; "
+    assert document["nodes"]["m7"]["error"]["message"] == f"{message}it has name, text"
+    await kept_runs.check_ended()
+
+
+async def test_maps_of_few_items_each_are_many_items_in_sum(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with maps that are small: so many of them are runs of their own."""
+    monkeypatch.setattr(item_book, "OWN_ITEMS", 40)
+    each = {"tool": "echo", "for_each": list(range(15)), "arguments": {"x": "{{item.gone}}"}}
+    handle = await runs.start({"nodes": [{"id": f"m{number}", **each} for number in range(4)]})
+    document = await document_of(handle)
+    assert [node.get("items") for name, node in document["nodes"].items() if "[" not in name] == [
+        None,
+        None,
+        {"failed": 15},
+        {"failed": 15},
+    ]
+    await runs.check_ended()
+
+
+async def test_run_of_too_many_items_says_so(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million items are some thousand chunks, which the run keeps in memory; more are refused."""
+    monkeypatch.setattr(item_book, "RUN_ITEMS", 1_000)
+    each = {"tool": "echo", "for_each": list(range(600)), "when": "item > 598"}
+    document = await document_of(await runs.start({"nodes": [{"id": "m", **each}, {"id": "n", **each}]}))
+    assert (document["status"], document["nodes"]["m"]["status"]) == ("completed_with_failures", "completed")
+    assert document["nodes"]["n"]["error"]["code"] == "too_large"
+    await runs.check_ended()
 
 
 async def test_compiled_plan_of_very_many_nodes_ends_before_the_deadlock_detector(kept_runs: Runs) -> None:

@@ -190,10 +190,49 @@ async def test_limits_hold_over_the_whole_map(runs: Runs, meter: Meter, node: di
     assert 2 <= meter.most <= most
 
 
+async def test_sub_plans_of_many_items_are_started_by_chunks(runs: Runs) -> None:
+    below = {
+        "inputs": {"n": {"type": "integer"}},
+        "nodes": [{"id": "x", "tool": "square", "arguments": {"n": "{{PLACEHOLDER_n}}"}}],
+        "output": "{{x.result}}",
+    }
+    node = {"id": "m", "plan": below, "for_each": list(range(501)), "arguments": {"n": "{{item}}"}}
+    handle = await runs.start({"nodes": [{**node, "when": "item in [0, 300, 500]"}]})
+    document = await document_of(handle)
+    assert document["nodes"]["m"]["items"] == {"completed": 3, "skipped": 498}
+    assert document["nodes"]["m"]["result"] == [n**2 if n in (0, 300, 500) else None for n in range(501)]
+    names = {history.workflow_id.removeprefix(handle.id) for history in await histories_of(runs.client, handle)}
+    assert {"/m[0-125]/m[0]", "/m[251-375]/m[300]", "/m[376-500]/m[500]"} <= names
+
+
+async def test_run_of_a_chunk_shows_its_items(runs: Runs) -> None:
+    handle = await runs.start(_over(list(range(501)), tool="odd_only", arguments={"n": "{{item}}", "wrong": [130]}))
+    await document_of(handle)
+    below = await runs.restored(runs.client.get_workflow_handle(f"{handle.id}/m[126-250]"))
+    assert list(below["nodes"]) == ["m", *(f"m[{number}]" for number in range(126, 251))]
+    assert bare(below)["nodes"]["m[130]"] == failed("tool_failed: 130 is wrong")
+    assert bare(below)["nodes"]["m[131]"] == done(131)
+
+
+async def test_deadline_reaches_every_chunk(runs: Runs, unique: str) -> None:
+    plan = _over(list(range(600)), tool="hold", arguments={"name": unique}, heartbeat="500ms", max_parallel=8)
+    document = await document_of(await runs.start({**plan, "deadline": "2s"}))
+    assert (document["status"], document["error"]["code"]) == ("failed", "deadline_exceeded")
+    assert document["nodes"]["m"]["items"] == {"cancelled": 600}
+
+
+async def test_item_that_fails_leaves_its_dependents_and_the_others(runs: Runs) -> None:
+    after = {"id": "after", "tool": "echo", "arguments": {"state": "{{m.status}}"}, "join": "all_done"}
+    plan = _over(list(range(501)), after, tool="odd_only", arguments={"n": "{{item}}", "wrong": [7]}, on_error="skip")
+    document = await document_of(await runs.start(plan))
+    assert document["nodes"]["m"]["items"] == {"completed": 500, "failed": 1}
+    assert document["nodes"]["after"]["result"] == {"state": "failed"}
+
+
 async def test_cancel_reaches_every_chunk(runs: Runs, bench: Bench, unique: str) -> None:
-    plan = _over(list(range(600)), tool="hold", arguments={"name": unique}, heartbeat="500ms")
+    plan = _over(list(range(600)), tool="hold", arguments={"name": unique}, heartbeat="500ms", max_parallel=40)
     handle = await runs.start(plan)
-    await eventually(lambda: bench.entered.count(unique) >= 100, timeout_s=30)
+    await eventually(lambda: bench.entered.count(unique) == 40, timeout_s=30)
     await handle.signal("cancel", {"reason": "enough"})
     document = await document_of(handle)
     assert document["status"] == "cancelled"

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from dagwright.contracts.outcomes import next_call
+from dagwright.plan import item_book
 from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.chunks import ChunkEnd, Width, chunks_of, counts_of_items, width_of
 from dagwright.plan.compiled import CompiledNode
@@ -14,7 +16,7 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import ToolDeclaration
-from tests.unit.plan.building import compiled, node, plan_of, started, states
+from tests.unit.plan.building import compiled, node, plan_of, scheduler_of, started, states
 
 _PLAN = compiled(plan_of(node("m", for_each=list(range(1_200)), arguments={"x": "{{item}}"}), node("z", "m")))
 
@@ -143,6 +145,81 @@ def test_large_map_is_handed_on_at_any_moment(ended: int) -> None:
         scheduler = hand_on()
     assert scheduler.records[0].result == "joined"
     assert counts_of_items(scheduler.records[0]) == {"completed": 1_200}
+
+
+def test_small_map_is_a_run_of_its_own_where_the_run_has_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(item_book, "OWN_ITEMS", 500)
+    maps = [node(f"m{number}", for_each=list(range(200)), arguments={"x": "{{item}}"}) for number in range(4)]
+    scheduler = Scheduler(compiled(plan_of(*maps)), {}, max_in_flight=500)
+    scheduler.begin(1.0)
+    tasks = started(scheduler)
+    assert [task.id for task in tasks if task.is_run] == ["m2[0-199]", "m3[0-199]"]
+    assert [task.id for task in tasks if not task.is_run] == [f"m{at}[{key}]" for at in (0, 1) for key in range(200)]
+    assert scheduler.width_of(2) == Width(1, 500)
+
+
+def test_run_of_too_many_items_fails_the_map_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(item_book, "RUN_ITEMS", 1_500)
+    maps = [node(f"m{number}", for_each=list(range(600)), arguments={"x": "{{item}}"}) for number in range(3)]
+    scheduler = Scheduler(compiled(plan_of(*maps)), {})
+    scheduler.begin(1.0)
+    assert states(scheduler) == {"m0": "running", "m1": "running", "m2": "failed"}
+    assert scheduler.records[2].error == NodeError(
+        "too_large",
+        "for_each has 600 items, and the run has 1,200 of other nodes; at most 1,500 are allowed in sum: "
+        "let sub-plans do some of it, which are runs of their own",
+    )
+
+
+@pytest.mark.parametrize("handed_on", [False, True])
+def test_items_of_all_nodes_are_counted_over_a_change_of_executions(
+    monkeypatch: pytest.MonkeyPatch, handed_on: bool
+) -> None:
+    monkeypatch.setattr(item_book, "RUN_ITEMS", 1_500)
+    maps = [node("m", for_each=list(range(1_000))), node("a"), node("n", "a", for_each=list(range(600)))]
+    plan = compiled(plan_of(*maps))
+    scheduler = Scheduler(plan, {})
+    scheduler.begin(1.0)
+    started(scheduler)
+    if handed_on:
+        carry = json.loads(json.dumps(carry_of(scheduler)))
+        scheduler = Scheduler(plan, {})
+        restore(scheduler, carry)
+    scheduler.complete("a", None, at=2.0)
+    assert states(scheduler) == {"m": "running", "a": "completed", "n": "failed"}
+
+
+def test_failing_items_of_many_maps_are_left_to_other_runs() -> None:
+    maps = [node(f"m{number}", for_each="{{a.result}}", arguments={"x": "{{item.gone}}"}) for number in range(20)]
+    scheduler = scheduler_of(node("a"), *maps)
+    started(scheduler)
+    scheduler.complete("a", [{}] * 9_000, at=1.0)
+    tasks = started(scheduler)
+    assert [task.is_run for task in tasks] == [True] * 20 * 4
+    assert [len(record.items) for record in scheduler.records[1:]] == [20 + 1] * 20
+
+
+def test_keys_that_take_too_long_to_work_out_fail_their_node() -> None:
+    scheduler = scheduler_of(node("a"), node("m", for_each="{{a.result}}", key="{{item.k}}"))
+    started(scheduler)
+    scheduler.complete("a", [{"k": 1}] * 120_000, at=1.0)
+    error = scheduler.records[1].error
+    assert error is not None
+    assert error.code == "too_large"
+
+
+def test_chunk_that_needs_more_than_a_run_can_be_given_fails() -> None:
+    scheduler = scheduler_of(
+        node("a"),
+        node("m", for_each=list(range(501)), when="a.result != '' && item < 400", arguments={"x": "{{item}}"}),
+    )
+    started(scheduler)
+    scheduler.complete("a", "x" * 1_600_000, at=1.0)
+    assert next_call(scheduler, 1.0) is None
+    error = scheduler.records[1].error
+    assert error is not None
+    assert (error.code, scheduler.records[1].status) == ("too_large", NodeStatus.FAILED)
+    assert "501 of 501 items failed; the first: m[0-125]: items m[0-125] and what they read" in error.message
 
 
 def test_wide_tasks_take_several_slots_of_a_shared_limit() -> None:
