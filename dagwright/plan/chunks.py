@@ -134,7 +134,7 @@ def counts_of_items(record: Record) -> dict[str, int]:
     for item in record.items:
         if item.chunk is not None:
             counts.update(item.chunk.counts or {item.record.status.value: item.chunk.count})
-    return {status: count for status, count in counts.items() if count}
+    return {status.value: counts[status] for status in NodeStatus if counts[status]}
 
 
 def is_cut(record: Record) -> bool:

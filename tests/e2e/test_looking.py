@@ -113,6 +113,33 @@ async def test_list_counts_no_node_that_never_ran_and_node_tells_all_of_one(
     assert (unknown.code, unknown.document) == (2, {"status": "not_found", "message": message})
 
 
+async def test_items_of_a_large_map_are_counted_and_told_by_the_runs_of_their_chunks(
+    command_line: CommandLine, write_plan: Plans
+) -> None:
+    plan = write_plan(
+        calculation(
+            "each", "100 / {{item}}", for_each=list(range(501)), when="item in [0, 300, 500]", retry={"max_attempts": 1}
+        )
+    )
+    ran = await command_line("run", plan, "--id", "chunks")
+    told, status, gone, item = await asyncio.gather(
+        command_line("node", "chunks", "each"),
+        command_line("status", "chunks", "--json"),
+        command_line("node", "chunks", "each[300]"),
+        command_line("node", "chunks/each[251-375]", "each[300]", "--json"),
+    )
+
+    assert [end.code for end in (ran, told, status, gone, item)] == [1, 0, 1, 2, 0]
+    assert list(status.document["nodes"]) == ["each"]
+    assert status.document["nodes"]["each"]["items"] == {"completed": 2, "failed": 1, "skipped": 498}
+    assert "items: 2 completed, 1 failed, 498 skipped\n" in told.stdout
+    assert "1 of 501 items failed; the first: each[0]" in told.stdout
+    assert gone.stderr == (
+        "the items of 'each' are in runs of their own; look at those: 'chunks/each[0-125]' has the first of them\n"
+    )
+    assert (item.document["status"], item.document["id"]) == ("completed", "each[300]")
+
+
 async def test_run_of_a_plan_without_a_title_is_listed_by_the_name_of_its_file(
     command_line: CommandLine, write_plan: Plans
 ) -> None:

@@ -10,9 +10,10 @@ from dagwright.cli.progress import LOST, LOST_FOR_GOOD, RunProgress, format_dura
 from dagwright.cli.rendering import Picture
 from dagwright.descriptions import PendingCall
 from dagwright.feed import RunView
+from dagwright.plan.chunks import ChunkEnd
 from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Attempt
+from dagwright.plan.states import Attempt, NodeStatus
 from tests.unit.cli.views import START, node, start_ready, view_of
 
 
@@ -56,6 +57,19 @@ def test_items_are_a_bar_with_time_to_go_and_failures_are_named() -> None:
     assert (first.name, first.done, first.total) == ("fan", 20, 40)
     assert first.eta_s == pytest.approx(2.0)
     assert [(row.name, row.detail) for row in items] == [("fan[19]", "broke"), ("fan[20]", ""), ("fan[21]", "")]
+
+
+def test_items_of_a_large_map_are_counted_by_chunks() -> None:
+    def end_some(scheduler: Scheduler) -> None:
+        counts = {"completed": 100, "skipped": 20, "failed": 6}
+        scheduler.end_chunk(
+            "fan[0-125]", ChunkEnd(NodeStatus.FAILED, counts, error=NodeError("odd", "no")), at=START + 1
+        )
+
+    view = view_of(node("fan", for_each=list(range(501))), step=end_some)
+
+    (row,) = _progress(view).rows
+    assert (row.name, row.done, row.total) == ("fan", 126, 501)
 
 
 @pytest.mark.parametrize(
