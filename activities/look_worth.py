@@ -56,6 +56,16 @@ class LookWorth:
         self._looks[tool] = min(self._looks.get(tool, _FIRST_LOOKS) + _SLOW_CALL_LOOKS, _MOST_LOOKS)
 
 
+def call_seconds(took_s: float, *, worked_s: float) -> float:
+    """Returns how long a call takes where nobody disturbs it.
+
+    Args:
+        took_s: by the clock on the wall.
+        worked_s: time of the thread that made it.
+    """
+    return took_s if took_s > _WAITING_S else max(min(worked_s, took_s), 0.0)
+
+
 class WorkClock:
     """Tells how long the calls of a thread work, not counting what it waits for its turn on a busy machine.
 
@@ -80,4 +90,4 @@ class WorkClock:
         took_s = now - started_at
         # What was before the call can not have worked for longer than it took.
         worked_s = time.thread_time() - self._worked_s - max(started_at - self._at, 0.0)
-        return took_s if took_s > _WAITING_S else max(min(worked_s, took_s), 0.0)
+        return call_seconds(took_s, worked_s=worked_s)

@@ -17,7 +17,7 @@ from typing import TypeVar
 import structlog
 
 from activities.cached_results import CachedResult, from_stored_form, to_stored_form
-from activities.look_worth import SLOW_S, LookWorth
+from activities.look_worth import SLOW_S, LookWorth, call_seconds
 from activities.tool_runs import Outcome
 from dagwright.contracts.limits import INLINE_VALUE_BYTES
 from dagwright.plan.durations import LONGEST
@@ -113,6 +113,8 @@ class ResultCache:
         took_s = time.monotonic() - began_s
         if outcome.error is not None:
             return outcome, None
+        if asked.is_pure and outcome.worked_s is not None:
+            took_s = call_seconds(took_s, worked_s=outcome.worked_s)
         result = CachedResult(outcome.result, made_at, took_s, asked.workflow_id, asked.node)
         if self.keep(asked, result):
             self.write(asked, result)

@@ -7,6 +7,7 @@ would end the worker or never arrive, so the innermost frame turns each into an 
 import asyncio
 import contextvars
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,10 +28,15 @@ SHUTDOWN_WAIT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a call ended: with an encoded result, or with an error."""
+    """How a call ended: with an encoded result, or with an error.
+
+    Args:
+        worked_s: seconds that the thread of the call has worked, if it had one.
+    """
 
     result: bytes = b""
     error: BaseException | None = None
+    worked_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +121,11 @@ async def _ended(future: "asyncio.Future[Outcome]", cancellation: Cancellation, 
 
 def _guarded_call(run: ToolRun) -> Outcome:
     assert run.spec.function is not None
+    began_s = time.thread_time()
     try:
         with entered(run.context):
-            return Outcome(run.encode(run.spec.function(**run.keywords)))
+            result = run.encode(run.spec.function(**run.keywords))
+            return Outcome(result, worked_s=time.thread_time() - began_s)
     except BaseException as error:
         return Outcome(error=error)
 

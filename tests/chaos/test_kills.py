@@ -65,6 +65,25 @@ def _effect(name: str, *after: str) -> dict[str, Any]:
 _THREE = {"nodes": [_effect("a"), _effect("b", "a"), _effect("c", "b"), _effect("beside")]}
 
 
+async def test_worker_killed_between_two_runs_leaves_its_results_to_the_next(
+    own_server: LiveServer, worker: WorkerProcess, points: FaultPoints
+) -> None:
+    client = await own_server.start()
+    plan = {
+        "nodes": [{"id": "x", "tool": "compute", "arguments": {"name": "cached", "values": []}, "cache": {"ttl": "1h"}}]
+    }
+    first = await result_within(await start_run(client, plan, workflow_id="before-the-kill"), 60)
+    await points.reached("cached")
+    await worker.kill()
+    points.forget("cached")
+    # Whoever called the tool again would wait here until the end.
+    points.hold("cached")
+    await worker.start()
+    second = await result_within(await start_run(client, plan, workflow_id="after-the-kill"), 60)
+    assert second["output"] == first["output"]
+    assert second["nodes"]["x"]["lineage"]["cached"]["workflow_id"] == "before-the-kill"
+
+
 async def test_worker_killed_while_a_step_runs(
     own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
 ) -> None:

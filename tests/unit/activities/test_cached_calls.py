@@ -28,6 +28,16 @@ def counted(size: int = 0, text: str = "") -> dict[str, Any]:
 @tool(effects="pure")
 def counted_and_slow() -> int:
     Counted.calls += 1
+    until = time.thread_time() + 0.02
+    while time.thread_time() < until:
+        pass
+    return Counted.calls
+
+
+@tool(effects="pure")
+def counted_and_quick() -> int:
+    """Waits for its turn as on a busy machine, and works for microseconds."""
+    Counted.calls += 1
     time.sleep(0.02)
     return Counted.calls
 
@@ -100,6 +110,12 @@ async def test_slow_pure_call_is_made_once_unless_the_plan_says_otherwise() -> N
     bench = Bench(counted_and_slow)
     assert [await bench.result({}) for _ in range(3)] == [1, 1, 1]
     assert [await bench.result({}, **{HEADER_CACHE: 0}) for _ in range(2)] == [2, 3]
+
+
+@pytest.mark.usefixtures("counting")
+async def test_quick_pure_call_is_made_each_time_however_long_it_waits_for_its_turn() -> None:
+    bench = Bench(counted_and_quick)
+    assert [await bench.result({}) for _ in range(3)] == [1, 2, 3]
 
 
 async def test_arguments_that_are_wrong_are_told_as_ever_if_there_is_a_cache() -> None:
