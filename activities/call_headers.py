@@ -12,11 +12,19 @@ from contextvars import ContextVar
 from typing import Any
 from urllib.parse import quote, quote_plus
 
+from structlog.contextvars import bound_contextvars
+from temporalio import activity
 from temporalio.activity import Info
 from temporalio.api.common.v1 import Payload
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from dagwright.contracts.wire import HEADER_CACHE, HEADER_HOLES, HEADER_IDEMPOTENCY_KEY, HEADER_WANTED
+from dagwright.contracts.wire import (
+    HEADER_CACHE,
+    HEADER_HOLES,
+    HEADER_IDEMPOTENCY_KEY,
+    HEADER_WANTED,
+    OWN_ACTIVITIES,
+)
 from dagwright.plan.compiled import wanted_from_json
 from dagwright.plan.filling import secret_names
 from dagwright.plan.stored import Want
@@ -31,7 +39,7 @@ _headers: ContextVar[Mapping[str, Payload]] = ContextVar("dagwright_activity_hea
 
 
 class ToolInterceptor(Interceptor):
-    """Lets the tool wrapper see the headers of its activity; every worker that serves tools needs it."""
+    """Lets the tool wrapper see the headers of its activity, and lines of the log say which call they are about."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         return _HeaderInbound(next)
@@ -39,9 +47,13 @@ class ToolInterceptor(Interceptor):
 
 class _HeaderInbound(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        info = activity.info()
+        named = "activity" if info.activity_type in OWN_ACTIVITIES else "node_id"
+        name = info.activity_type if named == "activity" else info.activity_id
         token = _headers.set(input.headers)
         try:
-            return await super().execute_activity(input)
+            with bound_contextvars(workflow_id=info.workflow_id, attempt=info.attempt, **{named: name}):
+                return await super().execute_activity(input)
         finally:
             _headers.reset(token)
 

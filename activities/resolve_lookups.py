@@ -33,17 +33,21 @@ def lookup_activity(database: "EntityDatabase | str") -> LookupActivity:
     @activity.defn(name=ACTIVITY_RESOLVE_LOOKUPS)
     async def resolve(lookups: list[Any]) -> list[dict[str, Any]]:
         """Returns `{"id", "name", "kind"}` for each `{"search_text", "entity_type"}`, in order."""
-        # Not at the top: every worker imports this module, and SQLAlchemy takes long to import.
-        from dagwright.entities.database import as_database  # noqa: PLC0415
-        from dagwright.entities.resolution import LookupsFailed, problems_as_json, resolve_lookups  # noqa: PLC0415
-
-        try:
-            with kept_alive():
-                bound = await asyncio.to_thread(resolve_lookups, as_database(database), lookups)
-        except LookupsFailed as failure:
-            message = cut_text(str(failure), max_bytes=MESSAGE_LIMIT_BYTES)
-            problems = problems_as_json(failure.problems, limit_bytes=DETAILS_LIMIT_BYTES)
-            raise ApplicationError(message, problems, type=ERROR_LOOKUP_FAILED, non_retryable=True) from None
-        return [{"id": party.id, "name": party.name, "kind": party.kind} for party in bound]
+        with kept_alive():
+            return await asyncio.to_thread(_resolved, database, lookups)
 
     return resolve
+
+
+def _resolved(database: "EntityDatabase | str", lookups: list[Any]) -> list[dict[str, Any]]:
+    # Not at the top: SQLAlchemy takes long to import, and neither the worker nor its event loop may wait for it.
+    from dagwright.entities.database import as_database  # noqa: PLC0415
+    from dagwright.entities.resolution import LookupsFailed, problems_as_json, resolve_lookups  # noqa: PLC0415
+
+    try:
+        bound = resolve_lookups(as_database(database), lookups)
+    except LookupsFailed as failure:
+        message = cut_text(str(failure), max_bytes=MESSAGE_LIMIT_BYTES)
+        problems = problems_as_json(failure.problems, limit_bytes=DETAILS_LIMIT_BYTES)
+        raise ApplicationError(message, problems, type=ERROR_LOOKUP_FAILED, non_retryable=True) from None
+    return [{"id": party.id, "name": party.name, "kind": party.kind} for party in bound]

@@ -15,6 +15,7 @@ from collections.abc import MutableMapping
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 from temporalio import activity, workflow
+from temporalio.exceptions import ApplicationError
 from temporalio.runtime import (
     LogForwardingConfig,
     LoggingConfig,
@@ -23,6 +24,7 @@ from temporalio.runtime import (
     TelemetryFilter,
 )
 
+from dagwright.contracts.wire import OWN_ACTIVITIES
 from dagwright.settings import Settings
 
 OWN_LOGGERS = (
@@ -37,6 +39,9 @@ OWN_LOGGERS = (
 """Loggers that follow `log_level`; the others speak from `warning` on: clients log each request at `info`."""
 
 _CORE_LOGGER = "temporalio.core"
+_ACTIVITY_LOGGER = "temporalio.activity"
+_FAILED = "Completing activity as failed"
+"""What the SDK says of every attempt that fails, with the traceback, in `temporalio/worker/_activity.py`."""
 _LOST_SERVER = re.compile(r"tonic::transport::Error|[Cc]ode: Unavailable")
 """What the SDK's core says, several times a second and in its own terms, as long as the server is away."""
 _LOST_SERVER_PAUSE_S = 30.0
@@ -72,6 +77,7 @@ def configure_logging(settings: Settings) -> None:
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger(_CORE_LOGGER).filters = [_LostServer()]
+    logging.getLogger(_ACTIVITY_LOGGER).filters = [_OrdinaryFailures()]
     for name in OWN_LOGGERS:
         logging.getLogger(name).setLevel(settings.log_level.upper())
     workflow.logger.workflow_info_on_message = False
@@ -113,7 +119,12 @@ def _add_temporal_ids(_logger: WrappedLogger, _method: str, event: EventDict) ->
         event.setdefault("attempt", in_workflow.get("attempt"))
     if isinstance(in_activity, MutableMapping):
         event.setdefault("workflow_id", in_activity.get("workflow_id"))
-        event.setdefault("node_id", in_activity.get("activity_id"))
+        kind = in_activity.get("activity_type")
+        if kind in OWN_ACTIVITIES:
+            # Its id is a number or a mark: no node has that.
+            event.setdefault("activity", kind)
+        else:
+            event.setdefault("node_id", in_activity.get("activity_id"))
         event.setdefault("attempt", in_activity.get("attempt"))
     return event
 
@@ -133,6 +144,24 @@ class _LostServer(logging.Filter):
             return False
         self._told_at = now
         record.msg, record.args = "the Temporal server does not answer; it is tried again and again", ()
+        return True
+
+
+class _OrdinaryFailures(logging.Filter):
+    """Tells an attempt that failed as it may in one line; what nobody expected keeps its traceback.
+
+    The wrapper of tools has told its failures itself, with the tool and whether there will be another attempt.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if record.msg != _FAILED or not isinstance(error, ApplicationError):
+            return True
+        kind = getattr(record, "temporal_activity", {}).get("activity_type")
+        if kind not in OWN_ACTIVITIES:
+            return False
+        record.msg, record.args, record.exc_info = f"{kind} failed", (), None
+        record.__dict__.update(code=error.type, is_final=error.non_retryable, reason=error.message)
         return True
 
 

@@ -26,6 +26,21 @@ ACTIVITY_LOAD_ITEMS = "load_items"
 ACTIVITY_JOIN_ITEMS = "join_items"
 ACTIVITY_LOAD_VALUES = "load_values"
 """Puts stored values into the arguments of a call to an activity that is not Dagwright's."""
+OWN_ACTIVITIES = frozenset(
+    {
+        ACTIVITY_COMPILE_PLAN,
+        ACTIVITY_LOAD_PLAN,
+        ACTIVITY_RESOLVE_LOOKUPS,
+        ACTIVITY_RUN_REGION,
+        ACTIVITY_FIND_ENDED,
+        ACTIVITY_PUT_BLOB,
+        ACTIVITY_GET_BLOB,
+        ACTIVITY_LOAD_ITEMS,
+        ACTIVITY_JOIN_ITEMS,
+        ACTIVITY_LOAD_VALUES,
+    }
+)
+"""Activities that are no node's: every other one is a tool."""
 
 OWN_ID_MARK = "~"
 """What the activity ids begin with that a run uses beside its steps; no step has such an id."""

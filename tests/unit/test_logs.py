@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 from temporalio import activity, workflow
+from temporalio.exceptions import ApplicationError
 
 from dagwright.logs import OWN_LOGGERS, configure_logging
 from dagwright.settings import Settings
@@ -65,6 +66,41 @@ def test_ids_come_out_of_what_temporal_attaches_to_a_record(capsys: pytest.Captu
         {"event": "dispatched", "level": "info", "logger": "temporalio.workflow", "attempt": 1, **ids},
         {"event": "started", "level": "info", "logger": "temporalio.activity", "attempt": 3, **ids},
     ]
+
+
+def _failed(error: Exception, *, activity_type: str, activity_id: str) -> None:
+    """Says of an attempt what the SDK says of it."""
+    attached = {"workflow_id": "run-1", "activity_id": activity_id, "activity_type": activity_type, "attempt": 2}
+    try:
+        raise error
+    except Exception:
+        logging.getLogger("temporalio.activity").warning(
+            "Completing activity as failed",
+            exc_info=True,
+            extra={"temporal_activity": attached, "__temporal_error_identifier": "ActivityFailure"},
+        )
+
+
+def test_ordinary_failure_is_one_line_and_a_defect_has_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(Settings(log_format="json"))
+    _failed(ApplicationError("too hot", type="tool_failed"), activity_type="bake", activity_id="cake")
+    refused = ApplicationError("there is no tool 'x'", [], type="invalid", non_retryable=True)
+    _failed(refused, activity_type="compile_plan", activity_id="1")
+    _failed(KeyError("oops"), activity_type="compile_plan", activity_id="1")
+
+    # What the tool's failure was is told by the wrapper around it.
+    told, defect = _lines(capsys.readouterr().err)
+    ids = {"workflow_id": "run-1", "attempt": 2, "activity": "compile_plan"}
+    rest = {"level": "warning", "logger": "temporalio.activity", **ids}
+    assert told == {
+        "event": "compile_plan failed",
+        "code": "invalid",
+        "is_final": True,
+        "reason": "there is no tool 'x'",
+        **rest,
+    }
+    assert str(defect.pop("exception")).endswith("KeyError: 'oops'")
+    assert defect == {"event": "Completing activity as failed", **rest}
 
 
 def test_level_is_for_own_loggers_and_others_speak_from_warning_on(capsys: pytest.CaptureFixture[str]) -> None:
