@@ -215,7 +215,7 @@ def next_call(scheduler: Scheduler, at: float) -> ReadyCall | None:
         try:
             if task.chunk is not None:
                 _check_chunk(scheduler, task)
-            return _ready_call(task)
+            return _ready_call(task, tool)
         except CallTooLarge as error:
             scheduler.fail(task.id, NodeError("too_large", str(error)), at=at)
         except ValueError as error:
@@ -239,9 +239,12 @@ def _check_chunk(scheduler: Scheduler, task: Task) -> None:
         raise CallTooLarge(f"{told}; at most {RUN_INPUT_LIMIT_BYTES:,} are allowed")
 
 
-def _ready_call(task: Task) -> ReadyCall:
+def _ready_call(task: Task, tool: ToolDeclaration) -> ReadyCall:
     encoded, is_unfilled = encode_arguments(task.arguments)
     holes = holes_of(task.arguments) if is_unfilled else ()
+    if tool.is_foreign and task.node.kind == "tool" and secret_names(holes):
+        # A plan that was checked has none; a compiled plan may come from anywhere.
+        raise ValueError(f"{task.node.tool!r} runs in a foreign worker, which cannot be given secrets")
     call = ReadyCall(task, encoded, holes)
     if holes and call.size_bytes - len(call.arguments) > ARGUMENTS_LIMIT_BYTES:
         told = f"the arguments name {len(holes):,} stored values; their references alone have more than"
@@ -256,13 +259,9 @@ def needs_loading(scheduler: Scheduler, ready: ReadyCall) -> bool:
 
 
 def loading_of(ready: ReadyCall) -> tuple[bytes, ReadyCall]:
-    """Returns the message of the activity that loads the arguments of a call, and the call that is left to make.
-
-    Secrets stay holes: what is loaded stands in the history.
-    """
-    stored = [hole for hole in ready.holes if stored_refs([hole]) and not secret_names([hole])]
-    message = b'{"arguments":' + ready.arguments + b',"holes":' + pydantic_core.to_json(stored) + b"}"
-    return message, replace(ready, holes=[hole for hole in ready.holes if secret_names([hole])])
+    """Returns the message of the activity that loads the arguments of a call, and the call that is left to make."""
+    message = b'{"arguments":' + ready.arguments + b',"holes":' + pydantic_core.to_json(ready.holes) + b"}"
+    return message, replace(ready, holes=())
 
 
 def take_loading_failure(scheduler: Scheduler, task_id: str, error: BaseException, *, at: float) -> None:

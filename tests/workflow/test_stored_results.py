@@ -1,5 +1,6 @@
 """Large results stay in the payload store: the run holds references, and what a plan does with them works."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -9,6 +10,8 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from dagwright.feed import RunFeed
+from dagwright.plan.compiled import plan_to_json
+from dagwright.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.store import ref_of
 from dagwright.tools import ToolRegistry, tool
@@ -315,6 +318,25 @@ async def test_foreign_activity_gets_large_values_inline_up_to_a_limit(runs: Run
     }
     assert document["nodes"]["rows"]["result"]["bytes"] == len(json_of({"rows": _ROWS, "n": 1}))
     assert bare(view.document())["nodes"] == {**document["nodes"], "rows": done({"rows": _ROWS, "n": 1})}
+
+
+async def test_foreign_call_with_a_secret_fails_its_node_whoever_compiled_the_plan(runs: Runs, client: Client) -> None:
+    arguments = {"both": "{{secret.KEY}} {{table.result.rows}}"}
+    nodes = [
+        _TABLE,
+        {"id": "both", "tool": "foreign.echo", "arguments": arguments},
+        {"id": "alone", "tool": "foreign.echo", "arguments": {"key": "{{secret.KEY}}"}},
+    ]
+    async with foreign_worker(client) as tools:
+        own = {name: replace(declared, is_foreign=False) for name, declared in tools.items()}
+        compiled = plan_to_json(prepare_plan(check_plan({"plan": 1, "nodes": nodes}, {**runs.tools, **own}), {}))
+        compiled["tools"]["foreign.echo"]["is_foreign"] = True
+        document = await runs.run_raw({"compiled": compiled})
+    told = "invalid_arguments: 'foreign.echo' runs in a foreign worker, which cannot be given secrets"
+    assert {name: document["nodes"][name] for name in ("both", "alone")} == {
+        "both": failed(told),
+        "alone": failed(told),
+    }
 
 
 async def test_thirty_megabytes_cost_the_run_nothing(runs: Runs) -> None:
