@@ -14,7 +14,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from activities.heartbeats import Heartbeats
+from activities.heartbeats import kept_alive
 from activities.values import Loaded, Values
 from dagwright.contracts.limits import INLINE_VALUE_BYTES, JOINED_LIMIT_BYTES
 from dagwright.contracts.wire import ACTIVITY_JOIN_ITEMS, ACTIVITY_LOAD_ITEMS, METADATA_STORED
@@ -36,28 +36,26 @@ def map_activities(values: Values) -> list[Callable[..., Any]]:
         stretch = stored_list_from_json(message)
         whole = stretch.value
         try:
-            (loaded,) = (await values.load([whole.ref])).values()
-            items = await asyncio.to_thread(_stretch_of, loaded, whole, stretch.first, len(stretch))
-            return unfilled_to_json([await _small(values, item, len(items)) for item in items])
+            with kept_alive():
+                (loaded,) = (await values.load([whole.ref])).values()
+                items = await asyncio.to_thread(_stretch_of, loaded, whole, stretch.first, len(stretch))
+                return unfilled_to_json([await _small(values, item, len(items)) for item in items])
         except (ValueLost, ValueNotLoaded, ResultNotKept) as error:
             raise _failure(error) from None
 
     @activity.defn(name=ACTIVITY_JOIN_ITEMS)
     async def join_items(message: dict[str, Any]) -> RawValue:
         """Returns the lists of `{"lists", "name"}` as one, by reference if it is large."""
-        heartbeats = Heartbeats(activity.info())
-        heartbeats.start()
         try:
-            joined = await _joined(values, message["lists"])
-            encoded = await asyncio.to_thread(pydantic_core.to_json, joined)
-            if len(encoded) <= INLINE_VALUE_BYTES:
-                return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=encoded))
-            name = str(message["name"])
-            kept = await values.keep(joined, encoded, wanted=[((), "whole")], name=name)
+            with kept_alive():
+                joined = await _joined(values, message["lists"])
+                encoded = await asyncio.to_thread(pydantic_core.to_json, joined)
+                if len(encoded) <= INLINE_VALUE_BYTES:
+                    return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=encoded))
+                name = str(message["name"])
+                kept = await values.keep(joined, encoded, wanted=[((), "whole")], name=name)
         except (ValueLost, ValueNotLoaded, ResultNotKept) as error:
             raise _failure(error) from None
-        finally:
-            heartbeats.stop()
         data = pydantic_core.to_json(stored_to_json(kept))
         return RawValue(Payload(metadata={"encoding": b"json/plain", METADATA_STORED: b"1"}, data=data))
 

@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from dagwright.contracts.idempotency import idempotency_key
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
-from tests.support.runs import Runs, bare, blocked, document_of, done, failed, histories_of, serving_runs
+from tests.support.runs import Runs, bare, blocked, document_of, done, events_of, failed, histories_of, serving_runs
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -180,6 +181,19 @@ async def test_list_in_the_store_is_taken_in_chunks(runs: Runs) -> None:
     restored = await runs.restored(handle, full=True)
     expected = [{"name": f"row {at}", "at": at} if at % 10 == 0 else None for at in range(3_000)]
     assert restored["nodes"]["m"]["result"] == expected
+
+
+async def test_death_of_a_worker_is_soon_noticed_in_every_activity_of_a_map(runs: Runs) -> None:
+    table = {"id": "table", "tool": "table", "arguments": {"rows": 6_000}}
+    plan = _over("{{table.result.rows}}", table, tool="echo", arguments={"n": "{{index}}"}, when="index % 200 == 0")
+    handle = await runs.start(plan)
+    await document_of(handle)
+    waits = {}
+    for history in await histories_of(runs.client, handle):
+        for event in events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED):
+            scheduled = event.activity_task_scheduled_event_attributes
+            waits[scheduled.activity_type.name] = scheduled.heartbeat_timeout.ToTimedelta().total_seconds()
+    assert waits == {"table": 3.0, "load_items": 3.0, "echo": 3.0, "put_blob": 3.0, "join_items": 10.0}
 
 
 @pytest.mark.parametrize(("node", "most"), [({"max_parallel": 10}, 10), ({"tool": "metered_narrow"}, 3)])
