@@ -14,12 +14,14 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
+from activities.errors import posture_of
 from activities.heartbeats import kept_alive
 from activities.values import Loaded, Values
 from dagwright.contracts.limits import INLINE_VALUE_BYTES, JOINED_LIMIT_BYTES
 from dagwright.contracts.wire import ACTIVITY_JOIN_ITEMS, ACTIVITY_LOAD_ITEMS, METADATA_STORED
 from dagwright.plan.items import stored_list_from_json
 from dagwright.plan.stored import StoredValue, stored_to_json, unfilled_places
+from dagwright.plan.tools import Effects
 from dagwright.plan.unfilled import unfilled_from_json, unfilled_to_json
 from dagwright.tools.errors import ResultNotKept, ValueLost, ValueNotLoaded
 
@@ -121,4 +123,5 @@ def _put(value: Any, path: Sequence[str | int], found: Any) -> None:
 
 
 def _failure(error: ValueLost | ValueNotLoaded | ResultNotKept) -> ApplicationError:
-    return ApplicationError(str(error), type="value_lost", non_retryable=isinstance(error, ValueLost))
+    posture = posture_of(error, Effects.READ)
+    return ApplicationError(str(error), type=posture.code, non_retryable=posture.is_final)

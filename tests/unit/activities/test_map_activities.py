@@ -1,4 +1,4 @@
-"""The activities of large maps, by themselves: they tell that they live."""
+"""The activities of large maps, by themselves: they tell that they live, and why they cannot go on."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pydantic_core
+import pytest
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.maps import map_activities
@@ -48,3 +50,18 @@ async def test_items_are_fetched_with_heartbeats() -> None:
     environment.on_heartbeat = lambda *_: store.may_answer.set()
     async with asyncio.timeout(30):
         assert await environment.run(_activity(store, 0), _stretch(ref)) == {"value": [20, 30]}
+
+
+async def test_store_that_does_not_answer_is_no_lost_value() -> None:
+    store = MemoryStore()
+    ref = await store.put(b"[10, 20, 30, 40]")
+    joined = {"lists": [{"pieces": [ref]}], "name": "m"}
+    ends = []
+    for is_down in (True, False):
+        store.is_down = is_down
+        store.contents.clear()
+        for number, message in enumerate((_stretch(ref), joined)):
+            with pytest.raises(ApplicationError) as failure:
+                await _environment().run(_activity(store, number), message)
+            ends.append((failure.value.type, failure.value.non_retryable))
+    assert ends == [*[("store_unavailable", False)] * 2, *[("value_lost", True)] * 2]
