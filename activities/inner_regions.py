@@ -147,7 +147,10 @@ def restored(stored: Stored, given: InnerSlice) -> InnerRegion:
     if outside is None:
         raise ValueError("the first slice of a region does not tell what it began with")
     try:
-        ended = [(str(entry[0]), end_from_json(entry[1:])) for entry in outside["ended"]]
+        told_outside = {str(entry[0]): end_from_json(entry[1:]) for entry in outside["ended"]}
+        names = [node.id for node in inside.plan.nodes if node.kind == "reported"]
+        # What is not told has completed, and nothing here reads it.
+        ended = [(name, told_outside.get(name) or Record(NodeStatus.COMPLETED)) for name in names]
         lookups = {Lookup(text, kind): found for text, kind, found in outside["lookups"]}
         inputs = unfilled_from_json(outside["inputs"], outside.get("stored_inputs"))
         scheduler = Scheduler(inside.plan, inputs, lookups=lookups)

@@ -17,6 +17,7 @@ from activities.pure_calls import PureCalls, PureEnd, timeout_error, timeout_of
 from dagwright.contracts.limits import INLINE_VALUE_BYTES, INNER_SLICE_BYTES, SLICE_RESULT_BYTES, SLICE_S
 from dagwright.contracts.slices import SliceInput, end_to_json
 from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.projecting import largest_result_bytes
 from dagwright.plan.scheduler import ONE_ATTEMPT, Scheduler
 from dagwright.plan.states import Attempt, NodeStatus, Record
 from dagwright.plan.tasks import Task
@@ -187,9 +188,12 @@ class RegionSlice:
             self._scheduler.complete(task.id, end.value, at=now, attempt=attempt)
             if now - started_at > SLOW_S:
                 self._calls.keep(task, end, took_s=self._clock.worked(started_at, now))
+            size = end.size_bytes
+            if size > INLINE_VALUE_BYTES:
+                self.large.add(task.number)
+                # Parts of it stand in the answer.
+                size = min(size, largest_result_bytes(task.node, None))
             self._left_stored_bytes -= end.size_bytes
             if self._answered is None or task.number in self._answered:
-                self._left_bytes -= min(end.size_bytes, INLINE_VALUE_BYTES)
-            if end.size_bytes > INLINE_VALUE_BYTES:
-                self.large.add(task.number)
+                self._left_bytes -= size
         return True

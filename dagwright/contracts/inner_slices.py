@@ -6,7 +6,7 @@ everything, and a worker that never saw the region can go on with it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pydantic_core
@@ -56,11 +56,16 @@ def encode_inner_slice(scheduler: Scheduler, task: Task) -> bytes:
 
 
 def _outside(scheduler: Scheduler, task: Task) -> dict[str, Any]:
+    """Returns what the region needs to know; nodes outside that it does not read, and that completed, are not told."""
     ended = []
+    read = set(task.node.reads)
     for number in task.node.dependencies:
         record = scheduler.records[number]
-        told = record if number in task.node.reads else replace(record, result=None)
-        ended.append([scheduler.plan.nodes[number].id, *end_to_json(told)])
+        if number not in read:
+            if record.status is NodeStatus.COMPLETED:
+                continue
+            record = Record(record.status, blocked_by=record.blocked_by)
+        ended.append([scheduler.plan.nodes[number].id, *end_to_json(record)])
     lookups = [[lookup.search_text, lookup.entity_type, found] for lookup, found in scheduler.lookups.items()]
     inputs = unfilled_to_json(dict(scheduler.inputs))
     outside = {"ended": ended, "inputs": inputs["value"], "lookups": lookups}

@@ -69,7 +69,8 @@ class _Choice:
         self._dropped: set[int] = set()
         self._ended: dict[int, bytes] = {}
         self._in_full: set[int] = set()
-        self._chosen: list[CompiledNode] = []
+        self._chosen: list[tuple[dict[str, Any], Sequence[int]]] = []
+        """Nodes without their dependencies, and these."""
         self._inputs: dict[str, Any] = {}
         self._lookups: dict[Lookup, Any] = {}
         self._bytes = 0
@@ -87,7 +88,15 @@ class _Choice:
             self._dropped.add(number)
             return True
         needed = self._ends_of(node, outside) if outside else {}
-        added = sum(map(len, needed.values())) + len(pydantic_core.to_json(node.arguments)) + 200
+        inputs, lookups = self._names_of(node)
+        encoded = node_to_json(node)
+        encoded.pop("dependencies", None)
+        # It is a node as ever there; what it is for is of no use to a worker.
+        encoded.pop("kind", None)
+        encoded.pop("title", None)
+        added = sum(map(len, needed.values())) + len(pydantic_core.to_json(encoded)) + 8 * len(node.dependencies)
+        if inputs or lookups:
+            added += len(pydantic_core.to_json([unfilled_to_json(inputs), _lookups_to_json(lookups)]))
         if self._chosen and self._bytes + added > SLICE_INPUT_BYTES:
             return False
         if self._bytes + added > SLICE_INPUT_LIMIT_BYTES:
@@ -95,8 +104,9 @@ class _Choice:
         self._bytes += added
         self._ended |= needed
         self._places[number] = len(self._chosen)
-        self._chosen.append(node)
-        self._read_names(node)
+        self._chosen.append((encoded, node.dependencies))
+        self._inputs |= inputs
+        self._lookups |= lookups
         return True
 
     def _ends_of(self, node: CompiledNode, outside: Iterable[int]) -> dict[int, bytes]:
@@ -115,37 +125,38 @@ class _Choice:
                 found[each] = pydantic_core.to_json([other.id, *end_to_json(replace(record, result=None))])
         return found
 
-    def _read_names(self, node: CompiledNode) -> None:
-        if node.when is not None:
-            self._inputs = dict(self._scheduler.inputs)
+    def _names_of(self, node: CompiledNode) -> tuple[dict[str, Any], dict[Lookup, Any]]:
+        """Returns the inputs and lookups that a node adds."""
+        given = self._scheduler.inputs
+        names: dict[str, None] = {} if node.when is None else dict.fromkeys(given)
+        lookups: dict[Lookup, Any] = {}
         for part in _references_of(node):
-            if isinstance(part, Placeholder) and part.name in self._scheduler.inputs:
-                self._inputs[part.name] = self._scheduler.inputs[part.name]
-            elif isinstance(part, Lookup):
-                self._lookups[part] = self._scheduler.lookups[part]
+            if isinstance(part, Placeholder) and part.name in given:
+                names[part.name] = None
+            elif isinstance(part, Lookup) and part not in self._lookups:
+                lookups[part] = self._scheduler.lookups[part]
+        return {name: given[name] for name in names if name not in self._inputs}, lookups
 
     def encoded(self) -> bytes:
         stubs = list(self._ended)
         at = {number: place for place, number in enumerate(stubs)}
         at |= {number: len(stubs) + place for number, place in self._places.items()}
         nodes = [node_to_json(CompiledNode(id=self._scheduler.plan.nodes[each].id, kind="reported")) for each in stubs]
-        for node in self._chosen:
-            encoded = node_to_json(node)
-            # It is a node as ever there; what it is for is of no use to a worker.
-            encoded.pop("kind", None)
-            encoded.pop("title", None)
-            if node.dependencies:
-                encoded["dependencies"] = [at[each] for each in node.dependencies]
-            nodes.append(encoded)
+        for encoded, dependencies in self._chosen:
+            nodes.append({**encoded, "dependencies": [at[each] for each in dependencies]} if dependencies else encoded)
         inputs = unfilled_to_json(self._inputs)
         message = {
             "plan": {"format": 1, "nodes": nodes, "on_failure": self._scheduler.plan.on_failure},
             "inputs": inputs["value"],
-            "lookups": [[lookup.search_text, lookup.entity_type, found] for lookup, found in self._lookups.items()],
+            "lookups": _lookups_to_json(self._lookups),
         }
         if "stored" in inputs:
             message["stored_inputs"] = inputs["stored"]
         return pydantic_core.to_json(message)[:-1] + b',"ended":[' + b",".join(self._ended.values()) + b"]}"
+
+
+def _lookups_to_json(lookups: Mapping[Lookup, Any]) -> list[list[Any]]:
+    return [[lookup.search_text, lookup.entity_type, found] for lookup, found in lookups.items()]
 
 
 def _references_of(node: CompiledNode) -> Iterable[Reference]:

@@ -115,6 +115,27 @@ async def test_results_of_many_bytes_end_a_slice_and_are_all_there(runs: Runs) -
     assert await calls_of_run(handle) == ["region:t0", "region:t0#2", "region:t0#3"]
 
 
+async def test_long_texts_of_the_plan_do_not_fill_a_slice(runs: Runs) -> None:
+    texts = [
+        {"id": f"n{n}", "tool": "length", "arguments": {"text": "x" * 300_000 + "{{root.result}}"}} for n in range(8)
+    ]
+    handle = await runs.start({"nodes": [{"id": "root", "tool": "text", "arguments": {"size": 5}}, *texts]})
+    document = await document_of(handle)
+    assert document["output"] == {f"n{n}": 300_005 for n in range(8)}
+    assert max(event.ByteSize() for event in (await handle.fetch_history()).events) < 600_000
+
+
+async def test_large_results_that_conditions_read_do_not_fill_the_answer_of_a_slice(runs: Runs) -> None:
+    root = {"id": "root", "tool": "text", "arguments": {"size": 5}}
+    texts = [{"id": f"t{n}", "tool": "text", "arguments": {"size": 140_000}, "depends_on": ["root"]} for n in range(16)]
+    asked = [{"id": f"a{n}", "tool": "echo", "when": f"t{n}.result != ''"} for n in range(16)]
+    handle = await runs.start({"nodes": [root, *texts, *asked]})
+    document = await document_of(handle)
+    assert {node["status"] for node in document["nodes"].values()} == {"completed"}
+    assert not any(call.startswith("t") for call in await calls_of_run(handle))
+    assert max(event.ByteSize() for event in (await handle.fetch_history()).events) < 600_000
+
+
 async def test_large_results_inside_of_a_region_and_from_outside_go_through_the_store(runs: Runs) -> None:
     nodes = [
         {"id": "out", "tool": "table", "arguments": {"rows": 500}},
