@@ -23,7 +23,8 @@ from temporalio.exceptions import ActivityError, RetryState
 
 from dagwright.contracts import limits, wire
 from dagwright.contracts.carries import RunCarry, state_from_text
-from dagwright.contracts.chunk_runs import ChunkInput, begin_chunk, chunk_input_from_json, with_items
+from dagwright.contracts.chunk_inputs import ChunkInput
+from dagwright.contracts.chunk_runs import begin_chunk, with_items
 from dagwright.contracts.marks import HistoryUse, Marks
 from dagwright.contracts.messages import (
     MessageInvalid,
@@ -213,8 +214,7 @@ class Projection:
             self.error = NodeError(error.code, str(error))
             return
         self._page_count = len(self.run_input.pages)
-        if self.run_input.chunk is not None:
-            self._chunk = chunk_input_from_json(self.run_input.chunk)
+        self._chunk = self.run_input.chunk
         if self.run_input.compiled is not None:
             self._set_plan(self.run_input.compiled)
         if self.run_input.carry is not None:

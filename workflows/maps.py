@@ -10,8 +10,8 @@ from temporalio import workflow
 from temporalio.common import Priority, RawValue, RetryPolicy
 
 from dagwright.contracts import limits, wire
+from dagwright.contracts.chunk_inputs import ChunkInput
 from dagwright.contracts.chunk_runs import (
-    ChunkInput,
     chunk_end_to_json,
     join_input,
     own_record,

@@ -23,7 +23,8 @@ from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError,
 
 from dagwright.contracts import limits, wire
 from dagwright.contracts.carries import CarryTooLarge, RunCarry, state_to_text
-from dagwright.contracts.chunk_runs import ChunkInput, begin_chunk, chunk_input_from_json, handed_on, with_items
+from dagwright.contracts.chunk_inputs import ChunkInput, handed_on
+from dagwright.contracts.chunk_runs import begin_chunk, with_items
 from dagwright.contracts.documents import (
     RunFacts,
     compact_document,
@@ -145,8 +146,7 @@ class RunPlanWorkflow:
         scope = RunScope(run_input.scope or info.first_execution_run_id, run_input.path, info.task_queue)
         deadline_s = _smallest(plan.deadline_s, run_input.deadline_s)
         lookups = await self._resolve_lookups(plan, run_input.lookups, deadline_s=deadline_s)
-        chunk = chunk_input_from_json(run_input.chunk) if run_input.chunk is not None else None
-        inputs = run_input.inputs
+        chunk, inputs = run_input.chunk, run_input.inputs
         if chunk is not None and run_input.carry is None:
             inputs = with_items(inputs, await self._items_of(chunk, deadline_s=deadline_s))
         scheduler = Scheduler(plan, inputs, lookups=lookups, max_in_flight=run_input.max_in_flight)
@@ -159,7 +159,7 @@ class RunPlanWorkflow:
             self._take_sub_plan_end(end)
         await self._engine.run()
         while not scheduler.is_finished:
-            rest = handed_on(run_input.chunk) if run_input.chunk is not None else None
+            rest = handed_on(chunk) if chunk is not None else None
             following = replace(run_input, plan=None, compiled=plan, lookups=lookups, chunk=rest)
             await self._go_on_in_new_execution(self._engine, following)
             # Something came meanwhile that has to be taken first.

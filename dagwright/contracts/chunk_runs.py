@@ -6,18 +6,18 @@ that they would have in the run above. What the node needs from others stands in
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pydantic_core
 
+from dagwright.contracts.chunk_inputs import ChunkInput
 from dagwright.contracts.limits import ITEMS_HANDED_UP_BYTES
 from dagwright.contracts.messages import RunInput
-from dagwright.contracts.slices import end_from_json, end_to_json
 from dagwright.plan.chunks import ChunkEnd
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
 from dagwright.plan.errors import NodeError
-from dagwright.plan.items import StoredList, stored_list_from_json, stored_list_to_json
+from dagwright.plan.items import StoredList
 from dagwright.plan.references import Lookup, Placeholder, Reference, ResultOf
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Chunk, NodeStatus, Record
@@ -32,21 +32,6 @@ _PIECE_BYTES = 1_000_000
 """JSON of the results that go to the store together: half of what an activity may be given."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkInput:
-    """What the run of a chunk is given beside its plan.
-
-    Args:
-        given: (node id, its end) of the nodes that its own node reads.
-        items: the items, if the run above had them; else
-        source: where they lie in the payload store.
-    """
-
-    given: Sequence[tuple[str, Record]]
-    items: Sequence[Any] = ()
-    source: StoredList | None = None
-
-
 # What a run is given.
 
 
@@ -58,7 +43,7 @@ def chunk_run_input(scheduler: Scheduler, task: Task) -> RunInput:
         inputs={name: scheduler.inputs[name] for name in plan.inputs},
         max_in_flight=scheduler.width_of(task.number).each,
         lookups=_lookups_of(scheduler, task.node),
-        chunk=chunk_input_to_json(chunk),
+        chunk=chunk,
     )
 
 
@@ -124,38 +109,6 @@ def _references_of(node: CompiledNode) -> Iterable[Reference]:
         for part in template:
             if not isinstance(part, str):
                 yield part
-
-
-def chunk_input_to_json(chunk: ChunkInput) -> dict[str, Any]:
-    """Returns what goes beside the plan of a chunk's run as it travels."""
-    encoded: dict[str, Any] = {"given": [[node_id, *end_to_json(record)] for node_id, record in chunk.given]}
-    if chunk.source is not None:
-        return {**encoded, "source": stored_list_to_json(chunk.source)}
-    return {**encoded, "items": unfilled_to_json([*chunk.items])}
-
-
-def chunk_input_from_json(encoded: Any) -> ChunkInput:
-    """Returns what `chunk_input_to_json` told.
-
-    Raises:
-        ValueError: it is none.
-    """
-    try:
-        given = [(str(node_id), end_from_json(end)) for node_id, *end in encoded["given"]]
-        if "source" in encoded:
-            return ChunkInput(given, source=stored_list_from_json(encoded["source"]))
-        items = unfilled_from_json(encoded["items"]["value"], encoded["items"].get("stored"))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"this is no chunk of a map: {error!r}") from None
-    if not isinstance(items, list):
-        raise ValueError("the items of a chunk must be a list")
-    return ChunkInput(given, items=items)
-
-
-def handed_on(encoded: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what goes along with a chunk's run into a new execution: the state that goes along holds the rest."""
-    ended = end_to_json(Record(NodeStatus.COMPLETED))
-    return {"given": [[node_id, *ended] for node_id, *_ in encoded["given"]], "items": unfilled_to_json([])}
 
 
 def with_items(inputs: Mapping[str, Any], items: Sequence[Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 from temporalio.api.common.v1 import Payload
 
 from dagwright.contracts.carries import RunCarry, carry_from_json, carry_to_json
+from dagwright.contracts.chunk_inputs import ChunkInput, chunk_input_from_json, chunk_input_to_json
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.limits import PLAN_PAGES
 from dagwright.contracts.plan_limits import PlanTooLarge, graph_problem, refuse_too_large_inline
@@ -75,7 +76,7 @@ class RunInput:
         path: typed path of the run from the root, for sub-plans.
         lookups: parties that the run above, or an execution before, has looked up already.
         carry: what the execution before this one hands on; `None` for the first of a run.
-        chunk: what the run of a chunk of a large map is given beside its plan, as `chunk_runs` reads it.
+        chunk: what the run of a chunk of a large map is given beside its plan.
     """
 
     plan: Any = None
@@ -90,7 +91,7 @@ class RunInput:
     parent: Parent | None = None
     lookups: Mapping[Lookup, Any] = field(default_factory=dict)
     carry: RunCarry | None = None
-    chunk: Mapping[str, Any] | None = None
+    chunk: ChunkInput | None = None
 
 
 def run_input_to_json(run_input: RunInput) -> dict[str, Any]:
@@ -124,7 +125,7 @@ def run_input_to_json(run_input: RunInput) -> dict[str, Any]:
     if run_input.carry is not None:
         encoded["carry"] = carry_to_json(run_input.carry)
     if run_input.chunk is not None:
-        encoded["chunk"] = run_input.chunk
+        encoded["chunk"] = chunk_input_to_json(run_input.chunk)
     return encoded
 
 
@@ -170,7 +171,7 @@ def run_input_from_json(message: Any) -> RunInput:
             parent=_parent(message.get("parent")),
             lookups={Lookup(text, kind): found for text, kind, found in message.get("lookups", ())},
             carry=carry_from_json(message["carry"]) if "carry" in message else None,
-            chunk=_object(message, "chunk") if "chunk" in message else None,
+            chunk=chunk_input_from_json(message["chunk"]) if message.get("chunk") is not None else None,
         )
     except PlanTooLarge as error:
         raise MessageInvalid(str(error), code="too_large") from None

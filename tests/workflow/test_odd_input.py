@@ -21,6 +21,8 @@ from tests.support.tools import ODD_FAILURES, ODD_RESULTS, Bench
 pytestmark = pytest.mark.server
 
 _FINE = {"nodes": [{"id": "a", "tool": "echo"}]}
+_COMPILED = {"format": 1, "nodes": [{"id": "a", "tool": "echo"}], "tools": {}}
+_UNENDED = {"given": [["a", "running", 1, 0, 0]], "items": {"value": []}}
 
 
 @pytest.mark.parametrize(
@@ -43,6 +45,9 @@ _FINE = {"nodes": [{"id": "a", "tool": "echo"}]}
         (({"compiled": {"format": 2}},), "invalid: the input cannot be read"),
         (({"compiled": {"format": 1, "nodes": [{"id": 1, "holes": 5}]}},), "invalid: the input cannot be read"),
         (({"compiled": []},), "invalid: the input cannot be read"),
+        (({"compiled": _COMPILED, "chunk": {}},), "invalid: the input cannot be read: this is no chunk of a map"),
+        (({"compiled": _COMPILED, "chunk": {"given": [], "items": {}}},), "invalid: the input cannot be read"),
+        (({"compiled": _COMPILED, "chunk": _UNENDED},), "invalid: the input cannot be read: a node that the items"),
         (({"plan": None},), "invalid_field: "),
         (({"plan": "steps"},), "invalid_field: "),
         (({"plan": {"nodes": []}},), "empty_plan: "),
