@@ -1,7 +1,7 @@
 """How the state of a run gets from one execution to the next: in the input, or through the payload store."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -17,10 +17,14 @@ _PATIENT = RetryPolicy(maximum_interval=timedelta(minutes=1))
 _ATTEMPT = timedelta(minutes=1)
 
 
-async def put_state(text: str) -> list[str]:
-    """Puts the state of a run into the store and returns the references of its pieces, in order."""
+async def put_state(text: str, *, numbers: Iterator[int]) -> list[str]:
+    """Puts the state of a run into the store and returns the references of its pieces, in order.
+
+    Args:
+        numbers: of the pieces, over all tries of one execution: a try that was given up may still be at work on one.
+    """
     refs = []
-    for number, piece in enumerate(pieces_of(text), 1):
+    for piece, number in zip(pieces_of(text), numbers, strict=False):
         # One after the other: over 4 MB in one workflow task would wedge the run.
         put = await workflow.execute_activity(
             wire.ACTIVITY_PUT_BLOB,

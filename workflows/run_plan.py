@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 from typing import Any, TypeVar
 
 import pydantic_core
@@ -94,6 +95,8 @@ class RunPlanWorkflow:
         self._cancel_before_start: str | None = None
         self._is_cancelled = False
         self._signals = 0
+        self._state_pieces = count(1)
+        """Numbers of the pieces of the state that were put into the store, or begun to be."""
         self._early_ends: list[SubPlanEnd] = []
         self._tells_state = workflow.info().typed_search_attributes.get(_STATE) is not None
         """Whether the namespace is known to have the search attribute; a run that sets one that it lacks is stuck."""
@@ -206,7 +209,7 @@ class RunPlanWorkflow:
             return
         encoded = self._following_input(run_input, state=state)
         if len(state) > limits.INLINE_STATE_BYTES or len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
-            refs = await engine.undisturbed(put_state(state))
+            refs = await engine.undisturbed(put_state(state, numbers=self._state_pieces))
             if refs is None:
                 return
             encoded = self._following_input(run_input, refs=refs)
