@@ -133,10 +133,18 @@ class Engine:
         await self._stop()
 
     async def undisturbed(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Does something while the run rests; returns its result, or `None` if something came that must be taken."""
+        """Does something while the run rests; returns its result, or `None` if something came that must be taken.
+
+        The deadline of the run is such a thing.
+        """
         doing = asyncio.create_task(work)
-        await workflow.wait_condition(lambda: doing.done() or bool(self._events))
-        await workflow.wait_condition(workflow.all_handlers_finished)
+        deadline = self._start_deadline()
+        try:
+            await workflow.wait_condition(lambda: doing.done() or bool(self._events))
+            await workflow.wait_condition(workflow.all_handlers_finished)
+        finally:
+            if deadline is not None:
+                deadline.cancel()
         if self._events:
             doing.cancel()
             return None

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -40,6 +41,7 @@ from tests.support.runs import (
 )
 from tests.support.server import live_server
 from tests.support.tools import Bench
+from tests.workflow.test_store_outages import outage
 
 pytestmark = pytest.mark.server
 
@@ -182,6 +184,53 @@ async def test_long_state_goes_through_the_store(runs: Runs) -> None:
     carried = [read_message(attributes.input.payloads[0])["carry"] for attributes in started]
     assert all(len(carry["refs"]) > 1 and "state" not in carry for carry in carried)
     assert len(chain) > 1
+
+
+async def _puts(handle: Handle) -> list[str]:
+    """Returns the ids of the activities that put the state of a run into the store."""
+    history = await handle.fetch_history()
+    scheduled = [event.activity_task_scheduled_event_attributes.activity_id for event in history.events]
+    return [activity_id for activity_id in scheduled if activity_id.startswith(wire.ID_PUT_STATE)]
+
+
+async def test_run_keeps_its_deadline_while_no_store_takes_its_state(
+    eager_client: Client, registry: ToolRegistry, tmp_path: Path
+) -> None:
+    (tmp_path / "payloads").mkdir()
+    small = patch.multiple(limits, INLINE_STATE_BYTES=100)
+    async with serving_runs(eager_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
+        with small, outage(tmp_path):
+            handle = await runs.start({"deadline": "15s", "nodes": _steps(60, "n")})
+            document = bare(await document_of(handle))
+            await runs.check_ended()
+    told = "deadline_exceeded: the run took over its deadline"
+    assert (document["status"], document["error"]) == ("failed", told)
+    assert await _puts(handle) == ["~put state 1"]
+
+
+async def test_state_is_put_again_under_another_id_when_something_came_meanwhile(
+    eager_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique: str
+) -> None:
+    (tmp_path / "payloads").mkdir()
+    plan = {"nodes": [_held_below(unique), *_steps(60, "n")]}
+    small = patch.multiple(limits, INLINE_STATE_BYTES=100)
+    async with serving_runs(eager_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
+        with small:
+            with outage(tmp_path):
+                handle = await runs.start(plan)
+                first = runs.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
+
+                async def has_put(count: int) -> bool:
+                    return len(await _puts(first)) >= count
+
+                await eventually(partial(has_put, 1), timeout_s=30)
+                bench.open(unique)
+                await eventually(partial(has_put, 2), timeout_s=30)
+            document = bare(await document_of(handle))
+            await runs.check_ended()
+    assert document["output"] == {"sub": unique, "n59": 60.0}
+    puts = await _puts(first)
+    assert puts == [f"~put state {number}" for number in range(1, len(puts) + 1)]
 
 
 # Sub-plans over a change of executions.
