@@ -187,9 +187,7 @@ class RunFeed:
                 reader.changed.clear()
                 if reading.done():
                     await reading
-                if not reader.execution.projection.is_closed:
-                    description = await self._patiently_describe(reader.execution.run_id)
-                view = await self._view(reader, description)
+                view = await self._patiently_view(reader, description)
                 yield view
                 if view.is_closed:
                     return
@@ -235,11 +233,18 @@ class RunFeed:
                 raise RunNotFound(f"there is no run {self._workflow_id!r}") from None
             raise
 
-    async def _patiently_describe(self, run_id: str) -> WorkflowExecutionDescription:
+    async def _patiently_view(self, reader: HistoryReader, before: WorkflowExecutionDescription) -> RunView:
+        """Returns the run as it is now, also if the server is gone for a while.
+
+        Args:
+            before: what `describe` told last; of a run that has closed it is asked no more.
+        """
         give_up_at = time.monotonic() + LOST_SERVER_S
         while True:
             try:
-                return await self._describe(run_id)
+                is_closed = reader.execution.projection.is_closed
+                description = before if is_closed else await self._describe(reader.execution.run_id)
+                return await self._view(reader, description)
             except RPCError:
                 if time.monotonic() > give_up_at:
                     raise
@@ -287,7 +292,11 @@ class RunFeed:
         """Returns what to do about calls that wait for a worker: the run above all knows the tools of those below."""
         root_id = description.raw_description.workflow_execution_info.root_execution.workflow_id or self._workflow_id
         if root_id != self._workflow_id:
-            description = await self._client.get_workflow_handle(root_id).describe()
+            try:
+                description = await RunFeed(self._client, root_id)._describe()
+            except RunNotFound:
+                # It ended so long ago that the server has forgotten it.
+                root_id = self._workflow_id
         return notes_of(waiting, workflow_id=root_id, tools=tools_of(await description.memo()))
 
     async def _waiting_sub_plans(

@@ -1,13 +1,19 @@
 """Queues that nobody serves, as the feed tells them of runs that no command started."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.feed import RunFeed, RunView
+from dagwright.feed import RunFeed, RunNotFound, RunView
 from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.queues import OpenCall, unserved
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, document_of
 
@@ -104,6 +110,52 @@ async def test_sub_plan_and_run_wait_for_a_worker_that_a_node_below_needs(client
         }
     ]
     await runs.check_ended()
+
+
+async def test_sub_plan_whose_root_the_server_has_forgotten_tells_of_itself(client: Client, kept_runs: Runs) -> None:
+    queue = f"far-{uuid4().hex}"
+    far = ToolDeclaration("far", effects=Effects.READ, task_queue=queue)
+    runs = Runs(client, task_queue=kept_runs.task_queue, tools={**kept_runs.tools, "far": far}, store=kept_runs.store)
+    root = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [{"id": "x", "tool": "far"}]}}]})
+    await _waiting(client, root)
+    await root.terminate()
+    execution = WorkflowExecution(workflow_id=root.id)
+    request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=execution)
+    await client.workflow_service.delete_workflow_execution(request)
+
+    async def is_forgotten() -> bool:
+        with suppress(RunNotFound):
+            await RunFeed(client, root.id).read()
+            return False
+        return True
+
+    await eventually(is_forgotten)
+    below: Handle = client.get_workflow_handle(f"{root.id}/sub")
+    document = (await _waiting(client, below)).document()
+    await below.signal("cancel")
+    await document_of(below)
+
+    assert [note["message"] for note in document["notes"]] == [
+        f"no worker serves the queue {queue!r} of far; start one with `dagwright watch {below.id}` or "
+        "`python worker.py`"
+    ]
+
+
+async def test_run_is_followed_on_when_the_server_was_gone_while_its_queues_were_asked_for(
+    client: Client, kept_runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = [RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")]
+
+    async def flaky(client: Client, calls: Sequence[OpenCall]) -> list[OpenCall]:
+        if lost:
+            raise lost.pop()
+        return await unserved(client, calls)
+
+    monkeypatch.setattr("dagwright.feed.unserved", flaky)
+    handle = await kept_runs.start({"nodes": [_add("a")]})
+    views = [view async for view in RunFeed(client, handle.id).follow()]
+    assert (views[-1].status, lost) == ("completed", [])
+    await kept_runs.check_ended()
 
 
 async def test_pure_nodes_that_would_run_together_wait_as_those_that_are_ready(client: Client, kept_runs: Runs) -> None:
