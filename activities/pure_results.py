@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError, wait
 
 from activities.cached_results import CachedResult, result_key
 from activities.result_cache import Asked, ResultCache
@@ -10,7 +11,11 @@ from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.outcomes import CallTooLarge, encode_arguments
 from dagwright.plan.tasks import Task
 from dagwright.plan.unfilled import WorkerHole
+from dagwright.tools.context import Cancellation
 from dagwright.tools.results import json_bytes
+
+_LOOK_S = 0.05
+"""How often a thread that waits for the store looks whether it shall stop."""
 
 
 class PureResults:
@@ -21,6 +26,7 @@ class PureResults:
         codes: tool -> what `CodeReader` says of it.
         workflow_id: of the run.
         loop: of the worker.
+        cancellation: tells that the slice shall stop.
     """
 
     def __init__(
@@ -30,16 +36,22 @@ class PureResults:
         *,
         workflow_id: str,
         loop: asyncio.AbstractEventLoop,
+        cancellation: Cancellation,
     ) -> None:
         self.worth = cache.worth
         self._cache = cache
         self._codes = codes
         self._workflow_id = workflow_id
         self._loop = loop
+        self._cancellation = cancellation
         self._kept: list[tuple[Asked, CachedResult]] = []
 
     def find(self, task: Task, holes: Sequence[WorkerHole]) -> CachedResult | None:
-        """Returns the result of an equal call, if there is one; to be asked if it is worth it."""
+        """Returns the result of an equal call, if there is one; to be asked if it is worth it.
+
+        Raises:
+            CancelledError: the slice was told to stop while the store did not answer.
+        """
         asked = self._asked(task, holes)
         found = self._in_memory_or_store(asked) if asked is not None else None
         self.worth.looked(task.node.tool, found_s=found.took_s if found is not None else None)
@@ -50,7 +62,12 @@ class PureResults:
         if found is not None or not self.worth.of_store(asked.tool):
             return found
         began_s = time.monotonic()
-        found = asyncio.run_coroutine_threadsafe(self._cache.in_store(asked), self._loop).result()
+        looking = asyncio.run_coroutine_threadsafe(self._cache.in_store(asked), self._loop)
+        while not wait([looking], timeout=_LOOK_S).done:
+            if self._cancellation.is_requested:
+                looking.cancel()
+                raise CancelledError
+        found = looking.result()
         self.worth.asked_store(time.monotonic() - began_s)
         return found
 

@@ -70,9 +70,11 @@ def region_activity(
         """Returns the ends of the nodes that `message` gives to run; see `dagwright.contracts`."""
         info = activity.info()
         with structlog.contextvars.bound_contextvars(workflow_id=info.workflow_id, attempt=info.attempt):
-            loop = asyncio.get_running_loop()
-            results = PureResults(cache, codes, workflow_id=info.workflow_id or "", loop=loop)
-            attempt = _Attempt(tools, environment, values, results=results, info=info)
+            loop, cancellation = asyncio.get_running_loop(), Cancellation()
+            results = PureResults(
+                cache, codes, workflow_id=info.workflow_id or "", loop=loop, cancellation=cancellation
+            )
+            attempt = _Attempt(tools, environment, values, results=results, cancellation=cancellation, info=info)
             try:
                 answer = await attempt.answer(message, memory, store=store)
             except (ValueError, PayloadMissing, PayloadDamaged) as error:
@@ -92,12 +94,13 @@ class _Attempt:
         values: Values,
         *,
         results: PureResults,
+        cancellation: Cancellation,
         info: activity.Info,
     ) -> None:
         self._tools = tools
         self._values = values
         self._workflow_id = info.workflow_id or ""
-        self._cancellation = Cancellation()
+        self._cancellation = cancellation
         self._heartbeats = Heartbeats(info)
         self._waits = StoreWaits(self._heartbeats, self._cancellation)
         load = self._waits.loader(values, asyncio.get_running_loop())
