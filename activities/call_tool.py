@@ -121,7 +121,7 @@ class _Call:
             return await self._called(arguments, heartbeats)
         outcome, self._cached = await self._cache.answer(asked, lambda: self._called(arguments, heartbeats))
         if outcome.error is None and self._cached is None:
-            await _to_the_end(self._cache.written())
+            await _to_the_end(self._cache.written({asked.key}))
         return outcome
 
     def _asked(self, arguments: tuple[Any, ...]) -> Asked | None:

@@ -86,7 +86,7 @@ class PureResults:
         for asked, result in kept:
             self._cache.write(asked, result)
         if kept:
-            await self._cache.written()
+            await self._cache.written({asked.key for asked, _ in kept})
 
     def _asked(self, task: Task, holes: Sequence[WorkerHole]) -> Asked | None:
         code, max_age_s = self._codes.get(task.node.tool), task.node.cache_s

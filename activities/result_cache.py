@@ -9,7 +9,7 @@ import asyncio
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
@@ -79,7 +79,8 @@ class ResultCache:
         self._memory_bytes = 0
         self._lock = threading.Lock()
         self._flights: dict[str, asyncio.Future[CachedResult | None]] = {}
-        self._writing: set[asyncio.Task[None]] = set()
+        self._writing: dict[asyncio.Task[None], str] = {}
+        """Task that writes -> the key it writes to."""
         self._rests_until = 0.0
 
     async def answer(self, asked: Asked, call: Callable[[], Awaitable[Outcome]]) -> tuple[Outcome, CachedResult | None]:
@@ -159,13 +160,14 @@ class ResultCache:
     def write(self, asked: Asked, result: CachedResult) -> None:
         """Starts to put a result into the store; `written` waits until it is there."""
         task = asyncio.create_task(self._write(asked, result))
-        self._writing.add(task)
-        task.add_done_callback(self._writing.discard)
+        self._writing[task] = asked.key
+        task.add_done_callback(self._writing.pop)
 
-    async def written(self) -> None:
-        """Waits a moment until what was kept is in the store, so that whoever comes next finds it."""
-        if self._writing:
-            await asyncio.wait(set(self._writing), timeout=_WRITING_S)
+    async def written(self, keys: Collection[str]) -> None:
+        """Waits a moment until what was kept under `keys` is in the store, so that whoever comes next finds it."""
+        own = [task for task, key in self._writing.items() if key in keys]
+        if own:
+            await asyncio.wait(own, timeout=_WRITING_S)
 
     async def in_store(self, asked: Asked) -> CachedResult | None:
         """Returns the same from the store alone, and takes it into memory."""

@@ -38,7 +38,7 @@ class Bench:
             return Outcome(f'"{node}"'.encode())
 
         outcome, cached = await cache.answer(asked(node, **changes), call)
-        await cache.written()
+        await cache.written({changes.get("key", KEY)})
         return outcome.result.decode().strip('"'), cached.node if cached is not None else None
 
 
@@ -194,7 +194,7 @@ async def test_pure_call_is_kept_only_if_it_took_long(bench: Bench) -> None:
     slow = CachedResult(b'"c"', BEGAN, 0.02, "run-1", "c")
     assert cache.keep(asked("c", **pure), slow)
     cache.write(asked("c", **pure), slow)
-    await cache.written()
+    await cache.written({KEY})
     bench.now += 10 * KEPT_FOR_S
     assert await bench.ask(cache, "d", **pure) == ("c", "c")
     assert await bench.ask(bench.process(), "e", **pure) == ("c", "c")
@@ -209,4 +209,25 @@ async def test_memory_is_bounded_and_the_longest_unused_go_first(bench: Bench, m
     assert cache.in_memory(asked(key=keys[0])) is not None
     cache.keep(asked(key=keys[3]), CachedResult(b"x" * 100, BEGAN, 1.0, "run-1", "n"))
     assert [cache.in_memory(asked(key=key)) is not None for key in keys] == [True, False, True, True]
-    await cache.written()
+
+
+async def test_call_waits_for_its_own_result_to_be_written_and_for_no_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result_cache, "_WRITING_S", 600.0)
+    cache, slow, may_end = bench.process(), "1" * 64, asyncio.Event()
+
+    async def remember(key: str, content: bytes, *, expires_at: datetime) -> None:
+        if key == slow:
+            await may_end.wait()
+        bench.store.memories[key] = (content, expires_at)
+
+    monkeypatch.setattr(bench.store, "remember", remember)
+    for key in (slow, KEY):
+        cache.write(asked(key=key), CachedResult(b"1", BEGAN, 1.0, "run-1", "n"))
+    async with asyncio.timeout(60):
+        await cache.written({KEY})
+        assert list(bench.store.memories) == [KEY]
+        may_end.set()
+        await cache.written({slow})
+    assert list(bench.store.memories) == [KEY, slow]
