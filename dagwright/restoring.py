@@ -162,8 +162,9 @@ class _Listing:
                 yield inner.id, await self._restored(inner.id, inner.document)
         except StoreError as error:
             self._give_up(error)
-            for name in self._insides.held - told:
-                yield name, await self._restored(name, self._document["nodes"][name])
+            for name, node in self._document["nodes"].items():
+                if name in self._insides.held and name not in told:
+                    yield name, await self._restored(name, node)
 
     async def output(self) -> Members:
         """Yields the results of all nodes that nothing waits for."""

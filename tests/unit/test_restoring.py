@@ -1,0 +1,35 @@
+"""The nodes of a document whose insides the payload store does not tell."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+from dagwright.insides import Insides
+from dagwright.restoring import _Listing, _Restorer
+from dagwright.store import StoreUnavailable
+from tests.support.memory_store import MemoryStore
+
+NAMES = [f"n{number}" for number in range(40)]
+
+
+class SilentInsides(AsyncIterator[Any]):
+    """Insides in a store that does not answer; the run itself holds every second node."""
+
+    held = frozenset(NAMES[::2])
+
+    def nodes(self) -> AsyncIterator[Any]:
+        return self
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        raise StoreUnavailable("the payload store is down")
+
+
+async def test_held_nodes_come_in_the_order_of_the_document_where_the_store_is_away() -> None:
+    document = {"nodes": {name: {"result": 1, "error": None} for name in NAMES}}
+    restorer = _Restorer(MemoryStore(), most_bytes=None)
+    listing = _Listing(document, cast(Insides, SilentInsides()), restorer, counts=Counter())
+    told = [name async for name, _ in listing.nodes()]
+    assert told == [*NAMES[1::2], *NAMES[::2]]
