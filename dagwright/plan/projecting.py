@@ -42,9 +42,7 @@ def largest_result_bytes(node: CompiledNode, tool: ToolDeclaration | None) -> in
 
 def worker_budget() -> WorkBudget:
     """Returns what queries may cost in a worker, where nothing waits for them: a minute."""
-    budget = WorkBudget()
-    budget.left = 100 * MAX_WORK
-    return budget
+    return WorkBudget(100 * MAX_WORK)
 
 
 def describe(value: Any, ref: str, *, size_bytes: int, wanted: Sequence[Want], name: str) -> StoredValue:

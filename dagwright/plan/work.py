@@ -16,16 +16,21 @@ class TooMuchWork(Exception):
 
 
 class WorkBudget:
-    """The work that is left for this moment of a run."""
+    """The work that is left for this moment of a run.
 
-    def __init__(self) -> None:
+    Args:
+        limit: how much there is at each moment.
+    """
+
+    def __init__(self, limit: int = MAX_WORK) -> None:
         self._moment: float | None = None
-        self.left = MAX_WORK
+        self._limit = limit
+        self.left = limit
 
     def start(self, at: float) -> None:
         """Tells what time it is; with a new moment the whole budget is there again."""
         if at != self._moment:
-            self._moment, self.left = at, MAX_WORK
+            self._moment, self.left = at, self._limit
 
     def spend(self, work: int) -> None:
         """Takes work off the budget.
@@ -38,6 +43,6 @@ class WorkBudget:
             # To estimate was work as well, and whatever is refused may be asked by thousands of nodes.
             self.left = max(0, left - _WORK_OF_REFUSAL)
             raise TooMuchWork(
-                f"it reads too much: about {work:,} units of work, and {left:,} of {MAX_WORK:,} are left for this "
+                f"it reads too much: about {work:,} units of work, and {left:,} of {self._limit:,} are left for this "
                 "moment of the run; let a tool work it out and read its result"
             )

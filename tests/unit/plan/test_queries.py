@@ -73,6 +73,19 @@ def test_query_costs_what_it_looks_at(value: Any, path: str, work: int) -> None:
     assert MAX_WORK - budget.left == work
 
 
+def test_refusal_names_the_limit_that_holds() -> None:
+    budget = WorkBudget(2_000)
+    budget.spend(500)
+    with pytest.raises(TooMuchWork) as refusal:
+        budget.spend(1_501)
+    assert str(refusal.value) == (
+        "it reads too much: about 1,501 units of work, and 1,500 of 2,000 are left for this moment of the run; "
+        "let a tool work it out and read its result"
+    )
+    budget.start(1.0)
+    assert budget.left == 2_000
+
+
 def test_query_that_descends_twice_into_what_is_large_and_deep_is_not_answered() -> None:
     value: Any = None
     for _ in range(90):

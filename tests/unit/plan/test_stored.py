@@ -69,12 +69,7 @@ def test_parts_beyond_what_a_run_can_be_told_stay_in_the_store() -> None:
 
 
 def test_query_that_would_take_too_long_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def small() -> WorkBudget:
-        budget = WorkBudget()
-        budget.left = 100
-        return budget
-
-    monkeypatch.setattr(projecting, "worker_budget", small)
+    monkeypatch.setattr(projecting, "worker_budget", lambda: WorkBudget(100))
     value = [{"a": number} for number in range(1_000)]
     stored = describe(value, "r", size_bytes=1, wanted=[("$..a", "value"), ((0, "a"), "value")], name="a.result")
     assert stored.parts == {(0, "a"): Part("small", 0)}
