@@ -4,6 +4,7 @@ What slices told is in the store too, each with the reference of the one before,
 This module must not import workflows.
 """
 
+import asyncio
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,8 +24,10 @@ from dagwright.plan.unfilled import unfilled_from_json
 from dagwright.plan_pages import inside_pages, read_inside
 from dagwright.store import PayloadStore
 
-KEPT_NODES = 2_000_000
-"""Nodes of the regions that a process keeps, some kilobytes each; beyond it the longest unused go."""
+KEPT_NODES = 1_200_000
+"""Nodes of the regions that a process keeps, some kilobytes each; beyond it the longest unused go. A million fit."""
+KEPT_FOR_S = 300.0
+"""How long a region is kept for its next slice, which may never come: perhaps its run was terminated."""
 
 
 @dataclass(slots=True)
@@ -85,10 +88,11 @@ class RegionMemory:
 
     def __init__(self) -> None:
         self._regions: OrderedDict[tuple[str, str], InnerRegion] = OrderedDict()
+        self._ends: dict[tuple[str, str], asyncio.TimerHandle] = {}
 
     def take(self, workflow_id: str, given: InnerSlice) -> InnerRegion | None:
         """Returns a region as the slice before left it, or `None` if it is not here; it is not kept any more."""
-        found = self._regions.pop((workflow_id, given.inner), None)
+        found = self._drop((workflow_id, given.inner))
         return found if found is not None and found.last is not None and found.last == given.before else None
 
     def keep(self, workflow_id: str, given: InnerSlice, region: InnerRegion, *, ref: str) -> None:
@@ -100,9 +104,17 @@ class RegionMemory:
         if region.scheduler.is_finished:
             return
         region.last, region.outside, region.told = ref, None, len(region.scheduler.ended)
-        self._regions[workflow_id, given.inner] = region
+        key = (workflow_id, given.inner)
+        self._drop(key)
+        self._regions[key] = region
+        self._ends[key] = asyncio.get_running_loop().call_later(KEPT_FOR_S, self._drop, key)
         while len(self._regions) > 1 and sum(len(each.inside.places) for each in self._regions.values()) > KEPT_NODES:
-            self._regions.popitem(last=False)
+            self._drop(next(iter(self._regions)))
+
+    def _drop(self, key: tuple[str, str]) -> InnerRegion | None:
+        if key in self._ends:
+            self._ends.pop(key).cancel()
+        return self._regions.pop(key, None)
 
 
 @dataclass(frozen=True, slots=True)
