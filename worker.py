@@ -40,6 +40,7 @@ from dagwright.server import open_connection
 from dagwright.server.namespace import StateAttribute
 from dagwright.server.retained import claim_store
 from dagwright.settings import Settings, load_settings
+from dagwright.told_tools import tell_tools
 from dagwright.toolset import Toolset, load_toolset
 from workflows.calls import CallInterceptor
 from workflows.run_plan import RunPlanWorkflow
@@ -120,6 +121,7 @@ async def serving(client: Client, toolset: Toolset, *, task_queue: str) -> Async
         StoreUnavailable: large values can not be kept.
     """
     await claim_store(toolset.store, client)
+    await tell_tools(toolset.store, toolset.own.declarations().values(), task_queue=task_queue)
     async with AsyncExitStack() as stack:
         stack.enter_context(event_loop.shared_with_threads())
         for worker in create_workers(client, toolset, task_queue=task_queue):

@@ -18,8 +18,9 @@ from dagwright.plan.compiled import CompiledPlan, plan_to_json
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan_pages import made_to_travel
-from dagwright.preparation import check_plan, prepare_plan
+from dagwright.preparation import check_plan, prepare_plan, unknown_tools
 from dagwright.store import PayloadStore
+from dagwright.told_tools import told_tools
 
 ERROR_PLAN_INVALID = "invalid"
 """`ApplicationError.type`; the first detail is the list of problems."""
@@ -48,7 +49,7 @@ def compile_activity(
             with kept_alive():
                 answer[ANSWER_HAS_STATE] = await has_state()
                 # In a thread: a large plan would hold up the heartbeats of all that this worker does.
-                compiled = await asyncio.to_thread(_compiled, message, tools)
+                compiled = await _compiled(message, tools, store)
                 sent = await made_to_travel(compiled, store)
         except PlanInvalid as error:
             problems = [problem.to_json() for problem in error.problems[:_PROBLEMS_SHOWN]]
@@ -59,6 +60,23 @@ def compile_activity(
     return compile_plan
 
 
-def _compiled(message: Mapping[str, Any], tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
+async def _compiled(
+    message: Mapping[str, Any], tools: Mapping[str, ToolDeclaration], store: PayloadStore
+) -> CompiledPlan:
+    try:
+        return await asyncio.to_thread(_compiled_with, message, tools)
+    except PlanInvalid as error:
+        if not any(problem.code == "unknown_tool" for problem in error.problems):
+            raise
+        try:
+            names = await asyncio.to_thread(unknown_tools, message["plan"], tools, context=message.get("context"))
+        except PlanInvalid:
+            raise error from None
+    # The worker that has them may be another one than this.
+    told = await told_tools(store, names, task_queue=activity.info().task_queue)
+    return await asyncio.to_thread(_compiled_with, message, {**tools, **told})
+
+
+def _compiled_with(message: Mapping[str, Any], tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
     checked = check_plan(message["plan"], tools, context=message.get("context") or {})
     return prepare_plan(checked, message.get("inputs") or {})

@@ -47,6 +47,21 @@ def check_plan(
     return checked
 
 
+def unknown_tools(raw: Any, tools: Mapping[str, ToolDeclaration], *, context: Mapping[str, Any] | None) -> list[str]:
+    """Returns the tools that a plan and its sub-plans name and that are not among `tools`, in order of their nodes.
+
+    Raises:
+        PlanInvalid: something else is wrong with it.
+    """
+    found: dict[str, None] = {}
+    open_plans = [check_plan(raw, tools, context=context, any_tool=True)]
+    while open_plans:
+        checked = open_plans.pop()
+        found |= dict.fromkeys(node.tool for node in checked.nodes if node.tool and node.tool not in tools)
+        open_plans += checked.sub_plans.values()
+    return list(found)
+
+
 def _with_more(unread: PlanInvalid, found: PlanInvalid) -> PlanInvalid:
     """Returns all that is wrong; of a place that could not be read nothing is told twice."""
     told = {problem.pointer for problem in unread.problems}
