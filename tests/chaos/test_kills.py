@@ -107,6 +107,28 @@ async def test_worker_killed_while_a_step_runs(
     await assert_replays(history)
 
 
+async def test_worker_killed_while_the_chunks_of_a_large_map_run(
+    own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
+) -> None:
+    mapped = _effect("i{{item}}") | {"id": "m", "for_each": list(range(501)), "when": "item in [1, 140, 260, 499]"}
+    held = ["i140", "i499"]
+    for name in held:
+        points.hold(name)
+    handle = await start_run(await own_server.start(), {"nodes": [mapped]}, workflow_id="map-killed")
+    for name in held:
+        await points.reached(name)
+    await worker.kill()
+    for name in held:
+        points.release(name)
+    await worker.start()
+    document = await result_within(handle, 240)
+    ran = [1, 140, 260, 499]
+    assert document["nodes"]["m"]["items"] == {"completed": 4, "skipped": 497}
+    assert document["output"] == {"m": [f"i{number}" if number in ran else None for number in range(501)]}
+    assert effects_of(folder) == sorted(f"i{number}" for number in ran)
+    await assert_replays(await handle.fetch_history())
+
+
 async def test_worker_killed_between_two_steps(
     own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
 ) -> None:
