@@ -1,7 +1,7 @@
 """Saved histories replay with no server: the good ones to the same document, the bad ones not."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,10 @@ import pytest
 from temporalio.client import WorkflowHistory
 from temporalio.workflow import NondeterminismError
 
+from dagwright.contracts.carries import state_from_text
 from dagwright.contracts.conversion import data_converter
-from dagwright.contracts.documents import compact_value
+from dagwright.contracts.documents import RunFacts, compact_value, counted_document, result_document
+from dagwright.plan.carry import carry_of
 from dagwright.plan.scheduler import Scheduler
 from dagwright.projection import Projection
 from tests.replay.record import HISTORIES
@@ -42,16 +44,42 @@ async def test_feed_knows_every_end_before_the_run_tells_it(path: Path) -> None:
     for event in history.events[:-1]:
         await projection.take(event)
     projection.settle()
-    told = result_of(history)[0]["nodes"] if end_of(history) in ("completed", "failed") else {}
-    assert _ends(projection.scheduler, told) == {
-        name: (node["status"], node["result"], node["error"]) for name, node in told.items()
-    }
+    if path.stem == "refused":
+        assert projection.scheduler is None
+        return
+    assert projection.scheduler is not None
+    known, told = _compared(projection.scheduler, history)
+    assert told, "nothing is compared"
+    assert known == told
 
 
-def _ends(scheduler: Scheduler | None, names: Iterable[str]) -> dict[str, tuple[str, Any, Any]]:
+def _compared(scheduler: Scheduler, history: WorkflowHistory) -> tuple[Any, Any]:
+    """Returns what is known of the nodes, and the same as the last event tells it, which does so in several forms."""
+    if end_of(history) == "canceled":
+        states = {node.id: record.status.value for node, record in scheduler.shown()}
+        return states, {"done": "completed", "held": "cancelled", "after": "cancelled"}
+    (told,) = result_of(history)
+    if end_of(history) == "continued":
+        return _timeless(carry_of(scheduler)), _timeless(state_from_text(told["carry"]["state"]))
+    if told.get("nodes_ref", {}).get("ref") == "history":
+        # The items of a map count as nodes, so the states of the records are not enough.
+        known = counted_document(result_document(scheduler, RunFacts("run", "1")))
+        return known["nodes_ref"]["counts"], told["nodes_ref"]["counts"]
+    ends = {name: (node["status"], node["result"], node["error"]) for name, node in told["nodes"].items()}
+    return _ends(scheduler, ends), ends
+
+
+def _timeless(carry: Any) -> Any:
+    """Returns a carry as JSON without times, which a run and its readers round in different ways."""
+    if isinstance(carry, Mapping):
+        return {name: _timeless(part) for name, part in carry.items() if name not in ("started_at", "ended_at")}
+    return [_timeless(part) for part in carry] if isinstance(carry, list | tuple) else carry
+
+
+def _ends(scheduler: Scheduler, names: Iterable[str]) -> dict[str, tuple[str, Any, Any]]:
     ends = {}
     for name in names:
-        record = scheduler.record_of(name) if scheduler is not None else None
+        record = scheduler.record_of(name)
         assert record is not None, name
         error = record.error.to_json() if record.error else None
         ends[name] = (record.status.value, compact_value(record.result, ref=f"node:{name}"), error)
