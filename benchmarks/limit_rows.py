@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -87,7 +88,7 @@ async def recovery(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - 
             await worker.kill_and_start_again()
             document = await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
         _assert_all_ones(document)
-        samples.append(await _all_chains_on_s(handle, killed_at))
+        samples.append(all_chains_on_s(await _events(handle), killed_at))
     return [median_figure("worker killed: every chain goes on", samples, goal=RECOVERY_S, unit="s")]
 
 
@@ -168,14 +169,26 @@ async def _steps_ended(handle: WorkflowHandle[Any, Any], count: int) -> None:
             await asyncio.sleep(0.05)
 
 
-async def _all_chains_on_s(handle: WorkflowHandle[Any, Any], killed_at: float) -> float:
-    """Returns how long after the kill as many steps had ended as there are chains, each of which had one in flight."""
-    ended = sorted(
-        event_time(event)
-        for event in await _events(handle)
-        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED and event_time(event) > killed_at
-    )
-    return ended[shapes.SLOW_CHAINS - 1] - killed_at
+def all_chains_on_s(events: Sequence[HistoryEvent], killed_at: float) -> float:
+    """Returns how long after the kill every chain had ended a step.
+
+    Raises:
+        RuntimeError: a chain ended none after the kill, or a step was started twice by the run.
+    """
+    names: dict[int, str] = {}
+    first: dict[str, float] = {}
+    for event in events:
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            names[event.event_id] = event.activity_task_scheduled_event_attributes.activity_id
+        elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED and event_time(event) > killed_at:
+            chain = names[event.activity_task_completed_event_attributes.scheduled_event_id].partition("-")[0]
+            first.setdefault(chain, event_time(event))
+    again = [name for name, count in Counter(names.values()).items() if count > 1]
+    if again:
+        raise RuntimeError(f"steps ran again that had ended: {again[:5]}")
+    if len(first) != shapes.SLOW_CHAINS:
+        raise RuntimeError(f"of {shapes.SLOW_CHAINS} chains only {sorted(first)} went on after the kill")
+    return max(first.values()) - killed_at
 
 
 def _assert_all_ones(document: Mapping[str, Any]) -> None:

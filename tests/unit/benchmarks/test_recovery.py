@@ -1,0 +1,39 @@
+"""What the row of a killed worker measures: the chain that goes on last."""
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+
+from benchmarks.limit_rows import all_chains_on_s
+
+
+def history_of(*ends: tuple[str, int]) -> list[HistoryEvent]:
+    """Returns the events of steps that ended at those seconds."""
+    events = []
+    for number, (name, second) in enumerate(ends):
+        scheduled = HistoryEvent(event_id=2 * number, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+        scheduled.activity_task_scheduled_event_attributes.activity_id = name
+        ended = HistoryEvent(event_id=2 * number + 1, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+        ended.activity_task_completed_event_attributes.scheduled_event_id = 2 * number
+        ended.event_time.FromSeconds(second)
+        events += [scheduled, ended]
+    return events
+
+
+BEFORE = (("c0-0", 90), ("c1-0", 91), ("c2-0", 92), ("c3-0", 93))
+
+
+def test_chain_that_goes_on_last_counts() -> None:
+    after = [("c0-1", 101), ("c0-2", 102), ("c0-3", 103), ("c0-4", 104), ("c1-1", 105), ("c2-1", 106), ("c3-1", 109)]
+    assert all_chains_on_s(history_of(*BEFORE, *after, ("c3-2", 110)), 100.0) == 9.0
+
+
+def test_chain_that_does_not_go_on_is_told() -> None:
+    with pytest.raises(RuntimeError, match=r"of 4 chains only \['c0', 'c1'\] went on after the kill"):
+        all_chains_on_s(history_of(*BEFORE, ("c0-1", 101), ("c1-1", 102)), 100.0)
+
+
+def test_step_that_had_ended_must_not_run_again() -> None:
+    after = [(f"c{number}-1", 101 + number) for number in range(4)]
+    with pytest.raises(RuntimeError, match=r"steps ran again that had ended: \['c2-0'\]"):
+        all_chains_on_s(history_of(*BEFORE, *after, ("c2-0", 106)), 100.0)
