@@ -92,9 +92,6 @@ def _slow_chain(name: str, length: int) -> list[Plan]:
 STRAGGLERS_CRITICAL_PATH_S = 2 * STEP_S + (CHAIN_STEPS - 1) * STEP_S + STRAGGLER_S
 """Start, a chain with its straggler, end: what no engine can undercut."""
 
-STRAGGLERS_BARRIER_S = 2 * STEP_S + CHAIN_STEPS * STRAGGLER_S
-"""What an engine takes that waits for each layer as a whole."""
-
 
 def large(count: int, *, tool: str = NO_OP) -> Plan:
     """Returns a plan of so many nodes; each uses the result of an earlier one and waits for two more."""
