@@ -18,7 +18,7 @@ from dagwright.plan.chunks import ChunkEnd
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
 from dagwright.plan.errors import NodeError
 from dagwright.plan.items import StoredList
-from dagwright.plan.references import Lookup, Placeholder, Reference, ResultOf
+from dagwright.plan.references import Lookup, Placeholder, Reference, ResultOf, references_in
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Chunk, NodeStatus, Record
 from dagwright.plan.stored import StoredValue
@@ -104,11 +104,7 @@ def _input_names(node: CompiledNode) -> set[str]:
 
 
 def _references_of(node: CompiledNode) -> Iterable[Reference]:
-    templates = [template for _, template in node.holes] + ([node.key] if node.key is not None else [])
-    for template in templates:
-        for part in template:
-            if not isinstance(part, str):
-                yield part
+    return references_in([template for _, template in node.holes] + ([node.key] if node.key is not None else []))
 
 
 def with_items(inputs: Mapping[str, Any], items: Sequence[Any]) -> dict[str, Any]:

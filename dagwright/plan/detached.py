@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, node_to_json
-from dagwright.plan.references import Reference, ResultOf
+from dagwright.plan.references import Reference, ResultOf, references_in
 
 DETACHED_MEMBERS = 300
 """Nodes from which on a region is taken out: fewer are worth seeing in the Temporal UI (design.md section 5)."""
@@ -204,7 +204,4 @@ def _read_by(plan: CompiledPlan, region: CompiledNode) -> set[int]:
 
 
 def _references(holes: Iterable[Any]) -> Iterable[Reference]:
-    for _, template in holes:
-        for part in template:
-            if not isinstance(part, str):
-                yield part
+    return references_in(template for _, template in holes)

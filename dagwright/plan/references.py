@@ -284,6 +284,11 @@ def suggestion(name: str, known: Collection[str]) -> str | None:
     return f"did you mean {near[0]!r}?" if near else None
 
 
+def references_in(templates: Iterable[Template]) -> Iterator[Reference]:
+    """Yields the references of templates, in order."""
+    return (part for template in templates for part in template if not isinstance(part, str))
+
+
 def walk_texts(value: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yields every text inside a JSON value that can hold a reference, with its path, in document order."""
     stack: list[tuple[tuple[str | int, ...], Any]] = [(at, value)]
