@@ -32,6 +32,7 @@ from dagwright.contracts.messages import (
     SubPlanEnd,
     cancel_request_from_json,
     pages_of,
+    plan_of_pages,
     read_message,
     run_input_from_json,
     sub_plan_end_from_json,
@@ -50,7 +51,7 @@ from dagwright.contracts.outcomes import (
 )
 from dagwright.contracts.packing import unpack
 from dagwright.plan.carry import restore, tasks_in_flight
-from dagwright.plan.compiled import CompiledPlan, plan_from_json
+from dagwright.plan.compiled import CompiledPlan, nodes_from_json, plan_from_json
 from dagwright.plan.errors import NodeError
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
@@ -238,9 +239,14 @@ class Projection:
         self._pages[scheduled_id] = page
         if len(self._pages) < self._page_count or None in self._pages.values():
             return
-        head, *pages = self._pages.values()
+        try:
+            head, *pages = map(unpack, self._pages.values())
+            plan = plan_of_pages(head, [node for page in pages for node in nodes_from_json(page)])
+        except ValueError:
+            # The run is refused for it, and says why.
+            return
         self._pages = {}
-        self._set_plan(plan_from_json({**head, "nodes": [node for page in pages for node in page]}))
+        self._set_plan(plan)
 
     @property
     def _carry(self) -> RunCarry | None:
@@ -440,7 +446,7 @@ class Projection:
         if name == _COMPILE_PLAN:
             self._take_compiled(read_message(payload)["compiled"])
         elif name == _LOAD_PLAN:
-            self._take_page(scheduled_id, unpack(read_message(payload)))
+            self._take_page(scheduled_id, read_message(payload))
         elif name == _RESOLVE_LOOKUPS and self._plan is not None:
             found = read_message(payload)
             looked_up = {lookup: party["id"] for lookup, party in zip(self._missing_lookups(), found, strict=True)}

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,9 +10,9 @@ from temporalio.common import RetryPolicy
 
 from dagwright.contracts import wire
 from dagwright.contracts.limits import OWN_HEARTBEAT_S, PLAN_STEPS
-from dagwright.contracts.messages import checked_graph
+from dagwright.contracts.messages import plan_of_pages
 from dagwright.contracts.packing import unpack
-from dagwright.plan.compiled import CompiledNode, CompiledPlan, nodes_from_json, plan_from_json
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, nodes_from_json
 
 PAGES_AT_ONCE = 4
 """Their nodes are read in one workflow task, some 20 ms for a page."""
@@ -32,14 +31,13 @@ async def load_plan(pages: Sequence[str], *, time_left: timedelta | None) -> Com
         ValueError: the pages are no plan.
     """
     (head,) = await _load(pages[:1], time_left)
-    plan = plan_from_json({**head, "nodes": []})
     nodes: list[CompiledNode] = []
     for start in range(1, len(pages), PAGES_AT_ONCE):
         for page in await _load(pages[start : start + PAGES_AT_ONCE], time_left):
             nodes += nodes_from_json(page)
         if len(nodes) > PLAN_STEPS:
             break
-    return checked_graph(replace(plan, nodes=tuple(nodes)))
+    return plan_of_pages(head, nodes)
 
 
 async def _load(pages: Sequence[str], time_left: timedelta | None) -> list[Any]:

@@ -5,7 +5,7 @@ and what is wrong is told in one sentence.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from temporalio.api.common.v1 import Payload
@@ -15,7 +15,7 @@ from dagwright.contracts.chunk_inputs import ChunkInput, chunk_input_from_json, 
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.limits import PLAN_PAGES
 from dagwright.contracts.plan_limits import PlanTooLarge, graph_problem, refuse_too_large_inline
-from dagwright.plan.compiled import CompiledPlan, plan_from_json, plan_to_json
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.plan.durations import parse_duration
 from dagwright.plan.errors import Problem, pointer
 from dagwright.plan.references import Lookup, suggestion
@@ -213,6 +213,25 @@ def compiled_plan(encoded: Any, *, told: Collection[str] = ()) -> CompiledPlan:
     """
     refuse_too_large_inline(encoded)
     return checked_graph(plan_from_json(encoded), told=told)
+
+
+def plan_of_pages(head: Any, nodes: Sequence[CompiledNode]) -> CompiledPlan:
+    """Returns a compiled plan that travelled in pages, checked against what the engine takes for granted.
+
+    Args:
+        head: the first page, which holds the plan without its nodes.
+        nodes: those of the other pages.
+
+    Raises:
+        PlanTooLarge: a run could not hold it.
+        ValueError: the pages are no plan.
+    """
+    if not isinstance(head, Mapping):
+        raise ValueError("the first of its pages is no object")
+    try:
+        return checked_graph(replace(plan_from_json({**head, "nodes": []}), nodes=tuple(nodes)))
+    except (TypeError, LookupError, AttributeError) as error:
+        raise ValueError(f"its pages are no compiled plan: {error!r}") from None
 
 
 def checked_graph(plan: CompiledPlan, *, told: Collection[str] = ()) -> CompiledPlan:
