@@ -541,7 +541,7 @@ class Projection:
         elif timer_id == self._drain_timer and self._marks is not None:
             self._marks.give_up_drain()
         elif timer_id == self._grace_timer:
-            for task_id in dict.fromkeys(self._tasks.values()):
+            for task_id in dict.fromkeys([*self._tasks.values(), *self._children.values()]):
                 self.scheduler.task_cancelled(task_id, at=at, reason=wire.REASON_STILL_OUTSIDE)
 
     # The end.
