@@ -38,12 +38,9 @@ from dagwright.contracts.messages import (
     sub_plan_end_from_json,
 )
 from dagwright.contracts.outcomes import (
-    ResultInvalid,
     found_ends,
     needs_loading,
     next_call,
-    read_result,
-    sub_plan_failure,
     take_failure,
     take_loading_failure,
     take_result,
@@ -57,6 +54,7 @@ from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
 from dagwright.plan.unfilled import unfilled_from_json
+from dagwright.sub_plan_events import sub_plan_end_of
 from dagwright.written import all_records, closing_document, take_written
 
 _Failed = ActivityTaskFailedEventAttributes | ActivityTaskTimedOutEventAttributes
@@ -483,42 +481,11 @@ class Projection:
 
     async def _take_child(self, event: HistoryEvent, at: float) -> None:
         """Takes the end of a sub-plan that sent no report before it."""
-        for name in ("completed", "failed", "canceled", "timed_out", "terminated"):
-            if event.HasField(f"child_workflow_execution_{name}_event_attributes"):  # type: ignore[arg-type]  # one of the five is always a field
-                attributes = getattr(event, f"child_workflow_execution_{name}_event_attributes")
-                await self._end_child(name, attributes, at)
-        if event.HasField("start_child_workflow_execution_failed_event_attributes"):
-            workflow_id = event.start_child_workflow_execution_failed_event_attributes.workflow_id
-            message = f"a sub-plan of the id {workflow_id!r} is running already"
-            self._fail_child(workflow_id, NodeError("sub_plan_failed", message), at)
-
-    async def _end_child(self, name: str, attributes: Any, at: float) -> None:
-        task_id = self._children.get(attributes.workflow_execution.workflow_id)
-        if self.scheduler is None or task_id is None:
+        if self.scheduler is None:
             return
-        if name == "completed":
-            try:
-                document, _ = read_result(attributes.result.payloads[0], name=task_id)
-                take_sub_plan_end(self.scheduler, sub_plan_end_from_json({**document, "task": task_id}), at=at)
-            except (ResultInvalid, MessageInvalid, IndexError) as unreadable:
-                self.scheduler.fail(task_id, NodeError("sub_plan_failed", str(unreadable)), at=at)
-        elif name == "canceled":
-            self.scheduler.task_cancelled(task_id, at=at, reason="the sub-plan was cancelled")
-        elif name == "failed":
-            error = await self._converter.decode_failure(attributes.failure)
-            end = sub_plan_failure(task_id, error, self.scheduler.node_of(task_id))
+        end = await sub_plan_end_of(event, self._children, scheduler=self.scheduler, converter=self._converter)
+        if end is not None:
             take_sub_plan_end(self.scheduler, end, at=at)
-        else:
-            self._fail_child(
-                attributes.workflow_execution.workflow_id,
-                NodeError("sub_plan_failed", f"the sub-plan {name}"),
-                at,
-            )
-
-    def _fail_child(self, workflow_id: str, error: NodeError, at: float) -> None:
-        task_id = self._children.get(workflow_id)
-        if self.scheduler is not None and task_id is not None:
-            self.scheduler.fail(task_id, error, at=at)
 
     # Timers.
 

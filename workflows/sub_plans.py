@@ -27,9 +27,8 @@ from dagwright.contracts.messages import (
     RunInput,
     SubPlanEnd,
     run_input_to_json,
-    sub_plan_end_from_json,
 )
-from dagwright.contracts.outcomes import ResultInvalid, found_ends, read_result, sub_plan_failure
+from dagwright.contracts.outcomes import ResultInvalid, found_ends, read_sub_plan_end, sub_plan_failure
 from dagwright.plan.errors import NodeError
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
@@ -119,8 +118,7 @@ class SubPlans:
             if self._stop_reason is not None:
                 await self._tell_to_stop(task.id, self._stop_reason)
             payload: RawValue = await handle
-            document, _ = read_result(payload.payload, name=task.id)
-            self._take_end(sub_plan_end_from_json({**document, "task": task.id}))
+            self._take_end(read_sub_plan_end(task.id, payload.payload))
         except (FailureError, ResultInvalid, asyncio.CancelledError) as error:
             self._take_end(sub_plan_failure(task.id, error, task.node))
         # The edge of this task: nobody awaits it, so what nobody expected would leave the run waiting for ever.

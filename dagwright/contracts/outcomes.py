@@ -319,6 +319,21 @@ def take_failure(scheduler: Scheduler, task_id: str, error: BaseException, *, at
     return failure
 
 
+def read_sub_plan_end(task_id: str, payload: Payload) -> SubPlanEnd:
+    """Returns the end that the result of a sub-plan tells.
+
+    Raises:
+        ResultInvalid: it tells none.
+    """
+    document, _ = read_result(payload, name=task_id)
+    if not isinstance(document, Mapping):
+        raise ResultInvalid("the result of a sub-plan must be an object")
+    try:
+        return sub_plan_end_from_json({**document, "task": task_id})
+    except MessageInvalid as invalid:
+        raise ResultInvalid(str(invalid)) from None
+
+
 def sub_plan_failure(task_id: str, error: BaseException, node: CompiledNode) -> SubPlanEnd:
     """Returns the end of a sub-plan that did not report it itself."""
     if is_cancellation(error):

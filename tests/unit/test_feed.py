@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import (
@@ -19,10 +19,13 @@ from temporalio.api.workflow.v1 import PendingActivityInfo, PendingWorkflowTaskI
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client
 
+from dagwright.contracts import wire
 from dagwright.contracts.conversion import data_converter
-from dagwright.contracts.messages import MessageInvalid, RunInput, read_message, run_input_to_json
+from dagwright.contracts.messages import MessageInvalid, RunInput, plan_of_pages, read_message, run_input_to_json
+from dagwright.contracts.packing import pack_json
 from dagwright.descriptions import PendingCall, pending_calls
 from dagwright.feed import RunFeed, RunView
+from dagwright.plan.compiled import nodes_from_json
 from dagwright.preparation import check_plan, prepare_plan
 from dagwright.projection import Projection
 
@@ -169,3 +172,87 @@ def test_message_is_read_in_one_way() -> None:
     assert read_message(Payload(metadata={"encoding": b"binary/null"})) is None
     with pytest.raises(MessageInvalid, match="the payload is no JSON: a number is too large"):
         read_message(_payload(b"1e999"))
+
+
+def _event(event_id: int, kind: str, **attributes: Any) -> HistoryEvent:
+    event = HistoryEvent(event_id=event_id, event_type=EventType.Value(f"EVENT_TYPE_{kind.upper()}"))
+    named = getattr(event, f"{kind}_event_attributes")
+    named.SetInParent()
+    named.MergeFrom(type(named)(**attributes))
+    return event
+
+
+def _begun(compiled: dict[str, Any]) -> list[HistoryEvent]:
+    return [
+        _started(json.dumps({"compiled": compiled}).encode()),
+        _event(3, "workflow_task_started"),
+        _event(4, "workflow_task_completed", started_event_id=3),
+        _event(5, "start_child_workflow_execution_initiated", workflow_id="run-1/sub"),
+    ]
+
+
+_WITH_SUB_PLAN = {
+    "format": 1,
+    "nodes": [{"id": "sub", "kind": "plan", "sub_plan": {"format": 1, "nodes": [{"id": "a", "tool": "t"}]}}],
+}
+
+
+async def test_sub_plan_that_does_not_stop_in_time_is_left_outside() -> None:
+    timer = _event(9, "timer_started", timer_id="grace")
+    timer.user_metadata.summary.CopyFrom(_payload(json.dumps(wire.TIMER_GRACE).encode()))
+    view = await _view(
+        *_begun(_WITH_SUB_PLAN),
+        _event(6, "workflow_execution_signaled", signal_name=wire.SIGNAL_CANCEL),
+        _event(7, "workflow_task_started"),
+        _event(8, "workflow_task_completed", started_event_id=7),
+        timer,
+        _event(10, "timer_fired", timer_id="grace"),
+        _event(11, "workflow_task_started"),
+        _event(12, "workflow_task_completed", started_event_id=11),
+    )
+    node = view.document()["nodes"]["sub"]
+    assert (node["status"], node["reason"]) == ("cancelled", wire.REASON_STILL_OUTSIDE)
+
+
+async def test_result_of_a_sub_plan_that_is_no_object_fails_its_node() -> None:
+    done = _event(
+        6,
+        "child_workflow_execution_completed",
+        workflow_execution=WorkflowExecution(workflow_id="run-1/sub"),
+        result=Payloads(payloads=[_payload(b"7")]),
+    )
+    view = await _view(
+        *_begun(_WITH_SUB_PLAN),
+        done,
+        _event(7, "workflow_task_started"),
+        _event(8, "workflow_task_completed", started_event_id=7),
+    )
+    assert view.document()["nodes"]["sub"]["error"] == {
+        "code": "sub_plan_failed",
+        "message": "the sub-plan failed: the result of a sub-plan must be an object",
+        "retryable": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("pages", "told"),
+    [
+        ([["no", "head"], []], "the first of its pages is no object"),
+        ([{"format": 1}, [{"id": "a", "tool": "t", "dependencies": [7]}]], None),
+        ([{"format": 1}, 5], None),
+    ],
+)
+async def test_pages_that_the_run_refuses_leave_it_without_a_plan(pages: list[Any], told: str | None) -> None:
+    events = [_started(b'{"compiled": {"pages": ["one", "two"]}}')]
+    for number, page in enumerate(pages):
+        scheduled = _event(10 + 4 * number, "activity_task_scheduled", activity_id=str(number))
+        scheduled.activity_task_scheduled_event_attributes.activity_type.name = wire.ACTIVITY_LOAD_PLAN
+        packed = Payloads(payloads=[_payload(json.dumps(pack_json(json.dumps(page).encode())).encode())])
+        answered = _event(11 + 4 * number, "activity_task_completed", scheduled_event_id=10 + 4 * number, result=packed)
+        begun = _event(12 + 4 * number, "workflow_task_started")
+        ended = _event(13 + 4 * number, "workflow_task_completed", started_event_id=12 + 4 * number)
+        events += [scheduled, answered, begun, ended]
+    view = await _view(*events)
+    assert (view.scheduler, view.status) == (None, "running")
+    with pytest.raises(ValueError, match=told):
+        plan_of_pages(pages[0], nodes_from_json(pages[1]))

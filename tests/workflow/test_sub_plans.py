@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from temporalio.api.enums.v1 import EventType
 
+from tests.fuzz.checks import check_projection
 from tests.support.eventually import eventually
 from tests.support.runs import (
     Runs,
@@ -167,6 +168,7 @@ async def test_terminated_sub_plan_fails_its_node(runs: Runs, bench: Bench, uniq
     assert bare(await document_of(handle))["nodes"] == {
         "sub": failed("sub_plan_failed: the sub-plan failed: the sub-plan was terminated")
     }
+    await check_projection(await handle.fetch_history(), await document_of(handle))
     runs.forget(handle)
 
 
@@ -202,3 +204,22 @@ async def test_many_large_sub_plans_start_in_several_workflow_tasks(runs: Runs) 
     first = (await chain_of(runs.client, handle))[0]
     timers = events_of(first, EventType.EVENT_TYPE_TIMER_STARTED)
     assert len(timers) >= 2
+
+
+async def test_sub_plan_that_cannot_start_fails_its_node_for_whoever_looks(
+    runs: Runs, bench: Bench, unique: str
+) -> None:
+    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "500ms"}
+    sub = {"id": "sub", "plan": {"nodes": [{"id": "a", "tool": "echo"}]}, "depends_on": ["hold"]}
+    handle = await runs.start({"nodes": [hold, sub]})
+    await eventually(lambda: unique in bench.entered)
+    held = {"nodes": [{"id": "a", "tool": "hold", "arguments": {"name": f"{unique} before"}}]}
+    before = await runs.start_raw({"plan": held}, workflow_id=f"{handle.id}/sub")
+    bench.open(unique)
+    document = await document_of(handle)
+    bench.open(f"{unique} before")
+    await document_of(before)
+    assert bare(document)["nodes"]["sub"] == failed(
+        "sub_plan_failed: the sub-plan failed: Workflow execution already started"
+    )
+    await check_projection(await handle.fetch_history(), document)

@@ -1,0 +1,67 @@
+"""What the events of a history tell of the ends of sub-plans: the run itself is given them as exceptions."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from temporalio.api.common.v1 import Payload
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.converter import DataConverter
+from temporalio.exceptions import (
+    CancelledError,
+    TerminatedError,
+    TimeoutError,
+    TimeoutType,
+    WorkflowAlreadyStartedError,
+)
+
+from dagwright.contracts.messages import SubPlanEnd
+from dagwright.contracts.outcomes import ResultInvalid, read_sub_plan_end, sub_plan_failure
+from dagwright.plan.scheduler import Scheduler
+
+_ENDS = ("completed", "failed", "canceled", "timed_out", "terminated")
+
+
+async def sub_plan_end_of(
+    event: HistoryEvent, tasks: Mapping[str, str], *, scheduler: Scheduler, converter: DataConverter
+) -> SubPlanEnd | None:
+    """Returns how a sub-plan ended that sent no report; `None` if the event is about none of the run.
+
+    Args:
+        tasks: workflow id -> the task that started it.
+        converter: decodes failures.
+    """
+    if event.HasField("start_child_workflow_execution_failed_event_attributes"):
+        refused = event.start_child_workflow_execution_failed_event_attributes
+        task_id = tasks.get(refused.workflow_id)
+        error: BaseException = WorkflowAlreadyStartedError(refused.workflow_id, refused.workflow_type.name)
+        return sub_plan_failure(task_id, error, scheduler.node_of(task_id)) if task_id is not None else None
+    for name in _ENDS:
+        if event.HasField(f"child_workflow_execution_{name}_event_attributes"):  # type: ignore[arg-type]  # one of the five is always a field
+            attributes = getattr(event, f"child_workflow_execution_{name}_event_attributes")
+            task_id = tasks.get(attributes.workflow_execution.workflow_id)
+            if task_id is None:
+                return None
+            if name == "completed":
+                return _completed(task_id, attributes.result.payloads, scheduler)
+            error = await _error_of(name, attributes, converter)
+            return sub_plan_failure(task_id, error, scheduler.node_of(task_id))
+    return None
+
+
+def _completed(task_id: str, payloads: Any, scheduler: Scheduler) -> SubPlanEnd:
+    payload = payloads[0] if payloads else Payload(metadata={"encoding": b"binary/null"})
+    try:
+        return read_sub_plan_end(task_id, payload)
+    except ResultInvalid as invalid:
+        return sub_plan_failure(task_id, invalid, scheduler.node_of(task_id))
+
+
+async def _error_of(name: str, attributes: Any, converter: DataConverter) -> BaseException:
+    """Returns what the workflow is given for an end that is no result."""
+    if name == "failed":
+        return await converter.decode_failure(attributes.failure)
+    if name == "canceled":
+        return CancelledError()
+    if name == "terminated":
+        return TerminatedError("")
+    return TimeoutError("", type=TimeoutType.START_TO_CLOSE, last_heartbeat_details=())
