@@ -62,7 +62,7 @@ def result_key(tool: str, code: str, *, arguments: Mapping[str, Any], holes: Seq
 
     Args:
         code: what `CodeReader.code_of` says of the tool.
-        arguments: JSON, as a run sends them.
+        arguments: JSON, as a run sends them; a tool can see the order of what stands in an object.
         holes: `[path, parts]`, what the worker fills into them, as in the header.
 
     Returns:
@@ -72,7 +72,7 @@ def result_key(tool: str, code: str, *, arguments: Mapping[str, Any], holes: Seq
         return None
     call = [_FORMAT, tool, code, arguments, [_unnamed(hole) for hole in holes]]
     try:
-        canonical = json.dumps(call, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+        canonical = json.dumps(call, ensure_ascii=False, separators=(",", ":"))
     except RecursionError:
         return None
     return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()

@@ -1,9 +1,9 @@
 """What code stands behind a tool, as one short text: where it differs, results must not be used again.
 
 That is more than the source of the function. It may call others of its own module, which may call those of another one,
-so all files of one's own count that the module of the function holds something of. What is installed (the standard
-library, packages) counts by its version. What a file imports inside of functions is not seen, nor what it reads from
-its environment or a file: a tool that hangs on such things is not `pure`.
+so all files of one's own count that the module of the function holds something of, or imports anywhere. What is
+installed (the standard library, packages) counts by its version. What it reads from its environment or a file is not
+seen: a tool that hangs on such things is not `pure`.
 """
 
 import dataclasses
@@ -18,7 +18,11 @@ from pathlib import Path, PurePath
 from types import FunctionType, ModuleType
 from typing import Any
 
+from dagwright.tools.imports import NotLoaded, imported_modules
+
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), PurePath, Decimal, date, timedelta, Enum)
+_OURS = __name__.partition(".")[0]
+"""Our own modules hold what they import, and are too many to be read for each start of a worker."""
 _STANDARD = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
 
 
@@ -47,7 +51,7 @@ class CodeReader:
                 return None
             held = list(_held(function))
             parts = [sys.version, function.__qualname__, *held, *self._parts_of(module)]
-        except (_Opaque, OSError, RecursionError):
+        except (_Opaque, NotLoaded, OSError, SyntaxError, RecursionError):
             return None
         return hashlib.sha256("\0".join(parts).encode(errors="backslashreplace")).hexdigest()
 
@@ -76,6 +80,8 @@ class CodeReader:
     def _needed_by(self, module: ModuleType) -> list[ModuleType]:
         if module.__name__ not in self._needs:
             names = {_module_name(value) for value in list(vars(module).values())}
+            if _is_own(module) and module.__name__.partition(".")[0] != _OURS:
+                names.update(imported_modules(module, _file_of(module)))
             found = [sys.modules[name] for name in sorted(names) if name in sys.modules]
             self._needs[module.__name__] = [each for each in found if _file_of(each)]
         return self._needs[module.__name__]

@@ -24,8 +24,8 @@ def stored(ref: str, name: str = "a.result", paths: Any = ()) -> StoredValue:
     return StoredValue(ref=ref, name=name, paths=paths)
 
 
-def test_equal_calls_have_one_key_whatever_the_order_of_names() -> None:
-    assert key() == key(arguments={"b": [True, None], "a": 1})
+def test_calls_whose_objects_have_another_order_have_keys_of_their_own() -> None:
+    assert key() != key(arguments={"b": [True, None], "a": 1})
     assert len(key() or "") == 64
 
 

@@ -135,3 +135,44 @@ def test_function_that_holds_what_cannot_be_told_apart_has_no_code() -> None:
     assert [code_of(function) for function in (holding(object()), holding([object()]), scope["made"], len, None)] == [
         None
     ] * 5
+
+
+@pytest.mark.parametrize(
+    ("imported", "used"),
+    [
+        ("from {package}_helper import FACTOR", "FACTOR"),
+        ("import {package}_space.inner", "{package}_space.inner.FACTOR"),
+        ("from {package}_space import inner", "inner.FACTOR"),
+        ("def factor():\n    from {package}_helper import FACTOR\n    return FACTOR\n", "factor()"),
+    ],
+    ids=["constant", "package without a file", "module of such a package", "inside of a function"],
+)
+def test_code_differs_with_whatever_is_imported(
+    imported: str, used: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for number, factor in enumerate((2, 3, 2)):
+        folder, package = tmp_path / str(number), "anything"
+        (folder / f"{package}_space").mkdir(parents=True)
+        for helper in (f"{package}_helper.py", f"{package}_space/inner.py"):
+            (folder / helper).write_text(f"FACTOR = {factor}\n", encoding="utf-8")
+        text = f"{imported}\n\ndef double(value):\n    return value * {used}\n".format(package=package)
+        (folder / f"{package}_tools.py").write_text(text, encoding="utf-8")
+        monkeypatch.syspath_prepend(folder)
+        for name in [name for name in sys.modules if name.startswith(package)]:
+            monkeypatch.delitem(sys.modules, name)
+        importlib.invalidate_caches()
+        module = importlib.import_module(f"{package}_tools")
+        assert module.double(1) == factor
+        found.append(code_of(module.double))
+    assert found[0] is not None
+    assert found[0] == found[2] != found[1]
+
+
+def test_tool_that_imports_what_is_not_loaded_yet_has_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "later_helper.py").write_text("FACTOR = 2\n", encoding="utf-8")
+    text = "def double(value):\n    from later_helper import FACTOR\n    return value * FACTOR\n"
+    (tmp_path / "later_tools.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    assert code_of(importlib.import_module("later_tools").double) is None

@@ -1,0 +1,60 @@
+"""What a module imports, by its text: also constants, packages without a file, and what functions import."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+
+class NotLoaded(Exception):
+    """A module imports something that is not loaded yet, so nobody knows which file it will be."""
+
+
+def imported_modules(module: ModuleType, file: str) -> list[str]:
+    """Returns the names of the loaded modules that a module imports anywhere in its text, packages before their parts.
+
+    What is installed and not loaded is left out; the standard library counts as installed.
+
+    Raises:
+        NotLoaded: something else is not loaded.
+    """
+    found: dict[str, None] = {}
+    for name in _names_in(ast.parse(Path(file).read_bytes()), module.__package__ or ""):
+        parts = name.split(".")
+        for length in range(1, len(parts) + 1):
+            prefix = ".".join(parts[:length])
+            if prefix in sys.modules:
+                found[prefix] = None
+            elif length == 1:
+                if not _is_installed(prefix):
+                    raise NotLoaded(prefix)
+                break
+            elif not hasattr(sys.modules[".".join(parts[: length - 1])], parts[length - 1]):
+                if _is_installed(parts[0]):
+                    break
+                raise NotLoaded(prefix)
+    return list(found)
+
+
+def _names_in(tree: ast.Module, package: str) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{base}.{alias.name}" if alias.name != "*" else base for alias in node.names)
+
+
+def _is_installed(name: str) -> bool:
+    """Tells whether a top module is a part of Python, installed, or nowhere to be found."""
+    if name in sys.stdlib_module_names:
+        return True
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):
+        return True
+    origin = spec.origin if spec is not None else ""
+    return origin is not None and (not origin or bool({"site-packages", "dist-packages"} & set(Path(origin).parts)))
