@@ -15,6 +15,7 @@ from dagwright.plan.compiled import CompiledNode, CompiledPlan, node_to_json, pl
 from dagwright.plan.detached import held_by_run
 from dagwright.plan.graph import levels_of
 from dagwright.plan.model import MAX_ID_BYTES
+from dagwright.plan.soundness import unsound_part
 
 _SHORTEN_NODES = "use for_each instead of many nodes, or split the plan into sub-plans"
 _SHORTEN_EDGES = "let a node gather what many others wait for, and wait for that one"
@@ -124,7 +125,7 @@ def _bytes_of(value: Any) -> int:
 
 
 def graph_problem(plan: CompiledPlan, *, told: Collection[str] = ()) -> str | None:
-    """Returns what is wrong with the ids and edges of a compiled plan, in one sentence, or `None`.
+    """Returns what is wrong with the nodes and edges of a compiled plan, in one sentence, or `None`.
 
     Args:
         plan: as a run holds it.
@@ -149,6 +150,8 @@ def graph_problem(plan: CompiledPlan, *, told: Collection[str] = ()) -> str | No
         return "the dependencies of its nodes are a circle"
     if untold := [number for number in _untold_nodes(plan) if plan.nodes[number].id not in told]:
         return f"the node {plan.nodes[untold[0]].id!r} is to be reported by a region that is not there"
+    if (problem := unsound_part(plan)) is not None:
+        return problem
     below = (graph_problem(node.sub_plan) for node in plan.nodes if node.sub_plan is not None)
     return next((problem for problem in below if problem is not None), None)
 

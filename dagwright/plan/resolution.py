@@ -102,6 +102,8 @@ def _value_of(reference: Reference, scope: Scope) -> Any:
             case Placeholder(name):
                 return get_value(scope.inputs.get(name), (), start=name)
             case Lookup():
+                if reference not in scope.lookups:
+                    raise MissingData(f"Missing data: {reference}: it was not looked up")
                 return scope.lookups[reference]
             case Secret():
                 return reference

@@ -1,0 +1,115 @@
+"""What the scheduler takes for granted of the nodes of a compiled plan; the edges are looked at elsewhere.
+
+A compiled plan comes from a compiler, but anybody can send one. What is wrong is told when the run begins, because in
+the middle of it there would be nobody to blame but the engine.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole
+from dagwright.plan.queries import parse_query
+from dagwright.plan.references import Index, Item, Lookup, Placeholder, ResultOf, Secret, Template
+
+_KINDS: Mapping[str, Any] = {
+    "tool": str,
+    "arguments": dict,
+    "join": tuple,
+    "when": str | None,
+    "for_each": list | tuple | None,
+    "key": tuple | None,
+    "max_parallel": int | None,
+    "priority": int,
+    "on_error": str,
+    "sub_plan": CompiledPlan | None,
+}
+_JOINS = ("all", "any", "at_least", "all_done")
+_FIELDS = frozenset({"result", "status", "error", "identity"})
+
+
+def unsound_part(plan: CompiledPlan) -> str | None:
+    """Returns what is wrong with a node or with the output of a plan, in one sentence, or `None`.
+
+    Complexity: O(V) and the holes; some microseconds for a node.
+    """
+    inputs: Any = plan.inputs
+    if not isinstance(inputs, Mapping) or not all(isinstance(each, Mapping) for each in inputs.values()):
+        return "its inputs are no objects by name"
+    ids = {node.id for node in plan.nodes}
+    for node in plan.nodes:
+        if (problem := _problem_of(node, ids)) is not None:
+            return f"the node {node.id!r}: {problem}"
+    if not _lead_into(plan.output, plan.output_holes):
+        return "the references of its output stand where nothing is"
+    if (problem := _template_problem((template for _, template in plan.output_holes), ids)) is not None:
+        return f"its output: {problem}"
+    return None
+
+
+def _problem_of(node: CompiledNode, ids: Collection[str]) -> str | None:
+    for name, kind in _KINDS.items():
+        if not isinstance(getattr(node, name), kind):
+            return f"its {name!r} is a {type(getattr(node, name)).__name__}"
+    kind, *wanted = node.join
+    if kind not in _JOINS or [type(each) for each in wanted] != [int]:
+        return "its 'join' is none"
+    if not _lead_into(node.arguments, node.holes):
+        return "the references of its arguments stand where nothing is"
+    if node.item_holes and not _lead_into(node.for_each, node.item_holes):
+        return "the references of its items stand where nothing is"
+    templates = [template for _, template in (*node.holes, *node.item_holes)]
+    templates += [each for each in (node.for_each, node.key) if isinstance(each, tuple)]
+    return _template_problem(templates, ids)
+
+
+def _lead_into(value: Any, holes: Iterable[Hole]) -> bool:
+    """Tells whether something stands at the path of each hole."""
+    for path, _ in holes:
+        current = value
+        for step in path:
+            is_there = (isinstance(current, Mapping) and isinstance(step, str) and step in current) or (
+                isinstance(current, list) and type(step) is int and 0 <= step < len(current)
+            )
+            if not is_there:
+                return False
+            current = current[step]
+    return True
+
+
+def _template_problem(templates: Iterable[Template], ids: Collection[str]) -> str | None:
+    for template in templates:
+        for part in template:
+            if not isinstance(part, str) and not _is_sound(part, ids):
+                return f"{part!r} is no reference that can be followed"
+        if not template:
+            return "a text of no parts"
+    return None
+
+
+def _is_sound(part: Any, ids: Collection[str]) -> bool:
+    match part:
+        case ResultOf(node, field, path):
+            return _are_texts(node, field) and node in ids and field in _FIELDS and _is_path(path)
+        case Item(path):
+            return _is_path(path)
+        case Placeholder(name) | Secret(name):
+            return _are_texts(name)
+        case Lookup(search_text, entity_type):
+            return _are_texts(search_text, entity_type or "")
+        case Index():
+            return True
+    return False
+
+
+def _are_texts(*values: object) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _is_path(path: Any) -> bool:
+    if isinstance(path, str):
+        try:
+            parse_query(path)
+        except ValueError:
+            return False
+        return True
+    return isinstance(path, tuple) and all(type(step) in (str, int) for step in path)

@@ -1,0 +1,79 @@
+"""A compiled plan that anybody has changed anywhere is refused, or it runs to its end."""
+
+import copy
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dagwright.contracts.documents import RunFacts, compact_document, result_document
+from dagwright.contracts.messages import compiled_plan
+from dagwright.plan.compilation import compile_plan
+from dagwright.plan.compiled import plan_to_json
+from dagwright.plan.errors import NodeError
+from dagwright.plan.scheduler import Scheduler
+from tests.unit.plan.building import check, node, plan_of
+
+_PLAN = plan_of(
+    node("a", arguments={"x": [1, {"y": 2}], "name": "n"}),
+    node("b", "a", arguments={"x": "{{a.result.rows[0]}} and {{PLACEHOLDER_p}}", "deep": {"er": ["{{a.status}}"]}}),
+    node("c", arguments={"x": "{{a.result[?@.n > 1].n}}"}, when="a.result.n > 0", on_error={"value": [1]}),
+    node("each", for_each="{{a.result.rows}}", key="{{item.k}}", arguments={"x": "{{item}}", "at": "{{index}}"}),
+    node("list", for_each=[1, "{{a.result.n}}"], arguments={"x": "{{item}}"}, max_parallel=1),
+    node("any", "b", "c", join="any", retry={"max_attempts": 2}),
+    output={"b": "{{b.result}}", "all": ["{{each.result}}", "{{c.error}}"]},
+)
+_VALUES: tuple[Any, ...] = (
+    *(None, True, 0, -1, 10**30, -0.5, "", "a", "{{x}}", "\u0000", "$[?"),
+    *([], [[]], ["x"], [None], {}, {"a": 1}, [["v", "x"]]),
+)
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if path:
+        yield path
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from _places(part, (*path, key))
+
+
+def _changed(encoded: Any, draw: random.Random) -> Any:
+    changed = copy.deepcopy(encoded)
+    for _ in range(draw.choice((1, 1, 2))):
+        *path, last = draw.choice(list(_places(changed)))
+        container = changed
+        for step in path:
+            container = container[step]
+        if isinstance(container, dict) and draw.random() < 0.15:
+            del container[last]
+        else:
+            container[last] = copy.deepcopy(draw.choice(_VALUES))
+    return changed
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_changed_plan_is_refused_or_runs_to_its_end(seed: int) -> None:
+    draw = random.Random(seed)
+    encoded = plan_to_json(compile_plan(check(_PLAN)))
+    for _ in range(100):
+        changed = _changed(encoded, draw)
+        try:
+            plan = compiled_plan(changed)
+        except ValueError:
+            continue
+        _run(Scheduler(plan, {}), draw)
+
+
+def _run(scheduler: Scheduler, draw: random.Random) -> None:
+    now = 0.0
+    scheduler.begin(now)
+    while not scheduler.is_finished and now < 200:
+        now += 1
+        task = scheduler.next_task(now)
+        if task is None:
+            break
+        if draw.random() < 0.2:
+            scheduler.fail(task.id, NodeError("tool_failed", "no"), at=now)
+        else:
+            scheduler.complete(task.id, {"n": 2, "rows": [{"k": "p", "n": 1}, {"k": "q", "n": 2}]}, at=now)
+    compact_document(result_document(scheduler, RunFacts("w", "r")))
