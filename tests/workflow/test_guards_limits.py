@@ -335,11 +335,11 @@ async def test_many_maps_over_one_list_of_failing_items_end_before_the_deadlock_
     await kept_runs.check_ended()
 
 
-async def test_maps_of_few_items_each_are_many_items_in_sum(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_maps_of_few_items_each_are_many_items_in_sum(kept_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same with maps that are small: so many of them are runs of their own."""
     monkeypatch.setattr(item_book, "OWN_ITEMS", 40)
     each = {"tool": "echo", "for_each": list(range(15)), "arguments": {"x": "{{item.gone}}"}}
-    handle = await runs.start({"nodes": [{"id": f"m{number}", **each} for number in range(4)]})
+    handle = await kept_runs.start({"nodes": [{"id": f"m{number}", **each} for number in range(4)]})
     document = await document_of(handle)
     assert [node.get("items") for name, node in document["nodes"].items() if "[" not in name] == [
         None,
@@ -347,17 +347,17 @@ async def test_maps_of_few_items_each_are_many_items_in_sum(runs: Runs, monkeypa
         {"failed": 15},
         {"failed": 15},
     ]
-    await runs.check_ended()
+    await kept_runs.check_ended()
 
 
-async def test_run_of_too_many_items_says_so(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_run_of_too_many_items_says_so(kept_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """A million items are some thousand chunks, which the run keeps in memory; more are refused."""
     monkeypatch.setattr(item_book, "RUN_ITEMS", 1_000)
     each = {"tool": "echo", "for_each": list(range(600)), "when": "item > 598"}
-    document = await document_of(await runs.start({"nodes": [{"id": "m", **each}, {"id": "n", **each}]}))
+    document = await document_of(await kept_runs.start({"nodes": [{"id": "m", **each}, {"id": "n", **each}]}))
     assert (document["status"], document["nodes"]["m"]["status"]) == ("completed_with_failures", "completed")
     assert document["nodes"]["n"]["error"]["code"] == "too_large"
-    await runs.check_ended()
+    await kept_runs.check_ended()
 
 
 async def test_compiled_plan_of_very_many_nodes_ends_before_the_deadlock_detector(kept_runs: Runs) -> None:

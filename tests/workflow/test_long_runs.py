@@ -246,7 +246,7 @@ def _steps(size: int, name: str, *, width: int = 1) -> list[dict[str, Any]]:
 
 
 async def test_large_map_goes_on_over_changes_above_and_below(
-    runs: Runs, keys: dict[str, list[str]], unique: str
+    kept: Runs, keys: dict[str, list[str]], unique: str
 ) -> None:
     """The run above changes while its chunks run, and each of those in the middle of its items."""
     many = {
@@ -259,20 +259,21 @@ async def test_large_map_goes_on_over_changes_above_and_below(
         "arguments": {"name": f"{unique} {{{{index}}}}", "values": ["{{item}}"]},
     }
     after = {"id": "after", "tool": "echo", "arguments": {"last": "{{many.result[500]}}"}}
-    handle = await runs.start({"nodes": [many, *_steps(60, "n"), after], "output": "{{after.result}}"})
+    handle = await kept.start({"nodes": [many, *_steps(60, "n"), after], "output": "{{after.result}}"})
     document = await document_of(handle)
     assert document["output"] == {"last": 501}
     assert document["nodes"]["many"]["items"] == {"completed": 130, "skipped": 371}
     done_ones = [*range(120), *range(491, 501)]
-    restored = await runs.restored(handle, full=True)
+    restored = await kept.restored(handle, full=True)
     assert restored["nodes"]["many"]["result"] == [1 + n if n in done_ones else None for n in range(501)]
     scope = str(handle.first_execution_run_id)
     assert {name: found for name, found in keys.items() if name.startswith(f"{unique} ")} == {
         f"{unique} {n}": [idempotency_key(scope, [["node", "many"], ["item", f"k{n}"]])] for n in done_ones
     }
-    assert len(await chain_of(runs.client, handle)) > 1
-    below = await runs.client.get_workflow_handle(f"{handle.id}/many[0-125]").fetch_history()
+    assert len(await chain_of(kept.client, handle)) > 1
+    below = await kept.client.get_workflow_handle(f"{handle.id}/many[0-125]").fetch_history()
     assert below.events[0].workflow_execution_started_event_attributes.continued_execution_run_id
+    await kept.check_ended()
 
 
 def _held_below(name: str) -> dict[str, Any]:
