@@ -22,7 +22,8 @@ from dagwright.tools.imports import NotLoaded, imported_modules
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), PurePath, Decimal, date, timedelta, Enum)
 _OURS = __name__.partition(".")[0]
-"""Our own modules hold what they import, and are too many to be read for each start of a worker."""
+"""Our own modules hold what they import, and are too many to be read for each start of a worker. The package itself
+holds whatever of it is loaded by then, which is not the same in every process."""
 _STANDARD = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
 
 
@@ -80,8 +81,9 @@ class CodeReader:
     def _needed_by(self, module: ModuleType) -> list[ModuleType]:
         if module.__name__ not in self._needs:
             names = {_module_name(value) for value in list(vars(module).values())}
-            if _is_own(module) and module.__name__.partition(".")[0] != _OURS:
-                names.update(imported_modules(module, _file_of(module)))
+            if _is_own(module) and not _is_ours(module.__name__):
+                imported = imported_modules(module, _file_of(module))
+                names.update(name for name in imported if not _is_ours(name))
             found = [sys.modules[name] for name in sorted(names) if name in sys.modules]
             self._needs[module.__name__] = [each for each in found if _file_of(each)]
         return self._needs[module.__name__]
@@ -137,6 +139,10 @@ def _file_of(module: ModuleType) -> str:
     # What stands among the modules need not be one.
     file = getattr(module, "__dict__", {}).get("__file__")
     return file if isinstance(file, str) and file.endswith(".py") else ""
+
+
+def _is_ours(name: str) -> bool:
+    return name.partition(".")[0] == _OURS
 
 
 def _is_own(module: ModuleType) -> bool:
