@@ -1,10 +1,10 @@
 # Every target needs Python 3.11+ and make; the rest is fetched into .venv and the user's cache.
 BIN := .venv/bin
 CODE := dagwright workflows activities worker.py starter.py tests
-NOT_BY_DEFAULT := not java and not postgres and not chromium and not node
+NOT_BY_DEFAULT := not java and not postgres and not chromium and not node and not litellm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check bench bench-large up clean lock docs-schema
+.PHONY: help setup demo demo-ask demo-human test test-all check bench bench-large up clean lock lock-servers docs-schema
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,21 +15,30 @@ setup: ## Make .venv from the hash-locked requirements (a second run does nothin
 demo: setup ## Run the onboarding scenario on a real Temporal server
 	@$(BIN)/python -m examples.onboarding_demo
 
+demo-ask: setup ## Have a request in words planned, run and answered; without OPENAI_API_KEY a script plays the model
+	@$(BIN)/python -m examples.ask_demo
+
+demo-human: setup ## Run a plan that asks two people; answer from a second terminal
+	@echo "answer in a second terminal in this folder, after: . $(BIN)/activate"
+	@$(BIN)/dagwright run examples/people/publish.yaml --keep
+
 test: setup ## Test everything that needs only Python, make and a Temporal server
-	@$(BIN)/python -m pytest -m "$(NOT_BY_DEFAULT)"
+	@scripts/run-tests "$(NOT_BY_DEFAULT)"
 
 test-all: setup ## Install what the remaining tests need, and test everything
-	@path=$$(scripts/test-needs) && PATH="$$path" $(BIN)/python -m pytest
+	@path=$$(scripts/test-needs) && PATH="$$path" scripts/run-tests
 
-check: setup ## Format, lint, types, import contracts, published schema
+check: setup ## Format, lint, types, import contracts, published schemas
 	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --strict $(CODE)
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m dagwright.plan_schema --check
+	@$(BIN)/python -m dagwright.planner --check
 
-docs-schema: setup ## Write docs/plan.schema.json anew from the model
+docs-schema: setup ## Write the JSON Schemas in docs anew from the models
 	@$(BIN)/python -m dagwright.plan_schema
+	@$(BIN)/python -m dagwright.planner
 
 bench: setup ## Compare the engine with workflows written by hand
 	@$(BIN)/python -m benchmarks
@@ -45,8 +54,14 @@ clean: ## Remove what the other targets made; runs in .dagwright stay
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 lock: setup ## Write requirements/*.txt anew from requirements/*.in
-	@for name in build runtime dev; do \
+	@for name in build runtime dev litellm; do \
 		CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe \
 			--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras \
 			--output-file requirements/$$name.txt requirements/$$name.in || exit 1; \
 	done
+
+lock-servers: setup ## Write the locks of the MCP servers that tests run against anew (needs npm)
+	@cd tests/support/mcp_servers && npm install --package-lock-only --omit-lockfile-registry-resolved --silent --no-audit --no-fund
+	@CUSTOM_COMPILE_COMMAND="make lock-servers" $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe \
+		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras \
+		--output-file tests/support/mcp_servers/requirements.txt tests/support/mcp_servers/requirements.in

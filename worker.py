@@ -1,6 +1,7 @@
 """A worker: settings, client, tools, Worker. The composition root of everything that runs plans.
 
-`python worker.py [--tools MODULE_OR_FILE]… [--task-queue QUEUE] [--json]` serves until it is told to stop.
+`python worker.py [--tools MODULE_OR_FILE]… [--agents FILE]… [--task-queue QUEUE] [--json]` serves until it is told to
+stop.
 """
 
 import asyncio
@@ -19,31 +20,41 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from activities.blobs import blob_activities
 from activities.call_headers import ToolInterceptor
+from activities.call_model import model_activity
 from activities.call_tool import tool_activities
 from activities.compile_plan import compile_activity
 from activities.find_ended import find_ended
+from activities.gone_tools import call_gone_tool
 from activities.load_plan import load_activity
 from activities.load_values import load_values_activity
 from activities.maps import map_activities
+from activities.notify import notify_activity
+from activities.parked_calls import ParkedCalls
+from activities.read_model_plan import read_plan_activity
 from activities.resolve_lookups import lookup_activity
 from activities.result_cache import ResultCache
 from activities.run_region import region_activity
+from activities.stored_agents import stored_agent_activity
 from activities.values import Values
 from dagwright import event_loop
+from dagwright.agents.finding import StoredAgentTools, stored_cards
+from dagwright.agents.tools import declared_agents
 from dagwright.cli.edge import guarded, leave
 from dagwright.cli.exits import ExitCode
 from dagwright.cli.output import Output
 from dagwright.cli.plain_help import PlainHelp
+from dagwright.llm.clients import ModelClients
 from dagwright.logs import configure_logging
 from dagwright.plan.cel_program import compile_cel
 from dagwright.server import open_connection
 from dagwright.server.namespace import StateAttribute
 from dagwright.server.retained import claim_store
 from dagwright.settings import Settings, load_settings
-from dagwright.told_tools import tell_tools
-from dagwright.toolset import Toolset, load_toolset
+from dagwright.told_tools import tell_cards, tell_tools
+from dagwright.tools import ToolRegistry, ToolSpec
+from dagwright.toolset import Toolset, load_toolset, references_of
 from workflows.calls import CallInterceptor
-from workflows.run_plan import RunPlanWorkflow
+from workflows.pursuing import RUN_WORKFLOWS
 
 STICKY_TIMEOUT = timedelta(seconds=1)
 """After a worker's death the run goes on elsewhere this much later (temporal-facts.md section 19)."""
@@ -67,33 +78,61 @@ _PASSED_THROUGH = (
 """Modules that workflows share with the process: they are pure, and importing them for each run costs 7 ms."""
 
 
-def create_workers(client: Client, toolset: Toolset, *, task_queue: str) -> list[Worker]:
-    """Returns the workers of a process: one for workflows and built-in tools, one for the tools of `--tools`."""
+def create_workers(
+    client: Client, toolset: Toolset, *, task_queue: str, models: ModelClients | None = None
+) -> list[Worker]:
+    """Returns the workers of a process: one for workflows and built-in tools, one for the tools of `--tools`.
+
+    Args:
+        models: asks models, and is closed by whoever made it; by default one that stays open as long as the process.
+    """
     values, cache = Values(toolset.store), ResultCache(toolset.store)
+    parked = ParkedCalls(client)
+    clients = models or ModelClients(toolset.models)
+
+    def make_activity(spec: ToolSpec) -> Any:
+        only = ToolRegistry.of(spec)
+        return tool_activities(only, toolset.environment, values=values, cache=cache, parked=parked, models=clients)[0]
+
     workers = [
         _create_worker(
             client,
             task_queue,
             activities=[
-                *tool_activities(toolset.built_in, toolset.environment, values=values, cache=cache),
+                *tool_activities(
+                    toolset.built_in, toolset.environment, values=values, cache=cache, parked=parked, models=clients
+                ),
                 region_activity(toolset.built_in, toolset.environment, store=toolset.store, values=values, cache=cache),
                 load_values_activity(values),
                 lookup_activity(toolset.database_url),
                 find_ended,
-                compile_activity(toolset.declarations(), toolset.store, has_state=StateAttribute(client).is_registered),
+                compile_activity(
+                    toolset.declarations(),
+                    toolset.store,
+                    has_state=StateAttribute(client).is_registered,
+                    notifies=toolset.hook is not None,
+                    added=lambda: declared_agents(stored_cards(toolset.database_url)).declarations(),
+                ),
+                notify_activity(toolset.hook),
+                model_activity(clients, values),
+                stored_agent_activity(StoredAgentTools(toolset.database_url, toolset.environment), make_activity),
+                read_plan_activity(toolset.declarations(), values),
                 load_activity(toolset.store),
                 *blob_activities(toolset.store),
                 *map_activities(values),
             ],
-            workflows=[RunPlanWorkflow],
+            workflows=RUN_WORKFLOWS,
         )
     ]
     if toolset.own_queue is not None:
         own = [
-            *tool_activities(toolset.own, toolset.environment, values=values, cache=cache),
+            *tool_activities(
+                toolset.own, toolset.environment, values=values, cache=cache, parked=parked, models=clients
+            ),
             region_activity(toolset.own, toolset.environment, store=toolset.store, values=values, cache=cache),
         ]
-        workers.append(_create_worker(client, toolset.own_queue, activities=own, workflows=[]))
+        gone = [call_gone_tool] if toolset.servers is not None or len(toolset.agents) else []
+        workers.append(_create_worker(client, toolset.own_queue, activities=[*own, *gone], workflows=[]))
     return workers
 
 
@@ -122,22 +161,29 @@ async def serving(client: Client, toolset: Toolset, *, task_queue: str) -> Async
     """
     await claim_store(toolset.store, client)
     await tell_tools(toolset.store, toolset.own.declarations().values(), task_queue=task_queue)
+    await tell_cards(toolset.store, toolset.agents)
     async with AsyncExitStack() as stack:
         stack.enter_context(event_loop.shared_with_threads())
-        for worker in create_workers(client, toolset, task_queue=task_queue):
+        models = await stack.enter_async_context(ModelClients(toolset.models))
+        if toolset.servers is not None:
+            stack.push_async_callback(toolset.servers.close)
+        for worker in create_workers(client, toolset, task_queue=task_queue, models=models):
             await stack.enter_async_context(worker)
         yield
 
 
-async def serve(settings: Settings, tools: Sequence[str], *, output: Output) -> None:
+async def serve(settings: Settings, references: Sequence[str], *, output: Output) -> None:
     """Serves until SIGINT or SIGTERM; with `--json` a document says as soon as it does.
+
+    Args:
+        references: of `references_of`.
 
     Raises:
         NoServer: no Temporal server could be had.
         ToolsUnreadable: the tools cannot be loaded.
         StoreUnavailable: large values can not be kept.
     """
-    toolset = load_toolset(settings, tools)
+    toolset = load_toolset(settings, references)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -148,6 +194,8 @@ async def serve(settings: Settings, tools: Sequence[str], *, output: Output) -> 
         serving(connection.client, toolset, task_queue=settings.task_queue),
     ):
         queues = [settings.task_queue, *([toolset.own_queue] if toolset.own_queue else [])]
+        for agent, missing in toolset.agents.missing_tools(toolset.declarations()).items():
+            log.warning("an agent names tools that are not there", agent=agent, tools=missing)
         log.info("worker started", address=connection.server.address, task_queues=queues)
         if output.is_json:
             output.document(
@@ -162,7 +210,14 @@ async def serve(settings: Settings, tools: Sequence[str], *, output: Output) -> 
 def main(
     tools: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODULE_OR_FILE", help="Module or .py file with tools; may be given often."),
+        typer.Option(
+            metavar="MODULE_OR_FILE",
+            help="Module or .py file with tools, or .json file of MCP servers; may be given often.",
+        ),
+    ] = None,
+    agents: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="YAML, JSON or .py file with agents; may be given often."),
     ] = None,
     task_queue: Annotated[
         str | None, typer.Option(metavar="QUEUE", help="Queue of workflows and built-in tools.")
@@ -176,7 +231,7 @@ def main(
     if task_queue is not None:
         settings = settings.model_copy(update={"task_queue": task_queue})
     configure_logging(settings)
-    event_loop.run(serve(settings, tools or [], output=Output(is_json=json)))
+    event_loop.run(serve(settings, references_of(tools, agents), output=Output(is_json=json)))
 
 
 def run_worker(arguments: Sequence[str]) -> int:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.contracts.documents import format_time
 from dagwright.contracts.limits import INLINE_VALUE_BYTES
 from dagwright.plan.filling import secret_names
+from dagwright.plan.times import format_time
 from dagwright.store import ref_of
 
 _FORMAT = 1

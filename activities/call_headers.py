@@ -1,27 +1,31 @@
 """What travels beside the arguments of a tool: the idempotency key, and what only a worker may fill in.
 
 The key and the holes come as activity headers (`dagwright.contracts.wire`). Secrets are found here and nowhere
-else, and taken out again of everything that goes back to the server or to the payload store.
+else; `dagwright.tools.redaction` takes them out again of all that goes back to the server or to the payload store.
 """
 
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
-from urllib.parse import quote, quote_plus
 
+import pydantic_core
 from structlog.contextvars import bound_contextvars
 from temporalio import activity
 from temporalio.activity import Info
 from temporalio.api.common.v1 import Payload
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
 from dagwright.contracts.wire import (
+    HEADER_ANSWERS,
     HEADER_CACHE,
+    HEADER_CHECKED_VERSION,
     HEADER_HOLES,
     HEADER_IDEMPOTENCY_KEY,
+    HEADER_MODEL,
     HEADER_WANTED,
     OWN_ACTIVITIES,
 )
@@ -29,11 +33,6 @@ from dagwright.plan.compiled import wanted_from_json
 from dagwright.plan.filling import secret_names
 from dagwright.plan.stored import Want
 from dagwright.tools.errors import MissingSecret
-
-SHORTEST_HIDDEN_IN_RESULTS = 6
-"""Characters: a shorter secret is left in results, or the secret `1` would change every number in a text."""
-
-HIDDEN = "***"
 
 _headers: ContextVar[Mapping[str, Payload]] = ContextVar("dagwright_activity_headers")
 
@@ -67,22 +66,6 @@ def idempotency_key(info: Info) -> str:
     return "dwa_" + base64.b32encode(hashlib.sha256(identity.encode()).digest()).decode().lower()[:36]
 
 
-class Redaction:
-    """Hides the secrets of one call in what it says."""
-
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._secrets = [secret for secret in secrets if secret]
-
-    def text(self, text: str) -> str:
-        """Returns `text` without any secret, also where it is quoted for a URL or for JSON."""
-        return _hidden(text, self._secrets)
-
-    def value(self, value: Any) -> Any:
-        """Returns a JSON value without the secrets that are long enough to be told from ordinary text."""
-        long = [secret for secret in self._secrets if len(secret) >= SHORTEST_HIDDEN_IN_RESULTS]
-        return _hidden_in(value, long) if long else value
-
-
 def wanted_parts() -> tuple[Want, ...]:
     """Returns the parts of the result that the plan names."""
     return wanted_from_json(_header(HEADER_WANTED) or ())
@@ -92,6 +75,36 @@ def cache_seconds() -> float | None:
     """Returns how old a result may be that is used again, 0 for never; `None` is what the effects of the tool say."""
     seconds = _header(HEADER_CACHE)
     return seconds if isinstance(seconds, int | float) and not isinstance(seconds, bool) else None
+
+
+def given_model() -> ModelConfig:
+    """Returns which model is asked in the run, and how, as far as the run says so."""
+    try:
+        return model_config_from_json(_header(HEADER_MODEL) or {})
+    except ValueError:
+        # Of another version of Dagwright, say: then the worker's settings hold.
+        return ModelConfig()
+
+
+def checked_version() -> str | None:
+    """Returns the version of the tool that the plan was checked against; `None` if that does not matter."""
+    version = _header(HEADER_CHECKED_VERSION)
+    return version if isinstance(version, str) else None
+
+
+def given_answers() -> tuple[Any, ...]:
+    """Returns what people answered to what this call has asked before, in order."""
+    return tuple(answer.get("answer") for answer in _answers())
+
+
+def given_checkpoint() -> Any:
+    """Returns what this call kept for itself when it asked, the last that it gave; `None` if nothing."""
+    return next((answer["checkpoint"] for answer in reversed(_answers()) if "checkpoint" in answer), None)
+
+
+def _answers() -> list[dict[str, Any]]:
+    given = _header(HEADER_ANSWERS)
+    return [answer for answer in given if isinstance(answer, dict)] if isinstance(given, list) else []
 
 
 def given_holes() -> list[Any]:
@@ -119,34 +132,4 @@ def known_secrets(holes: Sequence[Any], secret: Callable[[str], str | None]) -> 
 
 def _header(name: str) -> Any:
     payload = _headers.get({}).get(name)
-    return None if payload is None else json.loads(payload.data)
-
-
-def _hidden(text: str, secrets: Sequence[str]) -> str:
-    forms = {form for secret in secrets for form in _forms(secret)}
-    for form in sorted(forms, key=lambda form: (-len(form), form)):
-        text = text.replace(form, HIDDEN)
-    return text
-
-
-def _forms(secret: str) -> tuple[str, ...]:
-    escaped, readable = json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]
-    return (
-        secret,
-        quote(secret, safe=""),
-        quote(secret),
-        quote_plus(secret),
-        escaped,
-        readable,
-        repr(secret)[1:-1],
-    )
-
-
-def _hidden_in(value: Any, secrets: Sequence[str]) -> Any:
-    if isinstance(value, str):
-        return _hidden(value, secrets)
-    if isinstance(value, list):
-        return [_hidden_in(part, secrets) for part in value]
-    if isinstance(value, dict):
-        return {_hidden(key, secrets): _hidden_in(part, secrets) for key, part in value.items()}
-    return value
+    return None if payload is None else pydantic_core.from_json(payload.data)

@@ -8,8 +8,7 @@ it, the result of an equal call stands in for the call. This module must not imp
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
-from datetime import UTC
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import pydantic_core
@@ -20,14 +19,28 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from activities.cached_results import CachedResult, result_key
-from activities.call_headers import Redaction, cache_seconds, given_holes, idempotency_key, known_secrets, wanted_parts
-from activities.errors import failure_of, posture_of, whole_of
+from activities.call_headers import (
+    cache_seconds,
+    checked_version,
+    given_answers,
+    given_checkpoint,
+    given_holes,
+    given_model,
+    idempotency_key,
+    known_secrets,
+    wanted_parts,
+)
+from activities.errors import ToolParked, failure_of, posture_of, question_of, whole_of
 from activities.heartbeats import Heartbeats
+from activities.model_asks import ModelAsks, failure_details, usage_details, usage_metadata
+from activities.parked_calls import ParkedCalls
 from activities.result_cache import Asked, ResultCache
 from activities.tool_runs import Outcome, ToolRun, run_tool
 from activities.values import Values
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
+from dagwright.contracts.model_calls import ModelAnswer, ModelCall
+from dagwright.contracts.model_failures import ModelFailure
 from dagwright.contracts.wire import (
     DETAIL_WHOLE,
     METADATA_ATTEMPT,
@@ -36,13 +49,17 @@ from dagwright.contracts.wire import (
     METADATA_STORED,
     METADATA_TOOL_VERSION,
 )
+from dagwright.llm.clients import ModelClients
 from dagwright.plan.stored import stored_to_json
+from dagwright.plan.times import format_time
 from dagwright.plan.tools import Effects
 from dagwright.tools import ToolRegistry, ToolSpec
 from dagwright.tools.context import CallIdentity, Cancellation, Progress, ToolContext
 from dagwright.tools.environment import ToolEnvironment
-from dagwright.tools.errors import InvalidArguments, ResultNotKept, ResultTooLarge
-from dagwright.tools.results import json_bytes, plain_json
+from dagwright.tools.errors import AskPerson, InvalidArguments, InvalidResult, ResultNotKept, ResultTooLarge
+from dagwright.tools.questions import Models
+from dagwright.tools.redaction import Redaction
+from dagwright.tools.results import encoded_json, plain_json
 
 T = TypeVar("T")
 
@@ -50,10 +67,24 @@ ToolActivity = Callable[..., Awaitable[RawValue]]
 
 
 def tool_activities(
-    registry: ToolRegistry, environment: ToolEnvironment, *, values: Values, cache: ResultCache
+    registry: ToolRegistry,
+    environment: ToolEnvironment,
+    *,
+    values: Values,
+    cache: ResultCache,
+    parked: ParkedCalls | None = None,
+    models: ModelClients | None = None,
 ) -> list[ToolActivity]:
-    """Returns one activity for each Python tool of `registry`, in order."""
-    shared = [_Shared(spec, environment, values, cache, _code_of(spec, cache)) for spec in registry.python_tools()]
+    """Returns one activity for each Python tool of `registry`, in order.
+
+    Args:
+        parked: holds calls of parked tools back; without it no tool is parked.
+        models: whom tools can ask; without it they can ask no models.
+    """
+    shared = [
+        _Shared(spec, environment, values, cache, _code_of(spec, cache), parked, models)
+        for spec in registry.python_tools()
+    ]
     return [_tool_activity(each) for each in shared]
 
 
@@ -70,6 +101,8 @@ class _Shared:
     values: Values
     cache: ResultCache
     code: str | None
+    parked: ParkedCalls | None
+    models: ModelClients | None
 
 
 def _code_of(spec: ToolSpec, cache: ResultCache) -> str | None:
@@ -95,25 +128,25 @@ class _Call:
         self._values = shared.values
         self._cache = shared.cache
         self._code = shared.code
+        self._parked = shared.parked
         self._info = info
+        self._models = ModelAsks(shared.models, info)
         self._redaction = Redaction()
         self._plain: Any = None
         self._cached: CachedResult | None = None
 
     async def answer(self, arguments: tuple[Any, ...]) -> RawValue:
-        names = {"workflow_id": self._info.workflow_id, "node_id": self._info.activity_id}
-        with structlog.contextvars.bound_contextvars(**names, attempt=self._info.attempt):
-            heartbeats = Heartbeats(self._info)
-            heartbeats.start()
-            try:
-                outcome = await self._outcome(arguments, heartbeats)
-                if outcome.error is not None:
-                    raise await _to_the_end(self._failure(outcome.error)) from None
-                if len(outcome.result) > INLINE_VALUE_BYTES:
-                    return await _to_the_end(self._kept(outcome.result))
-            finally:
-                heartbeats.stop()
-            return RawValue(Payload(metadata=self._metadata(), data=outcome.result))
+        heartbeats = Heartbeats(self._info)
+        heartbeats.start()
+        try:
+            outcome = await self._outcome(arguments, heartbeats)
+            if outcome.error is not None:
+                raise await _to_the_end(self._failure(outcome.error)) from None
+            if len(outcome.result) > INLINE_VALUE_BYTES:
+                return await _to_the_end(self._kept(outcome.result))
+        finally:
+            heartbeats.stop()
+        return RawValue(Payload(metadata=self._metadata(), data=outcome.result))
 
     async def _outcome(self, arguments: tuple[Any, ...], heartbeats: Heartbeats) -> Outcome:
         asked = self._asked(arguments)
@@ -129,6 +162,8 @@ class _Call:
         max_age_s = cache_seconds()
         is_pure = self._spec.declaration.effects is Effects.PURE
         is_wanted = is_pure if max_age_s is None else max_age_s > 0
+        # What somebody answered is no part of the arguments.
+        is_wanted = is_wanted and not given_answers()
         if not is_wanted or self._code is None or len(arguments) != 1 or not isinstance(arguments[0], dict):
             return None
         key = result_key(self._spec.name, self._code, arguments=arguments[0], holes=given_holes())
@@ -144,6 +179,11 @@ class _Call:
         )
 
     async def _called(self, arguments: tuple[Any, ...], heartbeats: Heartbeats) -> Outcome:
+        # A pure tool calls nobody who could fail for all.
+        if self._parked is not None and self._spec.declaration.effects is not Effects.PURE:
+            parked = await self._parked.hold_back(self._spec.name)
+            if parked is not None:
+                return Outcome(error=ToolParked(f"{self._spec.name}: {parked.words}"))
         try:
             keywords = await self._keywords(arguments)
         # What goes wrong before the tool is called: the arguments, a secret, a validator of the user's own.
@@ -156,13 +196,22 @@ class _Call:
             workflow_id=self._info.workflow_id or "",
             attempt=self._info.attempt,
             last_heartbeat=heartbeats.last_details,
+            answers=given_answers(),
+            checkpoint=given_checkpoint(),
+            checked_version=checked_version(),
         )
 
         def beat(details: Any, progress: Progress | None) -> None:
             heartbeats.beat(self._redaction.value(details), progress)
 
-        call = ToolContext(identity, cancellation, beat=beat)
-        return await run_tool(ToolRun(self._spec, keywords, call, cancellation, encode=self._encoded))
+        models = Models(self._ask, asyncio.get_running_loop())
+        call = ToolContext(identity, cancellation, beat=beat, models=models)
+        outcome = await run_tool(ToolRun(self._spec, keywords, call, cancellation, encode=self._encoded))
+        return replace(outcome, asked_model=True) if self._models.usage.calls else outcome
+
+    async def _ask(self, call: ModelCall) -> ModelAnswer:
+        messages = [each.model_copy(update={"content": self._redaction.value(each.content)}) for each in call.messages]
+        return await self._models.ask(replace(call, messages=tuple(messages), config=call.config.over(given_model())))
 
     async def _keywords(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
         if len(arguments) != 1 or not isinstance(arguments[0], dict):
@@ -177,7 +226,7 @@ class _Call:
 
     def _encoded(self, value: Any) -> bytes:
         self._plain = self._redaction.value(plain_json(value))
-        encoded = json_bytes(self._plain)
+        encoded = encoded_json(self._plain)
         if len(encoded) > STORED_VALUE_LIMIT_BYTES:
             raise ResultTooLarge(
                 f"The result of {self._spec.name!r} has {len(encoded):,} bytes as JSON, over the limit of "
@@ -198,12 +247,20 @@ class _Call:
 
     async def _failure(self, error: BaseException) -> ApplicationError:
         """Returns the failure of the attempt; its whole text is in the payload store then, if it is long."""
-        posture = posture_of(error, self._spec.declaration.effects)
-        details = {
+        details: dict[str, Any] = {
             "attempt": self._info.attempt,
-            "started_at": self._started_at(),
+            "started_at": format_time(self._info.started_time.timestamp()),
             "tool_version": self._spec.version,
+            **usage_details(self._models.usage),
         }
+        if isinstance(error, ModelFailure):
+            details |= failure_details(error)
+        if isinstance(error, AskPerson):
+            try:
+                details |= self._redaction.value(question_of(error))
+            except InvalidResult as odd:
+                error = odd
+        posture = posture_of(error, self._spec.declaration.effects)
         whole = whole_of(error, self._redaction)
         ref = await self._values.keep_failure(whole) if whole is not None else None
         if ref is not None:
@@ -222,14 +279,12 @@ class _Call:
         cached = {METADATA_CACHED: pydantic_core.to_json(self._cached.told())} if self._cached is not None else {}
         return {
             **cached,
+            **usage_metadata(self._models.usage),
             "encoding": b"json/plain",
             METADATA_ATTEMPT: str(self._info.attempt).encode(),
-            METADATA_STARTED_AT: self._started_at().encode(),
+            METADATA_STARTED_AT: format_time(self._info.started_time.timestamp()).encode(),
             METADATA_TOOL_VERSION: self._spec.version.encode(),
         }
-
-    def _started_at(self) -> str:
-        return self._info.started_time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:

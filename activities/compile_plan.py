@@ -13,12 +13,14 @@ from temporalio.exceptions import ApplicationError
 
 from activities.heartbeats import kept_alive
 from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
-from dagwright.contracts.wire import ACTIVITY_COMPILE_PLAN, ANSWER_HAS_STATE
+from dagwright.contracts.wire import ACTIVITY_COMPILE_PLAN, ANSWER_HAS_STATE, ANSWER_NOTIFY
+from dagwright.plan.agents import agent_cards
 from dagwright.plan.compiled import CompiledPlan, plan_to_json
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan_pages import made_to_travel
-from dagwright.preparation import check_plan, prepare_plan, unknown_tools
+from dagwright.planner.starting import goal_of_document, is_goal
+from dagwright.preparation import check_plan, prepare_to_ask, unknown_tools
 from dagwright.store import PayloadStore
 from dagwright.told_tools import told_tools
 
@@ -32,51 +34,73 @@ CompileActivity = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 def compile_activity(
-    tools: Mapping[str, ToolDeclaration], store: PayloadStore, *, has_state: Callable[[], Awaitable[bool]]
+    tools: Mapping[str, ToolDeclaration],
+    store: PayloadStore,
+    *,
+    has_state: Callable[[], Awaitable[bool]],
+    notifies: bool = False,
+    added: Callable[[], Mapping[str, ToolDeclaration]] = dict,
 ) -> CompileActivity:
     """Returns the activity `compile_plan` for the tools that its worker knows; large plans go into the store.
 
     Args:
         has_state: tells whether the namespace has the search attribute for the state of runs: who starts a run from
             outside does not set it, and the run must not if it is not there.
+        notifies: whether the worker has a hook, which whoever starts a run from outside cannot know either.
+        added: returns the agents that there are by now, for plans that name one that the worker did not know.
     """
+
+    hook = {ANSWER_NOTIFY: True} if notifies else {}
 
     @activity.defn(name=ACTIVITY_COMPILE_PLAN)
     async def compile_plan(message: dict[str, Any]) -> dict[str, Any]:
-        """Returns `{"compiled": JSON form or pages, "has_search_state"}` for `{"plan", "inputs", "context"}`."""
+        """Returns `{"compiled": JSON form or pages, "has_search_state", "notify"}` for `{"plan", "inputs", "context"}`.
+
+        `notify` is there only if it is true.
+        """
         answer = {ANSWER_HAS_STATE: False}
         try:
             with kept_alive():
                 answer[ANSWER_HAS_STATE] = await has_state()
                 # In a thread: a large plan would hold up the heartbeats of all that this worker does.
-                compiled = await _compiled(message, tools, store)
+                compiled = await _compiled(message, tools, store, added=added)
                 sent = await made_to_travel(compiled, store)
         except PlanInvalid as error:
             problems = [problem.to_json() for problem in error.problems[:_PROBLEMS_SHOWN]]
             text = cut_text(str(error), max_bytes=MESSAGE_LIMIT_BYTES)
             raise ApplicationError(text, problems, answer, type=ERROR_PLAN_INVALID, non_retryable=True) from None
-        return {"compiled": {"pages": list(sent.pages)} if sent.pages else plan_to_json(sent.plan), **answer}
+        return {"compiled": {"pages": list(sent.pages)} if sent.pages else plan_to_json(sent.plan), **answer, **hook}
 
     return compile_plan
 
 
 async def _compiled(
-    message: Mapping[str, Any], tools: Mapping[str, ToolDeclaration], store: PayloadStore
+    message: Mapping[str, Any],
+    tools: Mapping[str, ToolDeclaration],
+    store: PayloadStore,
+    *,
+    added: Callable[[], Mapping[str, ToolDeclaration]],
 ) -> CompiledPlan:
     try:
         return await asyncio.to_thread(_compiled_with, message, tools)
     except PlanInvalid as error:
-        if not any(problem.code == "unknown_tool" for problem in error.problems):
+        if not any(problem.code in ("unknown_tool", "unknown_agent") for problem in error.problems):
             raise
         try:
+            tools = {**await asyncio.to_thread(added), **tools}
             names = await asyncio.to_thread(unknown_tools, message["plan"], tools, context=message.get("context"))
         except PlanInvalid:
             raise error from None
     # The worker that has them may be another one than this.
-    told = await told_tools(store, names, task_queue=activity.info().task_queue)
+    queue = activity.info().task_queue
+    told = await told_tools(store, names, task_queue=queue)
+    of_agents = [name for card in agent_cards(told) for name in card.tools if name not in tools]
+    told = {**told, **await told_tools(store, of_agents, task_queue=queue)}
     return await asyncio.to_thread(_compiled_with, message, {**tools, **told})
 
 
 def _compiled_with(message: Mapping[str, Any], tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
+    if is_goal(message["plan"]):
+        return goal_of_document(message["plan"], tools)
     checked = check_plan(message["plan"], tools, context=message.get("context") or {})
-    return prepare_plan(checked, message.get("inputs") or {})
+    return prepare_to_ask(checked, message.get("inputs") or {})

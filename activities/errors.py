@@ -14,8 +14,10 @@ from typing import Any
 import httpx
 from temporalio.exceptions import ApplicationError
 
-from activities.call_headers import Redaction
 from dagwright.contracts.limits import FAILURE_TEXT_BYTES, MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.contracts.model_calls import Action
+from dagwright.contracts.model_failures import ModelFailure
+from dagwright.contracts.wire import ERROR_ASK_PERSON, ERROR_TOOL_PARKED
 from dagwright.plan.tools import Effects
 from dagwright.tools.errors import (
     AskPerson,
@@ -28,41 +30,52 @@ from dagwright.tools.errors import (
     ResultNotKept,
     ResultTooLarge,
     RetryLater,
+    ToolChanged,
     ToolError,
     ValueLost,
     ValueNotLoaded,
 )
+from dagwright.tools.redaction import Redaction
 from dagwright.tools.results import json_bytes
 from dagwright.tools.retry_after import capped, retry_after
 
 TOOL_FAILED = "tool_failed"
 INVALID_ARGUMENTS = "invalid_arguments"
 INVALID_RESULT = "invalid_result"
+TOOL_CHANGED = "tool_changed"
 TOO_LARGE = "too_large"
 NOT_STARTED = "not_started"
 MISSING_SECRET = "missing_secret"
 MISSING_DATA = "missing_data"
 VALUE_LOST = "value_lost"
 STORE_UNAVAILABLE = "store_unavailable"
-ASK_PERSON = "ask_person"
 WORKER_STOPPED = "worker_stopped"
 
+QUESTION_LIMIT_BYTES = 64 * 1024
+"""What a tool may ask, with its checkpoint: both stand in the run itself."""
+_PARKED_DELAY = timedelta(seconds=30)
+"""Before the next attempt of a call of a parked tool that the server does not hold back."""
 TRACE_LIMIT_BYTES = 14 * 1024
 """16 KiB less what the frames between the tool and Temporal's worker add."""
 
 _FINAL_CODES: Mapping[type[Exception], str] = {
     InvalidArguments: INVALID_ARGUMENTS,
     InvalidResult: INVALID_RESULT,
+    ToolChanged: TOOL_CHANGED,
     ResultTooLarge: TOO_LARGE,
     MissingSecret: MISSING_SECRET,
     MissingPart: MISSING_DATA,
     ValueLost: VALUE_LOST,
-    AskPerson: ASK_PERSON,
+    AskPerson: ERROR_ASK_PERSON,
 }
 
 
 class WorkerStopped(Exception):
     """The worker was shut down while the tool ran, so what became of the call is not known."""
+
+
+class ToolParked(Exception):
+    """The tool is parked, so nothing was done; the server holds the call back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +100,14 @@ def posture_of(error: BaseException, effects: Effects) -> Posture:
     if isinstance(error, ValueNotLoaded | ResultNotKept):
         is_lost = isinstance(error, ResultNotKept) and effects is Effects.WRITE
         return Posture(STORE_UNAVAILABLE, is_final=is_lost)
+    if isinstance(error, ToolParked):
+        # Only if the server cannot hold it back is it tried again by itself.
+        return Posture(ERROR_TOOL_PARKED, is_final=False, delay=_PARKED_DELAY)
     if isinstance(error, RetryLater):
         return Posture(TOOL_FAILED, is_final=False, delay=None if error.after is None else capped(error.after))
+    if isinstance(error, ModelFailure):
+        is_final = error.action is not Action.RETRY or effects is Effects.WRITE
+        return Posture(error.error, is_final=is_final, delay=error.delay)
     if isinstance(error, httpx.HTTPStatusError):
         return _posture_of_status(error.response, effects)
     if isinstance(error, ApplicationError):
@@ -116,14 +135,11 @@ def failure_of(
     """Returns `error` as Temporal keeps it, with the end of its own traceback.
 
     Args:
-        details: the one detail of the failure; `request` is added if the tool asks for a person.
+        details: the one detail of the failure.
     """
-    told = dict(details)
-    if isinstance(error, AskPerson):
-        told["request"] = redaction.value(_request_of(error))
     failure = ApplicationError(
         cut_text(redaction.text(text_of(error)), max_bytes=MESSAGE_LIMIT_BYTES),
-        told,
+        dict(details),
         type=posture.code,
         non_retryable=posture.is_final,
         next_retry_delay=posture.delay,
@@ -131,12 +147,23 @@ def failure_of(
     return failure.with_traceback(_end_of(error.__traceback__))
 
 
-def _request_of(error: AskPerson) -> Any:
-    """Returns what a person is asked for; words instead of what is no JSON, or the failure could not be told."""
+def question_of(error: AskPerson) -> dict[str, Any]:
+    """Returns what a person is asked for, and the checkpoint if there is one, as the details of a failure.
+
+    Raises:
+        InvalidResult: they are no JSON, or too large.
+    """
+    told = {"request": error.request}
+    if error.checkpoint is not None:
+        told["checkpoint"] = error.checkpoint
     try:
-        return json.loads(json_bytes(error.request))
-    except (ValueError, RecursionError) as odd:
-        return cut_text(f"The request cannot be read: {odd}", max_bytes=MESSAGE_LIMIT_BYTES)
+        encoded = json_bytes(told)
+    except (InvalidResult, RecursionError) as odd:
+        raise InvalidResult(f"What AskPerson was given is no JSON: {odd}") from None
+    if len(encoded) > QUESTION_LIMIT_BYTES:
+        what = f"request and checkpoint of AskPerson have {len(encoded):,} bytes as JSON"
+        raise InvalidResult(f"{what}; at most {QUESTION_LIMIT_BYTES:,} can be asked")
+    return dict(json.loads(encoded))
 
 
 def whole_of(error: BaseException, redaction: Redaction) -> dict[str, str] | None:
@@ -152,9 +179,13 @@ def whole_of(error: BaseException, redaction: Redaction) -> dict[str, str] | Non
 def text_of(error: BaseException) -> str:
     """Returns what `error` says, for every error: with its kind unless the words are meant for the reader."""
     said, kind = _said(error), type(error).__name__
-    is_sentence = isinstance(error, ToolError | ApplicationError | WorkerStopped) or type(error) is ValueError
+    is_sentence = (
+        isinstance(error, ToolError | ModelFailure | ApplicationError | WorkerStopped | ToolParked)
+        or type(error) is ValueError
+    )
     text = said if said and is_sentence else f"{kind}: {said}" if said else kind
-    cause = error.__cause__
+    # What the client of models met stands in the words of its failure already.
+    cause = error.__cause__ if not isinstance(error, ModelFailure) else None
     return text if cause is None else f"{text} (caused by {type(cause).__name__}: {_said(cause)})"
 
 

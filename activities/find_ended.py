@@ -19,6 +19,8 @@ from dagwright.plan.states import RunStatus
 
 _TOLD_BYTES = 4 * RESULT_LIMIT_BYTES
 """Ends that are told at once: a result has a limit, and the rest is told the next time."""
+_TOLD = ("status", "output", "stored_output", "error", "chunk", "usage")
+"""Of the document of a run, what the one above takes."""
 _RPC_TIMEOUT = timedelta(seconds=10)
 
 End = dict[str, Any]
@@ -78,7 +80,7 @@ async def _of_failure(handle: WorkflowHandle[Any, Any]) -> End:
 def _of_document(document: Any) -> End:
     if not isinstance(document, Mapping) or "status" not in document:
         return _failed("failed", "the sub-plan ended without a document")
-    end = {key: document[key] for key in ("status", "output", "stored_output", "error", "chunk") if key in document}
+    end = {key: document[key] for key in _TOLD if key in document}
     if encoded_size(end) > RESULT_LIMIT_BYTES:
         return _failed("too_large", "the output of the sub-plan is more than can be handed up")
     return end

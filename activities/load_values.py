@@ -12,7 +12,6 @@ from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
-from activities.call_headers import Redaction
 from activities.errors import failure_of, posture_of
 from activities.heartbeats import kept_alive
 from activities.values import Values
@@ -20,6 +19,7 @@ from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES
 from dagwright.contracts.wire import ACTIVITY_LOAD_VALUES
 from dagwright.plan.tools import Effects
 from dagwright.tools.errors import ResultTooLarge, ToolError
+from dagwright.tools.redaction import Redaction
 
 LoadValues = Callable[[dict[str, Any]], Awaitable[RawValue]]
 

@@ -6,6 +6,7 @@ import workflows.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pydantic_core
@@ -19,8 +20,9 @@ from activities.heartbeats import kept_alive
 from activities.values import Loaded, Values
 from dagwright.contracts.limits import INLINE_VALUE_BYTES, JOINED_LIMIT_BYTES
 from dagwright.contracts.wire import ACTIVITY_JOIN_ITEMS, ACTIVITY_LOAD_ITEMS, METADATA_STORED
-from dagwright.plan.items import stored_list_from_json
-from dagwright.plan.stored import StoredValue, stored_to_json, unfilled_places
+from dagwright.plan.compiled import wanted_from_json
+from dagwright.plan.items import MAX_KEY_BYTES, stored_list_from_json
+from dagwright.plan.stored import Path, StoredValue, Want, stored_to_json, unfilled_places
 from dagwright.plan.tools import Effects
 from dagwright.plan.unfilled import unfilled_from_json, unfilled_to_json
 from dagwright.tools.errors import ResultNotKept, ValueLost, ValueNotLoaded
@@ -34,14 +36,14 @@ def map_activities(values: Values) -> list[Callable[..., Any]]:
 
     @activity.defn(name=ACTIVITY_LOAD_ITEMS)
     async def load_items(message: dict[str, Any]) -> dict[str, Any]:
-        """Returns a stretch `{"list", "first", "count"}` of a stored list, with what is large by reference."""
+        """Returns a stretch `{"list", "first", "count", "wanted"}` of a stored list, what is large by reference."""
         stretch = stored_list_from_json(message)
-        whole = stretch.value
+        whole, wanted = stretch.value, wanted_from_json(message.get("wanted", ()))
         try:
             with kept_alive():
                 (loaded,) = (await values.load([whole.ref])).values()
                 items = await asyncio.to_thread(_stretch_of, loaded, whole, stretch.first, len(stretch))
-                return unfilled_to_json([await _small(values, item, len(items)) for item in items])
+                return unfilled_to_json([await _small(values, item, wanted, count=len(items)) for item in items])
         except (ValueLost, ValueNotLoaded, ResultNotKept) as error:
             raise _failure(error) from None
 
@@ -68,12 +70,23 @@ def _stretch_of(loaded: Loaded, whole: StoredValue, first: int, count: int) -> l
     return [loaded.take([*whole.paths, (index,)], whole.name) for index in range(first, first + count)]
 
 
-async def _small(values: Values, item: Any, count: int) -> Any:
-    """Returns an item, or what stands for it if it is too large for its share."""
+async def _small(values: Values, item: Any, wanted: Sequence[Want], *, count: int) -> Any:
+    """Returns an item, or what stands for it if it is too large for its share.
+
+    Args:
+        wanted: parts that are told in any case, as far as they can be part of a key.
+        count: of all items.
+    """
     encoded = pydantic_core.to_json(item)
     if len(encoded) <= max(_INLINE_ITEMS_BYTES // count, 100):
         return item
-    return await values.keep(item, encoded, wanted=(), name="item")
+    kept = await values.keep(item, encoded, wanted=wanted, name="item")
+    parts = {
+        path: part
+        for path, part in kept.parts.items()
+        if part.state == "small" and len(pydantic_core.to_json(part.value)) <= 2 * MAX_KEY_BYTES
+    }
+    return StoredValue(kept.ref, name=kept.name, paths=kept.paths, shape=kept.shape, parts=parts)
 
 
 async def _joined(values: Values, lists: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -82,38 +95,58 @@ async def _joined(values: Values, lists: Sequence[Mapping[str, Any]]) -> list[An
     Raises:
         ApplicationError: they are too large in sum.
     """
-    parts = [part for each in lists for part in await _parts(values, each)]
-    stretches = [await asyncio.to_thread(_results_of, part) for part in parts]
-    if sum(size for _, size in stretches) > JOINED_LIMIT_BYTES:
+    # Each in a thread: what goes through a hundred megabytes on the event loop keeps it from sending heartbeats.
+    stretches = [await asyncio.to_thread(_results_of, part) for each in lists for part in await _parts(values, each)]
+    if sum(stretch.size_bytes for stretch in stretches) > JOINED_LIMIT_BYTES:
         told = f"the results of all items have over {JOINED_LIMIT_BYTES:,} bytes in sum, more than one list can have"
         advice = "let the tool keep what is large, and return where it is"
         raise ApplicationError(f"{told}; {advice}", type="too_large", non_retryable=True)
-    for results, _ in stretches:
-        await _fill(values, results)
-    return [result for results, _ in stretches for result in results]
+    for stretch in stretches:
+        await _fill(values, stretch)
+    return [result for stretch in stretches for result in stretch.results]
 
 
-async def _parts(values: Values, each: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """A stretch of results.
+
+    Args:
+        results: with holes for what lies in the store.
+        holes: places in the results, and what belongs there.
+        size_bytes: of its JSON, what is in the holes with it.
+    """
+
+    results: list[Any]
+    holes: Sequence[tuple[Path, StoredValue]]
+    size_bytes: int
+
+
+async def _parts(values: Values, each: Mapping[str, Any]) -> list[Mapping[str, Any] | bytes]:
+    """Returns the parts of a list of results, as they are or as JSON."""
     if "pieces" not in each:
         return [each]
     loaded = await values.load(each["pieces"])
-    return [pydantic_core.from_json(loaded[ref].content) for ref in each["pieces"]]
+    return [loaded[ref].content for ref in each["pieces"]]
 
 
-def _results_of(part: Mapping[str, Any]) -> tuple[list[Any], int]:
-    """Returns a stretch of results with holes, and the bytes of its JSON, what is in the holes with it."""
-    results = unfilled_from_json(part["value"], part.get("stored"))
-    shapes = [stored.shape for _, stored in unfilled_places(results) if isinstance(stored, StoredValue)]
-    size = len(pydantic_core.to_json(part["value"])) + sum(shape.size_bytes for shape in shapes if shape is not None)
-    return results, size
+def _results_of(told: Mapping[str, Any] | bytes) -> _Stretch:
+    part = pydantic_core.from_json(told) if isinstance(told, bytes) else told
+    size = len(told) if isinstance(told, bytes) else len(pydantic_core.to_json(told["value"]))
+    if not part.get("stored"):
+        # By far the most, and to go through all of their values would take longer than all the rest.
+        return _Stretch(part["value"], (), size)
+    results = unfilled_from_json(part["value"], part["stored"])
+    holes = [(path, stored) for path, stored in unfilled_places(results) if isinstance(stored, StoredValue)]
+    shapes = [stored.shape for _, stored in holes]
+    return _Stretch(results, holes, size + sum(shape.size_bytes for shape in shapes if shape is not None))
 
 
-async def _fill(values: Values, results: list[Any]) -> None:
+async def _fill(values: Values, stretch: _Stretch) -> None:
     """Puts into a stretch of results what lies in the store."""
-    for path, stored in list(unfilled_places(results)):
-        if isinstance(stored, StoredValue):
-            loaded = await values.load([stored.ref])
-            _put(results, path, loaded[stored.ref].take(stored.paths, stored.name))
+    for path, stored in stretch.holes:
+        loaded = await values.load([stored.ref])
+        part = await asyncio.to_thread(loaded[stored.ref].take, stored.paths, stored.name)
+        _put(stretch.results, path, part)
 
 
 def _put(value: Any, path: Sequence[str | int], found: Any) -> None:

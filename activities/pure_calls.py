@@ -9,12 +9,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from activities.call_headers import Redaction, known_secrets
+from activities.call_headers import known_secrets
 from activities.errors import posture_of, text_of, whole_of
 from activities.pure_results import PureResults
 from activities.values import Load, Loaded, put_in
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, STORED_VALUE_LIMIT_BYTES, cut_text
+from dagwright.contracts.model_calls import ModelAnswer, ModelCall
 from dagwright.plan.compiled import PURE_TIMEOUT_S
 from dagwright.plan.errors import NodeError
 from dagwright.plan.filling import stored_refs
@@ -23,8 +24,10 @@ from dagwright.plan.tools import Effects
 from dagwright.plan.unfilled import WorkerHole, holes_of
 from dagwright.tools import ToolSpec
 from dagwright.tools.context import CallIdentity, Cancellation, ToolContext, entered
-from dagwright.tools.errors import ResultTooLarge, ToolError
-from dagwright.tools.results import json_bytes, plain_json
+from dagwright.tools.errors import NotInRegion, ResultTooLarge, ToolError
+from dagwright.tools.questions import Models
+from dagwright.tools.redaction import Redaction
+from dagwright.tools.results import encoded_json, plain_json
 
 NOTHING_HIDDEN = Redaction()
 _SMALL_BYTES = 24
@@ -44,6 +47,8 @@ class PureEnd:
     whole: Mapping[str, str] | None = None
     cached: Mapping[str, Any] | None = None
     """Of a value that an earlier call made: which one."""
+    is_left: bool = False
+    """Whether there is no end: the tool has to be called by itself."""
 
 
 class _CallContext(ToolContext):
@@ -82,7 +87,7 @@ class PureCalls:
         results: PureResults | None = None,
     ) -> None:
         identity = CallIdentity(idempotency_key="", node="", workflow_id=workflow_id)
-        self._context = _CallContext(identity, cancellation, beat=_no_beat)
+        self._context = _CallContext(identity, cancellation, beat=_no_beat, models=Models(_not_here))
         self._secret = secret
         self._load = load
         self._results = results
@@ -169,6 +174,8 @@ class PureCalls:
                 is_async = self._async_tools[spec.name] = spec.is_async
             answer = self._driven(spec.function, keywords) if is_async else spec.function(**keywords)
             return encoded(answer, spec, redaction)
+        except NotInRegion:
+            return PureEnd(is_left=True)
         except BaseException as error:
             return _failed(error, redaction)
 
@@ -227,13 +234,17 @@ def encoded(answer: Any, spec: ToolSpec, redaction: Redaction) -> PureEnd:
         return PureEnd(answer, _SMALL_BYTES)
     if kind is str and len(answer) <= _SHORT_TEXT and answer.isascii():
         return PureEnd(redaction.value(answer), len(answer) + 2)
-    content = json_bytes(redaction.value(plain_json(answer)))
+    content = encoded_json(redaction.value(plain_json(answer)))
     if len(content) > STORED_VALUE_LIMIT_BYTES:
         raise ResultTooLarge(
             f"The result of {spec.name!r} has {len(content):,} bytes as JSON, over the limit of "
             f"{STORED_VALUE_LIMIT_BYTES:,}; write it to a file and return its name"
         )
     return PureEnd(json_from_bytes(content), len(content))
+
+
+async def _not_here(call: ModelCall) -> ModelAnswer:  # noqa: ARG001 - the signature of who is asked
+    raise NotInRegion("A model is asked by a call of its own")
 
 
 def _no_beat(details: Any, progress: Any) -> None:

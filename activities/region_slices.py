@@ -17,6 +17,7 @@ from activities.pure_calls import PureCalls, PureEnd, timeout_error, timeout_of
 from dagwright.contracts.limits import INLINE_VALUE_BYTES, INNER_SLICE_BYTES, SLICE_RESULT_BYTES, SLICE_S
 from dagwright.contracts.slices import SliceInput, end_to_json
 from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.errors import NodeError
 from dagwright.plan.projecting import largest_result_bytes
 from dagwright.plan.scheduler import ONE_ATTEMPT, Scheduler
 from dagwright.plan.states import Attempt, NodeStatus, Record
@@ -29,6 +30,12 @@ Keep = Callable[[Any, CompiledNode], Awaitable[Any]]
 KeepFailure = Callable[[Mapping[str, str]], Awaitable[str | None]]
 """The whole text of a failure -> its reference."""
 
+_CANNOT_BE_LEFT = NodeError(
+    "needs_own_call",
+    "the step has to ask a model, and among the pure steps of a large plan it cannot; give it a `heartbeat`, such as "
+    "30s, which makes it a call of its own",
+    retryable=False,
+)
 _TOLD = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPPED})
 """Ends that the run hears of; what is blocked it works out by itself."""
 
@@ -112,6 +119,14 @@ class RegionSlice:
                 return
             end = end or self._calls.call(self._tools[task.node.tool], task)
             started_at, now = now, time.time()
+            if end.is_left and self._answered is None:
+                # It stays open: when slices end no other node any more, the run calls those that are by themselves.
+                self.leave()
+                if now > until:
+                    return
+                continue
+            if end.is_left:
+                end = PureEnd(error=_CANNOT_BE_LEFT)
             if not self._put_down(task, end, started_at, now=now) or now > until:
                 return
 

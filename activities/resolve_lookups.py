@@ -12,7 +12,8 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.heartbeats import kept_alive
-from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.contracts.documents import encoded_size
+from dagwright.contracts.limits import LOOKUPS_LIMIT_BYTES, MESSAGE_LIMIT_BYTES, cut_text
 from dagwright.contracts.wire import ACTIVITY_RESOLVE_LOOKUPS
 
 if TYPE_CHECKING:
@@ -34,7 +35,13 @@ def lookup_activity(database: "EntityDatabase | str") -> LookupActivity:
     async def resolve(lookups: list[Any]) -> list[dict[str, Any]]:
         """Returns `{"id", "name", "kind"}` for each `{"search_text", "entity_type"}`, in order."""
         with kept_alive():
-            return await asyncio.to_thread(_resolved, database, lookups)
+            found = await asyncio.to_thread(_resolved, database, lookups)
+        if (size := encoded_size([lookups, found])) > LOOKUPS_LIMIT_BYTES:
+            told = f"the {len(lookups):,} parties that the plan looks up have {size:,} bytes"
+            advice = "split the plan, and give the parts their parties as inputs"
+            message = f"{told}; at most {LOOKUPS_LIMIT_BYTES:,} can go along with a run: {advice}"
+            raise ApplicationError(message, type="too_large", non_retryable=True)
+        return found
 
     return resolve
 

@@ -112,9 +112,9 @@ class ResultCache:
         made_at, began_s = self._clock(), time.monotonic()
         outcome = await call()
         took_s = time.monotonic() - began_s
-        if outcome.error is not None:
+        if outcome.error is not None or (outcome.asked_model and asked.max_age_s is None):
             return outcome, None
-        if asked.is_pure and outcome.worked_s is not None:
+        if asked.is_pure and outcome.worked_s is not None and not outcome.asked_model:
             took_s = call_seconds(took_s, worked_s=outcome.worked_s)
         result = CachedResult(outcome.result, made_at, took_s, asked.workflow_id, asked.node)
         if self.keep(asked, result):

@@ -32,11 +32,13 @@ class Outcome:
 
     Args:
         worked_s: seconds that the thread of the call has worked, if it had one.
+        asked_model: whether a model was asked, so that an equal call may end in another way.
     """
 
     result: bytes = b""
     error: BaseException | None = None
     worked_s: float | None = None
+    asked_model: bool = False
 
 
 @dataclass(frozen=True, slots=True)

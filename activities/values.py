@@ -157,6 +157,17 @@ class Values:
             raise ResultNotKept(f"the tool has done its work, but its result could not be kept: {error}") from None
         return await asyncio.to_thread(describe, value, ref, size_bytes=len(encoded), wanted=wanted, name=name)
 
+    async def put(self, content: bytes) -> str:
+        """Puts content of a call's own into the store and returns its reference.
+
+        Raises:
+            ResultNotKept: the store does not take it.
+        """
+        try:
+            return await self._patiently(lambda: self._store.put(content))
+        except StoreUnavailable as error:
+            raise ResultNotKept(f"the call is done, but what was said could not be kept: {error}") from None
+
     async def keep_failure(self, told: Mapping[str, str]) -> str | None:
         """Puts the whole text of a failure into the store and returns its reference.
 

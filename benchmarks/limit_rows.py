@@ -145,7 +145,7 @@ async def _signal_latency_s(bench: Bench, tools: Tools) -> float:
     handle = bench.client.get_workflow_handle(started.workflow_id)
     await _steps_ended(handle, 1)
     sent_at = time.time()
-    await handle.signal(wire.SIGNAL_CANCEL, {"reason": "measured"})
+    await handle.signal(wire.CANCEL, {"reason": "measured"})
     await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
     events = await _events(handle)
     signalled = next(
@@ -203,7 +203,7 @@ async def _watched(bench: Bench, tools: Tools, count: int) -> Sample:
     before = time.perf_counter()
     started = await bench.one_queue.start(compiled, {})
     handle = bench.client.get_workflow_handle(started.workflow_id)
-    watching = [asyncio.create_task(_watch(bench, started.workflow_id)) for _ in range(count)]
+    watching = [asyncio.create_task(watch(bench, started.workflow_id)) for _ in range(count)]
     await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
     seconds = time.perf_counter() - before
     seen = await asyncio.wait_for(asyncio.gather(*watching), RUN_TIMEOUT_S)
@@ -212,7 +212,8 @@ async def _watched(bench: Bench, tools: Tools, count: int) -> Sample:
     return Sample(seconds, 0, handle)
 
 
-async def _watch(bench: Bench, workflow_id: str) -> str:
+async def watch(bench: Bench, workflow_id: str) -> str:
+    """Follows a run to its end and returns the state it ended in."""
     status = "unknown"
     async for update in bench.one_queue.feeds.subscribe(workflow_id):
         status = update.view.status

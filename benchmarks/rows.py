@@ -101,29 +101,47 @@ class Sample:
 
 
 async def against_hand(bench: Bench, pairs: int) -> list[Figure]:
-    """Measures Dagwright against the same graph written by hand, on one server, all on one queue."""
-    return await _compared(bench, pairs, _SHAPES, goal=TIME_RATIO)
-
-
-async def against_hand_wide(bench: Bench, pairs: int) -> list[Figure]:
-    """Measures the same for wide graphs."""
-    return await _compared(bench, pairs, _WIDE_SHAPES, goal=WIDE_TIME_RATIO)
-
-
-async def _compared(bench: Bench, pairs: int, compared: Mapping[str, Shape], *, goal: float) -> list[Figure]:
-    tools = one_queue_toolset(bench.settings).declarations()
+    """Measures Dagwright against the same graph written by hand, on one server, all on one queue; check and all."""
     figures = []
-    for name, shape in compared.items():
-        ours, theirs = await in_turns(
-            pairs,
-            partial(dagwright, bench.one_queue, shape.make_plan(), tools=tools, client=bench.client),
-            partial(_by_hand, bench.client, shape.workflow_type, shape.size),
-        )
+    for name, shape in _SHAPES.items():
+        ours, theirs = await _checked_in_turns(bench, pairs, shape)
         figures += [
-            ratio_figure(f"{name}: time", seconds_of(ours), seconds_of(theirs), goal=goal),
+            ratio_figure(f"{name}: time", seconds_of(ours), seconds_of(theirs), goal=TIME_RATIO),
             ratio_figure(f"{name}: events", _events(ours), _events(theirs), goal=EVENTS_RATIO),
         ]
     return figures
+
+
+async def against_hand_wide(bench: Bench, pairs: int) -> list[Figure]:
+    """Measures the same for wide graphs, from the start of the run to its result, as of the workflow by hand.
+
+    What it is with the check and the compilation before, which a workflow by hand does not have, is told beside it.
+    """
+    figures = []
+    for name, shape in _WIDE_SHAPES.items():
+        prepared, theirs = await _prepared_in_turns(bench, pairs, shape)
+        figures += [
+            ratio_figure(f"{name}: time", seconds_of(prepared), seconds_of(theirs), goal=WIDE_TIME_RATIO),
+            ratio_figure(f"{name}: events", _events(prepared), _events(theirs), goal=EVENTS_RATIO),
+        ]
+        checked, theirs = await _checked_in_turns(bench, min(pairs, FEW_SAMPLES), shape)
+        figures.append(ratio_figure(f"{name}: time, check and all", seconds_of(checked), seconds_of(theirs)))
+    return figures
+
+
+async def _prepared_in_turns(bench: Bench, pairs: int, shape: Shape) -> tuple[list[Sample], list[Sample]]:
+    """Runs a compiled plan and the same by hand."""
+    tools = one_queue_toolset(bench.settings).declarations()
+    compiled = prepare_plan(check_plan(shape.make_plan(), tools), {})
+    ours = partial(run_prepared, bench.one_queue, compiled, client=bench.client)
+    return await in_turns(pairs, ours, partial(_by_hand, bench.client, shape.workflow_type, shape.size))
+
+
+async def _checked_in_turns(bench: Bench, pairs: int, shape: Shape) -> tuple[list[Sample], list[Sample]]:
+    """Runs a plan as `run` does and the same by hand."""
+    tools = one_queue_toolset(bench.settings).declarations()
+    ours = partial(dagwright, bench.one_queue, shape.make_plan(), tools=tools, client=bench.client)
+    return await in_turns(pairs, ours, partial(_by_hand, bench.client, shape.workflow_type, shape.size))
 
 
 async def pure(bench: Bench, pairs: int) -> list[Figure]:
@@ -131,22 +149,12 @@ async def pure(bench: Bench, pairs: int) -> list[Figure]:
 
     From the start of the run to its result; what it is with the check and the compilation before is told beside it.
     """
-    tools = one_queue_toolset(bench.settings).declarations()
     figures = []
     for name, (shape, goal) in _PURE_SHAPES.items():
-        plan = shape.make_plan()
-        compiled = prepare_plan(check_plan(plan, tools), {})
-        by_hand = partial(_by_hand, bench.client, shape.workflow_type, shape.size)
-        ours, theirs = await in_turns(
-            pairs, partial(run_prepared, bench.one_queue, compiled, client=bench.client), by_hand
-        )
+        ours, theirs = await _prepared_in_turns(bench, pairs, shape)
         title = f"{name}, pure: nodes per second"
         figures.append(ratio_figure(title, seconds_of(theirs), seconds_of(ours), goal=goal, is_floor=True))
-        ours, theirs = await in_turns(
-            min(pairs, FEW_SAMPLES),
-            partial(dagwright, bench.one_queue, plan, tools=tools, client=bench.client),
-            by_hand,
-        )
+        ours, theirs = await _checked_in_turns(bench, min(pairs, FEW_SAMPLES), shape)
         figures.append(ratio_figure(f"{title}, check and all", seconds_of(theirs), seconds_of(ours), is_floor=True))
     return figures
 

@@ -78,6 +78,16 @@ def slow_chains() -> Plan:
     return {"nodes": [node for number in range(SLOW_CHAINS) for node in _slow_chain(f"c{number}", SLOW_STEPS)]}
 
 
+def asking(count: int) -> Plan:
+    """Returns so many questions to a person, each with a step that waits for the answer and one behind that step."""
+    nodes: list[Plan] = []
+    for number in range(count):
+        nodes.append({"id": f"ask{number}", "human": {"type": "CLARIFICATION", "prompt": "Go on?"}})
+        nodes.append(_call(f"after{number}", number, needs=[f"ask{number}"], tool=NO_OP))
+        nodes.append(_call(f"behind{number}", f"{{{{after{number}.result}}}}", tool=NO_OP))
+    return {"nodes": nodes}
+
+
 def slow_and_pure(count: int) -> Plan:
     """Returns a chain of slow steps, and beside it so many pure nodes of three dependencies each."""
     pure = large(count, tool=PURE_NO_OP)["nodes"] if count else []

@@ -1,10 +1,10 @@
-"""Starts, lists and stops runs: the only user of Temporal's client in the command line and the gateway."""
+"""Starts and lists runs: the only user of Temporal's client in the command line and the gateway."""
 
 import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
@@ -19,14 +19,20 @@ from temporalio.common import (
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from dagwright.chunk_items import view_of_item
 from dagwright.contracts import wire
-from dagwright.contracts.documents import format_time, nodes_ended
+from dagwright.contracts.documents import nodes_ended
 from dagwright.contracts.limits import WORKFLOW_ID_BYTES, summary_of
 from dagwright.contracts.messages import RunInput, run_input_to_json
+from dagwright.contracts.pursuits import workflow_type_of
 from dagwright.feed import RunFeed, RunNotFound, RunView, tools_of
 from dagwright.feed_hub import RunFeeds
 from dagwright.graph_listing import GraphListing
+from dagwright.parking import Parked, parked_tools
+from dagwright.people import People, has_sub_plans
 from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.policy import Policy
+from dagwright.plan.times import format_time
 from dagwright.plan_pages import made_to_travel
 from dagwright.restoring import full_document, restored_document
 from dagwright.server import Connection
@@ -37,7 +43,13 @@ from dagwright.written import closing_document
 HISTORIES_AT_ONCE = 8
 """Histories that `list` reads at once: a thousand readers would slow the runs and fill the memory."""
 
+_NAMES_TOLD = 5
+
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
+
+
+NOTHING_BESIDE = RunInput()
+"""What a run is given beside its plan and inputs that is no fork."""
 
 
 class IdInUse(Exception):
@@ -48,13 +60,9 @@ class IdInvalid(Exception):
     """An id is none that a run can have."""
 
 
-class RunClosed(Exception):
-    """The run has ended, so nothing can be done to it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A run that was started, or one of the same id, plan and inputs that was there already."""
+    """A run that was started, or one of the same id, plan, inputs and model that was there already."""
 
     workflow_id: str
     run_id: str
@@ -99,6 +107,28 @@ class Origin:
     name: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what terms a run runs.
+
+    Args:
+        deadline_s: seconds the whole run may take.
+        policy: which calls they are asked about; `None` is what a plan of its author has.
+        needs_approval: a model wrote the plan, and the run asks whether it may run.
+        approved_by: who has said so already.
+        beside: what else it is given, such as what a fork takes over of another run.
+    """
+
+    deadline_s: float | None = None
+    policy: Policy | None = None
+    needs_approval: bool = False
+    approved_by: str | None = None
+    beside: RunInput = NOTHING_BESIDE
+
+
+NO_TERMS = Terms()
+
+
 class Runs:
     """The runs of one namespace.
 
@@ -106,13 +136,18 @@ class Runs:
         connection: client and what the namespace lacks.
         task_queue: queue of the workflows.
         store: keeps the plans that are too large for the input of a run.
+        notifies: whether the runs tell the hook of their workers what is asked.
     """
 
-    def __init__(self, connection: Connection, *, task_queue: str, store: PayloadStore) -> None:
+    def __init__(self, connection: Connection, *, task_queue: str, store: PayloadStore, notifies: bool = False) -> None:
+        self._notifies = notifies
         self._client = connection.client
         self._store = store
-        self._has_state = wire.SEARCH_STATE not in connection.missing_search_attributes
+        # A run that finds its state there writes what it waits for as well.
+        self._has_state = wire.WRITTEN_BY_RUNS.isdisjoint(connection.missing_search_attributes)
         self._task_queue = task_queue
+        self.people = People(connection)
+        """What the runs ask of people."""
         self.feeds = RunFeeds(self.feed)
         """Where many may look at one run."""
 
@@ -124,9 +159,9 @@ class Runs:
         workflow_id: str | None = None,
         origin: Origin | None = None,
         tools: Sequence[str] = (),
-        deadline_s: float | None = None,
+        terms: Terms = NO_TERMS,
     ) -> Started:
-        """Starts a run, or attaches to the one of the same id, plan and inputs.
+        """Starts a run, or attaches to the one of the same id, plan, inputs and model.
 
         Args:
             plan: the compiled plan.
@@ -135,24 +170,35 @@ class Runs:
             origin: where the plan comes from. The compiled plan stands in for what was written, and is another one with
                 other tools.
             tools: values of `--tools`, kept in the run's memo.
+            terms: its deadline, and what people have to say, or have said, before it calls its tools.
 
         Raises:
-            IdInUse: a run of that id has another plan or other inputs.
+            IdInUse: a run of that id has another plan, other inputs or another model.
             IdInvalid: no run can have that id.
         """
         sent = await made_to_travel(plan, self._store)
-        run_input = RunInput(compiled=sent.plan, pages=sent.pages, inputs=inputs, deadline_s=deadline_s)
-        content = run_input_to_json(run_input)
-        digest = _digest(
-            {"source": origin.written if origin and origin.written else content["compiled"], "inputs": dict(inputs)}
+        run_input = replace(
+            terms.beside,
+            compiled=sent.plan,
+            pages=sent.pages,
+            inputs=inputs,
+            deadline_s=terms.deadline_s,
+            notifies=self._notifies,
+            policy=terms.policy,
+            needs_approval=terms.needs_approval,
+            approved_by=terms.approved_by,
         )
+        content = run_input_to_json(run_input, compiled=sent.encoded)
+        source = origin.written if origin and origin.written else content["compiled"]
+        model = run_input.model
+        digest = _digest_of(source, inputs, model)
         chosen = _checked_id(workflow_id) if workflow_id is not None else f"run-{uuid4().hex[:12]}"
         title = summary_of(plan.title or (origin.name if origin else None) or "") or None
         there = await self._find(chosen) if workflow_id is not None else None
         if there is None:
             try:
                 handle = await self._client.start_workflow(
-                    wire.WORKFLOW_RUN_PLAN,
+                    workflow_type_of(plan),
                     content,
                     id=chosen,
                     task_queue=self._task_queue,
@@ -169,14 +215,42 @@ class Runs:
                 return Started(chosen, handle.first_execution_run_id or "", is_new=True)
             except WorkflowAlreadyStartedError:
                 there = await self._find(chosen)
-        if there is None or (await there.memo()).get(wire.MEMO_DIGEST) != digest:
-            raise IdInUse(f"the id {chosen!r} belongs to a run with another plan or other inputs; choose another id")
+        told = (await there.memo()).get(wire.MEMO_DIGEST) if there is not None else None
+        if there is None or told != digest:
+            raise IdInUse(await self._words_of_other(chosen, told, source=source, inputs=inputs, model=model))
         return Started(chosen, there.run_id, is_new=False)
+
+    async def _words_of_other(
+        self, workflow_id: str, digest: Any, *, source: Any, inputs: Mapping[str, Any], model: Mapping[str, Any] | None
+    ) -> str:
+        """Returns in what the run that has an id differs from one that should have it.
+
+        Args:
+            digest: of plan, inputs and model of the run that is there.
+            source: the plan that should have the id, as it was written.
+            inputs: its inputs.
+            model: what it says of the model.
+        """
+        what = "another plan, other inputs or another model"
+        # What has no digest was not started as this one would be.
+        view = await self.feed(workflow_id).read() if isinstance(digest, str) else None
+        if view is not None and view.run_input is not None:
+            given = view.run_input.inputs
+            names = [name for name in dict.fromkeys([*inputs, *given]) if _differ(name, inputs, given)]
+            listed = ", ".join(map(repr, names[:_NAMES_TOLD])) + (" …" if len(names) > _NAMES_TOLD else "")
+            other = f"other inputs ({listed})"
+            differences = {
+                "another plan": digest != _digest_of(source, given, view.run_input.model),
+                other: bool(names),
+                "another model": model != view.run_input.model,
+            }
+            what = " and ".join(words for words, is_there in differences.items() if is_there) or what
+        return f"the id {workflow_id!r} belongs to a run with {what}; choose another id"
 
     async def list_runs(self, *, limit: int = 100) -> list[RunSummary]:
         """Returns the newest runs, without the sub-plans of others."""
         # Of a run that went on in new executions only the newest is one.
-        query = f"WorkflowType = '{wire.WORKFLOW_RUN_PLAN}' AND ExecutionStatus != 'ContinuedAsNew'"
+        query = f"{wire.IS_RUN} AND ExecutionStatus != 'ContinuedAsNew'"
         found = self._client.list_workflows(query, page_size=limit)
         runs: list[WorkflowExecution] = []
         async for run in found:
@@ -192,27 +266,9 @@ class Runs:
 
         return list(await asyncio.gather(*(summary(run) for run in runs)))
 
-    async def cancel(self, workflow_id: str, *, reason: str | None = None, by: str | None = None) -> None:
-        """Asks a run to stop.
-
-        Raises:
-            RunNotFound: there is no such run.
-            RunClosed: it has ended.
-        """
-        there = await self._find(workflow_id)
-        if there is None:
-            raise RunNotFound(f"there is no run {workflow_id!r}")
-        if there.close_time is not None:
-            raise RunClosed(f"the run {workflow_id!r} has ended")
-        # Without the id of an execution: the run may go on in a new one at this moment.
-        handle = self._client.get_workflow_handle(workflow_id)
-        try:
-            await handle.signal(wire.SIGNAL_CANCEL, {"reason": reason, "by": by})
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                raise RunClosed(f"the run {workflow_id!r} has ended") from None
-            # A run takes 10,000 signals; Temporal's own cancel request has no such limit (engine-findings.md 14).
-            await handle.cancel()
+    async def parked(self) -> list[Parked]:
+        """Returns the tools that are parked."""
+        return await parked_tools(self._client)
 
     async def tools_of(self, workflow_id: str) -> list[str]:
         """Returns the `--tools` that a run was started with.
@@ -226,8 +282,19 @@ class Runs:
         return tools_of(await there.memo())
 
     async def document(self, view: RunView, *, full: bool = False, only: str | None = None) -> dict[str, Any]:
-        """Returns the document of a run with its large values put back; see `restored_document`."""
-        return await restored_document(view, self._store, full=full, only=only)
+        """Returns the document of a run with its large values put back; see `restored_document`.
+
+        Beside what the run itself asks of people it has what its sub-plans ask.
+        """
+        document = await restored_document(view, self._store, full=full, only=only)
+        if has_sub_plans(view):
+            below = await self.people.requests_below(view.workflow_id)
+            document["waiting_for"] = [*document["waiting_for"], *(request.document for request in below)]
+        return document
+
+    async def view_of_item(self, view: RunView, task_id: str) -> RunView:
+        """Returns the view of the run that knows a node or an item; see `dagwright.chunk_items`."""
+        return await view_of_item(view, task_id, feed=self.feed)
 
     def full_document(self, view: RunView) -> AsyncIterator[tuple[str, Any]]:
         """Yields the document of a run with every node and every value; see `dagwright.restoring.full_document`."""
@@ -280,6 +347,10 @@ class Runs:
         return None
 
 
+def _differ(name: str, some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    return name not in some or name not in others or some[name] != others[name]
+
+
 def _began_at(memo: Mapping[str, Any]) -> float | None:
     """Returns when the first execution of a run that went on as new started, in seconds since the epoch."""
     began = memo.get(wire.MEMO_BEGAN)
@@ -288,7 +359,12 @@ def _began_at(memo: Mapping[str, Any]) -> float | None:
 
 def open_runs(connection: Connection, settings: Settings) -> Runs:
     """Returns the runs that the settings are about."""
-    return Runs(connection, task_queue=settings.task_queue, store=open_store(settings.payload_store))
+    return Runs(
+        connection,
+        task_queue=settings.task_queue,
+        store=open_store(settings.payload_store),
+        notifies=settings.notify_url is not None,
+    )
 
 
 def _checked_id(workflow_id: str) -> str:
@@ -299,8 +375,9 @@ def _checked_id(workflow_id: str) -> str:
     return workflow_id
 
 
-def _digest(content: Mapping[str, Any]) -> str:
-    """Returns what tells plan and inputs from others; options may differ."""
+def _digest_of(source: Any, inputs: Mapping[str, Any], model: Mapping[str, Any] | None) -> str:
+    """Returns what tells plan, inputs and the model that a run names from others; options may differ."""
+    content = {"source": source, "inputs": dict(inputs), **({"model": dict(model)} if model else {})}
     # In ASCII, so that there is no text that cannot be encoded.
     canonical = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

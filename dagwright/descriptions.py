@@ -9,12 +9,19 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflow.v1 import PendingActivityInfo, PendingWorkflowTaskInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 
+from dagwright.closing import TaskFailure
 from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
 from dagwright.contracts.messages import MessageInvalid, read_message
-from dagwright.contracts.wire import ACTIVITY_RUN_REGION, DETAIL_WAITS_FOR
+from dagwright.contracts.wire import (
+    ACTIVITY_NOTIFY,
+    ACTIVITY_RUN_REGION,
+    DETAIL_WAITS_FOR,
+    PAUSED_AS_PARKED,
+    SEARCH_AWAITING,
+)
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
-from dagwright.projection import Projection, TaskFailure
+from dagwright.projection import Projection
 from dagwright.queues import OpenCall, Queue, is_overdue
 from dagwright.store import StoreUnavailable
 
@@ -22,6 +29,7 @@ _STATES = {
     PendingActivityState.PENDING_ACTIVITY_STATE_STARTED: "started",
     PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED: "scheduled",
     PendingActivityState.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED: "cancelling",
+    PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED: "held",
 }
 _CUT_BY_SERVER = "Failure exceeds size limit."
 """What a server that keeps little of a failed attempt says instead; the failure itself, cut, is the cause."""
@@ -40,8 +48,8 @@ class PendingCall:
 
     Args:
         attempt: 1 for the first.
-        state: `scheduled` (no worker has it), `started`, `backing_off` (waits for the next attempt) or
-            `cancelling`.
+        state: `scheduled` (no worker has it), `started`, `backing_off` (waits for the next attempt), `held` (by the
+            server: its tool is parked) or `cancelling`.
         last_failure: message of the last failed attempt.
         next_attempt_at: seconds since the epoch, while it backs off.
     """
@@ -91,13 +99,29 @@ def open_calls(raw: DescribeWorkflowExecutionResponse, projection: Projection) -
     own_queue = raw.execution_config.task_queue.name
     calls = [_own_step(raw.pending_workflow_task, own_queue)] if raw.HasField("pending_workflow_task") else []
     for call in raw.pending_activities:
+        if call.activity_type.name == ACTIVITY_NOTIFY:
+            # Nothing waits for it.
+            continue
         queue = Queue(call.activity_options.task_queue.name or own_queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
         is_waiting = call.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
         # Nobody has a call that backs off, but nobody is needed for it either.
         since = _seconds(call.scheduled_time) if is_waiting and not _is_backing_off(call) else None
-        opened = OpenCall(queue, is_taken=not is_waiting, scheduled_at=since, tool=call.activity_type.name)
+        held = _held_words(call)
+        is_taken = not is_waiting and held is None
+        opened = OpenCall(queue, is_taken, scheduled_at=since, tool=call.activity_type.name, held=held)
         calls += _for_the_plan(opened, projection.task_of(call.activity_id), projection.scheduler)
     return calls
+
+
+def _held_words(call: PendingActivityInfo) -> str | None:
+    """Returns why the server holds a call back."""
+    if call.state != PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED:
+        return None
+    paused = call.pause_info.manual
+    if paused.reason.startswith(PAUSED_AS_PARKED):
+        return str(paused.reason)
+    by = f" by {paused.identity}" if paused.identity else ""
+    return f"paused{by}{f': {paused.reason}' if paused.reason else ''}"
 
 
 def _own_step(task: PendingWorkflowTaskInfo, queue: str) -> OpenCall:
@@ -127,7 +151,14 @@ def _is_ready(scheduler: Scheduler, node_id: str) -> bool:
 
 
 def may_wait(raw: DescribeWorkflowExecutionResponse) -> bool:
-    """Tells whether anything of a run has not been taken for so long that it may wait for a worker."""
+    """Tells whether a run may wait: for a person, a parked tool, or a worker that has not taken something for long."""
+    # It tells its attributes some seconds late; one that has nothing to do at all waits as well.
+    if raw.workflow_execution_info.search_attributes.indexed_fields[SEARCH_AWAITING].data:
+        return True
+    if not (raw.pending_activities or raw.pending_children or raw.HasField("pending_workflow_task")):
+        return True
+    if any(call.paused for call in raw.pending_activities):
+        return True
     since = [call.scheduled_time for call in raw.pending_activities if call.HasField("scheduled_time")]
     if raw.HasField("pending_workflow_task"):
         since.append(raw.pending_workflow_task.scheduled_time)
@@ -170,14 +201,11 @@ def task_notes(raw: DescribeWorkflowExecutionResponse, failure: TaskFailure | No
     if attempt <= _FAILS_FOR_GOOD:
         return []
     if failure is None:
-        cause, advice = "no worker answered in time", "it goes on by itself when one does"
+        advice, cause = "no worker answered in time; it goes on by itself when one does", "without an answer"
     else:
+        advice = _ADVICE.get(failure.cause, "no worker can do its next step; it goes on by itself when one can")
         cause = cut_text(failure.message, max_bytes=MESSAGE_LIMIT_BYTES)
-        advice = _ADVICE.get(failure.cause, "it goes on by itself when a worker can do it")
-    message = (
-        f"the run cannot go on: its workflow task has failed {attempt - 1} times ({cause}); it is tried again and "
-        f"again: {advice}"
-    )
+    message = f"the run cannot go on: {advice} (its workflow task has been tried {attempt - 1} times: {cause})"
     return [{"code": "workflow_task_failing", "node": None, "message": message}]
 
 

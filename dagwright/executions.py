@@ -39,13 +39,17 @@ BEGINNING = Offset(1, 0)
 """Nothing has been seen yet."""
 
 
-async def executions_of(client: Client, workflow_id: str, first_run_id: str) -> list[str]:
-    """Returns the run ids of all executions that followed one another, as far as the server keeps them.
+async def executions_of(client: Client, workflow_id: str, *, first_run_id: str, last_run_id: str) -> list[str]:
+    """Returns the run ids of the executions that followed one another, as far as the server keeps them.
+
+    Args:
+        last_run_id: of the last one that is asked for. Of one that is open the server may keep a question for its end
+            until something happens there.
 
     Complexity: one request for each.
     """
     found = [first_run_id]
-    while (following := await _following(client, workflow_id, found[-1])) is not None:
+    while found[-1] != last_run_id and (following := await _following(client, workflow_id, found[-1])) is not None:
         found.append(following)
     return found
 

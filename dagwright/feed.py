@@ -7,7 +7,7 @@ It needs no worker, works after the run closed, and never asks the workflow (eng
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,15 +25,18 @@ from dagwright.contracts.documents import (
     reference_to,
     result_document,
 )
+from dagwright.contracts.messages import RunInput
+from dagwright.contracts.taking import Read
 from dagwright.descriptions import PendingCall, may_wait, open_calls, pending_calls, store_notes, task_notes
 from dagwright.executions import BEGINNING, Offset, executions_of
 from dagwright.history_reader import LOST_SERVER_S, HistoryReader, TaskState, states_of
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, RunStatus
+from dagwright.plan.steering import standing_notes
 from dagwright.plan.stored import is_whole
 from dagwright.plan.unfilled import with_shown
 from dagwright.projection import Projection
-from dagwright.queues import OpenCall, notes_of, reason_of, unserved
+from dagwright.queues import NOTES_OF_WAITING, OpenCall, held_notes, notes_of, reason_of, unserved
 from dagwright.written import is_reference
 
 DESCRIBE_PAUSE_S = 1.0
@@ -47,6 +50,10 @@ class RunNotFound(Exception):
     """There is no run of that id."""
 
 
+class RunClosed(Exception):
+    """The run has ended, so nothing can be done to it."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunView:
     """A run at one moment.
@@ -58,6 +65,9 @@ class RunView:
         pending: task id -> the call in flight.
         notes: what is worth saying, such as a workflow task that keeps failing.
         offset: the last event that it holds; what `describe` knows beside it may be newer.
+        run_input: what its newest execution was given.
+        first_run_id: its first execution, the scope of its idempotency keys.
+        acts_to_come: returns the signals of people that no workflow task has taken: when, its name, and what reads it.
     """
 
     workflow_id: str
@@ -73,6 +83,9 @@ class RunView:
     error: Mapping[str, Any] | None = None
     notes: list[dict[str, Any]] = field(default_factory=list)
     offset: Offset = BEGINNING
+    run_input: RunInput | None = None
+    first_run_id: str = ""
+    acts_to_come: Callable[[], list[tuple[float, str, Read]]] = list
 
     def document(self) -> dict[str, Any]:
         """Returns the result document; values over 1 MiB, and those in the payload store, stand there by reference."""
@@ -119,6 +132,8 @@ class RunView:
     @property
     def reason(self) -> str:
         """What a run that waits waits for."""
+        if self.scheduler is not None and self.scheduler.requests.open:
+            return next(iter(self.scheduler.requests.open.values())).waits_for
         records = [record for _, record in self.scheduler.shown()] if self.scheduler else []
         reasons = [record.reason for record in records if record.status is NodeStatus.WAITING and record.reason]
         return reasons[0] if reasons else "no worker serves its queue"
@@ -200,7 +215,7 @@ class RunFeed:
         Of an execution that the server does not keep any more, nothing is known.
         """
         description = await self._describe()
-        executions = await executions_of(self._client, self._workflow_id, _first_run_id(description))
+        executions = await self._executions_until(description)
         if offset.run > len(executions):
             return {}
         reader = self._reader(executions[offset.run - 1], number=offset.run)
@@ -217,12 +232,13 @@ class RunFeed:
 
     async def _number_of(self, description: WorkflowExecutionDescription) -> int:
         """Returns which execution of its run the described one is; 1 for the first."""
-        first = _first_run_id(description)
-        if first == description.run_id:
-            return 1
-        executions = await executions_of(self._client, self._workflow_id, first)
+        executions = await self._executions_until(description)
         known = executions.index(description.run_id) if description.run_id in executions else len(executions)
         return known + 1
+
+    async def _executions_until(self, description: WorkflowExecutionDescription) -> list[str]:
+        first, last = _first_run_id(description), description.run_id
+        return await executions_of(self._client, self._workflow_id, first_run_id=first, last_run_id=last)
 
     async def _describe(self, run_id: str | None = None) -> WorkflowExecutionDescription:
         handle = self._client.get_workflow_handle(self._workflow_id, run_id=run_id or self._run_id)
@@ -254,26 +270,28 @@ class RunFeed:
         raw = description.raw_description
         async with reader.turn:
             projection = reader.execution.projection
-            projection.settle()
+            await projection.settle()
             is_open = not projection.is_closed and description.run_id == reader.execution.run_id
             calls = open_calls(raw, projection) if is_open else []
+            held = [call for call in calls if call.held is not None]
             waiting = await unserved(self._client, calls)
             below = await self._waiting_sub_plans(raw, projection) if is_open else {}
-            notes = [*projection.notes]
+            notes = [*projection.notes, *standing_notes(projection.scheduler)]
             if is_open:
                 notes += [*task_notes(raw, projection.task_failure), *store_notes(raw, projection)]
             if waiting:
                 notes += await self._no_worker_notes(waiting, description)
+            notes += held_notes(held)
             for task_id, view in below.items():
-                notes += [{**note, "node": task_id} for note in view.notes if note["code"] == "no_worker"]
+                notes += [{**note, "node": task_id} for note in view.notes if note["code"] in NOTES_OF_WAITING]
             if projection.scheduler is not None:
-                reasons = {call.task: reason_of(call) for call in waiting if call.task is not None}
+                reasons = {call.task: reason_of(call) for call in [*waiting, *held] if call.task is not None}
                 reader.marks.put(projection.scheduler, reasons | {task: view.reason for task, view in below.items()})
-            is_waiting = len(waiting) == len(calls) and len(below) == len(raw.pending_children)
+            is_waiting = len(waiting) + len(held) == len(calls) and len(below) == len(raw.pending_children)
             return RunView(
                 workflow_id=self._workflow_id,
                 run_id=reader.execution.run_id,
-                status=_status_of(projection, is_waiting=is_waiting and bool(waiting or below)),
+                status=_status_of(projection, is_waiting=is_waiting and bool(waiting or held or below)),
                 title=projection.title,
                 scheduler=projection.scheduler,
                 pending=pending_calls(raw, projection) if is_open else {},
@@ -284,6 +302,9 @@ class RunFeed:
                 error=projection.error.to_json() if projection.error else None,
                 notes=notes,
                 offset=reader.execution.offset,
+                run_input=projection.run_input,
+                first_run_id=_first_run_id(description),
+                acts_to_come=projection.acts_to_come,
             )
 
     async def _no_worker_notes(
@@ -302,7 +323,7 @@ class RunFeed:
     async def _waiting_sub_plans(
         self, raw: DescribeWorkflowExecutionResponse, projection: Projection
     ) -> dict[str, RunView]:
-        """Returns the sub-plans that wait for a worker: task id -> view. Those beyond some dozens are not looked at."""
+        """Returns the sub-plans that wait: task id -> view. Those beyond some dozens are not looked at."""
         found = {}
         for child in raw.pending_children[:SUB_PLANS_LOOKED_AT]:
             task_id = projection.sub_plan_of(child.workflow_id)
@@ -331,4 +352,5 @@ def _status_of(projection: Projection, *, is_waiting: bool) -> str:
         return str(projection.document["status"])
     if projection.is_closed:
         return projection.closed_as or RunStatus.FAILED
-    return RunStatus.WAITING if is_waiting else RunStatus.RUNNING
+    is_paused = projection.scheduler is not None and projection.scheduler.status() is RunStatus.WAITING
+    return RunStatus.WAITING if is_waiting or is_paused else RunStatus.RUNNING

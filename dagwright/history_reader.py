@@ -69,14 +69,16 @@ class HistoryReader:
         """Reads the events of the first execution up to one."""
         async for event in self._handle(self.execution).fetch_history_events():
             if event.event_id > event_id:
-                return
+                break
             await self.execution.projection.take(event)
+        await self.execution.projection.take_held()
 
     async def read_to_end(self) -> None:
         """Reads all there is."""
         while True:
             async for event in self._handle(self.execution).fetch_history_events():
                 await self.execution.projection.take(event)
+            await self.execution.projection.take_held()
             following = self._following()
             if following is self.execution:
                 return
@@ -120,6 +122,7 @@ class HistoryReader:
             for event in page:
                 if event.event_id > taking.projection.last_event:
                     await taking.projection.take(event)
+            await taking.projection.take_held()
             self.execution = taking
         self.changed.set()
 

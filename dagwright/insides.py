@@ -16,7 +16,9 @@ import pydantic_core
 
 from dagwright.contracts.documents import written_node
 from dagwright.contracts.inner_slices import told_end
+from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.membership import InnerState
+from dagwright.plan.node_columns import nodes_from_columns
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.store import PayloadStore, StoreError, StoreUnavailable
@@ -27,9 +29,6 @@ numbers but for a few, so more would be of no use."""
 
 INSIDE_UNREADABLE = "inside_unreadable"
 """Code of the note that the nodes inside of large regions cannot be told."""
-
-NodeJson = Mapping[str, Any]
-"""A node as a compiled plan has it in JSON, without what has its default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +155,12 @@ class _Inside:
         found = []
         for ended, versions in told:
             node = await self._node(ended[0])
-            record = self._held(node["id"]) or self._record_of(node, ended, versions)
+            record = self._held(node.id) or self._record_of(node, ended, versions)
             found.append(await self._inner_node(ended[0], node, record, needs=await self._needs_of(node)))
         return found
 
     async def nodes(self) -> AsyncIterator[InnerNode]:
-        names = [node["id"] async for node in self._pages_of_nodes()]
+        names = [node.id async for node in self._pages_of_nodes()]
         slices, refs = await self._places(len(names))
         read: OrderedDict[int, tuple[dict[int, Sequence[Any]], Mapping[str, str]]] = OrderedDict()
         number = -1
@@ -169,7 +168,7 @@ class _Inside:
             number += 1
             if number < len(self._outside):
                 continue
-            record, place = self._held(node["id"]), slices[number]
+            record, place = self._held(node.id), slices[number]
             if record is None and place >= 0:
                 if place not in read:
                     told = await self._told(refs[place])
@@ -179,15 +178,15 @@ class _Inside:
                 read.move_to_end(place)
                 ends, versions = read[place]
                 record = self._record_of(node, ends[number], versions)
-            needs = [names[each] for each in node.get("dependencies", ())]
+            needs = [names[each] for each in node.dependencies]
             yield await self._inner_node(number, node, record or self._untold(), needs=needs)
 
     async def edges(self) -> AsyncIterator[tuple[str, str]]:
         names: list[str] = []
         async for node in self._pages_of_nodes():
-            for needed in node.get("dependencies", ()):
-                yield names[needed], node["id"]
-            names.append(node["id"])
+            for needed in node.dependencies:
+                yield names[needed], node.id
+            names.append(node.id)
 
     # What became of the nodes.
 
@@ -207,8 +206,8 @@ class _Inside:
             return Record(reason=reason if is_going_on else None)
         return Record(region.status, error=region.error, ended_at=region.ended_at, reason=region.reason)
 
-    def _record_of(self, node: NodeJson, ended: Sequence[Any], versions: Mapping[str, str]) -> Record:
-        return told_end(ended, versions, tool=node.get("tool", ""))[1]
+    def _record_of(self, node: CompiledNode, ended: Sequence[Any], versions: Mapping[str, str]) -> Record:
+        return told_end(ended, versions, tool=node.tool)[1]
 
     async def _told_of(
         self, is_wanted: Callable[[Sequence[Any]], bool], *, most: int
@@ -252,36 +251,39 @@ class _Inside:
             self._head_read = _Head(read["pages"], [0, *accumulate(read["counts"])], frozenset(read["ends"]))
         return self._head_read
 
-    async def _pages_of_nodes(self) -> AsyncIterator[NodeJson]:
+    async def _pages_of_nodes(self) -> AsyncIterator[CompiledNode]:
         """Yields all nodes, those outside first."""
         for page in (await self._head()).pages:
-            for node in pydantic_core.from_json(await self._store.get(page)):
+            for node in _nodes_of(await self._store.get(page)):
                 yield node
 
-    async def _place_of(self, node_id: str) -> tuple[int, NodeJson] | None:
-        """Returns number and JSON of an own node; a page is read only if the id stands somewhere in it."""
+    async def _place_of(self, node_id: str) -> tuple[int, CompiledNode] | None:
+        """Returns number and node of an own node; a page is read only if the id stands somewhere in it."""
         head = await self._head()
         written = pydantic_core.to_json(node_id)
         for page, begin in zip(head.pages, head.begins, strict=False):
             content = await self._store.get(page)
             if written in content:
-                for number, node in enumerate(pydantic_core.from_json(content), begin):
-                    if node["id"] == node_id and number >= len(self._outside):
+                for number, node in enumerate(_nodes_of(content), begin):
+                    if node.id == node_id and number >= len(self._outside):
                         return number, node
         return None
 
-    async def _node(self, number: int) -> NodeJson:
+    async def _node(self, number: int) -> CompiledNode:
         if number < len(self._outside):
-            return {"id": self._outside[number]}
+            return CompiledNode(self._outside[number], kind="reported")
         head = await self._head()
         page = bisect_right(head.begins, number) - 1
-        nodes: list[NodeJson] = pydantic_core.from_json(await self._store.get(head.pages[page]))
-        return nodes[number - head.begins[page]]
+        return _nodes_of(await self._store.get(head.pages[page]))[number - head.begins[page]]
 
-    async def _needs_of(self, node: NodeJson) -> list[str]:
-        return [(await self._node(each))["id"] for each in node.get("dependencies", ())]
+    async def _needs_of(self, node: CompiledNode) -> list[str]:
+        return [(await self._node(each)).id for each in node.dependencies]
 
-    async def _inner_node(self, number: int, node: NodeJson, record: Record, *, needs: Sequence[str]) -> InnerNode:
-        tool = self._scheduler.plan.tools.get(node.get("tool", ""))
-        document = written_node(record, title=node.get("title"), tool=node.get("tool", ""), needs=needs, declared=tool)
-        return InnerNode(node["id"], document, number in (await self._head()).ends)
+    async def _inner_node(self, number: int, node: CompiledNode, record: Record, *, needs: Sequence[str]) -> InnerNode:
+        tool = self._scheduler.plan.tools.get(node.tool)
+        document = written_node(record, title=node.title, tool=node.tool, needs=needs, declared=tool)
+        return InnerNode(node.id, document, number in (await self._head()).ends)
+
+
+def _nodes_of(page: bytes) -> list[CompiledNode]:
+    return nodes_from_columns(pydantic_core.from_json(page))

@@ -12,8 +12,9 @@ import pydantic_core
 
 from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.limits import INLINE_PLAN_BYTES, INLINE_PLAN_NODES, PLAN_PAGE_BYTES, PLAN_PAGE_NODES
-from dagwright.plan.compiled import CompiledNode, CompiledPlan, nodes_from_json, plan_to_json
-from dagwright.plan.detached import Inside, detach, inside_from_json
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_to_json
+from dagwright.plan.detached import CutOut, Inside, detach, inside_from_json
+from dagwright.plan.node_columns import nodes_from_columns, nodes_to_columns
 from dagwright.store import PayloadStore
 
 INSIDE_PAGE_NODES = 5_000
@@ -27,34 +28,32 @@ class Travelling:
     Args:
         plan: what the run will hold; the insides of large regions are in the store.
         pages: references of its pages; none for a plan that travels whole.
+        encoded: the JSON form of a plan that travels whole.
     """
 
     plan: CompiledPlan
     pages: tuple[str, ...] = ()
+    encoded: Mapping[str, Any] | None = None
 
 
 async def made_to_travel(plan: CompiledPlan, store: PayloadStore) -> Travelling:
     """Returns a plan as it travels: what is too large for the input of a run is put into the store.
 
     First the insides of large regions, which the run never holds; then, if that is not enough, the plan in pages.
-    The first page is the plan without its nodes, each other one a list of nodes, in plan order.
+    The first page is the plan without its nodes, each other one nodes as columns, in plan order.
 
     Raises:
         StoreUnavailable: the store cannot keep them now.
     """
     plan = await _detached(plan, store)
-    if _is_small(plan):
-        return Travelling(plan)
-    encoded = plan_to_json(plan)
-    head = {name: value for name, value in encoded.items() if name != "nodes"}
+    encoded = plan_to_json(plan) if len(plan.nodes) <= INLINE_PLAN_NODES else None
+    if encoded is not None and encoded_size(encoded) <= INLINE_PLAN_BYTES:
+        return Travelling(plan, encoded=encoded)
+    head = plan_to_json(replace(plan, nodes=()))
     pages = [await store.put(pydantic_core.to_json(head))]
-    for page, _ in _pages(encoded["nodes"], most=PLAN_PAGE_NODES):
+    for page, _ in _pages(plan.nodes, {}, most=PLAN_PAGE_NODES):
         pages.append(await store.put(page))
     return Travelling(plan, tuple(pages))
-
-
-def _is_small(plan: CompiledPlan) -> bool:
-    return len(plan.nodes) <= INLINE_PLAN_NODES and encoded_size(plan_to_json(plan)) <= INLINE_PLAN_BYTES
 
 
 async def _detached(plan: CompiledPlan, store: PayloadStore) -> CompiledPlan:
@@ -69,10 +68,11 @@ async def _detached(plan: CompiledPlan, store: PayloadStore) -> CompiledPlan:
     return replace(detached.plan, nodes=tuple(nodes))
 
 
-async def _put_inside(inside: Mapping[str, Any], store: PayloadStore) -> str:
-    pages = [(await store.put(page), count) for page, count in _pages(inside["nodes"], most=INSIDE_PAGE_NODES)]
-    head = {name: value for name, value in inside.items() if name != "nodes"}
-    head |= {"pages": [ref for ref, _ in pages], "counts": [count for _, count in pages]}
+async def _put_inside(inside: CutOut, store: PayloadStore) -> str:
+    pages = [
+        (await store.put(page), count) for page, count in _pages(inside.nodes, inside.instead, most=INSIDE_PAGE_NODES)
+    ]
+    head = {**inside.head, "pages": [ref for ref, _ in pages], "counts": [count for _, count in pages]}
     return await store.put(pydantic_core.to_json(head))
 
 
@@ -97,20 +97,23 @@ def read_inside(head: Mapping[str, Any], pages: Sequence[bytes]) -> Inside:
     """
     nodes: list[CompiledNode] = []
     for page in pages:
-        nodes += nodes_from_json(pydantic_core.from_json(page))
+        nodes += nodes_from_columns(pydantic_core.from_json(page))
     return inside_from_json(head, nodes)
 
 
-def _pages(nodes: Sequence[Any], *, most: int) -> Iterator[tuple[bytes, int]]:
+def _pages(
+    nodes: Sequence[CompiledNode], instead: Mapping[str, Sequence[Any]], *, most: int
+) -> Iterator[tuple[bytes, int]]:
     """Yields pages of nodes, encoded, with the count of their nodes."""
-    page: list[bytes] = []
-    size = 0
-    for node in nodes:
-        encoded = pydantic_core.to_json(node)
-        if page and (len(page) == most or size + len(encoded) > PLAN_PAGE_BYTES):
-            yield b"[" + b",".join(page) + b"]", len(page)
-            page, size = [], 0
-        page.append(encoded)
-        size += len(encoded)
-    if page:
-        yield b"[" + b",".join(page) + b"]", len(page)
+    start = 0
+    while start < len(nodes):
+        end = start + most
+        page = pydantic_core.to_json(
+            nodes_to_columns(nodes[start:end], {name: column[start:end] for name, column in instead.items()})
+        )
+        if len(page) > PLAN_PAGE_BYTES and most > 1:
+            # Those behind it are most likely as large.
+            most //= 2
+            continue
+        yield page, len(nodes[start:end])
+        start = end

@@ -1,6 +1,6 @@
-"""The JSON Schema of a plan, made from the model: `python -m dagwright.plan_schema [--check]`.
+"""The JSON Schemas of a plan and of a file of agents, of the models: `python -m dagwright.plan_schema [--check]`.
 
-It exists for editors and for programs in other languages. It says what single fields may hold; what only the whole
+They exist for editors and for programs in other languages. They say what single fields may hold; what only the whole
 plan shows (edges, cycles, tools) is checked by `dagwright check`.
 """
 
@@ -11,9 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dagwright.plan.agent_cards import AgentCard
 from dagwright.plan.model import RESERVED_IDS, Plan
 
-SCHEMA_FILE = Path(__file__).parent.parent / "docs" / "plan.schema.json"
+_DOCS = Path(__file__).parent.parent / "docs"
+SCHEMA_FILE = _DOCS / "plan.schema.json"
+AGENTS_SCHEMA_FILE = _DOCS / "agents.schema.json"
 
 _KINDS = ("tool", "agent", "human", "plan")
 _SUB_PLAN = {
@@ -57,22 +60,37 @@ def _without_noise(schema: Any, *, names_follow: bool = False) -> Any:
     }
 
 
-def schema_text() -> str:
-    """Returns the text of the published file."""
-    return json.dumps(plan_schema(), indent=2, ensure_ascii=False) + "\n"
+def agents_schema() -> dict[str, Any]:
+    """Returns the JSON Schema (2020-12) of a file of agents."""
+    card = _without_noise(AgentCard.model_json_schema(mode="validation"))
+    card["required"] = [name for name in card["required"] if name != "name"]
+    agents = {"type": "object", "minProperties": 1, "additionalProperties": card}
+    made = {"type": "object", "properties": {"agents": agents}, "required": ["agents"], "additionalProperties": False}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Dagwright agents", **made}
+
+
+def schema_texts() -> Mapping[Path, str]:
+    """Returns the published files: path -> text."""
+    schemas = {SCHEMA_FILE: plan_schema(), AGENTS_SCHEMA_FILE: agents_schema()}
+    return {file: json.dumps(schema, indent=2, ensure_ascii=False) + "\n" for file, schema in schemas.items()}
 
 
 def main() -> int:
-    """Writes the file, or with `--check` tells by the exit code whether it is fresh."""
+    """Writes the files, or with `--check` tells by the exit code whether they are fresh."""
     parser = argparse.ArgumentParser(prog="python -m dagwright.plan_schema", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if the file is not fresh")
-    if not parser.parse_args().check:
-        SCHEMA_FILE.write_text(schema_text(), encoding="utf-8")
-        return 0
-    if SCHEMA_FILE.is_file() and SCHEMA_FILE.read_text(encoding="utf-8") == schema_text():
-        return 0
-    sys.stderr.write(f"{SCHEMA_FILE.name} is not what the model says; run: make docs-schema\n")
-    return 1
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not fresh")
+    is_checking = parser.parse_args().check
+    stale = [file for file, text in schema_texts().items() if not _holds(file, text)]
+    for file in stale:
+        if is_checking:
+            sys.stderr.write(f"{file.name} is not what the model says; run: make docs-schema\n")
+        else:
+            file.write_text(schema_texts()[file], encoding="utf-8")
+    return 1 if stale and is_checking else 0
+
+
+def _holds(file: Path, text: str) -> bool:
+    return file.is_file() and file.read_text(encoding="utf-8") == text
 
 
 if __name__ == "__main__":

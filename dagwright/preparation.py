@@ -1,19 +1,24 @@
 """From a document to a compiled plan with its inputs: what `check`, `run` and the activity `compile_plan` share."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from dagwright.contracts.agent_nodes import with_agents
 from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.limits import INPUTS_LIMIT_BYTES, PLAN_PART_BYTES
 from dagwright.contracts.plan_limits import PlanTooLarge, refuse_too_large
 from dagwright.dialects import to_document
+from dagwright.dialects.written_plan import read_written_plan
+from dagwright.dialects.written_values import CUT_OFF, Mend
+from dagwright.plan.accepted import with_accepted
+from dagwright.plan.agents import AGENT_PREFIX, tool_of_agent
 from dagwright.plan.compilation import compile_plan, compiled_form, unavailable
-from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.compiled import CompiledNode, CompiledPlan
 from dagwright.plan.conditions import read_condition
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
 from dagwright.plan.inputs import missing_inputs, wrong_inputs
 from dagwright.plan.references import suggestion
-from dagwright.plan.regions import contract
+from dagwright.plan.regions import REGION_PREFIX, contract
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.validation import Checked, check_document
 
@@ -25,11 +30,13 @@ def check_plan(
     dialect: str | None = None,
     context: Mapping[str, Any] | None = None,
     any_tool: bool = False,
+    accepted: Sequence[Any] = (),
 ) -> Checked:
     """Returns the checked plan of a document in any dialect.
 
     Args:
         raw: the JSON value of the document, or why it could not be read: then the rest of it is checked.
+        accepted: as in `dagwright.plan.accepted`.
 
     Raises:
         PlanInvalid: with everything that is wrong.
@@ -38,8 +45,8 @@ def check_plan(
     if unread is not None and unread.document is None:
         raise unread
     try:
-        document = to_document(unread.document if unread else raw, dialect=dialect, context=context or {})
-        checked = check_document(document, tools=tools, any_tool=any_tool)
+        document = to_document(unread.document if unread else raw, dialect=dialect, context=context, tools=tools)
+        checked = check_document(with_accepted(document, accepted), tools=tools, any_tool=any_tool)
     except PlanInvalid as invalid:
         raise (_with_more(unread, invalid) if unread else invalid) from None
     if unread is not None:
@@ -47,8 +54,38 @@ def check_plan(
     return checked
 
 
+def check_written_plan(
+    text: str,
+    tools: Mapping[str, ToolDeclaration],
+    *,
+    dialect: str | None = None,
+    context: Mapping[str, Any] | None = None,
+    any_tool: bool = False,
+    accepted: Sequence[Any] = (),
+) -> tuple[Checked, Sequence[Mend]]:
+    """Returns the checked plan of a model's answer, and what was mended to read it.
+
+    Args:
+        any_tool: take tools on trust; then their names are not mended.
+        accepted: as in `dagwright.plan.accepted`.
+
+    Raises:
+        PlanInvalid: with everything that is wrong or ambiguous.
+    """
+    known = {} if any_tool else tools
+    document, mends = read_written_plan(text, dialect=dialect, context=context, tools=known)
+    try:
+        return check_document(with_accepted(document, accepted), tools=tools, any_tool=any_tool), mends
+    except PlanInvalid as invalid:
+        # What is missing of a plan is often why the rest is wrong.
+        cut = [Problem(mend.code, mend.message, mend.pointer) for mend in mends if mend.code == CUT_OFF]
+        raise PlanInvalid([*cut, *invalid.problems]) from None
+
+
 def unknown_tools(raw: Any, tools: Mapping[str, ToolDeclaration], *, context: Mapping[str, Any] | None) -> list[str]:
     """Returns the tools that a plan and its sub-plans name and that are not among `tools`, in order of their nodes.
+
+    An agent that is not there may be a tool under two names: its own, and one that stands in for it.
 
     Raises:
         PlanInvalid: something else is wrong with it.
@@ -58,6 +95,8 @@ def unknown_tools(raw: Any, tools: Mapping[str, ToolDeclaration], *, context: Ma
     while open_plans:
         checked = open_plans.pop()
         found |= dict.fromkeys(node.tool for node in checked.nodes if node.tool and node.tool not in tools)
+        agents = [node.agent for node in checked.nodes if node.agent and tool_of_agent(node.agent, tools) is None]
+        found |= dict.fromkeys(name for agent in agents for name in (AGENT_PREFIX + agent, agent))
         open_plans += checked.sub_plans.values()
     return list(found)
 
@@ -117,9 +156,22 @@ def prepare_plan(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
         PlanInvalid: an input is missing or of the wrong type; the plan uses what cannot run yet; or it is
             too large to be the input of a run.
     """
-    if problems := input_problems(checked, inputs, given=inputs):
+    return _prepared(checked, inputs, input_problems(checked, inputs, given=inputs))
+
+
+def prepare_to_ask(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
+    """Returns the compiled plan of a checked one, ready to run; the run asks for the inputs that are missing.
+
+    Raises:
+        PlanInvalid: as `prepare_plan`, but for missing inputs.
+    """
+    return _prepared(checked, inputs, wrong_inputs(checked.inputs, inputs))
+
+
+def _prepared(checked: Checked, inputs: Mapping[str, Any], problems: Sequence[Problem]) -> CompiledPlan:
+    if problems:
         raise PlanInvalid([*problems, *unavailable(checked)])
-    compiled = contract(compile_plan(checked))
+    compiled = contract(with_agents(compile_plan(checked), checked.tools))
     if (size := encoded_size(dict(inputs))) > INPUTS_LIMIT_BYTES:
         message = f"the inputs have {size:,} bytes; at most {INPUTS_LIMIT_BYTES:,} can be given to a run"
         raise PlanInvalid([Problem("too_large", message, hint="put them into a file and give its name")])
@@ -127,14 +179,19 @@ def prepare_plan(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
     return compiled
 
 
-def check_size(checked: Checked) -> None:
-    """Refuses a valid plan that no run could hold, as `prepare_plan` does.
+def check_size(checked: Checked) -> CompiledPlan:
+    """Refuses a valid plan that no run could hold, as `prepare_plan` does; returns it with its regions.
+
+    Of a plan that is a single region, which would take long to compile, only that region is told.
 
     Raises:
         PlanInvalid: it is one.
     """
-    if not _is_one_small_region(checked):
-        _refuse_too_large(contract(compiled_form(checked)), checked)
+    if _is_one_small_region(checked):
+        return CompiledPlan(nodes=(CompiledNode(REGION_PREFIX, kind="region", inner_count=len(checked.nodes)),))
+    compiled = contract(with_agents(compiled_form(checked), checked.tools))
+    _refuse_too_large(compiled, checked)
+    return compiled
 
 
 def _is_one_small_region(checked: Checked) -> bool:

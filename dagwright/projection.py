@@ -6,22 +6,23 @@ that scheduled it; how its attempts fare is in no event, and `describe` knows it
 the run has ended, what it wrote of itself stands above what was worked out here.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from temporalio.api.common.v1 import Payload
-from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
-from temporalio.api.history.v1 import (
-    ActivityTaskFailedEventAttributes,
-    ActivityTaskTimedOutEventAttributes,
-    HistoryEvent,
-)
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter
-from temporalio.exceptions import ActivityError, RetryState
 
-from dagwright.contracts import limits, wire
+from dagwright.batches import Batch, Batches
+from dagwright.call_events import FailedCall, error_of_call, read_argument
+from dagwright.closing import CLOSED_AS, TaskFailure, closing_error, end_nodes, task_failure
+from dagwright.contracts import budgets, limits, wire
+from dagwright.contracts.acts import is_act
+from dagwright.contracts.beginnings import begin_fork, begin_run, scheduler_of
+from dagwright.contracts.budgets import BudgetNews
 from dagwright.contracts.carries import RunCarry, state_from_text
 from dagwright.contracts.chunk_inputs import ChunkInput
 from dagwright.contracts.chunk_runs import begin_chunk, with_items
@@ -30,13 +31,12 @@ from dagwright.contracts.messages import (
     MessageInvalid,
     RunInput,
     SubPlanEnd,
-    cancel_request_from_json,
     pages_of,
-    plan_of_pages,
     read_message,
     run_input_from_json,
-    sub_plan_end_from_json,
 )
+from dagwright.contracts.notes import Notes
+from dagwright.contracts.notices import NOTE, failure_note
 from dagwright.contracts.outcomes import (
     found_ends,
     needs_loading,
@@ -46,18 +46,18 @@ from dagwright.contracts.outcomes import (
     take_result,
     take_sub_plan_end,
 )
-from dagwright.contracts.packing import unpack
+from dagwright.contracts.taking import ActTaker, Read, defect, is_awaited, is_signal, refuse_unknown, report_of
+from dagwright.paged_plan import PagedPlan
 from dagwright.plan.carry import restore, tasks_in_flight
-from dagwright.plan.compiled import CompiledPlan, nodes_from_json, plan_from_json
+from dagwright.plan.compiled import CompiledPlan, plan_from_json
 from dagwright.plan.errors import NodeError
 from dagwright.plan.references import Lookup
+from dagwright.plan.requests import Through
 from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import NodeStatus
+from dagwright.plan.states import STILL_OUTSIDE, NodeStatus
 from dagwright.plan.unfilled import unfilled_from_json
 from dagwright.sub_plan_events import sub_plan_end_of
-from dagwright.written import all_records, closing_document, take_written
-
-_Failed = ActivityTaskFailedEventAttributes | ActivityTaskTimedOutEventAttributes
+from dagwright.written import closing_document
 
 _COMPILE_PLAN, _LOAD_PLAN, _RESOLVE_LOOKUPS = (
     f"{wire.OWN_ID_MARK}{name}"
@@ -66,22 +66,12 @@ _COMPILE_PLAN, _LOAD_PLAN, _RESOLVE_LOOKUPS = (
 _PREPARING = {name.removeprefix(wire.OWN_ID_MARK): name for name in (_COMPILE_PLAN, _LOAD_PLAN, _RESOLVE_LOOKUPS)}
 """What a run does before its first node: type of the activity -> what no node can be called."""
 
-_CLOSED_AS = {
-    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: None,
-    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED: "failed",
-    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED: "cancelled",
-    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED: "failed",
-    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT: "failed",
-}
-"""How each closing event reads if it brings no document with it."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFailure:
-    """Why a workflow task failed: the server's name of the cause, and all that is known in words."""
-
-    cause: str
-    message: str
+_OF_UPDATES = frozenset(
+    {
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED,
+    }
+)
 
 
 class Projection:
@@ -104,7 +94,7 @@ class Projection:
         self.document: dict[str, Any] | None = None
         """The document that the run itself wrote at its end."""
         self.error: NodeError | None = None
-        self.notes: list[dict[str, Any]] = []
+        self._notes = Notes()
         self.task_failure: TaskFailure | None = None
         """Why the last workflow task failed; `None` once one has been done."""
         self.continued_as: str | None = None
@@ -114,35 +104,37 @@ class Projection:
         self.changes = 0
         """Rises with every batch that was taken."""
         self._plan: CompiledPlan | None = None
-        self._page_count = 0
-        """How many pages the plan travels in."""
-        self._pages: dict[int, Any] = {}
-        """Its pages, under the events that asked for them, in plan order."""
+        self._pages = PagedPlan()
         self._state: dict[str, str] = {}
         """Pieces of the state that was handed on, under the ids of the activities that fetch them."""
         self._chunk: ChunkInput | None = None
         """The chunk of a large map that the run does."""
         self._early_ends: list[SubPlanEnd] = []
-        """Reports of sub-plans that came before that state was there."""
+        """Reports of sub-plans that came before the run had begun."""
+        self._early_news: list[BudgetNews] = []
+        """What runs above and below told of the budget before."""
         self._lookups: Mapping[Lookup, Any] | None = None
-        self._cancel: str | None = None
-        self._is_cancelled = False
-        self._batch: list[HistoryEvent] = []
-        self._task_starts: dict[int, tuple[float, HistoryUse]] = {}
-        """Workflow tasks that have begun: event id -> when, and what had been used of the history."""
+        self._acts = ActTaker(self._notes)
+        self._batches = Batches()
+        self._held: Batch | None = None
+        """The last batch, as long as updates may still belong to it."""
         self._now = 0.0
         """When the workflow task began whose commands come next; it is the workflow's own clock."""
         self._use = HistoryUse(0, 0)
         self._marks: Marks | None = None
-        self._signals = 0
         self._scheduled: dict[int, str] = {}
-        self._deadline_timer: str | None = None
-        self._grace_timer: str | None = None
-        self._drain_timer: str | None = None
+        self._timers: dict[str, str] = {}
+        """Id of a timer -> its summary."""
         self._tasks: dict[str, str] = {}
         self._loads: dict[str, str] = {}
         """Activity id -> the task whose arguments it loads."""
         self._children: dict[str, str] = {}
+        """Workflow id of a sub-plan -> id of the call that started it."""
+
+    @property
+    def notes(self) -> list[dict[str, Any]]:
+        """What there was worth saying so far."""
+        return self._notes.to_json()
 
     @property
     def is_closed(self) -> bool:
@@ -150,15 +142,34 @@ class Projection:
         return self.ended_at is not None
 
     def task_of(self, activity: str) -> str | None:
-        """Returns the id of the task that an activity id stands for."""
-        return self._tasks.get(activity) or self._loads.get(activity)
+        """Returns the id of the task that an activity id stands for; none if it was given up and made again."""
+        task_id = self._tasks.get(activity) or self._loads.get(activity)
+        if self.scheduler is None or task_id not in self.scheduler.by_hand:
+            return task_id
+        call = self.scheduler.call_of_task(task_id)
+        return task_id if activity in (limits.activity_id(call), limits.load_id(call)) else None
 
     def sub_plan_of(self, workflow_id: str) -> str | None:
         """Returns the id of the task whose sub-plan runs under a workflow id."""
-        return self._children.get(workflow_id)
+        call = self._children.get(workflow_id)
+        return self.scheduler.task_of_call(call) if self.scheduler is not None and call is not None else None
+
+    def acts_to_come(self) -> list[tuple[float, str, Read]]:
+        """Returns the signals of people that no workflow task has taken: when, its name, and what reads it."""
+        signals = [
+            (event.event_time.ToNanoseconds() / 1e9, event.workflow_execution_signaled_event_attributes)
+            for event in self._batches.signals
+        ]
+        return [
+            (at, signal.signal_name, partial(read_argument, signal.input.payloads))
+            for at, signal in signals
+            if is_signal(signal.signal_name)
+        ]
 
     async def take(self, event: HistoryEvent) -> None:
         """Takes the next event of the history."""
+        if event.event_type not in _OF_UPDATES:
+            await self.take_held()
         self.last_event = event.event_id
         at = event.event_time.ToNanoseconds() / 1e9
         match event.event_type:
@@ -166,28 +177,44 @@ class Projection:
                 self.started_at = at
                 self._read_input(event)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
-                size = event.workflow_task_started_event_attributes.history_size_bytes
-                self._task_starts[event.event_id] = at, HistoryUse(event.event_id, size, self._signals)
+                self._batches.begin(event, at)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
-                self.task_failure = _task_failure(event)
+                self.task_failure = task_failure(event)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
                 self.task_failure = None
-                await self._take_batch(event, at)
+                self._held = self._batches.complete(event, at)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
                 going_on = event.workflow_execution_continued_as_new_event_attributes
                 self.continued_as = going_on.new_execution_run_id
-            case closing if closing in _CLOSED_AS:
+            case update if update in _OF_UPDATES:
+                await self._take_update(event)
+            case closing if closing in CLOSED_AS:
                 await self._close(event, at)
+            case _:
+                self._take_command(event)
+
+    async def _take_update(self, event: HistoryEvent) -> None:
+        if event.event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
+            return
+        self._batches.count_update()
+        if self._held is not None:
+            self._held.updates.append(event)
+        else:
+            # Somebody has looked in between.
+            await self._take_event(event, self._now)
+
+    def _take_command(self, event: HistoryEvent) -> None:
+        """Takes what the workflow does; everything else it will see in its next workflow task."""
+        match event.event_type:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                 self._take_scheduled(event)
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
                 initiated = event.start_child_workflow_execution_initiated_event_attributes
-                self._start(self._children, initiated.workflow_id)
+                self._start(self.sub_plan_of, initiated.workflow_id)
             case EventType.EVENT_TYPE_TIMER_STARTED:
                 self._note_timer(event)
             case _:
-                self._signals += event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
-                self._batch.append(event)
+                self._batches.add(event)
 
     def _take_scheduled(self, event: HistoryEvent) -> None:
         scheduled = event.activity_task_scheduled_event_attributes
@@ -197,54 +224,40 @@ class Projection:
             # No node has been started yet; later a node may have any of these names.
             self._scheduled[event.event_id] = preparing
             if preparing == _LOAD_PLAN:
-                self._pages[event.event_id] = None
+                self._pages.expect(event.event_id)
         elif not scheduled.activity_id.startswith(wire.OWN_ID_MARK):
-            self._start(self._tasks, scheduled.activity_id)
+            self._start(self._tasks.get, scheduled.activity_id)
         elif scheduled.activity_id.startswith(wire.ID_LOAD_VALUES):
-            self._start(self._loads, scheduled.activity_id)
+            self._start(self._loads.get, scheduled.activity_id)
 
     # The beginning.
 
     def _read_input(self, event: HistoryEvent) -> None:
         payloads = event.workflow_execution_started_event_attributes.input.payloads
         try:
-            self.run_input = run_input_from_json(_read_argument(payloads))
+            self.run_input = run_input_from_json(read_argument(payloads))
         except MessageInvalid as error:
             self.error = NodeError(error.code, str(error))
             return
-        self._page_count = len(self.run_input.pages)
+        self._pages.count = len(self.run_input.pages)
         self._chunk = self.run_input.chunk
         if self.run_input.compiled is not None:
             self._set_plan(self.run_input.compiled)
-        if self.run_input.carry is not None:
-            self.notes = [dict(note) for note in self.run_input.carry.notes]
+        if (carry := self.run_input.carry) is not None:
+            self._notes.go_on_from(carry.notes, carry.notes_left_out)
 
     def _set_plan(self, plan: CompiledPlan) -> None:
         self._plan, self.title = plan, plan.title
         if not self._missing_lookups():
             self._lookups = self._lookups_given
-        carry = self._carry
-        if carry is not None and carry.state and self._lookups is not None:
+        if (carry := self._carry) is not None and carry.state and self._lookups is not None:
             self._go_on(carry, carry.state)
 
     def _take_compiled(self, compiled: Any) -> None:
         """Takes what the activity made of a plan as it was written."""
-        self._page_count = len(pages_of(compiled))
-        if not self._page_count:
+        self._pages.count = len(pages_of(compiled))
+        if not self._pages.count:
             self._set_plan(plan_from_json(compiled))
-
-    def _take_page(self, scheduled_id: int, page: Any) -> None:
-        self._pages[scheduled_id] = page
-        if len(self._pages) < self._page_count or None in self._pages.values():
-            return
-        try:
-            head, *pages = map(unpack, self._pages.values())
-            plan = plan_of_pages(head, [node for page in pages for node in nodes_from_json(page)])
-        except ValueError:
-            # The run is refused for it, and says why.
-            return
-        self._pages = {}
-        self._set_plan(plan)
 
     @property
     def _carry(self) -> RunCarry | None:
@@ -264,35 +277,37 @@ class Projection:
         return self.run_input.lookups if self.run_input is not None else {}
 
     def _missing_lookups(self) -> list[Lookup]:
-        wanted = self._plan.lookups if self._plan is not None else ()
-        return [lookup for lookup in wanted if lookup not in self._lookups_given]
+        return [lookup for lookup in (self._plan.lookups if self._plan else ()) if lookup not in self._lookups_given]
 
     def _begin(self, at: float) -> None:
+        assert self.run_input is not None
         self.scheduler = self._new_scheduler()
-        self.scheduler.begin(at)
+        begin_run(self.scheduler, self.run_input, at=at)
+        self._notes.go_on_from(self.run_input.notes, 0)
         if self._chunk is not None:
             begin_chunk(self.scheduler, self._chunk, at=at)
 
     def _go_on(self, carry: RunCarry, state: str) -> None:
         """Begins where the execution before this one ended."""
+        self.started_at = self.started_at if carry.origin else carry.began_at
         scheduler = self._new_scheduler()
         try:
             restore(scheduler, state_from_text(state))
         except ValueError as error:
             self.error = NodeError("invalid", str(error))
             return
-        self.scheduler, self.started_at, self.notes = scheduler, carry.began_at, [dict(note) for note in carry.notes]
+        self.scheduler = scheduler
         # Calls end before a run goes on in a new execution; sub-plans are runs of their own.
-        for task_id in tasks_in_flight(scheduler):
-            self._children[limits.child_workflow_id(self._workflow_id, task_id)] = task_id
+        for call in map(scheduler.call_of_task, tasks_in_flight(scheduler)):
+            self._children[limits.child_workflow_id(self._workflow_id, call)] = call
 
     def _new_scheduler(self) -> Scheduler:
         assert self._plan is not None
         assert self.run_input is not None
-        inputs = self.run_input.inputs
-        if self._chunk is not None:
-            inputs = with_items(inputs, self._chunk.items)
-        return Scheduler(self._plan, inputs, lookups=self._lookups, max_in_flight=self.run_input.max_in_flight)
+        given = self.run_input.inputs
+        inputs = given if self._chunk is None else with_items(given, self._chunk.items)
+        began_at = self.started_at or 0.0
+        return scheduler_of(self._plan, self.run_input, began_at=began_at, inputs=inputs, lookups=self._lookups)
 
     @property
     def _has_all_to_begin(self) -> bool:
@@ -301,29 +316,36 @@ class Projection:
 
     # Batches.
 
-    async def _take_batch(self, completed: HistoryEvent, at: float) -> None:
+    async def take_held(self) -> None:
+        """Takes the last batch; what updates come for it after that are taken as they come."""
+        held, self._held = self._held, None
+        if held is not None:
+            await self._take_batch(held)
+
+    async def _take_batch(self, batch: Batch) -> None:
         """Takes the events that the workflow saw in one workflow task, in its order."""
-        self.settle()
-        before = completed.workflow_task_completed_event_attributes.started_event_id
-        self._now, self._use = self._task_starts.pop(before, (at, self._use))
-        batch = [event for event in self._batch if event.event_id < before]
-        self._batch = [event for event in self._batch if event.event_id >= before]
-        signalled = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
-        cancelled = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
-        signals = [event for event in batch if event.event_type == signalled]
-        others = [event for event in batch if event.event_type not in (signalled, cancelled)]
-        is_stopped = len(signals) + len(others) < len(batch)
+        self._settle()
+        if self.scheduler is not None and self.scheduler.is_finished:
+            self._acts.end()
+        self._now = batch.at
+        self._use = replace(batch.use, signals=batch.use.signals + len(batch.updates))
         has_begun = self.scheduler is not None
-        for event in [*signals, *others]:
+        events = batch.in_order
+        if self.scheduler is not None and self._marks is not None and events:
+            self.scheduler.advance(self._now)
+        for event in events:
             await self._take_event(event, self._now)
         if self.scheduler is None and self._carry is None and self._has_all_to_begin:
             self._begin(self._now)
         if self.scheduler is not None and self._marks is None:
+            begin_fork(self.scheduler, self.run_input, at=self._now)
             self._marks = Marks(begun=self._use)
-            if self._is_cancelled:
-                self.scheduler.cancel(self._now, reason=self._cancel)
-            self._take_early_ends(self._now)
-        if is_stopped:
+            for end in self._early_ends:
+                self._take_report(self.scheduler, end, self._now)
+            for news in self._early_news:
+                budgets.take_news(self.scheduler, news, at=self._now)
+            self._acts.begin(self.scheduler, at=self._now)
+        if batch.is_stopped:
             self._take_stop(self._now, has_begun=has_begun)
         self.changes += 1
 
@@ -333,28 +355,42 @@ class Projection:
         Args:
             has_begun: the run had begun before; else it has given out its first tasks, and took all of them back.
         """
-        if self.scheduler is None or has_begun:
-            self._take_cancel(wire.REASON_TEMPORAL_CANCEL, at)
+        if self.scheduler is None:
             return
-        self.settle()
-        for task_id in [*self._tasks.values(), *self._children.values()]:
+        if has_begun:
+            self.scheduler.cancel(at, reason=wire.REASON_TEMPORAL_CANCEL)
+            return
+        self._settle()
+        for task_id in [*self._tasks.values(), *self._sub_plan_tasks()]:
             record = self.scheduler.record_of(task_id)
             if record is not None and record.status is NodeStatus.READY:
                 record.status = NodeStatus.RUNNING
-        self._take_cancel(wire.REASON_TEMPORAL_CANCEL, at)
+        self.scheduler.cancel(at, reason=wire.REASON_TEMPORAL_CANCEL)
         for task_id in self._tasks.values():
             self.scheduler.task_cancelled(task_id, at=at)
 
-    def settle(self) -> None:
-        """Does what the last workflow task did and left no event of: tasks that cannot be sent have failed.
+    async def settle(self) -> None:
+        """Takes the last batch, and does what it left no event of.
 
         To be called when all events that are there have been taken, before anybody looks.
         """
+        await self.take_held()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Does what the last workflow task did and left no event of: tasks that cannot be sent have failed."""
         if self.scheduler is None or self._marks is None or self.is_closed:
             return
         while not self.scheduler.is_stopped and self._marks.has_room(self._use, self.scheduler):
             if not self._give_next():
-                return
+                break
+        for refusal in self.scheduler.requests.take_refusals():
+            self._notes.add("refused", refusal)
+        # The run tells them, or nobody does.
+        self.scheduler.requests.notices.clear()
+        if self.scheduler.budget is not None:
+            self.scheduler.budget.take_up()
+            self.scheduler.budget.take_down()
 
     def _give_next(self) -> bool:
         """Takes the next task from the scheduler, as the workflow does; it is `ready` until its event comes."""
@@ -367,26 +403,29 @@ class Projection:
         assert record is not None
         record.status, record.started_at = NodeStatus.READY, None
         if task.is_run:
-            self._children[limits.child_workflow_id(self._workflow_id, task.id)] = task.id
+            self._children[limits.child_workflow_id(self._workflow_id, task.call_id)] = task.call_id
         else:
             self._tasks[limits.activity_id(task.call_id)] = task.id
             if needs_loading(self.scheduler, ready):
-                self._loads[limits.load_id(task.id)] = task.id
+                self._loads[limits.load_id(task.call_id)] = task.id
         return True
 
-    def _start(self, given: Mapping[str, str], name: str) -> None:
+    def _sub_plan_tasks(self) -> list[str]:
+        return [task_id for name in self._children if (task_id := self.sub_plan_of(name)) is not None]
+
+    def _start(self, task_of: Callable[[str], str | None], name: str) -> None:
         """Takes the event that a task was scheduled: the workflow has given out all those before it too.
 
         Args:
-            given: id on the wire -> task id.
+            task_of: returns the task that was given out under an id on the wire.
             name: id on the wire.
         """
         if self.scheduler is None:
             return
-        while name not in given and self._give_next():
+        while task_of(name) is None and self._give_next():
             pass
         # Another version of the workflow may have chosen in another order: what history says is what runs.
-        record = self.scheduler.record_of(given.get(name, name))
+        record = self.scheduler.record_of(task_of(name) or name)
         if record is not None and record.status is NodeStatus.READY:
             record.status, record.started_at = NodeStatus.RUNNING, self._now
 
@@ -394,6 +433,10 @@ class Projection:
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
                 self._take_signal(event, at)
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
+                request = event.workflow_execution_update_accepted_event_attributes.accepted_request
+                if is_act(request.input.name):
+                    self._take_act(request.input.name, request.input.args.payloads, at, through="update")
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 done = event.activity_task_completed_event_attributes
                 self._take_result(done.scheduled_event_id, done.result.payloads, at)
@@ -413,30 +456,44 @@ class Projection:
             case _:
                 await self._take_child(event, at)
 
+    @property
+    def _running(self) -> Scheduler | None:
+        """The scheduler of a run that has begun: what comes before that is kept until then."""
+        return self.scheduler if self._marks is not None else None
+
     def _take_signal(self, event: HistoryEvent, at: float) -> None:
         signal = event.workflow_execution_signaled_event_attributes
-        try:
-            message = _read_argument(signal.input.payloads)
-        except MessageInvalid:
-            message = None
-        if signal.signal_name == wire.SIGNAL_CANCEL:
-            self._take_cancel(cancel_request_from_json(message).reason, at)
-        elif signal.signal_name == wire.SIGNAL_SUB_PLAN_ENDED:
-            with suppress(MessageInvalid):
-                self._early_ends.append(sub_plan_end_from_json(message))
-                self._take_early_ends(at)
+        name, payloads = signal.signal_name, signal.input.payloads
+        if is_signal(name):
+            self._take_act(name, payloads, at, through="signal")
+        elif name in budgets.SIGNALS:
+            self._take_budget(budgets.news_of(name, partial(read_argument, payloads), self._notes), at)
+        elif name != wire.SIGNAL_SUB_PLAN_ENDED:
+            refuse_unknown(name, self._notes)
+        elif (end := report_of(partial(read_argument, payloads), self._notes)) is not None:
+            if self._running is None:
+                self._early_ends.append(end)
+            else:
+                self._take_report(self._running, end, at)
 
-    def _take_early_ends(self, at: float) -> None:
-        if self.scheduler is None:
+    def _take_budget(self, news: BudgetNews | None, at: float) -> None:
+        if news is not None and self._running is None:
+            self._early_news.append(news)
+        elif news is not None and self._running is not None:
+            budgets.take_news(self._running, news, at=at)
+
+    def _take_report(self, scheduler: Scheduler, end: SubPlanEnd, at: float) -> None:
+        if not is_awaited(end, scheduler, self._notes):
             return
-        for end in self._early_ends:
-            take_sub_plan_end(self.scheduler, end, at=at)
-        self._early_ends = []
+        try:
+            take_sub_plan_end(scheduler, end, at=at)
+        # The process edge: the run itself ends by it and says so, and every look at it goes on.
+        except Exception as error:
+            self._notes.refuse(wire.SIGNAL_SUB_PLAN_ENDED, defect(error))
 
-    def _take_cancel(self, reason: str | None, at: float) -> None:
-        self._is_cancelled, self._cancel = True, reason
-        if self.scheduler is not None:
-            self.scheduler.cancel(at, reason=reason)
+    def _take_act(self, name: str, payloads: Sequence[Payload], at: float, *, through: Through) -> None:
+        """Does what a person asks for, as soon as the run has its plan."""
+        self._acts.take(name, partial(read_argument, payloads), through=through, scheduler=self._running, at=at)
 
     def _take_result(self, scheduled_id: int, payloads: Any, at: float) -> None:
         name = self._scheduled.pop(scheduled_id, "")
@@ -444,11 +501,13 @@ class Projection:
         if name == _COMPILE_PLAN:
             self._take_compiled(read_message(payload)["compiled"])
         elif name == _LOAD_PLAN:
-            self._take_page(scheduled_id, read_message(payload))
+            if (plan := self._pages.take(scheduled_id, read_message(payload))) is not None:
+                self._set_plan(plan)
         elif name == _RESOLVE_LOOKUPS and self._plan is not None:
             found = read_message(payload)
             looked_up = {lookup: party["id"] for lookup, party in zip(self._missing_lookups(), found, strict=True)}
             self._lookups = {**self._lookups_given, **looked_up}
+            self._set_plan(self._plan)
         elif name == wire.ID_LOAD_ITEMS:
             loaded = read_message(payload)
             items = unfilled_from_json(loaded["value"], loaded.get("stored"))
@@ -458,26 +517,21 @@ class Projection:
         elif name == wire.ID_FIND_ENDED and self.scheduler is not None:
             for end in found_ends(payload, self._children):
                 take_sub_plan_end(self.scheduler, end, at=at)
-        elif self.scheduler is not None and name in self._tasks:
-            take_result(self.scheduler, self._tasks[name], payload, at=at)
+        elif self.scheduler is not None and (task_id := self.task_of(name)) is not None:
+            if name in self._tasks:
+                take_result(self.scheduler, task_id, payload, at=at)
+            elif task_id in self.scheduler.cancelling:
+                # Its arguments have been loaded, and it is not called.
+                self.scheduler.task_cancelled(task_id, at=at)
 
-    async def _take_failure(self, ended: _Failed, at: float) -> None:
+    async def _take_failure(self, ended: FailedCall, at: float) -> None:
         name = self._scheduled.pop(ended.scheduled_event_id, "")
-        # As the workflow is given it: why there is no other attempt says how many there were.
-        error = ActivityError(
-            "",
-            scheduled_event_id=ended.scheduled_event_id,
-            started_event_id=ended.started_event_id,
-            identity="",
-            activity_type="",
-            activity_id=name,
-            retry_state=RetryState(ended.retry_state) if ended.retry_state else None,
-        )
-        error.__cause__ = await self._converter.decode_failure(ended.failure)
-        if self.scheduler is not None and name in self._loads:
-            take_loading_failure(self.scheduler, self._loads[name], error, at=at)
-        elif self.scheduler is not None and name in self._tasks:
-            take_failure(self.scheduler, self._tasks[name], error, at=at)
+        error = await error_of_call(ended, name, converter=self._converter)
+        if name.startswith(wire.ID_NOTIFY):
+            self._notes.add(NOTE, failure_note(error))
+        if self.scheduler is not None and (task_id := self.task_of(name)) is not None:
+            take = take_failure if name in self._tasks else take_loading_failure
+            take(self.scheduler, task_id, error, at=at)
 
     async def _take_child(self, event: HistoryEvent, at: float) -> None:
         """Takes the end of a sub-plan that sent no report before it."""
@@ -491,76 +545,35 @@ class Projection:
 
     def _note_timer(self, event: HistoryEvent) -> None:
         summary = event.user_metadata.summary
-        timer_id = event.timer_started_event_attributes.timer_id
         text = read_message(summary) if summary.data else None
-        if text == wire.TIMER_DEADLINE:
-            self._deadline_timer = timer_id
-        elif text == wire.TIMER_GRACE:
-            self._grace_timer = timer_id
-        elif text == wire.TIMER_DRAIN:
-            self._drain_timer = timer_id
+        self._timers[event.timer_started_event_attributes.timer_id] = str(text)
 
     def _take_timer(self, timer_id: str, at: float) -> None:
+        text = self._timers.pop(timer_id, None)
         if self.scheduler is None:
             return
-        if timer_id == self._deadline_timer:
-            self.scheduler.abort(NodeError("deadline_exceeded", "the run took over its deadline"), at)
-        elif timer_id == self._drain_timer and self._marks is not None:
+        if text == wire.TIMER_DEADLINE:
+            self.scheduler.expire(at)
+        elif text == wire.TIMER_DRAIN and self._marks is not None:
             self._marks.give_up_drain()
-        elif timer_id == self._grace_timer:
-            for task_id in dict.fromkeys([*self._tasks.values(), *self._children.values()]):
-                self.scheduler.task_cancelled(task_id, at=at, reason=wire.REASON_STILL_OUTSIDE)
+        elif text == wire.TIMER_GRACE:
+            for task_id in dict.fromkeys([*self._tasks.values(), *self._sub_plan_tasks()]):
+                self.scheduler.task_cancelled(task_id, at=at, reason=STILL_OUTSIDE)
 
     # The end.
 
     async def _close(self, event: HistoryEvent, at: float) -> None:
-        for pending in self._batch:
+        # What the last workflow task left no event of may be all that tells why nodes have failed.
+        await self.settle()
+        for pending in self._batches.take_rest():
             await self._take_event(pending, at)
-        self._batch = []
         self.ended_at = at
-        self.closed_as = _CLOSED_AS[event.event_type]
+        self.closed_as = CLOSED_AS[event.event_type]
         self.document = closing_document(event)
-        if self.document is None and self.closed_as is None:
-            self.error = NodeError("failed", "the run ended without a document")
-        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
-            error = await self._converter.decode_failure(event.workflow_execution_failed_event_attributes.failure)
-            code = getattr(error, "type", None) or "failed"
-            self.error = NodeError(code, getattr(error, "message", str(error)))
-        elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED:
-            reason = event.workflow_execution_terminated_event_attributes.reason
-            self.error = NodeError("terminated", f"the run was terminated: {reason or 'no reason given'}")
-        elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT:
-            self.error = NodeError("timed_out", "the run took over the time that its starter gave it")
-        self._end_nodes(at)
-        self.changes += 1
-
-    def _end_nodes(self, at: float) -> None:
-        """Gives every node the end that the run wrote; one that it wrote nothing of ended with the run at the latest.
-
-        A run writes no nodes if it was ended by force, and their counts alone if they are many.
-        """
+        self.error = await closing_error(event, self._converter, has_document=self.document is not None) or self.error
         if self.document is not None and not self.document["nodes"] and "nodes_ref" not in self.document:
             # The run was refused before it began.
             self.scheduler = None
-        if self.scheduler is None:
-            return
-        for name, node in (self.document or {}).get("nodes", {}).items():
-            record = self.scheduler.record_of(name)
-            if record is not None:
-                take_written(record, node, name=name)
-        for record in all_records(self.scheduler):
-            if not record.status.is_final:
-                record.status, record.ended_at = NodeStatus.CANCELLED, at
-                record.reason = self.error.message if self.error else None
-
-
-def _read_argument(payloads: Sequence[Payload]) -> Any:
-    """Returns the one argument of a run or a signal, as the workflow is handed it: of several only how many."""
-    return read_message(payloads[0]) if len(payloads) == 1 else [None] * len(payloads) or None
-
-
-def _task_failure(event: HistoryEvent) -> TaskFailure:
-    failed = event.workflow_task_failed_event_attributes
-    cause = WorkflowTaskFailedCause.Name(failed.cause).removeprefix("WORKFLOW_TASK_FAILED_CAUSE_")
-    words = cause.replace("_", " ").lower()
-    return TaskFailure(cause, f"{words}: {failed.failure.message}" if failed.failure.message else words)
+        if self.scheduler is not None:
+            end_nodes(self.scheduler, self.document, error=self.error, at=at)
+        self.changes += 1

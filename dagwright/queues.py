@@ -27,6 +27,9 @@ from dagwright.plan.states import NodeStatus, Record
 NO_WORKER_AFTER_S = 3.0
 """A call that nobody took for so long waits for a worker, not for its turn; a worker needs about 1 s to start."""
 
+NOTES_OF_WAITING = ("no_worker", "tool_parked", "call_paused")
+"""Codes of the notes that say what to do about calls that wait."""
+
 _RPC_TIMEOUT = timedelta(seconds=5)
 
 
@@ -49,6 +52,7 @@ class OpenCall:
         task: id of the plan's task; `None` for what the run does for itself.
         tool: what is called.
         is_foreign: the tool is served by a worker that is not Dagwright's.
+        held: why the server does not give it to any worker: its tool is parked, or somebody has paused it.
     """
 
     queue: Queue
@@ -57,6 +61,7 @@ class OpenCall:
     task: str | None = None
     tool: str | None = None
     is_foreign: bool = False
+    held: str | None = None
 
 
 async def unserved(client: Client, calls: Sequence[OpenCall]) -> list[OpenCall]:
@@ -97,7 +102,7 @@ async def _last_poll(client: Client, queue: Queue) -> float:
 
 def reason_of(call: OpenCall) -> str:
     """Returns what a node waits for."""
-    return f"no worker for {call.tool}"
+    return call.held or f"no worker for {call.tool}"
 
 
 def notes_of(waiting: Sequence[OpenCall], *, workflow_id: str, tools: Sequence[str]) -> list[dict[str, object]]:
@@ -120,6 +125,20 @@ def notes_of(waiting: Sequence[OpenCall], *, workflow_id: str, tools: Sequence[s
             hint = f"start one with `{_watch(workflow_id)}` or `{_worker(queue, tools)}`"
         tasks = [call.task for call in calls]
         notes.append({"code": "no_worker", "node": tasks[0] if len(tasks) == 1 else None, "message": f"{what}; {hint}"})
+    return notes
+
+
+def held_notes(held: Sequence[OpenCall]) -> list[dict[str, object]]:
+    """Returns a note for each tool whose calls the server holds back, and what lets them go."""
+    notes: list[dict[str, object]] = []
+    for tool, why in dict.fromkeys((call.tool or "", call.held) for call in held):
+        tasks = [call.task for call in held if (call.tool, call.held) == (tool, why) and call.task is not None]
+        how_many = f"{len(tasks):,} calls wait" if len(tasks) > 1 else "its call waits"
+        is_parked = why is not None and why.startswith(wire.PAUSED_AS_PARKED)
+        command = shlex.join(["dagwright", "unpark", tool] if is_parked else ["temporal", "activity", "unpause"])
+        message = f"{tool}: {why}; {how_many}; `{command}` lets {'them' if len(tasks) > 1 else 'it'} go"
+        code = "tool_parked" if is_parked else "call_paused"
+        notes.append({"code": code, "node": tasks[0] if len(tasks) == 1 else None, "message": message})
     return notes
 
 

@@ -2,7 +2,7 @@
 
 It exists so that one place, and no other, reads environment variables; `worker.py`, `starter.py` and the
 like make one `Settings` and hand it on. Variables of others are not here: `temporalio.envconfig` reads those of
-Temporal, boto3 its `AWS_…`. Of Dagwright this module imports only what a payload store's location is.
+Temporal, boto3 its `AWS_…`. Of Dagwright this module imports only what says whether a value has the right form.
 """
 
 import os
@@ -10,10 +10,11 @@ import re
 from pathlib import Path
 from typing import Any, Literal, LiteralString, cast
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from dagwright.contracts.hooks import signing_key
 from dagwright.store.errors import LocationInvalid
 from dagwright.store.location import parse_location
 
@@ -52,6 +53,10 @@ class Settings(BaseSettings):
     """Where large values go: a folder, absolute, or `s3://bucket/prefix`."""
     ui_url: str | None = None
     """Address of the Temporal UI of a server that Temporal's own variables name, without a slash at its end."""
+    notify_url: str | None = None
+    """Address that is told when a request opens, is reminded, escalated, answered or ends otherwise."""
+    notify_secret: SecretStr | None = Field(default=None, validate_default=True)
+    """Signs what is sent there; one that begins with `whsec_` is base64."""
     task_queue: str = Field(default="dagwright", min_length=1, max_length=200)
     """The queue of workflows and built-in tools."""
     files_root: Path = Field(default=Path(), validate_default=True)
@@ -64,8 +69,10 @@ class Settings(BaseSettings):
     """`console` for people, `json` for one JSON object a line."""
     model: str | None = None
     """The model that planners and agents use unless a command names another."""
+    prices: Path | None = None
+    """A YAML or JSON file with what models cost, in place of the prices that ship."""
     search_url: str | None = None
-    """Address of a search service that agents may use."""
+    """Address of the travel service that `flight_search`, `hotel_search` and `activity_search` ask."""
 
     serper_api_key: SecretStr | None = Field(default=None, validation_alias="SERPER_API_KEY")
     serper_base_url: str = Field(default=SERPER_BASE_URL, validation_alias="SERPER_BASE_URL")
@@ -79,10 +86,10 @@ class Settings(BaseSettings):
     cache_home: Path = Field(default=Path("~/.cache"), validate_default=True, validation_alias="XDG_CACHE_HOME")
     """The user's cache folder; the Temporal binary is kept in `dagwright/` below it."""
 
-    @field_validator("state_dir", "files_root", "cache_home")
+    @field_validator("state_dir", "files_root", "cache_home", "prices")
     @classmethod
-    def _absolute(cls, path: Path) -> Path:
-        return path.expanduser().absolute()
+    def _absolute(cls, path: Path | None) -> Path | None:
+        return None if path is None else path.expanduser().absolute()
 
     @field_validator("database_url")
     @classmethod
@@ -98,6 +105,23 @@ class Settings(BaseSettings):
         if url is None or _WEB_ADDRESS.fullmatch(url):
             return url and url.rstrip("/")
         raise PydanticCustomError(_WRONG_ADDRESS, "it is no address such as https://temporal.example.com")
+
+    @field_validator("notify_url")
+    @classmethod
+    def _hook_address(cls, url: str | None) -> str | None:
+        if url is None or _WEB_ADDRESS.fullmatch(url):
+            return url
+        # Such an address often holds a secret itself.
+        raise PydanticCustomError(_WRONG_PLACE, "it is no address such as https://hooks.example.com/dagwright")
+
+    @field_validator("notify_secret")
+    @classmethod
+    def _hook_secret(cls, secret: SecretStr | None, known: ValidationInfo) -> SecretStr | None:
+        if secret is None and known.data.get("notify_url") is not None:
+            raise PydanticCustomError(_WRONG_PLACE, "DAGWRIGHT_NOTIFY_URL needs it: what is sent there is signed")
+        if secret is not None and not signing_key(secret.get_secret_value()):
+            raise PydanticCustomError(_WRONG_PLACE, "what follows whsec_ must be base64, and there must be something")
+        return secret
 
     @field_validator("payload_store")
     @classmethod
@@ -133,6 +157,11 @@ class Settings(BaseSettings):
         if _SECRET_NAME.fullmatch(name) is None:
             return None
         return os.environ.get(f"{_PREFIX}SECRET_{name}")
+
+    def variable(self, name: str) -> str | None:
+        """Returns what a `${name}` in a file of MCP servers stands for: the secret, else the variable of that name."""
+        found = self.secret(name)
+        return os.environ.get(name) if found is None else found
 
 
 def load_settings() -> Settings:

@@ -16,44 +16,54 @@ from temporalio.exceptions import (
 
 from dagwright.contracts.messages import SubPlanEnd
 from dagwright.contracts.outcomes import ResultInvalid, read_sub_plan_end, sub_plan_failure
+from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.scheduler import Scheduler
 
 _ENDS = ("completed", "failed", "canceled", "timed_out", "terminated")
 
 
 async def sub_plan_end_of(
-    event: HistoryEvent, tasks: Mapping[str, str], *, scheduler: Scheduler, converter: DataConverter
+    event: HistoryEvent, calls: Mapping[str, str], *, scheduler: Scheduler, converter: DataConverter
 ) -> SubPlanEnd | None:
-    """Returns how a sub-plan ended that sent no report; `None` if the event is about none of the run.
+    """Returns how a sub-plan ended that sent no report; `None` if the event is about none that the run waits for.
 
     Args:
-        tasks: workflow id -> the task that started it.
+        calls: workflow id -> id of the call that started it.
         converter: decodes failures.
     """
     if event.HasField("start_child_workflow_execution_failed_event_attributes"):
         refused = event.start_child_workflow_execution_failed_event_attributes
-        task_id = tasks.get(refused.workflow_id)
+        call = _Call(calls.get(refused.workflow_id), scheduler)
         error: BaseException = WorkflowAlreadyStartedError(refused.workflow_id, refused.workflow_type.name)
-        return sub_plan_failure(task_id, error, scheduler.node_of(task_id)) if task_id is not None else None
+        return sub_plan_failure(call.id, error, call.node) if call.node is not None else None
     for name in _ENDS:
         if event.HasField(f"child_workflow_execution_{name}_event_attributes"):  # type: ignore[arg-type]  # one of the five is always a field
             attributes = getattr(event, f"child_workflow_execution_{name}_event_attributes")
-            task_id = tasks.get(attributes.workflow_execution.workflow_id)
-            if task_id is None:
+            call = _Call(calls.get(attributes.workflow_execution.workflow_id), scheduler)
+            if call.node is None:
                 return None
             if name == "completed":
-                return _completed(task_id, attributes.result.payloads, scheduler)
+                return _completed(call.id, attributes.result.payloads, call.node)
             error = await _error_of(name, attributes, converter)
-            return sub_plan_failure(task_id, error, scheduler.node_of(task_id))
+            return sub_plan_failure(call.id, error, call.node)
     return None
 
 
-def _completed(task_id: str, payloads: Any, scheduler: Scheduler) -> SubPlanEnd:
+class _Call:
+    """A call that a sub-plan is, with its node; without one if it was given up and made again."""
+
+    def __init__(self, call: str | None, scheduler: Scheduler) -> None:
+        self.id = call or ""
+        task_id = scheduler.task_of_call(call) if call is not None else None
+        self.node = scheduler.node_of(task_id) if task_id is not None else None
+
+
+def _completed(call: str, payloads: Any, node: CompiledNode) -> SubPlanEnd:
     payload = payloads[0] if payloads else Payload(metadata={"encoding": b"binary/null"})
     try:
-        return read_sub_plan_end(task_id, payload)
+        return read_sub_plan_end(call, payload)
     except ResultInvalid as invalid:
-        return sub_plan_failure(task_id, invalid, scheduler.node_of(task_id))
+        return sub_plan_failure(call, invalid, node)
 
 
 async def _error_of(name: str, attributes: Any, converter: DataConverter) -> BaseException:

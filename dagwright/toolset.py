@@ -1,20 +1,35 @@
-"""Every tool a process knows: the built-in ones, the onboarding verbs and those of `--tools`.
+"""Every tool a process knows: the built-in ones, the onboarding verbs, those of `--tools` and the agents of `--agents`.
 
 It exists so that a worker, `run` and `check` see the same tools on the same queues. It must not import workflows
 or activities.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from dagwright.agents import AgentRegistry, agents_reference, file_of_reference, load_agents
+from dagwright.agents.finding import stored_cards
+from dagwright.agents.tools import agent_tools, declared_agents
+from dagwright.contracts.hooks import Hook, signing_key
 from dagwright.entities.onboarding import onboarding_tools
+from dagwright.llm.client import Endpoint
+from dagwright.llm.clients import ModelSetup
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
-from dagwright.tools import ToolRegistry, load_tools, queue_name
+from dagwright.told_tools import told_card
+from dagwright.tools import ToolRegistry, ToolsUnreadable, load_tools, queue_name
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
+
+if TYPE_CHECKING:
+    from dagwright.mcp import ServersOfTools
+
+_SERVERS = ".json"
+"""What a value of `--tools` ends with that is a file of MCP servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +37,15 @@ class Toolset:
     """Holds the tools of a process.
 
     Args:
-        built_in: served on the task queue of the workflows.
-        own: the tools of `--tools`, served on `own_queue`; a name that both have means the own one.
-        references: the values of `--tools`, absolute, so that another command can load the same.
+        built_in: served on the task queue of the workflows, with the agents that were added to the database.
+        own: the tools of `--tools` and `--agents`, served on `own_queue`; a name that both have means the own one.
+        references: the values of `--tools` and `--agents`, absolute, so that another command can load the same.
         database_url: the database behind the onboarding verbs; nothing is opened before a verb is called.
         store: where large values are kept; nothing is opened before its first use.
+        hook: who is told what runs ask of people.
+        models: which model service is asked, and how; nothing is opened before its first call.
+        servers: the MCP servers behind some of the tools, if any are; whoever serves the tools ends them.
+        agents: those of `--agents`; each is a tool too.
     """
 
     built_in: ToolRegistry
@@ -36,10 +55,19 @@ class Toolset:
     environment: ToolEnvironment
     database_url: str
     store: PayloadStore
+    hook: Hook | None = None
+    models: ModelSetup = field(default_factory=ModelSetup)
+    servers: "ServersOfTools | None" = None
+    agents: AgentRegistry = field(default_factory=AgentRegistry)
 
     def declarations(self) -> Mapping[str, ToolDeclaration]:
         """Returns what a plan can call: tool name -> declaration."""
         return self.built_in.merged(self.own).declarations()
+
+
+def references_of(tools: Sequence[str] | None, agents: Sequence[str] | None) -> list[str]:
+    """Returns what a run remembers of the values of `--tools` and `--agents`."""
+    return [*(tools or ()), *map(agents_reference, agents or ())]
 
 
 def load_toolset(settings: Settings, references: Sequence[str] = ()) -> Toolset:
@@ -47,7 +75,7 @@ def load_toolset(settings: Settings, references: Sequence[str] = ()) -> Toolset:
 
     Args:
         settings: where files, database and keys are.
-        references: values of `--tools`.
+        references: of `references_of`.
 
     Raises:
         ToolsUnreadable: one of the references cannot be loaded.
@@ -57,10 +85,17 @@ def load_toolset(settings: Settings, references: Sequence[str] = ()) -> Toolset:
         allow_private_addresses=settings.allow_private_addresses,
         serper_api_key=settings.serper_api_key.get_secret_value() if settings.serper_api_key else None,
         serper_base_url=settings.serper_base_url,
+        search_url=settings.search_url,
         secret=settings.secret,
     )
-    built_in = builtin_tools(environment).merged(ToolRegistry.of(*onboarding_tools(settings.database_url)))
-    own = load_tools(references) if references else ToolRegistry()
+    built_in = builtin_tools(environment).merged(
+        ToolRegistry.of(*onboarding_tools(settings.database_url)), declared_agents(stored_cards(settings.database_url))
+    )
+    files = [file for file in map(file_of_reference, references) if file is not None]
+    agents = load_agents(files) if files else AgentRegistry()
+    own, servers = _own_tools(settings, [each for each in references if file_of_reference(each) is None])
+    store = open_store(settings.payload_store)
+    own = own.merged(agent_tools(agents, environment, find=partial(told_card, store)))
     queue = queue_name(own) if own.python_tools() else None
     return Toolset(
         built_in=built_in,
@@ -69,10 +104,47 @@ def load_toolset(settings: Settings, references: Sequence[str] = ()) -> Toolset:
         references=tuple(_absolute(reference) for reference in references),
         environment=environment,
         database_url=settings.database_url,
-        store=open_store(settings.payload_store),
+        store=store,
+        hook=_hook_of(settings),
+        models=_models_of(settings),
+        servers=servers,
+        agents=agents,
     )
+
+
+def _models_of(settings: Settings) -> ModelSetup:
+    key = settings.llm_api_key
+    return ModelSetup(
+        endpoint=Endpoint(settings.llm_base_url, key.get_secret_value() if key is not None else ""),
+        model=settings.model,
+        prices_file=settings.prices,
+        secret=settings.secret,
+    )
+
+
+def _own_tools(settings: Settings, references: Sequence[str]) -> "tuple[ToolRegistry, ServersOfTools | None]":
+    modules = [reference for reference in references if not reference.endswith(_SERVERS)]
+    files = dict.fromkeys(Path(reference).resolve() for reference in references if reference.endswith(_SERVERS))
+    own = load_tools(modules) if modules else ToolRegistry()
+    if not files:
+        return own, None
+    from dagwright.mcp import Variables, load_servers  # noqa: PLC0415 - most commands name no server
+
+    servers = load_servers([*files], Variables(settings.secret, settings.variable))
+    for name in own.specs:
+        if name in servers.registry:
+            raise ToolsUnreadable(f"Two tools are called {name!r}: in {', '.join(modules)} and of an MCP server")
+    return own.merged(servers.registry), servers
+
+
+def _hook_of(settings: Settings) -> Hook | None:
+    if settings.notify_url is None or settings.notify_secret is None:
+        return None
+    return Hook(settings.notify_url, signing_key(settings.notify_secret.get_secret_value()), settings.ui_url)
 
 
 def _absolute(reference: str) -> str:
     """Returns a path of a file that holds from every folder; a module name stays as it is."""
-    return str(Path(reference).resolve()) if reference.endswith(".py") else reference
+    if file_of_reference(reference) is not None:
+        return reference
+    return str(Path(reference).resolve()) if reference.endswith((".py", _SERVERS)) else reference

@@ -22,7 +22,7 @@ from dagwright.cli.exits import ExitCode
 from dagwright.cli.output import Output
 from dagwright.cli.preparing import PreparedRun, prepare_run
 from dagwright.cli.requests import RunRequest
-from dagwright.cli.running import follow_to_end
+from dagwright.cli.running import Showing, follow_to_end, tell_run
 from dagwright.client import Origin, Runs, open_runs
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
@@ -68,7 +68,9 @@ async def _run(
             prepared.plan, prepared.inputs, workflow_id=workflow_id, origin=Origin(name="Onboard a fund")
         )
         words = "" if started.is_new else " was interrupted and goes on from where it was"
-        return await follow_to_end(workflow_id, connection, settings, toolset=toolset, output=output, words=words)
+        return await follow_to_end(
+            workflow_id, connection, settings, toolset=toolset, showing=Showing(tell_run, output), words=words
+        )
 
 
 async def _choose_id(runs: Runs) -> str:

@@ -5,14 +5,18 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.client import Client
 
 from dagwright.server import open_connection
+from dagwright.testing.fixtures import model_server
 from tests.support.server import LiveServer, live_server
 
-_NEEDS = {"java": "Java", "postgres": "PostgreSQL", "chromium": "Chromium", "node": "Node"}
+__all__ = ["model_server"]
+
+_NEEDS = {"java": "Java", "postgres": "PostgreSQL", "chromium": "Chromium", "node": "Node", "litellm": "LiteLLM"}
 """Marker -> what tests with it need beside Python, make and a Temporal server."""
 
 _LEFT_OUT = pytest.StashKey[Counter[str]]()
@@ -56,6 +60,20 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
     for item in items:
         counts = item.config.stash.setdefault(_LEFT_OUT, Counter())
         counts.update(name for name in _NEEDS if item.get_closest_marker(name) is not None)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hands what one of several processes left out to the one that prints the summary."""
+    told = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        counts = session.config.stash.get(_LEFT_OUT, None)
+        told["left_out"] = dict(counts or {})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Takes it there: each process has collected, and left out, the same."""
+    node.config.stash[_LEFT_OUT] = Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

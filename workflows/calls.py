@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import pydantic_core
@@ -14,6 +15,7 @@ from temporalio.worker import (
     ExecuteWorkflowInput,
     HandleQueryInput,
     HandleSignalInput,
+    HandleUpdateInput,
     Interceptor,
     StartActivityInput,
     WorkflowInboundInterceptor,
@@ -23,8 +25,9 @@ from temporalio.worker import (
 
 from dagwright.contracts import limits, wire
 from dagwright.contracts.idempotency import idempotency_key
+from dagwright.contracts.messages import Parent
 from dagwright.contracts.outcomes import ReadyCall
-from dagwright.plan.compiled import wanted_to_json
+from dagwright.plan.compiled import RetryRule, wanted_to_json
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import Effects, ToolDeclaration
 
@@ -36,10 +39,26 @@ _LOST_ATTEMPT = ["TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"]
 
 
 _SLICE_TIMEOUT = timedelta(days=1)
-"""A slice minds the time itself: it ends soon after its fifth of a second, or at the timeout of the node that runs."""
+"""A slice minds the time itself: it ends soon after its fifth of a second, or at the timeout of the node that runs. One
+that cannot reach the store waits and heartbeats; after a day of that another attempt does."""
 
+PATIENT = RetryPolicy(maximum_interval=timedelta(minutes=1))
+"""A store that does not answer holds the run up; it must not end it."""
+OWN_ATTEMPT = timedelta(hours=1)
+"""Of one attempt of an activity of a run's own, which heartbeats by itself. It only ends what hangs: a worker that died
+is noticed by its heartbeats, and a store that does not answer fails the attempt within five minutes. No legal plan
+comes near it: the most that such an activity moves is a value of 1 GB, which takes a minute, or half an hour over 5
+Mbit/s; 250 MB joined take 15 s on a busy machine, and thousands of lookups some seconds."""
 _SLICE_RETRY = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=3)
 """What fails is the worker and not the nodes; after that the nodes are run one by one."""
+
+
+# Most calls of a run have the same options, and making them takes as long as all else of a command.
+
+
+@lru_cache
+def _priority(key: int) -> Priority:
+    return Priority(priority_key=key)
 
 
 class Call(RawValue):
@@ -52,32 +71,55 @@ class Call(RawValue):
 
 @dataclass(frozen=True, slots=True)
 class RunScope:
-    """What every key and id of a run is made of: the root's scope, and the path from the root to this run."""
+    """What every key and id of a run is made of: the root's scope, and the path from the root to this run.
+
+    Args:
+        notifies: whether the hook is told of what is asked.
+        model: which model is asked in the run, and how, as `wire.HEADER_MODEL` has it; `None` if nothing says so.
+        parent: the run above, if there is one.
+    """
 
     scope: str
     path: tuple[tuple[str, str], ...]
     task_queue: str
+    notifies: bool = False
+    model: Any = None
+    parent: Parent | None = None
 
 
-def make_call(ready: ReadyCall, run: RunScope) -> Call:
+def make_call(ready: ReadyCall, run: RunScope, *, tool: ToolDeclaration) -> Call:
     """Returns the payload and headers of a call."""
     task = ready.task
     if task.node.kind == "region":
         return Call(json_payload(ready.arguments), {})
     path = [*map(list, run.path), *task.path]
-    headers = {wire.HEADER_IDEMPOTENCY_KEY: json_payload(pydantic_core.to_json(idempotency_key(run.scope, path)))}
+    key = idempotency_key(task.scope or run.scope, path)
+    headers = {wire.HEADER_IDEMPOTENCY_KEY: json_payload(pydantic_core.to_json(key))}
     if ready.holes:
         headers[wire.HEADER_HOLES] = json_payload(pydantic_core.to_json(ready.holes))
     if task.node.wanted:
         headers[wire.HEADER_WANTED] = json_payload(pydantic_core.to_json(wanted_to_json(task.node.wanted)))
     if task.node.cache_s is not None:
         headers[wire.HEADER_CACHE] = json_payload(pydantic_core.to_json(task.node.cache_s))
+    if tool.is_pinned:
+        headers[wire.HEADER_CHECKED_VERSION] = json_payload(pydantic_core.to_json(tool.version))
+    if run.model:
+        headers[wire.HEADER_MODEL] = json_payload(pydantic_core.to_json(run.model))
+    if task.answers:
+        headers[wire.HEADER_ANSWERS] = json_payload(pydantic_core.to_json(task.answers))
     return Call(json_payload(ready.arguments), headers)
+
+
+_JSON = Payload(metadata={"encoding": b"json/plain"})
 
 
 def json_payload(encoded: bytes) -> Payload:
     """Returns JSON as a payload, as it is."""
-    return Payload(metadata={"encoding": b"json/plain"}, data=encoded)
+    # A third of the time of making one from its parts; each call has two or more.
+    payload = Payload()
+    payload.CopyFrom(_JSON)
+    payload.data = encoded
+    return payload
 
 
 def start_call(task: Task, call: Call, *, tool: ToolDeclaration, run: RunScope) -> workflow.ActivityHandle[RawValue]:
@@ -89,7 +131,7 @@ def start_call(task: Task, call: Call, *, tool: ToolDeclaration, run: RunScope) 
     return workflow.start_activity(
         node.tool,
         call,
-        activity_id=limits.activity_id(task.id),
+        activity_id=limits.activity_id(task.call_id),
         task_queue=tool.task_queue or run.task_queue,
         result_type=RawValue,
         start_to_close_timeout=timedelta(seconds=node.activity_timeout_s),
@@ -97,7 +139,7 @@ def start_call(task: Task, call: Call, *, tool: ToolDeclaration, run: RunScope) 
         retry_policy=_retry_policy(task, tool),
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=limits.summary_of(node.title or task.id),
-        priority=Priority(priority_key=node.priority),
+        priority=_priority(node.priority),
     )
 
 
@@ -122,11 +164,11 @@ def start_loading(task: Task, message: bytes, *, run: RunScope) -> workflow.Acti
     return workflow.start_activity(
         wire.ACTIVITY_LOAD_VALUES,
         RawValue(json_payload(message)),
-        activity_id=limits.load_id(task.id),
+        activity_id=limits.load_id(task.call_id),
         task_queue=run.task_queue,
         result_type=RawValue,
-        start_to_close_timeout=timedelta(minutes=5),
-        heartbeat_timeout=timedelta(seconds=limits.OWN_HEARTBEAT_S),
+        start_to_close_timeout=OWN_ATTEMPT,
+        heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
         retry_policy=RetryPolicy(maximum_attempts=5),
         summary=limits.summary_of(f"loading values for {task.node.title or task.id}"),
         priority=Priority(priority_key=task.node.priority),
@@ -134,7 +176,11 @@ def start_loading(task: Task, message: bytes, *, run: RunScope) -> workflow.Acti
 
 
 def _retry_policy(task: Task, tool: ToolDeclaration) -> RetryPolicy:
-    rule = task.node.retry
+    return _policy(task.node.retry, tool.effects, is_foreign=tool.is_foreign)
+
+
+@lru_cache
+def _policy(rule: RetryRule, effects: Effects, *, is_foreign: bool) -> RetryPolicy:
     # Temporal takes no first delay that is over the longest; a run that sends one is stuck without a reason.
     first_delay_s = min(rule.first_delay_s, rule.max_delay_s or rule.first_delay_s)
     return RetryPolicy(
@@ -142,8 +188,8 @@ def _retry_policy(task: Task, tool: ToolDeclaration) -> RetryPolicy:
         backoff_coefficient=rule.factor,
         maximum_interval=timedelta(seconds=rule.max_delay_s) if rule.max_delay_s is not None else None,
         # What a foreign write failed of is not known to be before its change, so it is never tried again.
-        maximum_attempts=1 if tool.is_foreign and tool.effects is Effects.WRITE else rule.max_attempts,
-        non_retryable_error_types=_LOST_ATTEMPT if tool.effects is Effects.WRITE else None,
+        maximum_attempts=1 if is_foreign and effects is Effects.WRITE else rule.max_attempts,
+        non_retryable_error_types=_LOST_ATTEMPT if effects is Effects.WRITE else None,
     )
 
 
@@ -158,7 +204,7 @@ class CallInterceptor(Interceptor):
 
 
 class _Inbound(WorkflowInboundInterceptor):
-    """Hands exactly one argument to the run and to every signal.
+    """Hands exactly one argument to the run, to every signal and to every update.
 
     Whoever starts or signals may send none or several; the call would end in a `TypeError`, tried again for ever.
     """
@@ -186,6 +232,17 @@ class _Inbound(WorkflowInboundInterceptor):
             input.args = _one_argument(input.args)
         await super().handle_signal(input)
 
+    async def handle_update_handler(self, input: HandleUpdateInput) -> Any:
+        running = workflow.instance()
+        if isinstance(running, CountsSignals):
+            running.count_signal()
+        input.args = _one_argument(input.args)
+        return await super().handle_update_handler(input)
+
+    def handle_update_validator(self, input: HandleUpdateInput) -> None:
+        input.args = _one_argument(input.args)
+        super().handle_update_validator(input)
+
 
 def _one_argument(arguments: Sequence[Any]) -> Sequence[Any]:
     if len(arguments) == 1:
@@ -204,10 +261,10 @@ class HasDetails(Protocol):
 
 @runtime_checkable
 class CountsSignals(Protocol):
-    """A workflow that has to know how many signals came."""
+    """A workflow that has to know how many signals and updates came."""
 
     def count_signal(self) -> None:
-        """Takes note of a signal, whatever it is."""
+        """Takes note of a signal or an update, whatever it is."""
 
 
 class _Outbound(WorkflowOutboundInterceptor):

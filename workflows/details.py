@@ -1,9 +1,16 @@
 """The live table in a run's current details: how the Temporal UI alone tells how the run is doing."""
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from dagwright.contracts.feedback_messages import ANYONE
 from dagwright.contracts.limits import DETAIL_LINES
+from dagwright.contracts.wire import SIGNAL_FEEDBACK
 from dagwright.plan.chunks import items_done
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.times import format_time
 
 _MARKS = {
     NodeStatus.COMPLETED: "✅",
@@ -15,6 +22,15 @@ _MARKS = {
     NodeStatus.BLOCKED: "⛔",
     NodeStatus.CANCELLED: "🚫",
 }
+_REQUEST_LINES = 20
+_EXAMPLES: Mapping[str, Any] = {
+    "APPROVAL": {"approved": True, "reason": ""},
+    "SELECTION": {"selected": ["one of the options"]},
+    "GUIDANCE": {"text": "…"},
+    "CLARIFICATION": {"text": "…"},
+    "INFORMATION": {"data": {}},
+}
+"""Type of a request -> what an answer looks like (contract.md section 6)."""
 _URGENT = (NodeStatus.FAILED, NodeStatus.WAITING, NodeStatus.RUNNING, NodeStatus.READY)
 
 
@@ -26,6 +42,7 @@ def render_details(scheduler: Scheduler) -> str:
     lines = [
         f"**{scheduler.status().value}**: {summary}",
         "",
+        *_requests(scheduler),
         "| node | state | tool | note |",
         "|---|---|---|---|",
     ]
@@ -37,6 +54,24 @@ def render_details(scheduler: Scheduler) -> str:
     if counts.total() > DETAIL_LINES:
         lines.append(f"\n{counts.total() - min(len(records), DETAIL_LINES)} more nodes are not shown.")
     return "\n".join(lines)
+
+
+def _requests(scheduler: Scheduler) -> list[str]:
+    """Returns a table of what waits for whom, and how to answer from here."""
+    requests = list(scheduler.requests.open.values())
+    if not requests:
+        return []
+    lines = ["| request | type | who | question | until |", "|---|---|---|---|---|"]
+    for request in requests[:_REQUEST_LINES]:
+        until = format_time(request.deadline_at) or ""
+        cells = [request.id, request.type, request.assignee or ANYONE, request.prompt, until]
+        lines.append(f"| {' | '.join(_escape(cell) for cell in cells)} |")
+    if len(requests) > _REQUEST_LINES:
+        lines.append(f"\n{len(requests) - _REQUEST_LINES} more requests are not shown.")
+    request = requests[0]
+    answer = {"request": request.id, "answer": _EXAMPLES.get(request.type, {}), "by": "your name"}
+    told = json.dumps(answer, ensure_ascii=False).replace("`", "'")
+    return [*lines, "", f"To answer, send the signal `{SIGNAL_FEEDBACK}`, such as `{told}`", ""]
 
 
 def _shown(records: list[Record]) -> list[int]:

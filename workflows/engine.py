@@ -9,7 +9,7 @@ lost. Sub-plans run on, for they are runs of their own.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -18,6 +18,9 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 from dagwright.contracts import limits, wire
+from dagwright.contracts.acts import Taken
+from dagwright.contracts.budgets import ABOVE_IS_GONE, BudgetGiven, BudgetNews, take_news
+from dagwright.contracts.feedback_messages import awaited
 from dagwright.contracts.marks import HistoryUse, Marks
 from dagwright.contracts.messages import SubPlanEnd
 from dagwright.contracts.outcomes import (
@@ -31,13 +34,17 @@ from dagwright.contracts.outcomes import (
     take_sub_plan_end,
 )
 from dagwright.plan.carry import tasks_in_flight
-from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import STILL_OUTSIDE, NodeStatus
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import ToolDeclaration
 from workflows.calls import RunScope, make_call, start_call, start_loading
 from workflows.maps import start_join
+from workflows.notifying import Notifier
+from workflows.purse import Purse
+from workflows.search_attributes import SearchAttributes
 from workflows.sub_plans import SubPlans
+from workflows.timers import Timer, now_s
 
 _COMMAND_BYTES = 1_000
 """About what a command has beside the arguments."""
@@ -50,9 +57,12 @@ Event = Callable[[float], None]
 """Something that happened, as what it does to the scheduler at a time."""
 
 
-def now_s() -> float:
-    """Returns the workflow's own time in seconds since the epoch."""
-    return workflow.now().timestamp()
+def _nothing(at: float) -> None:
+    """Happens so that the loop of the engine looks again."""
+
+
+def _raise(error: Exception, at: float) -> None:  # noqa: ARG001 - an event
+    raise error
 
 
 class Engine:
@@ -61,25 +71,45 @@ class Engine:
     Args:
         scheduler: the plan's scheduler, begun or restored.
         run: what the keys and ids of the run are made of.
-        deadline_at: when the run may take no longer, in seconds since the epoch.
-        signals: returns how many signals this execution has had.
+        signals: returns how many signals and updates this execution has had.
+        attributes: where the run tells what it waits for.
+        note: takes code and message of what is worth saying.
     """
 
     def __init__(
-        self, scheduler: Scheduler, run: RunScope, *, deadline_at: float | None, signals: Callable[[], int]
+        self,
+        scheduler: Scheduler,
+        run: RunScope,
+        *,
+        signals: Callable[[], int],
+        attributes: SearchAttributes,
+        note: Callable[[str, str], None],
     ) -> None:
         self.scheduler = scheduler
         self._run = run
-        self._deadline_at = deadline_at
-        self._events: list[Event] = []
+        self._attributes, self._note = attributes, note
+        self._events: deque[Event] = deque()
         self._handles: dict[str, workflow.ActivityHandle[RawValue]] = {}
+        """Task id -> its call; one that was given up is not in here any more, and its end is nobody's."""
+        self._stopping: dict[str, str] = {}
+        """Task that was told to stop while the run goes on -> the id of its call."""
+        self._untold: str | None = None
+        """Task that failed, was cancelled or asks, and of which no command tells yet."""
+        self._ends_seen, self._requests_seen = len(scheduler.ended), 0
         self._loaded: deque[ReadyCall] = deque()
         """Calls whose arguments have been loaded."""
-        self._sub_plans = SubPlans(run, self.sub_plan_ended, scheduler=scheduler)
+        self._sub_plans = SubPlans(run, self.sub_plan_ended, scheduler=scheduler, note=note)
         for task_id in tasks_in_flight(scheduler):
             self._sub_plans.adopt(task_id)
-        self._drain: asyncio.Task[None] | None = None
+        self._purse = Purse(scheduler, run.parent, self._sub_plans)
+        self._notifier = Notifier(scheduler, run, note=note)
+        self._deadline = Timer(wire.TIMER_DEADLINE, lambda: self.push(self.scheduler.expire))
+        self._drain = Timer(wire.TIMER_DRAIN, lambda: self.push(self._give_up_drain))
+        self._alarm = Timer(wire.TIMER_REQUESTS, lambda: self.push(_nothing))
+        """For the earliest deadline or reminder of what people were asked; what is due is done before each batch."""
         self._signals = signals
+        self._policy_told, self._width_told = scheduler.policy_below, scheduler.max_in_flight
+        """What the sub-plans that run know of who has to be asked, and of how much may run at once."""
         self._marks = Marks(begun=self._use())
         self._has_moved = False
 
@@ -91,16 +121,36 @@ class Engine:
         """Takes the end of a sub-plan; the second one for the same task has no effect."""
         self.push(partial(self._end_sub_plan, end))
 
-    def request_cancel(self, reason: str | None) -> None:
-        """Asks the run to stop: nothing new starts, what runs is told."""
-        self.push(lambda at: self.scheduler.cancel(at, reason=reason))
+    def budget_news(self, news: BudgetNews) -> None:
+        """Takes what a run above or below tells of the budget that they share."""
+        self.push(lambda at: take_news(self.scheduler, news, at=at))
+
+    def take_acts(self, take: Callable[[Scheduler, float], Sequence[Taken]]) -> Sequence[Taken]:
+        """Does at once what people ask for, behind all that came before; returns what became of it.
+
+        At once, because whoever comes next in the same workflow task has to be told.
+
+        Args:
+            take: does it to the scheduler at a time.
+        """
+        try:
+            self._take_events()
+        except Exception as error:
+            # It is no fault of the message: the loop meets it again, and it ends the run there with its reason.
+            self.push(partial(_raise, error))
+        found = take(self.scheduler, now_s())
+        for sent in filter(None, (taken.sent for taken in found)):
+            self._sub_plans.send(sent)
+        # The loop has to look at what has changed.
+        self.push(_nothing)
+        return found
 
     async def run(self) -> None:
         """Runs until every node has ended, whatever way, or until the run has to go on in a new execution.
 
         In the second case the scheduler is not finished, no call is in flight and everything that came has been taken.
         """
-        deadline = self._start_deadline()
+        self._watch_deadline()
         try:
             self._take_events()
             while not self.scheduler.is_finished:
@@ -108,29 +158,40 @@ class Engine:
                     await self._stop()
                     return
                 if self._may_leave():
+                    # What is told in this workflow task leaves with it; the next execution takes it for told.
+                    self._tell_sub_plans()
                     # What came in this workflow task, and has not been taken, would be lost.
                     await workflow.wait_condition(workflow.all_handlers_finished)
                     if not self._events:
                         return
                 else:
+                    self._stop_some()
                     await self._dispatch()
                     if self._is_going_on():
                         self._watch_drain()
+                        self._watch_deadline()
+                        self._watch_requests()
+                        self._leave_trace()
+                        self._tell()
                         await workflow.wait_condition(lambda: bool(self._events) or self._may_leave())
                 self._take_events()
         finally:
-            for timer in (deadline, self._drain):
-                if timer is not None:
-                    timer.cancel()
+            for timer in (self._deadline, self._drain, self._alarm):
+                timer.stop()
+            self._note_refusals()
+            self._attributes.rest()
 
     async def run_to_stop(self, reason: str) -> None:
         """Stops what runs, after the workflow itself was told to stop."""
         # What ended in the same workflow task has ended, and its handle has only not told yet.
         await workflow.wait_condition(lambda: True)
         self._take_events()
-        self.request_cancel(reason)
-        self._take_events()
+        self.scheduler.cancel(now_s(), reason=reason)
         await self._stop()
+
+    async def tell_rest(self) -> None:
+        """Tells the hook, after the end, what it has not been told; that takes some seconds at most."""
+        await self._notifier.finish()
 
     async def undisturbed(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Does something while the run rests; returns its result, or `None` if something came that must be taken.
@@ -138,13 +199,12 @@ class Engine:
         The deadline of the run is such a thing.
         """
         doing = asyncio.create_task(work)
-        deadline = self._start_deadline()
+        self._watch_deadline()
         try:
             await workflow.wait_condition(lambda: doing.done() or bool(self._events))
             await workflow.wait_condition(workflow.all_handlers_finished)
         finally:
-            if deadline is not None:
-                deadline.cancel()
+            self._deadline.stop()
         if self._events:
             doing.cancel()
             return None
@@ -161,7 +221,7 @@ class Engine:
 
     def _may_leave(self) -> bool:
         """Tells whether the run should go on in a new execution, and can: one that has done nothing never leaves."""
-        if self._handles or self._loaded or self._sub_plans.is_starting or not (self._has_moved or self._signals()):
+        if self._handles or self._loaded or self._sub_plans.is_busy or not (self._has_moved or self._signals()):
             return False
         use = self._use()
         is_suggested = workflow.info().is_continue_as_new_suggested() and self._marks.is_worth_leaving(use)
@@ -170,38 +230,66 @@ class Engine:
     def _watch_drain(self) -> None:
         """Limits how long the tasks that are ready wait for those that run."""
         use = self._use()
-        if self._drain is not None or not self._marks.is_draining(use) or self._marks.is_at_limit(use):
+        if self._drain.at is not None or not self._marks.is_draining(use) or self._marks.is_at_limit(use):
             return
-        timer = asyncio.create_task(workflow.sleep(limits.DRAIN_S, summary=wire.TIMER_DRAIN))
-        timer.add_done_callback(lambda done: None if done.cancelled() else self.push(self._give_up_drain))
-        self._drain = timer
+        self._drain.set(now_s() + limits.DRAIN_S)
 
     def _give_up_drain(self, at: float) -> None:  # noqa: ARG002 - an event
-        self._drain = None
         self._marks.give_up_drain()
 
     # Events.
 
     def _take_events(self) -> None:
-        events, self._events = self._events, []
-        self._has_moved = self._has_moved or bool(events)
         at = now_s()
-        for event in events:
-            event(at)
+        if self._events:
+            self._has_moved = True
+            self.scheduler.advance(at)
+        for _ in range(len(self._events)):
+            self._events.popleft()(at)
 
-    def _start_deadline(self) -> "asyncio.Task[None] | None":
-        if self._deadline_at is None:
-            return None
-        left_s = max(self._deadline_at - now_s(), 0.001)
-        timer = asyncio.create_task(workflow.sleep(left_s, summary=wire.TIMER_DEADLINE))
-        error = NodeError("deadline_exceeded", "the run took over its deadline")
+    def _watch_requests(self) -> None:
+        """Keeps one timer while anything is asked or told to stop, for the earliest time at which something is due.
 
-        def passed(task: "asyncio.Task[None]") -> None:
-            if not task.cancelled():
-                self.push(lambda at: self.scheduler.abort(error, at))
+        One that is too early just finds nothing due. There is one without a deadline too: in the Temporal UI it shows
+        the wait, and a workflow task that opens a request and leaves no command may be taken together with the next
+        one by a worker that has lost the run, which would then judge an answer before it knows the question.
+        """
+        next_alarm = self.scheduler.next_alarm
+        if next_alarm is None and not self.scheduler.requests.open:
+            self._alarm.stop()
+            return
+        alarm_at = next_alarm or now_s() + limits.FAR_ALARM_S
+        if self._alarm.at is not None and self._alarm.at <= alarm_at:
+            return
+        self._alarm.set(alarm_at)
+        self._forget_untold()
 
-        timer.add_done_callback(passed)
-        return timer
+    def _note_refusals(self) -> None:
+        for refusal in self.scheduler.requests.take_refusals():
+            self._note("refused", refusal)
+
+    def _tell(self) -> None:
+        self._note_refusals()
+        self._notifier.send(wake=lambda: self.push(_nothing))
+        self._tell_sub_plans()
+        status, names = self.scheduler.status().value, awaited(self.scheduler)
+        self._attributes.tell(status, names, at=now_s(), wake=lambda: self.push(_nothing))
+
+    def _tell_sub_plans(self) -> None:
+        """Tells the sub-plans that run what has changed of what they share with this run."""
+        policy = self.scheduler.policy_below
+        if policy != self._policy_told:
+            self._policy_told = policy
+            self._sub_plans.tell_all(wire.SET_POLICY, {"policy": policy.to_json()})
+        if self.scheduler.max_in_flight != self._width_told:
+            self._width_told = self.scheduler.max_in_flight
+            self._sub_plans.tell_widths()
+        self._purse.tell(lose_above=lambda: self.budget_news(BudgetGiven(finishing=ABOVE_IS_GONE)))
+
+    def _watch_deadline(self) -> None:
+        """Keeps the timer of the deadline, which people may change."""
+        if self.scheduler.deadline.at != self._deadline.at:
+            self._deadline.set(self.scheduler.deadline.at)
 
     # Starting.
 
@@ -209,6 +297,7 @@ class Engine:
         """Starts what may start, within what one workflow task and one history can hold."""
         sent_bytes, use = 0, self._use()
         while (ready := self._next(use)) is not None:
+            self._forget_untold()
             sent_bytes += self._start(ready)
             if sent_bytes > limits.TASK_COMMANDS_LIMIT_BYTES:
                 # Only a new workflow task empties the batch of commands, and only a timer brings one by itself.
@@ -239,7 +328,7 @@ class Engine:
             handle.add_done_callback(lambda done: self.push(partial(self._end_loading, left, done)))
         else:
             tool = self.scheduler.plan.tools.get(task.node.tool, _UNDECLARED)
-            self._follow(task, start_call(task, make_call(ready, self._run), tool=tool, run=self._run))
+            self._follow(task, start_call(task, make_call(ready, self._run, tool=tool), tool=tool, run=self._run))
         return ready.size_bytes + _COMMAND_BYTES
 
     def _follow(self, task: Task, handle: workflow.ActivityHandle[RawValue]) -> None:
@@ -249,21 +338,28 @@ class Engine:
     # Ending.
 
     def _end_loading(self, ready: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> None:
-        self._handles.pop(ready.task.id, None)
+        task_id = ready.task.id
+        if self._handles.get(task_id) is not handle:
+            return
+        del self._handles[task_id]
         error = asyncio.CancelledError() if handle.cancelled() else handle.exception()
-        if error is None and not self.scheduler.is_stopped:
+        if error is None and not self.scheduler.is_stopped and task_id not in self.scheduler.cancelling:
             # Not started here: many may have been loaded at once, more than one workflow task can send.
             self._loaded.append(replace(ready, arguments=handle.result().payload.data))
         else:
-            take_loading_failure(self.scheduler, ready.task.id, error or asyncio.CancelledError(), at=at)
+            take_loading_failure(self.scheduler, task_id, error or asyncio.CancelledError(), at=at)
 
     def _end_call(self, task: Task, handle: "asyncio.Task[RawValue]", at: float) -> None:
-        self._handles.pop(task.id, None)
+        if self._handles.get(task.id) is not handle:
+            return
+        del self._handles[task.id]
         error = asyncio.CancelledError() if handle.cancelled() else handle.exception()
         if error is None:
             take_result(self.scheduler, task.id, handle.result().payload, at=at)
             return
         failure = take_failure(self.scheduler, task.id, error, at=at)
+        if task.item is not None:
+            self._untold = task.id
         if failure is not None:
             workflow.logger.warning("node failed", extra={"node_id": task.id, "code": failure.code})
 
@@ -271,7 +367,58 @@ class Engine:
         self._sub_plans.forget(end.task)
         take_sub_plan_end(self.scheduler, end, at=at)
 
+    def _see_ends(self) -> None:
+        """Takes note of what has failed, was cancelled or asks since the last time."""
+        ended = self.scheduler.ended
+        for number in ended[self._ends_seen :]:
+            if self.scheduler.records[number].status in (NodeStatus.FAILED, NodeStatus.CANCELLED):
+                self._untold = self.scheduler.plan.nodes[number].id
+        self._ends_seen = len(ended)
+        requests = self.scheduler.requests
+        if requests.opened > self._requests_seen and requests.open:
+            self._untold = next(reversed(requests.open))
+        self._requests_seen = requests.opened
+
+    def _forget_untold(self) -> None:
+        """Takes note that a command tells of what has failed, was cancelled or asks."""
+        self._see_ends()
+        self._untold = None
+
+    def _leave_trace(self) -> None:
+        """Leaves a command behind where something failed or asks and nothing started.
+
+        A workflow task that leaves none may be taken together with the next one by a worker that has lost the run. An
+        update of the next one would then be judged before the failure or the question is known, and refused for ever.
+        """
+        self._see_ends()
+        if self._untold is not None:
+            workflow.upsert_memo({wire.MEMO_CHANGED: self._untold})
+            self._untold = None
+
     # Stopping.
+
+    def _stop_some(self) -> None:
+        """Tells what runs of cancelled nodes to stop, and gives up what has not in time."""
+        if not (self._stopping or self.scheduler.cancelling):
+            return
+        for task_id, call in [*self._stopping.items()]:
+            if task_id not in self.scheduler.cancelling:
+                del self._stopping[task_id]
+                self._give_up(task_id, call)
+        for task_id in self.scheduler.cancelling:
+            call = self.scheduler.call_of_task(task_id)
+            if self._stopping.get(task_id) != call:
+                self._stopping[task_id] = call
+                if (handle := self._handles.get(task_id)) is not None:
+                    handle.cancel()
+                self._sub_plans.cancel(call, "its node was cancelled")
+
+    def _give_up(self, task_id: str, call: str) -> None:
+        """Forgets a call that was told to stop, if it has not: nobody waits for its end."""
+        record = self.scheduler.record_of(task_id)
+        if record is not None and record.reason == STILL_OUTSIDE:
+            self._handles.pop(task_id, None)
+            self._sub_plans.forget(call)
 
     async def _stop(self) -> None:
         """Tells what runs to stop and waits for it, with a deadline."""
@@ -293,4 +440,4 @@ class Engine:
     def _leave_outside(self, at: float) -> None:
         """Waits no longer for what was told to stop."""
         for task_id in [*self._handles, *self._sub_plans.open_tasks]:
-            self.scheduler.task_cancelled(task_id, at=at, reason=wire.REASON_STILL_OUTSIDE)
+            self.scheduler.task_cancelled(task_id, at=at, reason=STILL_OUTSIDE)

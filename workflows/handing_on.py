@@ -6,15 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
 
 from dagwright.contracts import wire
 from dagwright.contracts.carries import RunCarry, pieces_of, state_from_text
 from dagwright.contracts.limits import OWN_HEARTBEAT_S
-
-_PATIENT = RetryPolicy(maximum_interval=timedelta(minutes=1))
-"""A store that does not answer holds the run up; it must not end it."""
-_ATTEMPT = timedelta(minutes=1)
+from workflows.blobs import put_text
+from workflows.calls import OWN_ATTEMPT, PATIENT
 
 
 async def put_state(text: str, *, numbers: Iterator[int]) -> list[str]:
@@ -22,21 +19,16 @@ async def put_state(text: str, *, numbers: Iterator[int]) -> list[str]:
 
     Args:
         numbers: of the pieces, over all tries of one execution: a try that was given up may still be at work on one.
+
+    Raises:
+        TextRefused: the store takes it for no try.
     """
     refs = []
     for piece, number in zip(pieces_of(text), numbers, strict=False):
         # One after the other: over 4 MB in one workflow task would wedge the run.
-        put = await workflow.execute_activity(
-            wire.ACTIVITY_PUT_BLOB,
-            {"text": piece},
-            activity_id=f"{wire.ID_PUT_STATE} {number}",
-            start_to_close_timeout=_ATTEMPT,
-            heartbeat_timeout=timedelta(seconds=OWN_HEARTBEAT_S),
-            retry_policy=_PATIENT,
-            summary="keeping the state of the run, to go on in a new history",
-            result_type=dict[str, str],
-        )
-        refs.append(put["ref"])
+        activity_id = f"{wire.ID_PUT_STATE} {number}"
+        summary = "keeping the state of the run, to go on in a new history"
+        refs.append(await put_text(piece, activity_id=activity_id, summary=summary))
     return refs
 
 
@@ -57,10 +49,10 @@ async def state_of(carry: RunCarry, *, time_left: timedelta | None) -> Mapping[s
             wire.ACTIVITY_GET_BLOB,
             {"ref": ref},
             activity_id=f"{wire.ID_GET_STATE} {number}",
-            start_to_close_timeout=_ATTEMPT,
+            start_to_close_timeout=OWN_ATTEMPT,
             heartbeat_timeout=timedelta(seconds=OWN_HEARTBEAT_S),
             schedule_to_close_timeout=time_left,
-            retry_policy=_PATIENT,
+            retry_policy=PATIENT,
             summary="fetching the state of the run",
             result_type=dict[str, str],
         )

@@ -13,23 +13,21 @@ from dagwright.contracts import limits, wire
 from dagwright.contracts.chunk_inputs import ChunkInput
 from dagwright.contracts.chunk_runs import (
     chunk_end_to_json,
+    chunk_failure_to_json,
     join_input,
+    load_items_message,
     own_record,
     pieces_of_results,
 )
-from dagwright.plan.items import stored_list_to_json
+from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.tasks import Task
 from dagwright.plan.unfilled import unfilled_from_json
-from workflows.calls import json_payload
+from workflows.blobs import TextRefused, put_text
+from workflows.calls import OWN_ATTEMPT, PATIENT, json_payload
 
-_PATIENT = RetryPolicy(maximum_interval=timedelta(minutes=1))
-"""A store that does not answer holds the map up; it must not end it."""
 _JOIN_RETRY = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts=10)
-_JOIN_TIMEOUT = timedelta(minutes=10)
-"""Of one attempt: a hundred megabytes are read and written in seconds."""
-_HEARTBEAT = timedelta(seconds=10)
-"""After which a worker that died in the middle of it is noticed."""
 
 
 def start_join(scheduler: Scheduler, task: Task) -> tuple[workflow.ActivityHandle[RawValue], int]:
@@ -40,8 +38,8 @@ def start_join(scheduler: Scheduler, task: Task) -> tuple[workflow.ActivityHandl
         RawValue(json_payload(encoded)),
         activity_id=limits.activity_id(task.id),
         result_type=RawValue,
-        start_to_close_timeout=_JOIN_TIMEOUT,
-        heartbeat_timeout=_HEARTBEAT,
+        start_to_close_timeout=OWN_ATTEMPT,
+        heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
         retry_policy=_JOIN_RETRY,
         summary=limits.summary_of(f"joining the results of {task.node.title or task.node.id}"),
         priority=Priority(priority_key=task.node.priority),
@@ -49,8 +47,12 @@ def start_join(scheduler: Scheduler, task: Task) -> tuple[workflow.ActivityHandl
     return handle, len(encoded)
 
 
-async def items_of_chunk(chunk: ChunkInput, *, time_left: timedelta | None) -> Sequence[Any]:
+async def items_of_chunk(chunk: ChunkInput, node: CompiledNode, *, time_left: timedelta | None) -> Sequence[Any]:
     """Returns the items of the chunk that this run does, from the payload store if they are there.
+
+    Args:
+        node: the node whose items they are.
+        time_left: until the deadline of the run.
 
     Raises:
         ActivityError: they cannot be had.
@@ -60,12 +62,12 @@ async def items_of_chunk(chunk: ChunkInput, *, time_left: timedelta | None) -> S
         return chunk.items
     loaded: dict[str, Any] = await workflow.execute_activity(
         wire.ACTIVITY_LOAD_ITEMS,
-        stored_list_to_json(chunk.source),
+        load_items_message(chunk.source, node),
         activity_id=wire.ID_LOAD_ITEMS,
-        start_to_close_timeout=timedelta(minutes=2),
-        heartbeat_timeout=timedelta(seconds=limits.OWN_HEARTBEAT_S),
+        start_to_close_timeout=OWN_ATTEMPT,
+        heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
         schedule_to_close_timeout=time_left,
-        retry_policy=_PATIENT,
+        retry_policy=PATIENT,
         summary="fetching the items",
         result_type=dict[str, Any],
     )
@@ -76,21 +78,18 @@ async def items_of_chunk(chunk: ChunkInput, *, time_left: timedelta | None) -> S
 
 
 async def end_of_chunk(scheduler: Scheduler) -> dict[str, Any]:
-    """Returns what this run tells the one above of its chunk; large results go to the store first."""
+    """Returns what this run tells the one above of its chunk; large results go to the store first.
+
+    A chunk whose results the store refuses has failed there, though its items are done.
+    """
     pieces = pieces_of_results(own_record(scheduler))
     putting = [
-        workflow.execute_activity(
-            wire.ACTIVITY_PUT_BLOB,
-            {"text": text},
-            activity_id=f"{wire.ID_PUT_RESULTS} {number}",
-            start_to_close_timeout=timedelta(minutes=1),
-            heartbeat_timeout=timedelta(seconds=limits.OWN_HEARTBEAT_S),
-            retry_policy=_PATIENT,
-            summary="keeping the results",
-            result_type=dict[str, str],
-        )
+        put_text(text, activity_id=f"{wire.ID_PUT_RESULTS} {number}", summary="keeping the results")
         for number, (text, _) in enumerate(pieces, 1)
     ]
-    put = await asyncio.gather(*putting)
-    refs = [(each["ref"], count) for each, (_, count) in zip(put, pieces, strict=True)]
-    return chunk_end_to_json(scheduler, refs)
+    try:
+        refs = await asyncio.gather(*putting)
+    except TextRefused as error:
+        told = f"the items are done, and the payload store refused their results for good: {error}"
+        return chunk_failure_to_json(scheduler, NodeError(wire.ERROR_STORE_REFUSED, told))
+    return chunk_end_to_json(scheduler, [(ref, count) for ref, (_, count) in zip(refs, pieces, strict=True)])

@@ -12,7 +12,9 @@ from dagwright.contracts import wire
 from dagwright.contracts.limits import OWN_HEARTBEAT_S, PLAN_STEPS
 from dagwright.contracts.messages import plan_of_pages
 from dagwright.contracts.packing import unpack
-from dagwright.plan.compiled import CompiledNode, CompiledPlan, nodes_from_json
+from dagwright.plan.compiled import CompiledNode, CompiledPlan
+from dagwright.plan.node_columns import nodes_from_columns
+from workflows.calls import OWN_ATTEMPT
 
 PAGES_AT_ONCE = 4
 """Their nodes are read in one workflow task, some 20 ms for a page."""
@@ -34,7 +36,7 @@ async def load_plan(pages: Sequence[str], *, time_left: timedelta | None) -> Com
     nodes: list[CompiledNode] = []
     for start in range(1, len(pages), PAGES_AT_ONCE):
         for page in await _load(pages[start : start + PAGES_AT_ONCE], time_left):
-            nodes += nodes_from_json(page)
+            nodes += nodes_from_columns(page)
         if len(nodes) > PLAN_STEPS:
             break
     return plan_of_pages(head, nodes)
@@ -45,7 +47,7 @@ async def _load(pages: Sequence[str], time_left: timedelta | None) -> list[Any]:
         workflow.execute_activity(
             wire.ACTIVITY_LOAD_PLAN,
             {"ref": page},
-            start_to_close_timeout=timedelta(minutes=1),
+            start_to_close_timeout=OWN_ATTEMPT,
             schedule_to_close_timeout=time_left,
             heartbeat_timeout=timedelta(seconds=OWN_HEARTBEAT_S),
             retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_attempts=12),

@@ -14,64 +14,68 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
 import pydantic_core
 from temporalio import workflow
-from temporalio.common import RawValue, RetryPolicy, SearchAttributeKey
+from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType
 
 from dagwright.contracts import limits, wire
+from dagwright.contracts.answers import graph_answer, node_answer, status_answer
+from dagwright.contracts.beginnings import begin_fork, begin_run, scheduler_of
+from dagwright.contracts.budgets import BudgetNews, news_of
 from dagwright.contracts.carries import CarryTooLarge, RunCarry, state_to_text
 from dagwright.contracts.chunk_inputs import ChunkInput, handed_on
 from dagwright.contracts.chunk_runs import begin_chunk, with_items
+from dagwright.contracts.deadlines import changed_deadline, deadline_of
 from dagwright.contracts.documents import (
     RunFacts,
     compact_document,
     counted_document,
     error_json,
-    format_time,
-    graph_document,
-    node_document,
-    reference_to,
     result_document,
+    shown_requests,
 )
 from dagwright.contracts.messages import (
-    CancelMessage,
     MessageInvalid,
     RunInput,
     SubPlanEnd,
-    cancel_request_from_json,
     pages_of,
     read_message,
     run_input_from_json,
     run_input_to_json,
-    sub_plan_end_from_json,
 )
 from dagwright.contracts.notes import Notes
 from dagwright.contracts.outcomes import is_cancellation, is_sub_plan
 from dagwright.contracts.plan_limits import PlanTooLarge
+from dagwright.contracts.taking import is_awaited, refuse_unknown, report_of
 from dagwright.plan.carry import carry_of, restore, tasks_in_flight
-from dagwright.plan.compiled import CompiledPlan, plan_from_json
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_from_json
 from dagwright.plan.errors import NodeError
 from dagwright.plan.inputs import wrong_inputs
 from dagwright.plan.lookup_places import with_places
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import RunStatus
-from dagwright.plan.unfilled import with_shown
-from workflows.calls import RunScope, json_payload
+from dagwright.plan.steering import standing_notes
+from dagwright.plan.times import format_time
+from workflows.blobs import TextRefused
+from workflows.calls import OWN_ATTEMPT, RunScope, json_payload
 from workflows.details import render_details
-from workflows.engine import Engine, now_s
+from workflows.engine import Engine
 from workflows.handing_on import put_state, state_of
 from workflows.maps import end_of_chunk, items_of_chunk
+from workflows.people import People
 from workflows.plan_pages import load_plan
+from workflows.search_attributes import SearchAttributes
+from workflows.steerable import Steerable
 from workflows.sub_plans import NOTHING_COMPLETED, end_of, report_end
+from workflows.timers import now_s
 
 T = TypeVar("T")
-
-_STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 
 
 class PlanRefused(Exception):
@@ -82,9 +86,11 @@ class PlanRefused(Exception):
         self.error = error
 
 
-@workflow.defn(name=wire.WORKFLOW_RUN_PLAN, sandboxed=False)
-class RunPlanWorkflow:
-    """Runs one plan to its end and returns the result document (contract.md sections 4 to 6)."""
+class PlanWorkflow(Steerable):
+    """Runs one plan to its end and returns the result document (contract.md sections 4 to 6).
+
+    What is defined as a workflow is a kind of run: `RunPlan` here, and those of `workflows.pursuing`.
+    """
 
     def __init__(self) -> None:
         self._engine: Engine | None = None
@@ -92,19 +98,19 @@ class RunPlanWorkflow:
         self._title: str | None = None
         self._error: dict[str, Any] | None = None
         self._notes = Notes()
-        self._cancel_before_start: str | None = None
-        self._is_cancelled = False
         self._signals = 0
         self._state_pieces = count(1)
         """Numbers of the pieces of the state that were put into the store, or begun to be."""
         self._early_ends: list[SubPlanEnd] = []
-        self._tells_state = workflow.info().typed_search_attributes.get(_STATE) is not None
-        """Whether the namespace is known to have the search attribute; a run that sets one that it lacks is stuck."""
+        """Reports that came before the plan was known."""
+        self._early_news: list[BudgetNews] = []
+        """The same of what runs above and below tell of the budget."""
+        super().__init__(People(self._notes))
+        self._attributes = SearchAttributes()
         self._began_at = workflow.info().workflow_start_time.timestamp()
         """When the first execution of this run started; deadlines count from there."""
 
-    @workflow.run
-    async def run(self, message: RawValue) -> Any:
+    async def run_to_end(self, message: RawValue) -> Any:
         """Runs the plan of the message.
 
         Raises:
@@ -127,7 +133,7 @@ class RunPlanWorkflow:
         cancelled: asyncio.CancelledError | None = None
         try:
             run_input = run_input_from_json(read_message(message.payload))
-            if run_input.carry is not None:
+            if run_input.carry is not None and run_input.carry.origin is None:
                 self._began_at = run_input.carry.began_at
             await self._run_plan(run_input)
         except (MessageInvalid, PlanRefused) as error:
@@ -146,20 +152,34 @@ class RunPlanWorkflow:
             told = [problem.to_json() for problem in problems]
             raise PlanRefused({**error_json(problems[0].code, problems[0].message), "errors": told})
         info = workflow.info()
-        scope = RunScope(run_input.scope or info.first_execution_run_id, run_input.path, info.task_queue)
-        deadline_s = _smallest(plan.deadline_s, run_input.deadline_s)
+        scope = RunScope(
+            run_input.scope or info.first_execution_run_id,
+            run_input.path,
+            info.task_queue,
+            run_input.notifies,
+            model=(plan.pursuit or {}).get("config") or run_input.model,
+            parent=run_input.parent,
+        )
+        deadline_s = deadline_of(plan, run_input)
         lookups = await self._resolve_lookups(plan, run_input.lookups, deadline_s=deadline_s)
         chunk, inputs = run_input.chunk, run_input.inputs
         if chunk is not None and run_input.carry is None:
-            inputs = with_items(inputs, await self._items_of(chunk, deadline_s=deadline_s))
-        scheduler = Scheduler(plan, inputs, lookups=lookups, max_in_flight=run_input.max_in_flight)
-        await self._begin(scheduler, run_input.carry, chunk, deadline_s=deadline_s)
-        deadline_at = self._began_at + deadline_s if deadline_s is not None else None
-        self._engine = Engine(scheduler, scope, deadline_at=deadline_at, signals=lambda: self._signals)
-        if self._is_cancelled:
-            self._engine.request_cancel(self._cancel_before_start)
+            inputs = with_items(inputs, await self._items_of(chunk, plan.nodes[-1], deadline_s=deadline_s))
+        scheduler = scheduler_of(plan, run_input, began_at=self._began_at, inputs=inputs, lookups=lookups)
+        await self._begin(scheduler, run_input, deadline_s=deadline_s)
+        self._engine = Engine(
+            scheduler,
+            scope,
+            signals=lambda: self._signals,
+            attributes=self._attributes,
+            note=self._notes.add,
+        )
         for end in self._early_ends:
-            self._take_sub_plan_end(end)
+            if is_awaited(end, scheduler, self._notes):
+                self._engine.sub_plan_ended(end)
+        for news in self._early_news:
+            self._engine.budget_news(news)
+        self._people.begin(self._engine)
         await self._engine.run()
         while not scheduler.is_finished:
             rest = handed_on(chunk) if chunk is not None else None
@@ -168,25 +188,26 @@ class RunPlanWorkflow:
             # Something came meanwhile that has to be taken first.
             await self._engine.run()
 
-    async def _items_of(self, chunk: ChunkInput, *, deadline_s: float | None) -> Sequence[Any]:
+    async def _items_of(self, chunk: ChunkInput, node: CompiledNode, *, deadline_s: float | None) -> Sequence[Any]:
         try:
-            return await items_of_chunk(chunk, time_left=self._time_left(deadline_s))
+            return await items_of_chunk(chunk, node, time_left=self._time_left(deadline_s))
         except ActivityError as error:
             raise PlanRefused(_refusal(error, "the items cannot be had")) from None
         except ValueError as error:
             raise MessageInvalid(str(error)) from None
 
-    async def _begin(
-        self, scheduler: Scheduler, carry: RunCarry | None, chunk: ChunkInput | None, *, deadline_s: float | None
-    ) -> None:
+    async def _begin(self, scheduler: Scheduler, run_input: RunInput, *, deadline_s: float | None) -> None:
         """Begins a run, or goes on where the execution before this one left it."""
+        carry = run_input.carry
         if carry is None:
-            scheduler.begin(now_s())
-            if chunk is not None:
-                begin_chunk(scheduler, chunk, at=now_s())
+            begin_run(scheduler, run_input, at=now_s())
+            self._notes.go_on_from(run_input.notes, 0)
+            if run_input.chunk is not None:
+                begin_chunk(scheduler, run_input.chunk, at=now_s())
             return
         try:
             restore(scheduler, await state_of(carry, time_left=self._time_left(deadline_s)))
+            begin_fork(scheduler, run_input, at=now_s())
         except ActivityError as error:
             raise PlanRefused(_refusal(error, "the run cannot go on")) from None
         except ValueError as error:
@@ -209,7 +230,12 @@ class RunPlanWorkflow:
             return
         encoded = self._following_input(run_input, state=state)
         if len(state) > limits.INLINE_STATE_BYTES or len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
-            refs = await engine.undisturbed(put_state(state, numbers=self._state_pieces))
+            try:
+                refs = await engine.undisturbed(put_state(state, numbers=self._state_pieces))
+            except TextRefused as error:
+                told = f"the history is full, and the payload store refused the state of the run for good: {error}"
+                engine.scheduler.abort(NodeError(wire.ERROR_STORE_REFUSED, told), now_s())
+                return
             if refs is None:
                 return
             encoded = self._following_input(run_input, refs=refs)
@@ -217,8 +243,16 @@ class RunPlanWorkflow:
         workflow.continue_as_new(RawValue(json_payload(encoded)), memo=memo)
 
     def _following_input(self, run_input: RunInput, *, state: str = "", refs: Sequence[str] = ()) -> bytes:
-        carry = RunCarry(self._began_at, state, refs, notes=self._notes.kept, notes_left_out=self._notes.left_out)
-        return pydantic_core.to_json(run_input_to_json(replace(run_input, carry=carry)))
+        assert self._engine is not None
+        carry = RunCarry(
+            self._began_at,
+            state,
+            refs,
+            notes=self._notes.kept,
+            notes_left_out=self._notes.left_out,
+            deadline_s=changed_deadline(self._engine.scheduler, run_input),
+        )
+        return pydantic_core.to_json(run_input_to_json(replace(run_input, carry=carry, notes=())))
 
     def _time_left(self, deadline_s: float | None) -> timedelta | None:
         """Returns what is left of a deadline that counts from the start of the run, at least a millisecond."""
@@ -231,13 +265,15 @@ class RunPlanWorkflow:
         if run_input.compiled is not None:
             return run_input.compiled, run_input
         if not run_input.pages:
-            compiled = await self._compile(run_input)
-            run_input = replace(run_input, plan=None, pages=pages_of(compiled))
+            answer = await self._compile(run_input)
+            compiled: dict[str, Any] = answer["compiled"]
+            notifies = run_input.notifies or answer.get(wire.ANSWER_NOTIFY) is True
+            run_input = replace(run_input, plan=None, pages=pages_of(compiled), notifies=notifies)
             if not run_input.pages:
                 plan = plan_from_json(compiled)
                 return plan, replace(run_input, compiled=plan)
         try:
-            return await load_plan(run_input.pages, time_left=self._time_left(run_input.deadline_s)), run_input
+            return await load_plan(run_input.pages, time_left=self._time_left(deadline_of(None, run_input))), run_input
         except ActivityError as error:
             raise PlanRefused(_refusal(error, "the plan cannot be read")) from None
         except PlanTooLarge as error:
@@ -246,7 +282,7 @@ class RunPlanWorkflow:
             raise PlanRefused(error_json("invalid", f"the plan cannot be read: {error}")) from None
 
     async def _compile(self, run_input: RunInput) -> dict[str, Any]:
-        """Compiles a plan that came as it was written, outside of the workflow; returns its JSON form or its pages."""
+        """Compiles a plan that came as it was written, outside of the workflow; returns what `compile_plan` answers."""
         message = {"plan": run_input.plan, "inputs": run_input.inputs, "context": run_input.context}
         encoded = pydantic_core.to_json(message)
         if len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
@@ -258,7 +294,7 @@ class RunPlanWorkflow:
             answer: dict[str, Any] = await workflow.execute_activity(
                 wire.ACTIVITY_COMPILE_PLAN,
                 RawValue(json_payload(encoded)),
-                start_to_close_timeout=timedelta(minutes=2),
+                start_to_close_timeout=OWN_ATTEMPT,
                 heartbeat_timeout=timedelta(seconds=limits.OWN_HEARTBEAT_S),
                 schedule_to_close_timeout=self._time_left(run_input.deadline_s),
                 retry_policy=RetryPolicy(maximum_attempts=5),
@@ -267,13 +303,11 @@ class RunPlanWorkflow:
             )
         except ActivityError as error:
             details = error.__cause__.details if isinstance(error.__cause__, ApplicationError) else ()
-            self._tells_state = self._tells_state or _has_state(details[1] if len(details) > 1 else None)
+            self._attributes.are_there |= _has_state(details[1] if len(details) > 1 else None)
             raise PlanRefused(_refusal(error, "the plan cannot be read")) from None
-        if not self._tells_state and _has_state(answer):
-            self._tells_state = True
-            workflow.upsert_search_attributes([_STATE.value_set(RunStatus.RUNNING.value)])
-        compiled: dict[str, Any] = answer["compiled"]
-        return compiled
+        if _has_state(answer):
+            self._attributes.found()
+        return answer
 
     async def _resolve_lookups(
         self, plan: CompiledPlan, found_before: Mapping[Lookup, Any], *, deadline_s: float | None
@@ -287,7 +321,7 @@ class RunPlanWorkflow:
             found = await workflow.execute_activity(
                 wire.ACTIVITY_RESOLVE_LOOKUPS,
                 wanted,
-                start_to_close_timeout=timedelta(minutes=1),
+                start_to_close_timeout=OWN_ATTEMPT,
                 heartbeat_timeout=timedelta(seconds=limits.OWN_HEARTBEAT_S),
                 schedule_to_close_timeout=self._time_left(deadline_s),
                 retry_policy=RetryPolicy(maximum_attempts=5),
@@ -302,12 +336,14 @@ class RunPlanWorkflow:
         return {**found_before, **{lookup: party["id"] for lookup, party in zip(missing, found, strict=True)}}
 
     async def _finish(self, run_input: RunInput | None, cancelled: asyncio.CancelledError | None) -> Any:
+        self._people.end()
         if cancelled is not None:
             self._status = RunStatus.CANCELLED.value
+        if self._engine is not None:
+            await _without_interruption(self._engine.tell_rest())
         document = self._document()
-        if self._tells_state:
-            workflow.upsert_search_attributes([_STATE.value_set(document["status"])])
-        compact = compact_document(document)
+        self._attributes.tell_end(document["status"])
+        compact = self._compact(document)
         if run_input is not None and run_input.parent is not None:
             end = end_of(document)
             if run_input.chunk is not None and self._engine is not None:
@@ -327,83 +363,69 @@ class RunPlanWorkflow:
 
     def _document(self) -> dict[str, Any]:
         info = workflow.info()
-        facts = RunFacts(
-            info.workflow_id, info.run_id, title=self._title, error=self._error, notes=self._notes.to_json()
-        )
+        notes = [*self._notes.to_json(), *standing_notes(self._engine.scheduler if self._engine else None)]
+        facts = RunFacts(info.workflow_id, info.run_id, title=self._title, error=self._error, notes=notes)
         if self._engine is None:
             waiting = None if self._error else RunStatus.RUNNING.value
             return result_document(None, facts, status=self._status or waiting)
         return result_document(self._engine.scheduler, facts, status=self._status)
 
-    @workflow.signal(name=wire.SIGNAL_CANCEL)
-    def cancel(self, message: RawValue) -> None:
-        """Stops the run; an empty payload works too."""
-        try:
-            request = cancel_request_from_json(_decode_or_none(message))
-        # The process edge: whatever a cancel says, it cancels.
-        except Exception as error:
-            self._note_defect(wire.SIGNAL_CANCEL, error)
-            request = CancelMessage()
-        reason = request.reason
-        self._notes.add("cancel", _cancel_note(request.reason, request.by))
-        self._is_cancelled, self._cancel_before_start = True, reason
-        if self._engine is not None:
-            self._engine.request_cancel(reason)
+    def _compact(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        steps = self._engine.scheduler.plan.written_count if self._engine is not None else 0
+        return compact_document(document, steps=steps)
+
+    @workflow.query(name=wire.QUERY_PENDING)
+    def pending_feedback(self) -> Sequence[dict[str, Any]]:
+        """Returns what people are asked."""
+        return shown_requests(self._engine.scheduler, workflow.info().workflow_id) if self._engine else []
 
     @workflow.signal(name=wire.SIGNAL_SUB_PLAN_ENDED)
     def sub_plan_ended(self, message: RawValue) -> None:
         """Takes the report of a sub-plan."""
-        try:
-            end = sub_plan_end_from_json(read_message(message.payload))
-        except MessageInvalid as error:
-            self._notes.add("refused", f"sub_plan_ended: {error}")
-            return
-        # The process edge: an exception in a handler would be tried again for ever.
-        except Exception as error:
-            self._note_defect(wire.SIGNAL_SUB_PLAN_ENDED, error)
+        end = report_of(partial(read_message, message.payload), self._notes)
+        if end is None:
             return
         if self._engine is None:
             # A run that has just gone on in a new execution gets what came meanwhile before anything else.
             self._early_ends.append(end)
-        else:
-            self._take_sub_plan_end(end)
+        elif is_awaited(end, self._engine.scheduler, self._notes):
+            self._engine.sub_plan_ended(end)
 
-    def _note_defect(self, signal: str, error: Exception) -> None:
-        workflow.logger.exception("a signal was refused by a defect", extra={"signal": signal})
-        self._notes.add("refused", f"{signal}: {wire.ERROR_BUG}: {type(error).__name__}: {error}")
+    @workflow.signal(name=wire.SIGNAL_BUDGET_TOLD)
+    def budget_told(self, message: RawValue) -> None:
+        """Takes what a sub-plan tells of its calls of models."""
+        self._take_budget(wire.SIGNAL_BUDGET_TOLD, message)
 
-    def _take_sub_plan_end(self, end: SubPlanEnd) -> None:
-        assert self._engine is not None
-        if not is_sub_plan(self._engine.scheduler, end.task):
-            self._notes.add("refused", f"sub_plan_ended: {end.task[:200]!r} is no sub-plan of this run")
-            return
-        self._engine.sub_plan_ended(end)
+    @workflow.signal(name=wire.SIGNAL_BUDGET_GIVEN)
+    def budget_given(self, message: RawValue) -> None:
+        """Takes which calls of models the run above lets start."""
+        self._take_budget(wire.SIGNAL_BUDGET_GIVEN, message)
+
+    def _take_budget(self, name: str, message: RawValue) -> None:
+        news = news_of(name, partial(read_message, message.payload), self._notes)
+        if news is not None and self._engine is None:
+            self._early_news.append(news)
+        elif news is not None and self._engine is not None:
+            self._engine.budget_news(news)
 
     @workflow.signal(dynamic=True)
     def other_signal(self, name: str, _arguments: Sequence[RawValue]) -> None:
         """Refuses a signal that no run takes."""
-        self._notes.add("refused", f"{name[:200]!r} is no signal of a run")
+        refuse_unknown(name, self._notes)
 
     def count_signal(self) -> None:
-        """Takes note of a signal, whatever it is: the server takes so many for one execution and no more."""
+        """Takes note of a signal or an update, whatever it is: the server takes so many for one execution."""
         self._signals += 1
 
     @workflow.query(name=wire.QUERY_STATUS)
     def status(self) -> dict[str, Any]:
         """Returns the result document as far as it is."""
-        return compact_document(self._document())
+        return status_answer(self._compact(self._document()))
 
     @workflow.query(name=wire.QUERY_NODE)
     def node(self, node_id: str) -> dict[str, Any] | None:
         """Returns the document of one node or item; null if there is none of that id."""
-        if self._engine is None:
-            return None
-        scheduler = self._engine.scheduler
-        record = scheduler.record_of(node_id)
-        if record is None:
-            return None
-        document = node_document(scheduler, scheduler.node_of(node_id), record)
-        return document | {"result": with_shown(document["result"], lambda part: reference_to(part, ref=node_id))}
+        return node_answer(self._engine.scheduler, node_id) if self._engine else None
 
     def details(self) -> str:
         """Returns the live table for the Temporal UI."""
@@ -412,14 +434,17 @@ class RunPlanWorkflow:
     @workflow.query(name=wire.QUERY_GRAPH)
     def graph(self) -> dict[str, Any]:
         """Returns nodes and edges with their states."""
-        return graph_document(self._engine.scheduler) if self._engine else {"nodes": [], "edges": []}
+        return graph_answer(self._engine.scheduler) if self._engine else {"nodes": [], "edges": []}
 
 
-def _decode_or_none(message: RawValue) -> Any:
-    try:
-        return read_message(message.payload)
-    except MessageInvalid:
-        return None
+@workflow.defn(name=wire.WORKFLOW_RUN_PLAN, sandboxed=False)
+class RunPlanWorkflow(PlanWorkflow):
+    """Runs a plan that somebody gave."""
+
+    @workflow.run
+    async def run(self, message: RawValue) -> Any:
+        """Runs the plan of the message."""
+        return await self.run_to_end(message)
 
 
 def _error_of(error: MessageInvalid) -> dict[str, Any]:
@@ -446,10 +471,6 @@ def _refusal(error: ActivityError, otherwise: str) -> dict[str, Any]:
     return {**error_json(code or cause.type or "failed", cause.message), "errors": problems}
 
 
-def _cancel_note(reason: str | None, by: str | None) -> str:
-    return f"cancelled{f' by {by}' if by else ''}{f': {reason}' if reason else ''}"
-
-
 async def _without_interruption(work: Coroutine[Any, Any, T]) -> T:
     """Awaits something to its end, also if the run is cancelled meanwhile: it has ended already."""
     task = asyncio.ensure_future(work)
@@ -457,7 +478,3 @@ async def _without_interruption(work: Coroutine[Any, Any, T]) -> T:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         return await task
-
-
-def _smallest(*values: float | None) -> float | None:
-    return min((value for value in values if value is not None), default=None)

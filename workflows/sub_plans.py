@@ -8,6 +8,7 @@ now and then.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -15,11 +16,22 @@ from typing import Any
 import pydantic_core
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
-from temporalio.common import Priority, RawValue, RetryPolicy
+from temporalio.common import (
+    Priority,
+    RawValue,
+    RetryPolicy,
+    SearchAttributeKey,
+    SearchAttributePair,
+    TypedSearchAttributes,
+)
 from temporalio.exceptions import ActivityError, FailureError
 
 from dagwright.contracts import limits, wire
-from dagwright.contracts.chunk_runs import chunk_run_input
+from dagwright.contracts.acts import Sent
+from dagwright.contracts.beginnings import handed_down
+from dagwright.contracts.budgets import shared_budget
+from dagwright.contracts.carries import carry_from_json
+from dagwright.contracts.chunk_runs import chunk_run_input, width_message, width_of_chunk
 from dagwright.contracts.documents import encoded_size, error_json
 from dagwright.contracts.messages import (
     MessageInvalid,
@@ -29,6 +41,7 @@ from dagwright.contracts.messages import (
     run_input_to_json,
 )
 from dagwright.contracts.outcomes import ResultInvalid, found_ends, read_sub_plan_end, sub_plan_failure
+from dagwright.contracts.pursuits import workflow_type_of
 from dagwright.plan.errors import NodeError
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
@@ -36,6 +49,8 @@ from dagwright.plan.states import RunStatus
 from dagwright.plan.tasks import Task
 from dagwright.plan.unfilled import unfilled_to_json
 from workflows.calls import RunScope, json_payload
+
+_STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 
 _COMMAND_BYTES = 2_000
 """About what the start of a sub-plan has beside its input."""
@@ -53,79 +68,152 @@ class SubPlans:
         run: what the ids and keys of the run are made of.
         take_end: takes the end of a sub-plan; the second one for the same task has no effect.
         scheduler: of the run; what a sub-plan is given comes out of it.
+        note: takes code and message of what is worth saying.
     """
 
-    def __init__(self, run: RunScope, take_end: EndTaken, *, scheduler: Scheduler) -> None:
+    def __init__(
+        self, run: RunScope, take_end: EndTaken, *, scheduler: Scheduler, note: Callable[[str, str], None]
+    ) -> None:
         self._run = run
         self._take_end = take_end
         self._scheduler = scheduler
         self._open: dict[str, asyncio.Task[None] | None] = {}
-        """Task id -> what follows its sub-plan; nothing does for one that an execution before has started."""
+        """Id of a call -> what follows its sub-plan; nothing does for one that an execution before has started."""
         self._messages: list[asyncio.Task[None]] = []
+        self._sending: list[asyncio.Task[None]] = []
+        self._note = note
         self._looking: asyncio.Task[None] | None = None
         self._stop_reason: str | None = None
+        self._stopping: dict[str, str] = {}
+        """Calls that are to stop as soon as their sub-plan has started -> why."""
         self._handles: dict[str, workflow.ExternalWorkflowHandle[Any] | workflow.ChildWorkflowHandle[Any, Any]] = {}
 
     @property
     def open_tasks(self) -> list[str]:
         """Ids of the tasks whose sub-plans have not ended, in order of their start."""
-        return list(self._open)
+        return [task_id for call in self._open if (task_id := self._scheduler.task_of_call(call)) is not None]
 
     @property
-    def is_starting(self) -> bool:
-        """Tells whether a sub-plan is about to start: it would be lost if the run went on elsewhere now."""
-        return len(self._handles) < len(self._open)
+    def is_busy(self) -> bool:
+        """Tells whether a sub-plan is about to start or to be told something: it would be lost if the run went on
+        elsewhere now.
+        """
+        return len(self._handles) < len(self._open) or bool(self._sending)
+
+    def send(self, sent: Sent) -> None:
+        """Sends a signal on to the sub-plan that it belongs to, or to all that have started."""
+        if sent.task is None:
+            self.tell_all(sent.signal, sent.message)
+            return
+        sending = asyncio.create_task(self._send_on(sent, sent.task))
+        self._sending.append(sending)
+        sending.add_done_callback(self._sending.remove)
+
+    async def _send_on(self, message: Sent, task_id: str) -> None:
+        """Sends a message on to a sub-plan, as soon as it has started; one that has ended takes none."""
+        call = self._scheduler.call_of_task(task_id)
+        await workflow.wait_condition(lambda: call in self._handles or call not in self._open)
+        handle = self._handles.get(call)
+        if handle is None:
+            self._refuse(message, "it has ended")
+            return
+        try:
+            await handle.signal(message.signal, dict(message.message))
+        except FailureError as error:
+            self._refuse(message, error.message)
+
+    def _refuse(self, message: Sent, reason: str) -> None:
+        self._note("refused", f"{message.signal}: the sub-plan {message.task!r} cannot be told: {reason}")
 
     def adopt(self, task_id: str) -> None:
         """Takes over the sub-plan of a task that an execution before has started; its end comes by its report."""
-        child_id = limits.child_workflow_id(workflow.info().workflow_id, task_id)
-        self._open[task_id] = None
-        self._handles[task_id] = workflow.get_external_workflow_handle(child_id)
+        call = self._scheduler.call_of_task(task_id)
+        child_id = limits.child_workflow_id(workflow.info().workflow_id, call)
+        self._open[call] = None
+        self._handles[call] = workflow.get_external_workflow_handle(child_id)
         if self._looking is None:
             self._looking = asyncio.create_task(self._look_after_adopted())
 
     def start(self, task: Task) -> int:
         """Starts the child workflow of a task; returns about how many bytes its command has."""
         encoded = pydantic_core.to_json(self._input_of(task))
-        self._open[task.id] = asyncio.create_task(self._follow(task, json_payload(encoded)))
+        self._open[task.call_id] = asyncio.create_task(self._follow(task, json_payload(encoded)))
         return len(encoded) + _COMMAND_BYTES
 
-    def forget(self, task_id: str) -> None:
-        """Drops a sub-plan that has ended."""
-        self._open.pop(task_id, None)
-        self._handles.pop(task_id, None)
+    def forget(self, call: str) -> None:
+        """Drops a sub-plan that has ended, or is waited for no longer."""
+        self._open.pop(call, None)
+        self._handles.pop(call, None)
+        self._stopping.pop(call, None)
+
+    def cancel(self, call: str, reason: str) -> None:
+        """Tells one sub-plan to stop; it reports its end as ever."""
+        if call in self._handles:
+            self._messages.append(asyncio.create_task(self._tell_to_stop(call, reason)))
+        elif call in self._open:
+            self._stopping[call] = reason
 
     def cancel_all(self, reason: str) -> None:
         """Tells every open sub-plan to stop; each reports its end as ever."""
         # One that is about to start cannot be stopped yet: it is told as soon as it has started.
         self._stop_reason = reason
-        for task_id in self._handles:
-            self._messages.append(asyncio.create_task(self._tell_to_stop(task_id, reason)))
+        for call in self._handles:
+            self._messages.append(asyncio.create_task(self._tell_to_stop(call, reason)))
 
-    async def _tell_to_stop(self, task_id: str, reason: str) -> None:
+    def tell_all(self, signal: str, message: Mapping[str, Any]) -> None:
+        """Sends a signal to every open sub-plan that has started."""
+        for call in self._handles:
+            self._messages.append(asyncio.create_task(self._tell(call, signal, message)))
+
+    def tell_widths(self) -> None:
+        """Tells the runs of the chunks of large maps how many of their items may run at once now."""
+        for call in self._handles:
+            width = width_of_chunk(self._scheduler, call)
+            if width is not None:
+                self._messages.append(asyncio.create_task(self._tell(call, wire.SET_LIMITS, width_message(width))))
+
+    async def _tell(self, call: str, signal: str, message: Mapping[str, Any]) -> None:
+        # One that has ended meanwhile needs to know nothing more.
+        with suppress(FailureError, KeyError):
+            await self._handles[call].signal(signal, message)
+
+    async def _tell_to_stop(self, call: str, reason: str) -> None:
         try:
-            await self._handles[task_id].signal(wire.SIGNAL_CANCEL, {"reason": reason})
+            await self._handles[call].signal(wire.CANCEL, {"reason": reason})
+        except KeyError:
+            # Its end was taken in the same moment.
+            return
         except FailureError:
             # It has ended meanwhile, and its end is on its way, unless nobody follows it and it was terminated.
-            if self._open.get(task_id, self) is None:
-                self._take_end(SubPlanEnd(task_id, RunStatus.CANCELLED, None, None))
+            if self._open.get(call, self) is None:
+                self._take_end(SubPlanEnd(call, RunStatus.CANCELLED, None, None))
 
     async def _follow(self, task: Task, encoded: Payload) -> None:
         """Starts a sub-plan and takes its end, should it come without a report."""
+        call, policy, shared = task.call_id, self._scheduler.policy_below, shared_budget(self._scheduler)
+        width = width_of_chunk(self._scheduler, call)
         try:
             handle = await self._start_child(task, encoded)
-            self._handles[task.id] = handle
-            if self._stop_reason is not None:
-                await self._tell_to_stop(task.id, self._stop_reason)
+            self._handles[call] = handle
+            if (reason := self._stop_reason or self._stopping.pop(call, None)) is not None:
+                await self._tell_to_stop(call, reason)
+            elif (paused := self._scheduler.paused) is not None:
+                await self._tell(call, wire.PAUSE, {"reason": paused.reason, "by": paused.by})
+            if (changed := self._scheduler.policy_below) != policy:
+                await self._tell(call, wire.SET_POLICY, {"policy": changed.to_json()})
+            if (changed_budget := shared_budget(self._scheduler)) and changed_budget != shared:
+                await self._tell(call, wire.SIGNAL_BUDGET_GIVEN, changed_budget)
+            if (now := width_of_chunk(self._scheduler, call)) is not None and now != width:
+                await self._tell(call, wire.SET_LIMITS, width_message(now))
             payload: RawValue = await handle
-            self._take_end(read_sub_plan_end(task.id, payload.payload))
+            self._take_end(read_sub_plan_end(call, payload.payload))
         except (FailureError, ResultInvalid, asyncio.CancelledError) as error:
-            self._take_end(sub_plan_failure(task.id, error, task.node))
+            self._take_end(sub_plan_failure(call, error, task.node))
         # The edge of this task: nobody awaits it, so what nobody expected would leave the run waiting for ever.
         except Exception as error:
             workflow.logger.exception("following a sub-plan ended by a defect", extra={"node_id": task.id})
             bug = NodeError(wire.ERROR_BUG, f"{type(error).__name__}: {error}")
-            self._take_end(SubPlanEnd(task.id, RunStatus.FAILED, None, bug.to_json()))
+            self._take_end(SubPlanEnd(call, RunStatus.FAILED, None, bug.to_json()))
 
     # Sub-plans that an execution before has started.
 
@@ -136,40 +224,42 @@ class SubPlans:
             await workflow.sleep(pause_s, summary=wire.TIMER_LOOK)
             pause_s = min(2 * pause_s, limits.LOOK_MOST_S)
             workflow_id = workflow.info().workflow_id
-            adopted = [task_id for task_id, following in self._open.items() if following is None]
+            adopted = [call for call, following in self._open.items() if following is None]
             if not adopted:
                 return
             for first in range(0, len(adopted), limits.LOOKED_AT):
                 together = adopted[first : first + limits.LOOKED_AT]
-                tasks = {limits.child_workflow_id(workflow_id, task_id): task_id for task_id in together}
-                for end in await self._find_ended(tasks):
+                calls = {limits.child_workflow_id(workflow_id, call): call for call in together}
+                for end in await self._find_ended(calls):
                     self._take_end(end)
 
     @staticmethod
-    async def _find_ended(tasks: Mapping[str, str]) -> list[SubPlanEnd]:
+    async def _find_ended(calls: Mapping[str, str]) -> list[SubPlanEnd]:
         """Returns the ends of those that have ended.
 
         Args:
-            tasks: workflow id -> the task that started it.
+            calls: workflow id -> the call that started it.
         """
         try:
             payload: RawValue = await workflow.execute_activity(
                 wire.ACTIVITY_FIND_ENDED,
-                list(tasks),
+                list(calls),
                 activity_id=wire.ID_FIND_ENDED,
+                # 500 sub-plans are looked at in 2 s; a server that takes longer is asked again at the next look.
                 start_to_close_timeout=timedelta(minutes=2),
                 heartbeat_timeout=timedelta(seconds=30),
                 retry_policy=RetryPolicy(maximum_attempts=3),
                 summary=wire.TIMER_LOOK,
                 result_type=RawValue,
             )
-            return found_ends(payload.payload, tasks)
+            return found_ends(payload.payload, calls)
         except (ActivityError, MessageInvalid):
             # The next look may do better.
             return []
 
     def _input_of(self, task: Task) -> dict[str, Any]:
-        scope, parent = self._run.scope, Parent(workflow.info().workflow_id, task.id)
+        scope = task.scope or self._run.scope
+        parent = Parent(workflow.info().workflow_id, task.call_id)
         if task.chunk is not None:
             # Its items have the paths that they would have here.
             child_input = replace(chunk_run_input(self._scheduler, task), path=self._run.path)
@@ -180,8 +270,11 @@ class SubPlans:
                 path=(*self._run.path, *((kind, name) for kind, name in task.path)),
                 deadline_s=task.node.timeout_s or None,
                 lookups=self._lookups_of(task),
+                carry=carry_from_json(task.below) if task.below is not None else None,
             )
-        return run_input_to_json(replace(child_input, scope=scope, parent=parent))
+        run = self._run
+        child_input = replace(child_input, scope=scope, parent=parent, notifies=run.notifies, model=run.model)
+        return run_input_to_json(handed_down(child_input, self._scheduler, number=task.number))
 
     def _lookups_of(self, task: Task) -> dict[Lookup, Any]:
         wanted = task.node.sub_plan.lookups if task.node.sub_plan else ()
@@ -191,16 +284,25 @@ class SubPlans:
     async def _start_child(self, task: Task, encoded: Payload) -> workflow.ChildWorkflowHandle[Any, Any]:
         info = workflow.info()
         return await workflow.start_child_workflow(
-            wire.WORKFLOW_RUN_PLAN,
+            workflow_type_of(task.node.sub_plan),
             RawValue(encoded),
-            id=limits.child_workflow_id(info.workflow_id, task.id),
+            id=limits.child_workflow_id(info.workflow_id, task.call_id),
             result_type=RawValue,
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
             cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
             static_summary=limits.summary_of(task.node.title or task.id),
             priority=Priority(priority_key=task.node.priority),
-            search_attributes=info.typed_search_attributes if info.typed_search_attributes.search_attributes else None,
+            search_attributes=_given_on(info.typed_search_attributes),
         )
+
+
+def _given_on(own: TypedSearchAttributes) -> TypedSearchAttributes | None:
+    """Returns the search attributes with which a sub-plan starts: those of the run, but for what it tells of itself."""
+    told = (wire.SEARCH_STATE, wire.SEARCH_AWAITING)
+    kept = [pair for pair in own.search_attributes if pair.key.name not in told]
+    if own.get(_STATE) is not None:
+        kept.append(SearchAttributePair(_STATE, RunStatus.RUNNING.value))
+    return TypedSearchAttributes(kept) if kept else None
 
 
 def end_of(document: dict[str, Any]) -> dict[str, Any]:
@@ -209,11 +311,13 @@ def end_of(document: dict[str, Any]) -> dict[str, Any]:
     end = {"status": document["status"], "output": output["value"], "error": document["error"]}
     if "stored" in output:
         end["stored_output"] = output["stored"]
+    usage = {"usage": document["usage"]} if document["usage"] else {}
+    end |= usage
     if end["status"] == RunStatus.FAILED and end["error"] is None:
         end["error"] = error_json("failed", NOTHING_COMPLETED)
     if encoded_size(output) > limits.RESULT_LIMIT_BYTES:
         message = f"its output has over {limits.RESULT_LIMIT_BYTES:,} bytes, which is more than can be handed up"
-        return {"status": RunStatus.FAILED.value, "output": None, "error": error_json("too_large", message)}
+        return {"status": RunStatus.FAILED.value, "output": None, "error": error_json("too_large", message), **usage}
     return end
 
 

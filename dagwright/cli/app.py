@@ -1,20 +1,50 @@
 """Names, options and help of every command; what they do is in a module for each group, loaded when it is called.
 
-The composition root of the command line. Imports inside of `_call` are the one exception to "imports at the top":
-`check` needs no Temporal, and `run` has 1.5 s from the shell to its first node.
+The composition root of the command line.
 """
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from dagwright.cli.calling import call, refuse_for_now
 from dagwright.cli.edge import guarded
 from dagwright.cli.exits import CommandRefused, ExitCode
+from dagwright.cli.goal_commands import ask
+from dagwright.cli.groups import GROUPS
+from dagwright.cli.options import (
+    Agents,
+    Budget,
+    By,
+    Context,
+    Dialect,
+    Json,
+    Mend,
+    Model,
+    NoColor,
+    Node,
+    Reason,
+    RunId,
+    Tools,
+)
 from dagwright.cli.output import Output
 from dagwright.cli.plain_help import PlainHelp
-from dagwright.cli.requests import CancelRequest, CheckRequest, LookRequest, RunRequest, refuse_half_characters
+from dagwright.cli.requests import (
+    AnswerRequest,
+    AppendRequest,
+    CancelRequest,
+    CheckRequest,
+    ForkRequest,
+    InboxRequest,
+    LookRequest,
+    NodeRequest,
+    ParkRequest,
+    RunRequest,
+    TermsRequest,
+    UpRequest,
+)
 
 if TYPE_CHECKING:
     from dagwright.settings import Settings
@@ -27,31 +57,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-entities = typer.Typer(help="The parties that onboarding plans look up.", rich_markup_mode=None)
-app.add_typer(entities, name="entities")
-store = typer.Typer(help="The store of large values.", rich_markup_mode=None)
-app.add_typer(store, name="store")
-
-Json = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout, and nothing else.")]
-NoColor = Annotated[bool, typer.Option("--no-color", help="Write no colours (as NO_COLOR does).")]
-Tools = Annotated[
-    list[str] | None,
-    typer.Option("--tools", metavar="MODULE_OR_FILE", help="Module or .py file with tools; may be given often."),
-]
-Context = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--context", metavar="KEY=VALUE", help="A name of the session, such as cbu for @cbu; may be given often."
-    ),
-]
-Dialect = Annotated[
-    str | None,
-    typer.Option(
-        "--dialect", metavar="DIALECT", help="plan, tasks, steps, agents, intents or subgoals; else detected."
-    ),
-]
-Agents = Annotated[str | None, typer.Option("--agents", metavar="FILE", help="Not available yet.")]
-RunId = Annotated[str, typer.Argument(metavar="ID", help="Id of the run.")]
+for _name, _group in GROUPS.items():
+    app.add_typer(_group, name=_name)
 
 
 @app.command(cls=PlainHelp)
@@ -68,6 +75,7 @@ def run(
     context: Context = None,
     tools: Tools = None,
     dialect: Dialect = None,
+    mend: Mend = False,
     workflow_id: Annotated[
         str | None,
         typer.Option(
@@ -83,27 +91,44 @@ def run(
     ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the server running until `down`.")] = False,
     agents: Agents = None,
-    policy: Annotated[str | None, typer.Option("--policy", metavar="FILE", help="Not available yet.")] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", metavar="FILE", help="JSON or YAML with the calls that people are asked about."),
+    ] = None,
+    budget: Budget = None,
+    model: Model = None,
+    approve_plan: Annotated[
+        bool, typer.Option("--approve-plan", help="A model wrote the plan: ask somebody whether it may run.")
+    ] = False,
     all_or_nothing: Annotated[bool, typer.Option("--all-or-nothing", help="Not available yet.")] = False,
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
     """Run a plan to its end."""
-    _refuse_for_now({"--agents": agents, "--policy": policy, "--all-or-nothing": all_or_nothing})
+    refuse_for_now({"--all-or-nothing": all_or_nothing})
     request = RunRequest(
         plan=plan,
         inputs=inputs or [],
         inputs_file=inputs_file,
         context=context or [],
         tools=tools or [],
+        agents=agents or [],
         dialect=dialect,
         workflow_id=workflow_id,
         timeout=timeout,
+        policy_file=policy,
+        budget=budget,
+        model=model,
+        is_by_model=approve_plan,
+        is_mending=mend,
         is_asking=not no_ask,
         is_detached=detach,
         is_keeping=keep,
     )
-    return _call("running", "run", request, Output(is_json=json, has_color=not no_color))
+    return call("running", "run", request, Output(is_json=json, has_color=not no_color))
+
+
+app.command(cls=PlainHelp)(ask)
 
 
 @app.command(cls=PlainHelp)
@@ -116,14 +141,14 @@ def check(
     dialect: Dialect = None,
     context: Context = None,
     any_tool: Annotated[bool, typer.Option("--any-tool", help="Take tools and agents on trust.")] = False,
+    mend: Mend = False,
     agents: Agents = None,
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
     """Validate plans, without a server."""
-    _refuse_for_now({"--agents": agents})
-    request = CheckRequest(plans, tools or [], dialect, context or [], any_tool)
-    return _call("checking", "check", request, Output(is_json=json, has_color=not no_color))
+    request = CheckRequest(plans, tools or [], dialect, context or [], any_tool, mend, agents or [])
+    return call("checking", "check", request, Output(is_json=json, has_color=not no_color))
 
 
 @app.command("list", cls=PlainHelp)
@@ -134,14 +159,14 @@ def list_runs(
     no_color: NoColor = False,
 ) -> int:
     """List the newest runs."""
-    return _call("looking", "list_runs", limit, Output(is_json=json, has_color=not no_color))
+    return call("looking", "list_runs", limit, Output(is_json=json, has_color=not no_color))
 
 
 @app.command(cls=PlainHelp)
 def status(workflow_id: RunId, *, json: Json = False, no_color: NoColor = False) -> int:
     """Show how a run is doing."""
     request = LookRequest(workflow_id)
-    return _call("looking", "status", request, Output(is_json=json, has_color=not no_color))
+    return call("looking", "status", request, Output(is_json=json, has_color=not no_color))
 
 
 @app.command(cls=PlainHelp)
@@ -154,7 +179,7 @@ def watch(
 ) -> int:
     """Follow a run to its end, and serve it beside whoever else does."""
     request = LookRequest(workflow_id, is_serving=not no_serve)
-    return _call("running", "watch", request, Output(is_json=json, has_color=not no_color))
+    return call("running", "watch", request, Output(is_json=json, has_color=not no_color))
 
 
 @app.command(cls=PlainHelp)
@@ -167,7 +192,7 @@ def result(
 ) -> int:
     """Show what a run made."""
     request = LookRequest(workflow_id, is_full=full)
-    return _call("looking", "result", request, Output(is_json=json, has_color=not no_color))
+    return call("looking", "result", request, Output(is_json=json, has_color=not no_color))
 
 
 @app.command(cls=PlainHelp)
@@ -184,7 +209,7 @@ def graph(
     if json and format not in (None, "json"):
         raise CommandRefused(f"--json writes the graph as JSON, and --format {format} does not: leave one of them out")
     request = LookRequest(workflow_id, format="json" if json else format or "mermaid")
-    return _call("looking", "graph", request, Output(is_json=json))
+    return call("looking", "graph", request, Output(is_json=json))
 
 
 @app.command(cls=PlainHelp)
@@ -198,72 +223,273 @@ def node(
 ) -> int:
     """Show all that is known of one node of a run."""
     request = LookRequest(workflow_id, is_full=full, node=node_id)
-    return _call("looking", "node", request, Output(is_json=json, has_color=not no_color))
+    return call("looking", "node", request, Output(is_json=json, has_color=not no_color))
+
+
+@app.command(cls=PlainHelp)
+def why(
+    workflow_id: RunId,
+    *,
+    node: Annotated[
+        str | None,
+        typer.Option("--node", metavar="N", help="This node or item: check, sum[north], archive/check in a sub-plan."),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Say what holds a run or a node back, or what is behind its end."""
+    return call("explaining", "why", LookRequest(workflow_id, node=node or ""), Output(is_json=json))
+
+
+@app.command(cls=PlainHelp)
+def inbox(
+    *,
+    assignee: Annotated[
+        str | None, typer.Option("--assignee", metavar="NAME", help="Of this person; `anyone` for those of nobody.")
+    ] = None,
+    type: Annotated[
+        Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INFORMATION"] | None,
+        typer.Option("--type", metavar="TYPE", case_sensitive=False, help="Of this type, such as APPROVAL."),
+    ] = None,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="DURATION", help="Open for longer than, such as 2h.")
+    ] = None,
+    json: Json = False,
+    no_color: NoColor = False,
+) -> int:
+    """List what runs ask of people, over all runs."""
+    request = InboxRequest(assignee, type, older_than)
+    return call("inbox", "inbox", request, Output(is_json=json, has_color=not no_color))
+
+
+@app.command(cls=PlainHelp)
+def feedback(
+    workflow_id: RunId,
+    request: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[REQUEST]",
+            help="check, sum[north], sum for all its items, archive/check in a sub-plan; not needed if one is open.",
+        ),
+    ] = None,
+    *,
+    for_all: Annotated[
+        bool, typer.Option("--all", help="Answer all that the node of the request asks, in every item and sub-plan.")
+    ] = False,
+    approve: Annotated[bool, typer.Option("--approve", help="Answer an APPROVAL.")] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="Answer an APPROVAL.")] = False,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Why it is approved or rejected.")
+    ] = None,
+    remember: Annotated[
+        bool, typer.Option("--remember", help="With --approve: do not ask again for this tool in this run.")
+    ] = False,
+    select: Annotated[
+        list[str] | None, typer.Option("--select", metavar="OPTION", help="Answer a SELECTION; may be given often.")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", metavar="TEXT", help="Answer a GUIDANCE or a CLARIFICATION.")
+    ] = None,
+    nodes: Annotated[
+        str | None, typer.Option("--nodes", metavar="FILE", help="Answer a GUIDANCE with nodes for the plan.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="JSON", help="Answer an INFORMATION; the value of --select value.")
+    ] = None,
+    arguments: Annotated[
+        str | None, typer.Option("--arguments", metavar="JSON", help="Approve or retry with these arguments instead.")
+    ] = None,
+    by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who answers; your account's name.")] = None,
+    note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Kept with the answer.")] = None,
+    json: Json = False,
+) -> int:
+    """Answer what a run asks; on a terminal without an answer a form asks for it."""
+    answer = AnswerRequest(
+        workflow_id,
+        request,
+        is_for_all=for_all,
+        is_approved=approve,
+        is_rejected=reject,
+        is_remembered=remember,
+        nodes=nodes,
+        reason=reason,
+        selected=select or [],
+        text=text,
+        data=data,
+        arguments=arguments,
+        by=by,
+        note=note,
+    )
+    return call("answering", "feedback", answer, Output(is_json=json))
 
 
 @app.command(cls=PlainHelp)
 def cancel(
     workflow_id: RunId,
     *,
-    reason: Annotated[
-        str | None, typer.Option("--reason", metavar="TEXT", help="Why; kept in the run's notes.")
+    reason: Reason = None,
+    by: By = None,
+    node: Annotated[
+        str | None, typer.Option("--node", metavar="N", help="Stop only this: sum, sum[north], archive/check.")
     ] = None,
-    by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who; kept in the run's notes.")] = None,
-    node: Annotated[str | None, typer.Option("--node", metavar="N", help="Not available yet.")] = None,
+    branch: Annotated[bool, typer.Option("--branch", help="With --node: and what cannot run without it.")] = False,
     json: Json = False,
 ) -> int:
-    """Ask a run to stop; it keeps what was finished."""
-    _refuse_for_now({"--node": node})
-    return _call("acting", "cancel", CancelRequest(workflow_id, reason, by), Output(is_json=json))
+    """Ask a run to stop, or one node of it; what was finished is kept."""
+    if node is not None:
+        steered = NodeRequest(workflow_id, node, is_branch=branch, reason=reason, by=by)
+        return call("steering", "cancel_node", steered, Output(is_json=json))
+    if branch:
+        raise CommandRefused("--branch needs --node")
+    return call("steering", "cancel", CancelRequest(workflow_id, reason, by), Output(is_json=json))
 
 
 @app.command(cls=PlainHelp)
-def up(*, tools: Tools = None, json: Json = False) -> int:
+def pause(workflow_id: RunId, *, reason: Reason = None, by: By = None, json: Json = False) -> int:
+    """Let nothing new start in a run; what runs runs to its end."""
+    return call("steering", "pause", CancelRequest(workflow_id, reason, by), Output(is_json=json))
+
+
+@app.command(cls=PlainHelp)
+def resume(workflow_id: RunId, *, reason: Reason = None, by: By = None, json: Json = False) -> int:
+    """Let a paused run go on."""
+    return call("steering", "resume", CancelRequest(workflow_id, reason, by), Output(is_json=json))
+
+
+@app.command(cls=PlainHelp)
+def limits(
+    workflow_id: RunId,
+    *,
+    max_parallel: Annotated[
+        int | None, typer.Option("--max-parallel", metavar="N", min=1, max=500, help="So many steps at once.")
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option("--deadline", metavar="D", help="Such as 4h, from the start of the run; or none.")
+    ] = None,
+    budget: Budget = None,
+    reason: Reason = None,
+    by: By = None,
+    json: Json = False,
+) -> int:
+    """Change how much of a run runs at once, how long it may take, or its budget; without options, show that."""
+    request = TermsRequest(workflow_id, max_parallel, deadline, budget, reason=reason, by=by)
+    return call("terms", "limits", request, Output(is_json=json))
+
+
+@app.command(cls=PlainHelp)
+def policy(
+    workflow_id: RunId,
+    file: Annotated[str | None, typer.Argument(metavar="[FILE]", help="JSON or YAML; without it, show it.")] = None,
+    *,
+    by: By = None,
+    json: Json = False,
+) -> int:
+    """Change which calls a run asks people about."""
+    return call("terms", "policy", TermsRequest(workflow_id, policy_file=file, by=by), Output(is_json=json))
+
+
+@app.command(cls=PlainHelp)
+def retry(
+    workflow_id: RunId,
+    *,
+    node: Node,
+    arguments: Annotated[
+        str | None, typer.Option("--arguments", metavar="JSON", help="Other ones, which make it a new node.")
+    ] = None,
+    by: By = None,
+    json: Json = False,
+) -> int:
+    """Try a node again that failed or was cancelled, as long as the run goes on."""
+    return call("steering", "retry", NodeRequest(workflow_id, node, arguments, by=by), Output(is_json=json))
+
+
+@app.command("set-result", cls=PlainHelp)
+def set_result(
+    workflow_id: RunId,
+    result: Annotated[str, typer.Argument(metavar="JSON", help="The result, such as 5 or '{\"n\": 5}'.")],
+    *,
+    node: Node,
+    reason: Reason = None,
+    by: By = None,
+    json: Json = False,
+) -> int:
+    """Give a node its result by hand; what was blocked behind it goes on."""
+    steered = NodeRequest(workflow_id, node, result=result, reason=reason, by=by)
+    return call("steering", "set_result", steered, Output(is_json=json))
+
+
+@app.command(cls=PlainHelp)
+def append(
+    workflow_id: RunId,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A plan or a list of nodes; - is standard input.")],
+    *,
+    by: By = None,
+    json: Json = False,
+) -> int:
+    """Add nodes to the plan of a run that goes on."""
+    return call("appending", "append", AppendRequest(workflow_id, file, by), Output(is_json=json))
+
+
+@app.command(cls=PlainHelp)
+def park(
+    tool: Annotated[str | None, typer.Argument(metavar="TOOL", help="Its name; without it, which are parked.")] = None,
+    *,
+    tools: Tools = None,
+    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; told with what waits.")] = None,
+    by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who; your account's name.")] = None,
+    json: Json = False,
+) -> int:
+    """Hold the calls of a tool back in all runs, until `unpark`."""
+    return call("parking", "park", ParkRequest(tool, by, reason, tools or []), Output(is_json=json))
+
+
+@app.command(cls=PlainHelp)
+def unpark(
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="Its name.")],
+    *,
+    over: Annotated[
+        str | None,
+        typer.Option("--over", metavar="D", help="Start what waits over this long; 10s or more if left out."),
+    ] = None,
+    by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who; your account's name.")] = None,
+    json: Json = False,
+) -> int:
+    """Let the calls of a parked tool go, a few at a time."""
+    return call("parking", "unpark", ParkRequest(tool, by, over=over), Output(is_json=json))
+
+
+@app.command(cls=PlainHelp)
+def fork(
+    workflow_id: RunId,
+    *,
+    plan: Annotated[
+        str | None, typer.Option("--plan", metavar="FILE", help="Another plan; without, that of the run.")
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="KEY=VALUE", help="Another value of an input; may be given often."),
+    ] = None,
+    rerun: Annotated[
+        list[str] | None,
+        typer.Option("--rerun", metavar="N", help="Do this node or item again, with a new key; may be given often."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Ask nobody.")] = False,
+    json: Json = False,
+) -> int:
+    """Start a new run from this one: what a change does not reach is reused."""
+    request = ForkRequest(workflow_id, plan, inputs or [], rerun or [], yes)
+    return call("forking", "fork", request, Output(is_json=json))
+
+
+@app.command(cls=PlainHelp)
+def up(*, tools: Tools = None, agents: Agents = None, json: Json = False) -> int:
     """Start server and worker in the background, until `down`."""
-    return _call("parts", "up", tools or [], Output(is_json=json))
+    return call("parts", "up", UpRequest(tools or [], agents or []), Output(is_json=json))
 
 
 @app.command(cls=PlainHelp)
 def down(*, json: Json = False) -> int:
     """End the server and the workers of this folder."""
-    return _call("parts", "down", None, Output(is_json=json))
-
-
-@entities.command("load", cls=PlainHelp)
-def load_entities(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="CSV file with a header line.")],
-    *,
-    json: Json = False,
-    no_color: NoColor = False,
-) -> int:
-    """Bring parties in from a CSV file."""
-    return _call("parties", "load", file, Output(is_json=json, has_color=not no_color))
-
-
-@entities.callback()
-def _entities() -> None:
-    """The parties that onboarding plans look up."""
-
-
-@store.command("show", cls=PlainHelp)
-def show_store(*, json: Json = False) -> int:
-    """Show what the store holds, and what of it no run can need any more."""
-    return _call("storing", "show", None, Output(is_json=json))
-
-
-@store.command("clean", cls=PlainHelp)
-def clean_store(
-    *,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without, only say what would be removed.")] = False,
-    json: Json = False,
-) -> int:
-    """Remove what no run can need any more."""
-    return _call("storing", "clean", yes, Output(is_json=json))
-
-
-@store.callback()
-def _store() -> None:
-    """The store of large values."""
+    return call("parts", "down", None, Output(is_json=json))
 
 
 def run_command_line(arguments: Sequence[str]) -> int:
@@ -282,29 +508,6 @@ def run_command_line(arguments: Sequence[str]) -> int:
 
 def _answer(code: Any) -> int:
     return code if isinstance(code, int) else ExitCode.COMPLETED
-
-
-def _refuse_for_now(options: Mapping[str, str | bool | None]) -> None:
-    """Refuses options that have their place in the command line and nothing behind them.
-
-    Raises:
-        CommandRefused: one of them was given.
-    """
-    for name, value in options.items():
-        if value is not None and value is not False:
-            raise CommandRefused(f"{name} is not available yet", status="not_available")
-
-
-def _call(module: str, function: str, request: object, output: Output) -> int:
-    """Loads the module of a command and calls the function in it, which returns the exit code.
-
-    Raises:
-        CommandRefused: a text of the request is no UTF-8.
-    """
-    refuse_half_characters(request)
-    command = getattr(importlib.import_module(f"dagwright.cli.{module}"), function)
-    code: int = command(request, output)
-    return code
 
 
 def _settings() -> "Settings":

@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import sys
 
+from dagwright.agents import file_of_reference
 from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings
 from dagwright.toolset import Toolset
@@ -19,7 +20,8 @@ async def start_worker(settings: Settings, toolset: Toolset) -> tuple[Daemon, bo
         return daemon, False
     command = [sys.executable, _worker_file(), "--task-queue", settings.task_queue]
     for reference in toolset.references:
-        command += ["--tools", reference]
+        agents = file_of_reference(reference)
+        command += ["--tools", reference] if agents is None else ["--agents", agents]
     try:
         await daemon.start(command)
     except TimeoutError:

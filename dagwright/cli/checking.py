@@ -1,33 +1,38 @@
 """`check`: says of every plan what is wrong with it, or what it is. Needs no server and no Temporal."""
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from dagwright.cli.estimate import expected_events
 from dagwright.cli.exits import ExitCode
 from dagwright.cli.output import Output, one_line
-from dagwright.cli.plans import STANDARD_INPUT, PlanSource, read_pairs, read_sources, refusal, refusal_lines
+from dagwright.cli.plans import (
+    STANDARD_INPUT,
+    PlanSource,
+    read_pairs,
+    read_sources,
+    read_written_sources,
+    refusal,
+    refusal_lines,
+)
 from dagwright.cli.requests import CheckRequest
+from dagwright.dialects.written_values import Mend
+from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.validation import Checked
-from dagwright.preparation import check_plan, check_size
+from dagwright.preparation import check_plan, check_size, check_written_plan
 from dagwright.settings import load_settings
-from dagwright.toolset import load_toolset
+from dagwright.toolset import load_toolset, references_of
 
 IDS_SHOWN = 12
 """Ids of one level or path that a person is shown."""
 LEVELS_SHOWN = 30
-
-_EVENTS_OF_RUN = 5
-_EVENTS_OF_CALL = 3
-_EVENTS_OF_LEVEL = 3
-"""A call is scheduled, started and completed; the calls of a level share a workflow task at best. Measured: a chain of
-50 has 305 events, which this gives; a fan-out of 200 has 15 % more than it gives (temporal-facts.md section 14)."""
 
 
 def check(request: CheckRequest, output: Output) -> int:
@@ -49,18 +54,39 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def _check(request: CheckRequest, output: Output) -> int:
-    tools = load_toolset(load_settings(), request.tools).declarations()
+    references = references_of(request.tools, request.agents)
+    tools = load_toolset(load_settings(), references).declarations()
     context = read_pairs(request.context, option="--context")
     code = ExitCode.COMPLETED
-    for source in read_sources(request.plans):
+    for source in (read_written_sources if request.is_mending else read_sources)(request.plans):
+        mends: Sequence[Mend] | None = None
         try:
-            checked = _checked(source, request, tools=tools, context=context)
+            if request.is_mending:
+                checked, mends = _mended(source, request, tools=tools, context=context)
+                held = None if request.any_tool else check_size(checked)
+            else:
+                checked, held = _checked(source, request, tools=tools, context=context)
         except PlanInvalid as invalid:
             code = ExitCode.REFUSED
             _write_refusal(source, invalid, output)
         else:
-            _write_document(check_document(checked, source), output)
+            _write_document(check_document(checked, source, held=held, mends=mends), output)
     return code
+
+
+def _mended(
+    source: PlanSource,
+    request: CheckRequest,
+    *,
+    tools: Mapping[str, ToolDeclaration],
+    context: Mapping[str, str],
+) -> tuple[Checked, Sequence[Mend]]:
+    """Returns the plan in a model's answer, and what was mended to read it."""
+    if isinstance(source.plan, PlanInvalid):
+        raise source.plan
+    return check_written_plan(
+        str(source.plan), tools, dialect=request.dialect, context=context, any_tool=request.any_tool
+    )
 
 
 def _checked(
@@ -69,16 +95,22 @@ def _checked(
     *,
     tools: Mapping[str, ToolDeclaration],
     context: Mapping[str, str],
-) -> Checked:
+) -> tuple[Checked, CompiledPlan | None]:
+    """Returns a valid plan, and what a run would hold of it, unless its tools are taken on trust."""
     checked = check_plan(source.plan, tools, dialect=request.dialect, context=context, any_tool=request.any_tool)
-    if not request.any_tool:
-        # Of tools on trust nobody knows which are pure, and a plan may have far more of those.
-        check_size(checked)
-    return checked
+    # Of tools on trust nobody knows which are pure, and a plan may have far more of those.
+    return checked, None if request.any_tool else check_size(checked)
 
 
-def check_document(checked: Checked, source: PlanSource) -> dict[str, Any]:
-    """Returns the `check` document of a valid plan (contract.md section 5)."""
+def check_document(
+    checked: Checked, source: PlanSource, *, held: CompiledPlan | None, mends: Sequence[Mend] | None = None
+) -> dict[str, Any]:
+    """Returns the `check` document of a valid plan (contract.md section 5).
+
+    Args:
+        held: as in `expected_events`.
+        mends: what was mended to read it, if that was asked for; they are among the notes too.
+    """
     levels = checked.levels
     return {
         "file": source.file,
@@ -94,21 +126,10 @@ def check_document(checked: Checked, source: PlanSource) -> dict[str, Any]:
             {"name": name, "type": schema.get("type", "string"), "prompt": schema.get("prompt")}
             for name, schema in checked.inputs.items()
         ],
-        "expected_events": expected_events(checked, depth=len(levels)),
+        "expected_events": expected_events(checked, held),
         "notes": [note.to_json() for note in checked.notes],
+        **({} if mends is None else {"mends": [mend.to_json() for mend in mends]}),
     }
-
-
-def expected_events(checked: Checked, *, depth: int) -> int:
-    """Returns about how many history events a run will have, if every call succeeds at once.
-
-    A `for_each` over a result counts as one item: how many there are is not known before the run.
-
-    Args:
-        depth: count of levels.
-    """
-    calls = sum(len(node.for_each) if isinstance(node.for_each, list) else 1 for node in checked.nodes)
-    return _EVENTS_OF_RUN + _EVENTS_OF_CALL * calls + _EVENTS_OF_LEVEL * depth
 
 
 def _write_refusal(source: PlanSource, invalid: PlanInvalid, output: Output) -> None:

@@ -33,6 +33,7 @@ class _Answer(NamedTuple):
 _EXPECTED: Final = {
     "dagwright.settings.SettingsError": _Answer("bad_usage", ExitCode.REFUSED),
     "dagwright.tools.errors.ToolsUnreadable": _Answer("unreadable", ExitCode.REFUSED),
+    "dagwright.llm.prices.PricesUnreadable": _Answer("bad_usage", ExitCode.REFUSED),
     "dagwright.store.errors.StoreError": _Answer("no_store", ExitCode.FAILED),
     "dagwright.server.errors.NoServer": _Answer("no_server", ExitCode.NO_SERVER),
     "dagwright.feed.RunNotFound": _Answer("not_found", ExitCode.REFUSED),
@@ -47,8 +48,14 @@ _SERVER_LOST: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"
 """What the client says if nobody answered; all else is the answer of a server that refuses."""
 _LOST: Final = "the Temporal server does not answer, but runs that were started stay: `watch ID` goes on with one"
 _LOG_NAME: Final = "errors.log"
-_LIBRARY_WORDS: Final = re.compile(r"^(Invalid value for '[^']*': )Value error, ")
-"""What typer puts before its own sentence."""
+_LIBRARY_WORDS: Final = (
+    (re.compile(r"^(Invalid value for '[^']*': )Value error, "), r"\1"),
+    (re.compile(r"^(Invalid value for '[^']*': )Input should be "), r"\1it must be "),
+    (re.compile(r"it must be greater than or equal to "), "it must be at least "),
+    (re.compile(r"it must be less than or equal to "), "it must be at most "),
+    (re.compile(r"it must be a valid integer(, unable to parse string as an integer)?"), "it must be a whole number"),
+)
+"""Words of the libraries that read options, and ours for them, one after the other."""
 
 
 def guarded(command: Callable[[], int], output: Output, *, settings: Callable[[], "Settings"]) -> int:
@@ -98,7 +105,9 @@ def leave(code: int) -> NoReturn:
 
 
 def _usage_sentence(error: TyperException) -> str:
-    message = _LIBRARY_WORDS.sub(r"\1", one_line(error.format_message())).rstrip(".")
+    message = one_line(error.format_message()).rstrip(".")
+    for words, ours in _LIBRARY_WORDS:
+        message = words.sub(ours, message)
     context = getattr(error, "ctx", None)
     return f"{message}; see `{context.command_path} --help`" if context is not None else message
 

@@ -1,12 +1,13 @@
 """What a person is told of a run that ended, or of one that still goes on."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dagwright.cli.output import Output, one_line, terminal_text, value_text
 from dagwright.cli.progress import format_duration
-from dagwright.cli.wording import is_excused, node_words
+from dagwright.cli.wording import is_excused, node_words, usage_lines
 from dagwright.contracts.documents import OUTPUT_LEFT_OUT
+from dagwright.contracts.goals import PLAN, PLAN_INVALID, READ
 from dagwright.feed import RunView
 from dagwright.insides import INSIDE_UNREADABLE
 
@@ -25,6 +26,18 @@ def tell_end(view: RunView, document: Mapping[str, Any], output: Output) -> None
     _tell_failures(document, output)
     _tell_output(document, output, limit=OUTPUT_CHARACTERS)
     _tell_missing(document, output)
+    for line in usage_lines(document):
+        output.say(line)
+
+
+def tell_answer(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+    """Says what the answer to a request is, and then how its run ended."""
+    _tell_output(document, output, limit=OUTPUT_CHARACTERS)
+    output.say(summary_line(view, document))
+    _tell_failures(document, output)
+    _tell_missing(document, output)
+    for line in usage_lines(document):
+        output.say(line)
 
 
 def tell_result(view: RunView, document: Mapping[str, Any], output: Output) -> None:
@@ -36,6 +49,9 @@ def tell_result(view: RunView, document: Mapping[str, Any], output: Output) -> N
         _tell_failures(document, output)
     _tell_output(document, output, limit=None)
     _tell_missing(document, output)
+    for line in usage_lines(document):
+        # Not where the output is read from.
+        output.tell(line)
 
 
 def _tell_missing(document: Mapping[str, Any], output: Output) -> None:
@@ -56,33 +72,60 @@ def summary_line(view: RunView, document: Mapping[str, Any]) -> str:
 
 
 def _tell_failures(document: Mapping[str, Any], output: Output) -> None:
-    tell_run_error(document, output)
+    for line in failure_lines(document):
+        output.say(line)
+
+
+def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what is wrong with a run, which nodes failed and why, and which they block."""
+    yield from _run_error_lines(document)
     failed = [(name, node) for name, node in document["nodes"].items() if node["status"] == "failed"]
     for name, node in failed[:FAILURES_SHOWN]:
-        output.say(f"failed: {one_line(name)}: {one_line(node_words(node), limit=1_000)}")
+        yield f"failed: {one_line(name)}: {one_line(node_words(node), limit=1_000)}"
     if len(failed) > FAILURES_SHOWN:
-        output.say(f"and {len(failed) - FAILURES_SHOWN:,} more failures")
+        yield f"and {len(failed) - FAILURES_SHOWN:,} more failures"
     went_on = [(name, node) for name, node in document["nodes"].items() if is_excused(node)]
     for name, node in went_on[:FAILURES_SHOWN]:
-        output.say(f"{one_line(name)}: {one_line(node_words(node), limit=1_000)}")
+        yield f"{one_line(name)}: {one_line(node_words(node), limit=1_000)}"
     if len(went_on) > FAILURES_SHOWN:
-        output.say(f"and {len(went_on) - FAILURES_SHOWN:,} more that failed and went on with the given value")
+        yield f"and {len(went_on) - FAILURES_SHOWN:,} more that failed and went on with the given value"
     blocked = [one_line(name) for name, node in document["nodes"].items() if node["status"] == "blocked"]
     if blocked:
         more = f" and {len(blocked) - FAILURES_SHOWN:,} more" if len(blocked) > FAILURES_SHOWN else ""
-        output.say(f"blocked by failures: {', '.join(blocked[:FAILURES_SHOWN])}{more}")
+        yield f"blocked by failures: {', '.join(blocked[:FAILURES_SHOWN])}{more}"
 
 
 def tell_run_error(document: Mapping[str, Any], output: Output) -> None:
+    for line in _run_error_lines(document):
+        output.say(line)
+
+
+def _run_error_lines(document: Mapping[str, Any]) -> Iterator[str]:
     error = document["error"]
     if not error:
         return
     # What is wrong one by one says all that the error of the run says.
     problems = error.get("errors") or [error]
     for problem in problems[:FAILURES_SHOWN]:
-        output.say(_problem_line(problem))
+        yield _problem_line(problem)
     if len(problems) > FAILURES_SHOWN:
-        output.say(f"and {len(problems) - FAILURES_SHOWN:,} more errors")
+        yield f"and {len(problems) - FAILURES_SHOWN:,} more errors"
+    if error.get("code") == PLAN_INVALID:
+        yield "what the model wrote last, and all that is wrong with it: " + _commands_of_last_plan(document)
+
+
+def _commands_of_last_plan(document: Mapping[str, Any]) -> str:
+    number = max(
+        (node.partition("#")[2] for node in document["nodes"] if node.partition("#")[0] == PLAN),
+        key=_number,
+        default="",
+    )
+    ends = [f"{node}#{number}" if number else node for node in (PLAN, READ)]
+    return ", ".join(f"dagwright node {document['workflow_id']} {end}" for end in ends)
+
+
+def _number(text: str) -> int:
+    return int(text or 1)
 
 
 def _problem_line(problem: Mapping[str, Any]) -> str:
@@ -95,6 +138,9 @@ def _problem_line(problem: Mapping[str, Any]) -> str:
 
 def _tell_output(document: Mapping[str, Any], output: Output, *, limit: int | None) -> None:
     value = document["output"]
+    if (document["error"] or {}).get("code") == PLAN_INVALID:
+        # What the reader of the last plan found is no answer.
+        return
     if value is None or value == {}:
         return
     text = terminal_text(value_text(value))

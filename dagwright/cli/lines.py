@@ -1,11 +1,12 @@
 """Plain lines for where there is no terminal: one for each change of state."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from dagwright.cli.output import one_line
 from dagwright.cli.progress import LOST, LOST_FOR_GOOD, format_duration, lost_words
-from dagwright.cli.wording import failure_words, local_time, record_words, what_words
+from dagwright.cli.request_words import Request, answer_words, asking_line
+from dagwright.cli.wording import failure_words, local_time, record_words, seconds_of, what_words
 from dagwright.descriptions import PendingCall
 from dagwright.feed import RunView
 from dagwright.plan.chunks import shown_items
@@ -24,17 +25,23 @@ class LineWriter:
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
+        self._lines: list[tuple[float, str]] = []
         self._seen: dict[str, tuple[NodeStatus, int]] = {}
         self._told: set[str] = set()
         self._lost: set[tuple[str, int]] = set()
+        self._asked: set[str] = set()
 
-    def show(self, view: RunView) -> None:
-        """Writes a line for every node and item whose state or attempt is another than before."""
+    def show(self, view: RunView, requests: Sequence[Request] = ()) -> None:
+        """Writes a line for every node and item whose state or attempt is another than before, the oldest first.
+
+        Args:
+            requests: what is asked of people now; of each that is new a line says how to answer it.
+        """
         if view.scheduler is not None:
             for node, record in view.scheduler.shown():
                 for item in shown_items(record):
                     self._show(view, f"{node.id}[{item.key}]", item.record)
-                self._show(view, node.id, record, what=what_words(node.tool, node.title))
+                self._show(view, node.id, record, what=what_words(node.tool, node.title, kind=node.kind))
         for note in view.notes:
             message = str(note.get("message", ""))
             # The one that counts says the same with every try.
@@ -42,6 +49,17 @@ class LineWriter:
             if key not in self._told:
                 self._told.add(key)
                 self._line(time.time(), "note", one_line(message))
+
+        for request in requests:
+            if request["id"] not in self._asked:
+                self._asked.add(request["id"])
+                at = seconds_of(request["opened_at"])
+                self._line(at, "asked", asking_line(request))
+                self._line(at, "answer", answer_words(request))
+        # What is told together happened in another order than that of the plan.
+        lines, self._lines = sorted(self._lines, key=lambda line: line[0]), []
+        for _, line in lines:
+            self._write(line)
 
     def _show(self, view: RunView, task_id: str, record: Record, *, what: str = "") -> None:
         pending = view.pending.get(task_id)
@@ -76,7 +94,8 @@ class LineWriter:
         self._line(now, "waiting", f"{one_line(task_id)} {words}")
 
     def _line(self, at: float | None, word: str, text: str) -> None:
-        self._write(f"{local_time(at or time.time())}  {word:<9}  {text}")
+        at = at or time.time()
+        self._lines.append((at, f"{local_time(at)}  {word:<9}  {text}"))
 
 
 def _ending(record: Record) -> str:

@@ -1,5 +1,6 @@
 """`list`, `status`, `result`, `graph`, `node`: look at runs, from their history, with no worker."""
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -8,6 +9,7 @@ from unicodedata import normalize
 from rich.table import Table
 from rich.text import Text
 
+from dagwright.chunk_items import ItemNotBegun, failures_of
 from dagwright.cli.async_runs import Farewell, run_async
 from dagwright.cli.connecting import command_settings, connected_to_read
 from dagwright.cli.drawing import mermaid, svg
@@ -15,20 +17,39 @@ from dagwright.cli.endings import summary_line, tell_result, tell_run_error
 from dagwright.cli.exits import CommandRefused, ExitCode, exit_code_of
 from dagwright.cli.folding import is_folded, picture_of
 from dagwright.cli.output import Output, one_line, terminal_text, value_text, with_link
+from dagwright.cli.parking import parked_line
 from dagwright.cli.progress import format_duration
 from dagwright.cli.rendering import MARKS, RUN_STYLES
+from dagwright.cli.request_words import answer_words, asking_line, deadline_words, lines_behind
 from dagwright.cli.requests import LookRequest
 from dagwright.cli.streaming import Elements
-from dagwright.cli.wording import item_words, local_date, local_time, node_words, seconds_of, what_words
+from dagwright.cli.wording import (
+    closing_words,
+    failed_items_words,
+    hand_words,
+    item_words,
+    local_date,
+    local_time,
+    node_words,
+    seconds_of,
+    step_words,
+    usage_lines,
+    usage_words,
+    what_words,
+    zone_at,
+)
 from dagwright.client import Runs, RunSummary, open_runs
-from dagwright.contracts.limits import child_workflow_id
 from dagwright.feed import RunView
 from dagwright.graph_listing import GraphListing
 from dagwright.insides import INSIDE_UNREADABLE
 from dagwright.plan.states import NodeStatus
+from dagwright.queues import NOTES_OF_WAITING
 from dagwright.server import Server
+from dagwright.view_paths import SubPlanNotBegun, follow
 
 Document = Mapping[str, Any]
+
+_REQUESTS_SHOWN = 20
 
 
 def list_runs(limit: int, output: Output) -> int:
@@ -40,6 +61,8 @@ def list_runs(limit: int, output: Output) -> int:
             output.document([run.to_json() for run in found])
         elif found:
             output.show(_table(found))
+            for parked in await runs.parked():
+                output.say(parked_line(parked))
             if url := server.runs_url():
                 output.say(f"Temporal UI: {url}")
         else:
@@ -123,40 +146,57 @@ def _draw(view: RunView, drawing: str, output: Output) -> None:
 
 
 def node(request: LookRequest, output: Output) -> int:
-    """Shows one node or item; 0 whatever became of it.
+    """Shows one node or item, wherever it runs; 0 whatever became of it.
 
     Raises:
-        CommandRefused: the run has no such node.
+        CommandRefused: the run has no such node, or does not know it yet.
     """
+    wanted = normalize("NFC", request.node)
 
-    def show(view: RunView, document: Document, _: Server) -> int:
-        wanted = normalize("NFC", request.node)
-        found = document["nodes"].get(wanted)
+    async def look(runs: Runs, _: Server) -> int:
+        above = await runs.feed(request.workflow_id).read()
+        try:
+            there = await follow(above, wanted, feed=runs.feed)
+            view = await runs.view_of_item(there.view, there.name)
+        except (ItemNotBegun, SubPlanNotBegun) as unknown:
+            raise CommandRefused(str(unknown), status="not_found") from None
+        document = await runs.document(view, full=request.is_full, only=there.name)
+        found = document["nodes"].get(there.name)
         if found is None:
-            for note in document["notes"]:
-                if note["code"] == INSIDE_UNREADABLE:
-                    # Whether there is such a node is not known.
-                    raise CommandRefused(f"{wanted!r} is not told: {note['message']}", status="not_found")
-            raise CommandRefused(_no_node(view, document, wanted), status="not_found")
+            raise CommandRefused(_no_node(document, there.name, view.workflow_id), status="not_found")
+        elsewhere = {} if view.workflow_id == above.workflow_id else {"workflow_id": view.workflow_id}
+        shown = {"id": wanted, **elsewhere, **_failed_items(view, there.name), **found}
         if output.is_json:
-            output.document({"id": wanted, **found})
+            output.document(shown)
         else:
-            _tell_node(wanted, found, document["notes"], output)
+            notes = [note for note in document["notes"] if _is_about(note, there.name, shown)]
+            _tell_node(wanted, shown, notes, output)
         return ExitCode.COMPLETED
 
-    return _read(request, output, show)
+    return _look(look, output)
 
 
-def _no_node(view: RunView, document: Document, wanted: str) -> str:
+def _is_about(note: Mapping[str, Any], name: str, node: Mapping[str, Any]) -> bool:
+    """Tells whether a note of a run is about one of its nodes."""
+    return note["node"] == name or (note["code"] in NOTES_OF_WAITING and node["status"] == "waiting")
+
+
+def _failed_items(view: RunView, node_id: str) -> dict[str, Any]:
+    """Returns what a node's document has beside the rest if items of a large map have failed."""
+    record = view.scheduler.record_of(node_id) if view.scheduler is not None else None
+    failures = failures_of(node_id, record, workflow_id=view.workflow_id) if record is not None else []
+    return {"failed_items": failures} if failures else {}
+
+
+def _no_node(document: Document, wanted: str, workflow_id: str) -> str:
     """Returns why there is nothing to show of a node or item, and where to look instead."""
-    for name, found in document["nodes"].items():
-        record = view.scheduler.record_of(name) if view.scheduler is not None else None
-        if "items" in found and wanted.startswith(f"{name}[") and record is not None:
-            first = child_workflow_id(view.workflow_id, f"{name}[{record.items[0].key}]")
-            return f"the items of {name!r} are in runs of their own; look at those: {first!r} has the first of them"
+    for note in document["notes"]:
+        if note["code"] == INSIDE_UNREADABLE:
+            # Whether there is such a node is not known.
+            return f"{wanted!r} is not told: {note['message']}"
     near = get_close_matches(wanted, list(document["nodes"]), 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"the run {view.workflow_id!r} has no node {wanted!r}{hint}"
+    return f"the run {workflow_id!r} has no node {wanted!r}{hint}"
 
 
 def _read(request: LookRequest, output: Output, show: Callable[[RunView, Document, Server], int]) -> int:
@@ -164,7 +204,7 @@ def _read(request: LookRequest, output: Output, show: Callable[[RunView, Documen
 
     async def look(runs: Runs, server: Server) -> int:
         view = await runs.feed(request.workflow_id).read()
-        document = await runs.document(view, full=request.is_full, only=request.node or None)
+        document = await runs.document(view, full=request.is_full)
         return show(view, document, server)
 
     return _look(look, output)
@@ -201,42 +241,78 @@ def _tell_status(view: RunView, document: Document, output: Output, *, url: str 
     """Shows a run as a table of its nodes."""
     output.say(with_link(summary_line(view, document), url))
     table = Table(box=None, show_header=True, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("", "node", "tool", "attempts", "time", ""):
+    for name in ("", "node", "tool", "attempts", f"time ({zone_at(time.time())})", ""):
         table.add_column(name, overflow="fold")
     for name, node in document["nodes"].items():
         mark, style = MARKS[NodeStatus(node["status"])]
         table.add_row(
             Text(f"{mark} {node['status']}", style=style),
             Text(one_line(name)),
-            Text(one_line(what_words(node["tool"] or "", node["title"]))),
+            Text(one_line(what_words(node["tool"] or "", node["title"], kind=_kind_of(view, name)))),
             str(node["attempts"] or ""),
             _clock(node),
-            Text(one_line(node_words(node))),
+            Text(one_line("; ".join(filter(None, [node_words(node), hand_words(node)])))),
         )
     if document["nodes"]:
         output.show(table)
+    for request in document["waiting_for"][:_REQUESTS_SHOWN]:
+        until = deadline_words(request, now=time.time())
+        output.say(f"{asking_line(request)}{f' ({until})' if until else ''}")
+        for line in lines_behind(request):
+            output.say(f"  {line}")
+        output.say(f"  {answer_words(request)}")
+    if (left := len(document["waiting_for"]) - _REQUESTS_SHOWN) > 0:
+        output.say(f"and {left:,} more requests; `dagwright inbox` has all")
+    if view.is_closed:
+        _tell_answers(view, output)
+    for line in usage_lines(document):
+        output.say(line)
     tell_run_error(document, output)
     for note in document["notes"]:
         output.say(f"note: {one_line(note['message'])}")
+
+
+def _tell_answers(view: RunView, output: Output) -> None:
+    """Says who answered what a run asked; what nobody was asked any more is left out."""
+    closed = view.scheduler.requests.closed.items() if view.scheduler is not None else ()
+    told = [(name, closing) for name, closing in closed if closing.how != "closed"]
+    for name, closing in told[:_REQUESTS_SHOWN]:
+        output.say(f"{one_line(name)}: {one_line(closing_words(closing.to_json()), limit=300)}")
+    if len(told) > _REQUESTS_SHOWN:
+        output.say(
+            f"and {len(told) - _REQUESTS_SHOWN:,} more answers; `dagwright why {one_line(view.workflow_id)}"
+            " --node N` tells those of a node"
+        )
+
+
+def _kind_of(view: RunView, task_id: str) -> str:
+    """Returns the kind of a node or item; those that the run itself does not hold call tools."""
+    known = view.scheduler is not None and view.scheduler.record_of(task_id) is not None
+    return view.scheduler.node_of(task_id).kind if known and view.scheduler is not None else "tool"
 
 
 def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[str, Any]], output: Output) -> None:
     """Shows all that is known of a node, a line for each thing, its result last."""
     title = f" ({one_line(node['title'])})" if node["title"] else ""
     output.say(f"{one_line(node_id)}{title}: {node['status']}")
-    error, cached = node["error"] or {}, node["lineage"].get("cached")
+    error, cached, reused = node["error"] or {}, node["lineage"].get("cached"), node["lineage"].get("reused")
     facts = {
+        "run": node.get("workflow_id"),
         "tool": node["tool"],
         "attempts": node["attempts"] or None,
         "items": item_words(node),
         "started": node["started_at"] and local_date(seconds_of(node["started_at"])),
         "ended": node["ended_at"] and local_date(seconds_of(node["ended_at"])),
         "from the cache": cached and _cached_words(cached),
+        "reused from": reused and f"{reused['node']} of the run {reused['workflow_id']}",
         "needs": ", ".join(node["lineage"]["inputs"]),
-        "waits for" if node["status"] == "waiting" else "because": node["reason"],
+        "by hand": "; ".join(map(step_words, node["lineage"].get("by_hand", ()))),
+        "decided": "; ".join(map(closing_words, node["lineage"].get("answers", ()))),
+        "waits for" if node["status"] == "waiting" else "because": (node["reason"] or "").removeprefix("waits for "),
         "error": f"{error['code']}: {node_words(node)}" if error and "traceback" not in error else None,
         "blocked by": ", ".join(node["blocked_by"]),
         "partial": "yes" if node["partial"] else None,
+        "used": usage_words(node["usage"]) if "usage" in node else None,
     }
     for name, fact in facts.items():
         if fact:
@@ -244,9 +320,10 @@ def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[st
     if "traceback" in error:
         # Too long for a line, and its lines are its own.
         output.say(terminal_text(f"error: {error['code']}: {error['message']}\n{error['traceback']}".rstrip()))
+    for failure in node.get("failed_items", ()):
+        output.say(one_line(failed_items_words(failure), limit=10_000))
     for note in notes:
-        if note["node"] == node_id or (note["code"] == "no_worker" and node["status"] == "waiting"):
-            output.say(f"note: {one_line(note['message'])}")
+        output.say(f"note: {one_line(note['message'])}")
     if node["status"] == "completed":
         output.say(terminal_text(value_text(node["result"])))
 

@@ -56,7 +56,8 @@ class LostCalls:
             # What the feed waits patiently for is no news here.
             return self._lost
         calls = {call.activity_id: call for call in description.raw_description.pending_activities}
-        names = {task_id: activity_id(task_id) for task_id in view.pending}
+        call_of = view.scheduler.call_of_task if view.scheduler is not None else str
+        names = {task_id: activity_id(call_of(task_id)) for task_id in view.pending}
         return {
             task_id: _lost_call(calls[name], view)
             for task_id, name in names.items()

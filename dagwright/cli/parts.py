@@ -1,21 +1,20 @@
 """`up` and `down`: the server and a worker in the background."""
 
-from collections.abc import Sequence
-
 from dagwright.cli.async_runs import Farewell, run_async
 from dagwright.cli.background import start_worker
 from dagwright.cli.connecting import command_settings
 from dagwright.cli.exits import ExitCode
 from dagwright.cli.output import Output
+from dagwright.cli.requests import UpRequest
 from dagwright.server import LocalServer, open_connection
 from dagwright.server.retained import claim_store
-from dagwright.toolset import load_toolset
+from dagwright.toolset import load_toolset, references_of
 
 
-def up(tools: Sequence[str], output: Output) -> int:
+def up(request: UpRequest, output: Output) -> int:
     """Starts server and worker, or finds them, and leaves them running until `down`; a second time changes nothing."""
     settings = command_settings()
-    toolset = load_toolset(settings, tools)
+    toolset = load_toolset(settings, references_of(request.tools, request.agents))
 
     async def work(_: Farewell) -> int:
         async with open_connection(settings) as connection:

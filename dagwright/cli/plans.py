@@ -15,12 +15,15 @@ from pydantic import JsonValue
 from dagwright.cli.exits import CommandRefused
 from dagwright.dialects.reading import (
     MAX_FILE_BYTES,
+    decoded,
     inline_files,
     read_plan_file,
     read_plan_lines,
     read_text,
+    read_text_file,
 )
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
+from dagwright.plan.policy import Policy, policy_from_json
 
 STANDARD_INPUT = "-"
 PROBLEMS_SHOWN = 20
@@ -52,11 +55,30 @@ def read_plan(file: str) -> JsonValue | PlanInvalid:
 
 
 def _standard_input() -> JsonValue:
+    return read_text(_standard_input_bytes(), name=STANDARD_INPUT)
+
+
+def _standard_input_bytes() -> bytes:
     text = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
     if len(text) > MAX_FILE_BYTES:
         message = f"standard input is larger than {MAX_FILE_BYTES // 1_000_000} MB, which is no plan"
         raise PlanInvalid([Problem("unreadable", message)])
-    return read_text(text, name=STANDARD_INPUT)
+    return text
+
+
+def read_written(file: str) -> str | PlanInvalid:
+    """Returns the text of a file or of standard input, as a model wrote it, or why it cannot be read."""
+    try:
+        if file == STANDARD_INPUT:
+            return decoded(_standard_input_bytes(), name="standard input")
+        return read_text_file(Path(file))
+    except PlanInvalid as invalid:
+        return invalid
+
+
+def read_written_sources(files: Sequence[str]) -> Iterator[PlanSource]:
+    """Yields the text of each file, as a model wrote it."""
+    return (PlanSource(file, None, read_written(file)) for file in files)
 
 
 def read_sources(files: Sequence[str]) -> Iterator[PlanSource]:
@@ -96,7 +118,10 @@ def refusal_lines(source: PlanSource, invalid: PlanInvalid) -> list[str]:
     where = called if source.line is None else f"{called}, line {source.line}"
     lines = []
     for problem in invalid.problems[:PROBLEMS_SHOWN]:
+        # A text has no places inside, but its nodes have names.
         place = f" at {problem.pointer}" if problem.pointer else ""
+        if not place and isinstance(source.plan, str) and problem.node:
+            place = f" in {problem.node}"
         hint = f" ({problem.hint})" if problem.hint and problem.hint not in problem.message else ""
         lines.append(f"{where}: {problem.code}{place}: {problem.message}{hint}")
     left = len(invalid.problems) - PROBLEMS_SHOWN
@@ -133,6 +158,22 @@ def read_inputs_file(file: str | None) -> dict[str, JsonValue]:
     if not isinstance(values, dict):
         raise CommandRefused(f"--inputs: {file} must hold an object of inputs")
     return values
+
+
+def read_policy(file: str | None) -> Policy | None:
+    """Returns the policy of a file; `None` for no file.
+
+    Raises:
+        CommandRefused: the file cannot be read or holds none.
+    """
+    if file is None:
+        return None
+    try:
+        return policy_from_json(read_plan_file(Path(file)))
+    except PlanInvalid as invalid:
+        raise CommandRefused(f"the policy: {invalid.problems[0].message}", status="unreadable") from None
+    except ValueError as error:
+        raise CommandRefused(f"the policy {file}: {error}", status="invalid_policy") from None
 
 
 def typed_inputs(

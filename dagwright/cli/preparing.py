@@ -1,34 +1,50 @@
 """What `run` does before there is a server: read the plan, find its tools, get its inputs, compile."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import JsonValue
 
-from dagwright.cli.asking import ask_inputs
+from dagwright.cli.account import account_name
+from dagwright.cli.asking import ask_inputs, ask_leave
+from dagwright.cli.budgets import read_budget
 from dagwright.cli.exits import CommandRefused
-from dagwright.cli.output import Output
-from dagwright.cli.plans import read_inputs_file, read_pairs, read_plan, typed_inputs
+from dagwright.cli.output import Output, one_line
+from dagwright.cli.plans import read_inputs_file, read_pairs, read_plan, read_policy, read_written, typed_inputs
 from dagwright.cli.requests import RunRequest
+from dagwright.client import NO_TERMS, Terms
+from dagwright.contracts.limits import NOTES
+from dagwright.dialects.written_values import CUT_OFF, Mend
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.durations import parse_duration
-from dagwright.plan.errors import PlanInvalid
-from dagwright.preparation import check_plan, input_problems, prepare_plan, unused_inputs
+from dagwright.plan.errors import PlanInvalid, Problem
+from dagwright.plan.plan_words import plan_words
+from dagwright.plan.validation import Checked
+from dagwright.preparation import (
+    check_plan,
+    check_written_plan,
+    input_problems,
+    prepare_plan,
+    prepare_to_ask,
+    unused_inputs,
+)
 from dagwright.toolset import Toolset
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A run that can be started: its plan, the values of its inputs and its own deadline in seconds.
+    """A run that can be started: its plan, the values of its inputs and the terms on which it runs.
 
     Args:
         source: the plan as it was written, with all that its meaning hangs on: dialect and context.
+        terms: its deadline, and what people have to say, or have said.
     """
 
     plan: CompiledPlan
     source: dict[str, Any]
     inputs: dict[str, Any]
-    deadline_s: float | None
+    terms: Terms
 
 
 def prepare_run(request: RunRequest, toolset: Toolset, output: Output) -> PreparedRun:
@@ -38,12 +54,14 @@ def prepare_run(request: RunRequest, toolset: Toolset, output: Output) -> Prepar
         PlanInvalid: the plan or its inputs are wrong.
         CommandRefused: an option is.
     """
-    deadline_s = _deadline_s(request.timeout)
+    budget = read_budget(request.budget, is_asking=request.is_asking)
+    model = None if request.model is None else {"model": request.model}
+    beside = replace(NO_TERMS.beside, budget=budget, model=model)
+    terms = Terms(deadline_s_of(request.timeout), read_policy(request.policy_file), beside=beside)
     context = read_pairs(request.context, option="--context")
     texts = read_pairs(request.inputs, option="--input")
     given = read_inputs_file(request.inputs_file)
-    raw = read_plan(request.plan)
-    checked = check_plan(raw, toolset.declarations(), dialect=request.dialect, context=context)
+    raw, checked, mends = (_mended if request.is_mending else _strict)(request, toolset, output, context=context)
     typed, problems = typed_inputs(checked.inputs, texts)
     problems = [*unused_inputs(checked, texts), *problems]
     for problem in unused_inputs(checked, given):
@@ -52,13 +70,66 @@ def prepare_run(request: RunRequest, toolset: Toolset, output: Output) -> Prepar
     if problems:
         wrong = input_problems(checked, values, given=[*values, *texts])
         raise PlanInvalid([*problems, *wrong])
-    if request.is_asking and not request.is_detached and output.can_ask:
+    can_ask = request.is_asking and not request.is_detached and output.can_ask
+    if can_ask:
         values = ask_inputs(checked.inputs, values)
     source = {"plan": raw, "dialect": checked.dialect, "context": context}
-    return PreparedRun(prepare_plan(checked, values), source, values, deadline_s)
+    # A run that is left to the background asks for what is missing itself.
+    prepare = prepare_to_ask if request.is_detached and request.is_asking else prepare_plan
+    plan = prepare(checked, values)
+    terms = _with_approval(terms, plan, can_ask=can_ask) if request.is_by_model else terms
+    if mends:
+        terms = replace(terms, beside=replace(terms.beside, notes=[mend.to_note().to_json() for mend in mends[:NOTES]]))
+    return PreparedRun(plan, source, values, terms)
 
 
-def _deadline_s(timeout: str | None) -> float | None:
+def _strict(
+    request: RunRequest, toolset: Toolset, _output: Output, *, context: Mapping[str, str]
+) -> tuple[Any, Checked, Sequence[Mend]]:
+    """Returns a plan as it was written, and checked; nothing of it is mended."""
+    raw = read_plan(request.plan)
+    return raw, check_plan(raw, toolset.declarations(), dialect=request.dialect, context=context), ()
+
+
+def _mended(
+    request: RunRequest, toolset: Toolset, output: Output, *, context: Mapping[str, str]
+) -> tuple[Any, Checked, Sequence[Mend]]:
+    """Returns a model's answer, the plan in it, and what was mended to read it, which is told too.
+
+    Raises:
+        PlanInvalid: it is wrong or ambiguous, or only a part of a plan.
+    """
+    text = read_written(request.plan)
+    if isinstance(text, PlanInvalid):
+        raise text
+    checked, mends = check_written_plan(text, toolset.declarations(), dialect=request.dialect, context=context)
+    for mend in mends:
+        output.tell(f"mended: {one_line(mend.message, limit=500)}")
+        if mend.code == CUT_OFF:
+            hint = "have the rest written, or close the plan by hand if this is all of it"
+            raise PlanInvalid([Problem(CUT_OFF, f"a part of the plan is missing: {mend.message}", hint=hint)])
+    return text, checked, mends
+
+
+def _with_approval(terms: Terms, plan: CompiledPlan, *, can_ask: bool) -> Terms:
+    """Returns the terms with who lets a plan of a model run: somebody at the terminal, or whom the run itself will ask.
+
+    Raises:
+        CommandRefused: the person says no.
+    """
+    if not can_ask:
+        return replace(terms, needs_approval=True)
+    if not ask_leave(plan_words(plan)):
+        raise CommandRefused("the plan was not approved; nothing has run", status="rejected")
+    return replace(terms, approved_by=account_name() or "somebody at the terminal")
+
+
+def deadline_s_of(timeout: str | None) -> float | None:
+    """Returns the seconds of a `--timeout`.
+
+    Raises:
+        CommandRefused: it is no duration.
+    """
     if timeout is None:
         return None
     try:

@@ -151,7 +151,7 @@ def _node_row(view: RunView, place: TreePlace, *, order: int, now: float) -> Row
         status=record.status,
         indent=place.indent,
         name=node.id,
-        what=what_words(node.tool, node.title),
+        what=what_words(node.tool, node.title, kind=node.kind),
         attempts=record.attempts,
         elapsed_s=_elapsed_s(record, now),
         detail=_detail(record, view.pending.get(node.id), now=now),

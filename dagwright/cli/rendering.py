@@ -10,6 +10,7 @@ from rich.text import Text
 
 from dagwright.cli.output import one_line
 from dagwright.cli.progress import Row, RunProgress, TreePlace, format_duration, progress_of, tree_of
+from dagwright.cli.request_words import Request, answer_words, asking_line, deadline_words
 from dagwright.feed import RunView
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.states import NodeStatus
@@ -32,6 +33,9 @@ RUN_STYLES = {"completed": "green", "running": "cyan", "cancelled": "yellow", "w
 _FRAME_ROWS = 6
 _BAR_CELLS = 20
 _NOTES_SHOWN = 2
+_REQUESTS_SHOWN = 3
+_QUESTION_ROWS = 3
+"""Lines that a request takes: its question on one, and the command that answers it."""
 _NOTE_ROWS = 3
 """Lines that a note takes on a terminal: what is wrong and the command that mends it, which may not be cut."""
 
@@ -42,10 +46,11 @@ class Picture:
     def __init__(self) -> None:
         self._tree: tuple[CompiledPlan, Sequence[TreePlace]] | None = None
 
-    def draw(self, view: RunView, *, now: float, height: int) -> RenderableType:
+    def draw(self, view: RunView, requests: Sequence[Request] = (), *, now: float, height: int) -> RenderableType:
         """Returns the picture of a run.
 
         Args:
+            requests: what is asked of people now; the oldest are shown with the commands that answer them.
             now: seconds since the epoch.
             height: lines of the terminal.
         """
@@ -54,9 +59,10 @@ class Picture:
         if self._tree is None or self._tree[0] is not view.scheduler.plan:
             self._tree = view.scheduler.plan, tree_of(view.scheduler.plan)
         notes = [Text(one_line(str(note["message"])), style="yellow") for note in view.notes[:_NOTES_SHOWN]]
-        room = height - _FRAME_ROWS - _NOTE_ROWS * len(notes)
+        questions = _questions(requests, now=now)
+        room = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - _QUESTION_ROWS * len(questions)
         progress = progress_of(view, self._tree[1], now=now, room=room)
-        return Group(_header(view, now=now), _table(progress), _footer(progress), *notes)
+        return Group(_header(view, now=now), _table(progress), _footer(progress), *questions, *notes)
 
 
 def _header(view: RunView, *, now: float) -> Table:
@@ -127,6 +133,19 @@ def _footer(progress: RunProgress) -> Text:
     return Text("  ".join([words[0], *sorted(words[1:], reverse=True)]), style="dim", no_wrap=True)
 
 
+def _questions(requests: Sequence[Request], *, now: float) -> list[RenderableType]:
+    """Returns what is asked of people, each with the command that answers it, which may not be cut."""
+    shown: list[RenderableType] = []
+    for request in requests[:_REQUESTS_SHOWN]:
+        until = deadline_words(request, now=now)
+        words = f"{asking_line(request)}  {until}" if until else asking_line(request)
+        shown.append(Group(_cut(words, style="yellow"), Text(f"  {answer_words(request)}", style="bold")))
+    if len(requests) > _REQUESTS_SHOWN:
+        left = len(requests) - _REQUESTS_SHOWN
+        shown.append(Text(f"and {left:,} more requests: dagwright inbox", style="yellow"))
+    return shown
+
+
 class LivePicture:
     """Shows a picture on a terminal and keeps it up to date; log lines go above it."""
 
@@ -142,7 +161,7 @@ class LivePicture:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def show(self, view: RunView) -> None:
-        """Draws the run as it is now."""
-        picture = self._picture.draw(view, now=time.time(), height=self._console.height)
+    def show(self, view: RunView, requests: Sequence[Request] = ()) -> None:
+        """Draws the run as it is now, with what it asks of people."""
+        picture = self._picture.draw(view, requests, now=time.time(), height=self._console.height)
         self._live.update(picture, refresh=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from dagwright.cli.exits import CommandRefused
 from dagwright.cli.output import one_line
 
-_FILES = frozenset({"plan", "plans", "inputs_file", "tools"})
+_FILES = frozenset({"plan", "file", "nodes", "plans", "inputs_file", "policy_file", "tools", "agents"})
 """Fields that name files: on Linux any bytes can be a name, and one that is not there is told as such."""
 
 
@@ -19,6 +19,8 @@ class CheckRequest:
     dialect: str | None
     context: Sequence[str]
     any_tool: bool
+    is_mending: bool = False
+    agents: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +32,44 @@ class RunRequest:
     inputs_file: str | None = None
     context: Sequence[str] = ()
     tools: Sequence[str] = ()
+    agents: Sequence[str] = ()
     dialect: str | None = None
     workflow_id: str | None = None
     timeout: str | None = None
+    policy_file: str | None = None
+    budget: str | None = None
+    model: str | None = None
+    is_by_model: bool = False
+    is_mending: bool = False
     is_asking: bool = True
     is_detached: bool = False
     is_keeping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AskRequest:
+    """Arguments of `ask`; `timeout` is a duration as written."""
+
+    words: str
+    model: str | None = None
+    tools: Sequence[str] = ()
+    agents: Sequence[str] = ()
+    workflow_id: str | None = None
+    timeout: str | None = None
+    policy_file: str | None = None
+    budget: str | None = None
+    is_plan_only: bool = False
+    asks_first: bool = False
+    is_detached: bool = False
+    is_keeping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UpRequest:
+    """Arguments of `up`."""
+
+    tools: Sequence[str]
+    agents: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +85,102 @@ class LookRequest:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequest:
-    """Arguments of `cancel`."""
+    """Arguments of `cancel`, `pause` and `resume`."""
 
     workflow_id: str
     reason: str | None
     by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TermsRequest:
+    """Arguments of `limits` and `policy`; `deadline` is a duration as written, or `none`; `budget` is as written."""
+
+    workflow_id: str
+    max_parallel: int | None = None
+    deadline: str | None = None
+    budget: str | None = None
+    policy_file: str | None = None
+    reason: str | None = None
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRequest:
+    """Arguments of the commands that steer one node, as written; `arguments` and `result` are JSON texts."""
+
+    workflow_id: str
+    node: str
+    arguments: str | None = None
+    result: str | None = None
+    is_branch: bool = False
+    reason: str | None = None
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRequest:
+    """Arguments of `append`."""
+
+    workflow_id: str
+    file: str
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ParkRequest:
+    """Arguments of `park` and `unpark`; without a tool `park` tells which are parked.
+
+    Args:
+        tools: values of `--tools`, where a tool of the user's own is looked up.
+        over: how long the release takes, as a duration.
+    """
+
+    tool: str | None
+    by: str | None = None
+    reason: str | None = None
+    tools: Sequence[str] = ()
+    over: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRequest:
+    """Arguments of `feedback`, as written; `data` and `arguments` are JSON texts, `nodes` is a file."""
+
+    workflow_id: str
+    request: str | None = None
+    is_for_all: bool = False
+    is_approved: bool = False
+    is_rejected: bool = False
+    is_remembered: bool = False
+    reason: str | None = None
+    selected: Sequence[str] = ()
+    text: str | None = None
+    nodes: str | None = None
+    data: str | None = None
+    arguments: str | None = None
+    by: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForkRequest:
+    """Arguments of `fork`."""
+
+    workflow_id: str
+    plan: str | None = None
+    inputs: Sequence[str] = ()
+    rerun: Sequence[str] = ()
+    is_yes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InboxRequest:
+    """Arguments of `inbox`; `older_than` is a duration as written."""
+
+    assignee: str | None = None
+    type: str | None = None
+    older_than: str | None = None
 
 
 def refuse_half_characters(request: object) -> None:

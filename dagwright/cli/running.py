@@ -1,11 +1,14 @@
 """`run` and `watch`: start a run or find it, serve it, and follow it to its end."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from temporalio.client import Client
 
+from dagwright.cli.asked import Asked
 from dagwright.cli.async_runs import Farewell, run_async
 from dagwright.cli.background import start_worker
 from dagwright.cli.connecting import command_settings, lasting_server
@@ -17,41 +20,104 @@ from dagwright.cli.output import Output, acted, with_link
 from dagwright.cli.plans import STANDARD_INPUT, PlanSource, refusal, refusal_lines
 from dagwright.cli.preparing import PreparedRun, prepare_run
 from dagwright.cli.rendering import LivePicture
+from dagwright.cli.request_words import command_for_inputs
 from dagwright.cli.requests import LookRequest, RunRequest
-from dagwright.client import Origin, Started, open_runs
+from dagwright.client import Origin, Runs, Started, open_runs
 from dagwright.feed import RunFeed, RunView
 from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.inputs import schema_of_missing
 from dagwright.server import Connection, LocalServer, open_connection
 from dagwright.server.retained import claim_store
 from dagwright.settings import Settings
+from dagwright.told_tools import tell_cards
 from dagwright.tools import ToolsUnreadable
-from dagwright.toolset import Toolset, load_toolset
+from dagwright.toolset import Toolset, load_toolset, references_of
 from worker import serving
 
 
 def run(request: RunRequest, output: Output) -> int:
     """Runs a plan to its end, or leaves it to the background, and returns the exit code."""
     settings = command_settings()
-    toolset = load_toolset(settings, request.tools)
+    toolset = load_toolset(settings, references_of(request.tools, request.agents))
     try:
         prepared = prepare_run(request, toolset, output)
     except PlanInvalid as invalid:
         _refuse(request, invalid, output)
         return ExitCode.REFUSED
 
+    name = None if request.plan == STANDARD_INPUT else Path(request.plan).name
+    return run_prepared(prepared, request, toolset, showing=Showing(tell_run, output), settings=settings, name=name)
+
+
+class Start(Protocol):
+    """What starting a run needs of the request for it."""
+
+    @property
+    def workflow_id(self) -> str | None:
+        """Id of the run, if one was chosen."""
+
+    @property
+    def is_detached(self) -> bool:
+        """Whether it is left to the background."""
+
+    @property
+    def is_keeping(self) -> bool:
+        """Whether the server stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Showing:
+    """How a run is shown to whoever started it.
+
+    Args:
+        tell: says how it ended, or writes its document.
+        output: of the command.
+        meanwhile: what is done before it is followed, while it is served.
+    """
+
+    tell: Callable[[RunView, Mapping[str, Any], Output], None]
+    output: Output
+    meanwhile: Callable[[Runs, str, Output], Awaitable[None]] | None = None
+
+
+def run_prepared(
+    prepared: PreparedRun,
+    start: Start,
+    toolset: Toolset,
+    *,
+    showing: Showing,
+    settings: Settings,
+    name: str | None = None,
+) -> int:
+    """Starts a run and follows it to its end, or leaves it to the background; returns the exit code.
+
+    Args:
+        name: what lists call the run if its plan has no title.
+    """
+    output = showing.output
+
     async def work(farewell: Farewell) -> int:
         async with open_connection(settings) as connection:
             # Before the run is there: a store that can not be used would leave it without a worker.
             await claim_store(toolset.store, connection.client)
-            started = await _start(request, prepared, toolset, connection=connection, settings=settings)
-            if request.is_detached:
-                return await _leave(started, connection, settings, toolset=toolset, output=output)
-            if request.is_keeping:
+            # A worker in the background may have been started with other cards.
+            await tell_cards(toolset.store, toolset.agents)
+            started = await open_runs(connection, settings).start(
+                prepared.plan,
+                prepared.inputs,
+                workflow_id=start.workflow_id,
+                origin=Origin(prepared.source, name),
+                tools=toolset.references,
+                terms=prepared.terms,
+            )
+            if start.is_detached:
+                return await _leave(started, prepared, connection, settings=settings, toolset=toolset, output=output)
+            if start.is_keeping:
                 LocalServer(settings).keep()
             farewell.text = _stays(started.workflow_id)
             words = "" if started.is_new else " is there already with the same plan; going on with it"
             return await follow_to_end(
-                started.workflow_id, connection, settings, toolset=toolset, output=output, words=words
+                started.workflow_id, connection, settings, toolset=toolset, showing=showing, words=words
             )
 
     return run_async(work, output)
@@ -67,7 +133,8 @@ def watch(request: LookRequest, output: Output) -> int:
             references = await runs.tools_of(request.workflow_id)
             farewell.text = _stays(request.workflow_id)
             toolset = _toolset_of_run(settings, references, output) if request.is_serving else None
-            return await follow_to_end(request.workflow_id, connection, settings, toolset=toolset, output=output)
+            showing = Showing(tell_run, output)
+            return await follow_to_end(request.workflow_id, connection, settings, toolset=toolset, showing=showing)
 
     return run_async(work, output)
 
@@ -78,7 +145,7 @@ async def follow_to_end(
     settings: Settings,
     *,
     toolset: Toolset | None,
-    output: Output,
+    showing: Showing,
     words: str = "",
 ) -> int:
     """Serves a run and shows it until it has ended, then says how, and returns the exit code.
@@ -87,7 +154,7 @@ async def follow_to_end(
         toolset: tools to serve it with; `None` leaves the work to others.
         words: what to say of a run that goes on, behind its name.
     """
-    runs = open_runs(connection, settings)
+    runs, output = open_runs(connection, settings), showing.output
     feed = runs.feed(workflow_id)
     view = await feed.read()
     if view.is_closed:
@@ -97,13 +164,21 @@ async def follow_to_end(
         url = connection.server.run_url(workflow_id, run_id=view.run_id)
         output.say(with_link(f"run {workflow_id}{words}", url))
         async with _served(connection.client, toolset, settings=settings):
-            view = await _follow(feed, LostCalls(connection.client), output)
+            if showing.meanwhile is not None:
+                await showing.meanwhile(runs, workflow_id, output)
+            asked = Asked(runs.people, workflow_id)
+            view = await _follow(feed, LostCalls(connection.client), asked, output=output)
     document = await runs.document(view)
+    showing.tell(view, document, output)
+    return exit_code_of(view.status)
+
+
+def tell_run(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+    """Says how a run ended, or writes its document."""
     if output.is_json:
         output.document(document)
     else:
         tell_end(view, document, output)
-    return exit_code_of(view.status)
 
 
 @asynccontextmanager
@@ -115,45 +190,35 @@ async def _served(client: Client, toolset: Toolset | None, *, settings: Settings
         yield
 
 
-async def _follow(feed: RunFeed, lost: LostCalls, output: Output) -> RunView:
+async def _follow(feed: RunFeed, lost: LostCalls, asked: Asked, *, output: Output) -> RunView:
     last: RunView | None = None
     if output.is_terminal:
         with LivePicture(output.console) as picture:
             async for last in feed.follow():
-                picture.show(await lost.marked(last))
+                picture.show(await lost.marked(last), await asked.in_view(last))
     else:
         lines = LineWriter(output.say)
         async for last in feed.follow():
             if not output.is_json:
-                lines.show(await lost.marked(last))
+                lines.show(await lost.marked(last), await asked.in_view(last))
     assert last is not None
     return last
 
 
-async def _start(
-    request: RunRequest,
-    prepared: PreparedRun,
-    toolset: Toolset,
-    *,
-    connection: Connection,
-    settings: Settings,
-) -> Started:
-    return await open_runs(connection, settings).start(
-        prepared.plan,
-        prepared.inputs,
-        workflow_id=request.workflow_id,
-        origin=Origin(prepared.source, None if request.plan == STANDARD_INPUT else Path(request.plan).name),
-        tools=toolset.references,
-        deadline_s=prepared.deadline_s,
-    )
-
-
 async def _leave(
-    started: Started, connection: Connection, settings: Settings, *, toolset: Toolset, output: Output
+    started: Started,
+    prepared: PreparedRun,
+    connection: Connection,
+    *,
+    settings: Settings,
+    toolset: Toolset,
+    output: Output,
 ) -> int:
     LocalServer(settings).keep()
     await start_worker(settings, toolset)
     message = f"runs in the background; `dagwright watch {started.workflow_id}` shows it, `dagwright down` ends it all"
+    if (schema := schema_of_missing(prepared.plan.inputs, prepared.inputs)) is not None:
+        message += f"; it asks for its inputs first: `{command_for_inputs(started.workflow_id, schema)}`"
     if output.is_json:
         output.document(acted(started.workflow_id, message))
     else:

@@ -11,7 +11,7 @@ from dagwright.cli.async_runs import Farewell, run_async
 from dagwright.cli.connecting import command_settings, connected_to_read
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.output import Output
-from dagwright.contracts.documents import format_time
+from dagwright.plan.times import format_time
 from dagwright.server import NoServer
 from dagwright.server.retained import retained_of
 from dagwright.settings import Settings

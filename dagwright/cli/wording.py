@@ -3,11 +3,13 @@
 Documents keep the exact texts and times in UTC; these are for eyes. Pure.
 """
 
+import json
 import time
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from dagwright.cli.output import one_line
 from dagwright.plan.states import NodeStatus, Record
 
 _TIMEOUTS = {
@@ -17,6 +19,10 @@ _TIMEOUTS = {
     "activity ScheduleToClose timeout": "it was not done in time",
 }
 """What the server says of an attempt that it gave up -> what that means."""
+
+
+_KINDS = {"human": "a person"}
+"""Kind of a node that calls no tool -> what it is called."""
 
 
 def failure_words(message: str) -> str:
@@ -43,6 +49,13 @@ def item_words(node: Mapping[str, Any]) -> str:
     return ", ".join(f"{count:,} {status}" for status, count in node.get("items", {}).items())
 
 
+def failed_items_words(failure: Mapping[str, Any]) -> str:
+    """Returns how many items of one chunk of a large map failed, in which run, and why the first did."""
+    message = (failure["error"] or {}).get("message", "it did not say why")
+    first = f", the first {failure['first']}" if failure["first"] else ""
+    return f"{failure['failed']:,} failed in the run {failure['workflow_id']}{first}: {message}"
+
+
 def is_excused(node: Mapping[str, Any]) -> bool:
     """Tells whether a node failed and completed all the same, with the value that its plan gives for that."""
     return node["status"] == "completed" and bool(node["error"])
@@ -54,10 +67,10 @@ def error_words(message: str, status: NodeStatus) -> str:
     return f"failed, went on with the given value: {words}" if status is NodeStatus.COMPLETED else words
 
 
-def what_words(tool: str, title: str | None) -> str:
-    """Returns what a node is: the tool it calls, and what for."""
-    kind = tool or "plan"
-    return f"{kind} · {title}" if title else kind
+def what_words(tool: str, title: str | None, *, kind: str = "plan") -> str:
+    """Returns what a node is: the tool it calls, or its kind, and what for."""
+    name = tool or _KINDS.get(kind, kind)
+    return f"{name} · {title}" if title else name
 
 
 def local_time(seconds: float) -> str:
@@ -66,10 +79,71 @@ def local_time(seconds: float) -> str:
 
 
 def local_date(seconds: float) -> str:
-    """Returns seconds since the epoch as a date and a time of day, by the clock on the wall."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+    """Returns seconds since the epoch as a date and a time of day, by the clock on the wall, with its zone."""
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(seconds))} {zone_at(seconds)}"
+
+
+def zone_at(seconds: float) -> str:
+    """Returns the zone of the clock on the wall: `UTC`, or `+01:00`."""
+    offset = time.strftime("%z", time.localtime(seconds))
+    return "UTC" if offset.strip("+-0") == "" else f"{offset[:3]}:{offset[3:]}"
+
+
+def near_time(seconds: float) -> str:
+    """Returns seconds since the epoch as a time of day, with the date if it is not today."""
+    is_today = time.localtime(seconds)[:3] == time.localtime()[:3]
+    return f"{local_time(seconds)} {zone_at(seconds)}" if is_today else local_date(seconds)
 
 
 def seconds_of(written: str) -> float:
     """Returns the seconds since the epoch of a time as documents have it."""
     return datetime.fromisoformat(written).timestamp()
+
+
+def step_words(step: Mapping[str, Any]) -> str:
+    """Returns what was done to a node by hand: `set result by ann at 2026-03-04 17:02:11: the file was empty`."""
+    by = f" by {step['by']}" if step.get("by") else ""
+    reason = f": {step['reason']}" if step.get("reason") else ""
+    return f"{str(step['what']).replace('_', ' ')}{by} at {local_date(seconds_of(step['at']))}{reason}"
+
+
+_BY_HAND = {"set_result": "its result was given", "append_nodes": "added to the plan"}
+"""What is done by hand -> how it is told beside the state of a node."""
+
+
+def hand_words(node: Mapping[str, Any]) -> str:
+    """Returns what of a node was made by hand, and by whom: `added to the plan by ann, its result was given by bob`."""
+    steps = {step["what"]: step for step in node["lineage"].get("by_hand", ()) if step["what"] in _BY_HAND}
+    return ", ".join(f"{_BY_HAND[what]} by {step.get('by') or 'hand'}" for what, step in steps.items())
+
+
+def closing_words(answer: Mapping[str, Any]) -> str:
+    """Returns what became of a request: `approved by ann at 2026-03-04 17:02:11 through update (as agreed)`."""
+    what, by = answer["what"] or answer["how"], answer["by"]
+    note = f" ({answer['note']})" if answer["note"] else ""
+    who = f" by {by}" if by else ""
+    if answer["through"] == "deadline" and answer["how"] == "answered":
+        return f"{what} at {local_date(seconds_of(answer['at']))}: nobody answered, the default at the deadline{note}"
+    given = f" with {json.dumps(answer['arguments'], ensure_ascii=False)}" if "arguments" in answer else ""
+    return f"{what}{who} at {local_date(seconds_of(answer['at']))} through {answer['through']}{note}{given}"
+
+
+def usage_words(usage: Mapping[str, Any]) -> str:
+    """Returns what was used of models, in words; what nobody knows is told, never left out."""
+    calls, tokens = usage["calls"], usage["tokens"]
+    words = [f"{tokens:,} tokens in {calls:,} model call{'' if calls == 1 else 's'}"]
+    unknown = usage["unpriced_calls"] + usage["uncounted_calls"]
+    if unknown < calls:
+        words.append(f"cost {usage['money']}")
+    if unknown:
+        words.append(f"the cost of {unknown:,} of them is not known")
+    return ", ".join(words)
+
+
+def usage_lines(document: Mapping[str, Any]) -> list[str]:
+    """Returns what a run has used of models, in all and by agent; nothing if it used none."""
+    usage = document["usage"]
+    if not usage:
+        return []
+    agents = [f"  agent {one_line(name)}: {usage_words(used)}" for name, used in usage.get("agents", {}).items()]
+    return [f"used: {usage_words(usage)}", *agents]

@@ -4,6 +4,7 @@ The states of the nodes are a text for programs, since those of a large run are 
 lies in the payload store, in pieces.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,7 @@ class CarryTooLarge(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunCarry:
-    """What a run has been through before this execution.
+    """What a run has been through before this execution, or what a fork takes over of another run.
 
     Args:
         began_at: seconds since the epoch at which the first execution started; deadlines count from there.
@@ -32,6 +33,9 @@ class RunCarry:
         refs: references of the pieces of that text, in order.
         notes: what there was worth saying so far.
         notes_left_out: count of the notes that were too many.
+        deadline_s: seconds from `began_at` that the run may take; infinite is as long as it takes, `None` is what plan
+            and starter say.
+        origin: workflow id of the run that this one is a fork of, which it begins from; `began_at` says nothing then.
     """
 
     began_at: float
@@ -39,6 +43,8 @@ class RunCarry:
     refs: Sequence[str] = ()
     notes: Sequence[Mapping[str, Any]] = ()
     notes_left_out: int = 0
+    deadline_s: float | None = None
+    origin: str | None = None
 
 
 def state_to_text(state: Mapping[str, Any]) -> str:
@@ -83,6 +89,8 @@ def carry_to_json(carry: RunCarry) -> dict[str, Any]:
         "notes": list(carry.notes),
         "notes_left_out": carry.notes_left_out,
         **where,
+        **_deadline_to_json(carry.deadline_s),
+        **({"origin": carry.origin} if carry.origin is not None else {}),
     }
 
 
@@ -102,6 +110,20 @@ def carry_from_json(encoded: Any) -> RunCarry:
             refs=tuple(refs),
             notes=tuple(dict(note) for note in encoded["notes"]),
             notes_left_out=int(encoded["notes_left_out"]),
+            deadline_s=_deadline(encoded),
+            origin=None if encoded.get("origin") is None else str(encoded["origin"]),
         )
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise ValueError(f"what the execution before handed on cannot be read: {error!r}") from None
+
+
+def _deadline_to_json(deadline_s: float | None) -> dict[str, float | None]:
+    if deadline_s is None:
+        return {}
+    return {"deadline_s": None if math.isinf(deadline_s) else deadline_s}
+
+
+def _deadline(encoded: Mapping[str, Any]) -> float | None:
+    if "deadline_s" not in encoded:
+        return None
+    return math.inf if encoded["deadline_s"] is None else float(encoded["deadline_s"])

@@ -15,9 +15,9 @@ from dagwright.contracts.chunk_inputs import ChunkInput
 from dagwright.contracts.limits import ITEMS_HANDED_UP_BYTES
 from dagwright.contracts.messages import RunInput
 from dagwright.plan.chunks import ChunkEnd
-from dagwright.plan.compiled import CompiledNode, CompiledPlan
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, wanted_to_json
 from dagwright.plan.errors import NodeError
-from dagwright.plan.items import StoredList
+from dagwright.plan.items import StoredList, parts_of_key, stored_list_to_json
 from dagwright.plan.references import Lookup, Placeholder, Reference, ResultOf, references_in
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Chunk, NodeStatus, Record
@@ -47,6 +47,26 @@ def chunk_run_input(scheduler: Scheduler, task: Task) -> RunInput:
     )
 
 
+def width_of_chunk(scheduler: Scheduler, call: str) -> int | None:
+    """Returns how many items of a chunk run at once; `None` if a call is no run of a chunk.
+
+    Args:
+        call: its id.
+    """
+    task_id = scheduler.task_of_call(call)
+    chunk = scheduler.chunk_of(task_id) if task_id is not None else None
+    if task_id is None or chunk is None or not chunk.count:
+        return None
+    number = scheduler.number_of(scheduler.node_of(task_id).id)
+    assert number is not None
+    return scheduler.width_of(number).each
+
+
+def width_message(width: int) -> dict[str, Any]:
+    """Returns what the run of a chunk is told when that has changed."""
+    return {"max_parallel": width, "reason": "the limit of the run above was changed"}
+
+
 def _plan_of_chunk(scheduler: Scheduler, task: Task) -> tuple[CompiledPlan, ChunkInput]:
     assert task.chunk is not None
     plan, node, chunk = scheduler.plan, task.node, task.chunk
@@ -60,7 +80,7 @@ def _plan_of_chunk(scheduler: Scheduler, task: Task) -> tuple[CompiledPlan, Chun
         join=("all_done", 0),
         max_parallel=None,
     )
-    stubs = [CompiledNode(id=plan.nodes[number].id, kind="reported") for number in node.dependencies]
+    stubs = [CompiledNode(id=scheduler.name_of(number), kind="reported") for number in node.dependencies]
     names = [name for name in scheduler.inputs if node.when is not None or name in _input_names(node)]
     below = CompiledPlan(
         nodes=(*stubs, own),
@@ -73,9 +93,7 @@ def _plan_of_chunk(scheduler: Scheduler, task: Task) -> tuple[CompiledPlan, Chun
         for stub, number in zip(stubs, node.dependencies, strict=True)
     ]
     if isinstance(chunk.items, StoredList):
-        whole = chunk.items.value
-        bare = StoredValue(whole.ref, name=whole.name, paths=whole.paths)
-        return below, ChunkInput(given, source=StoredList(bare, chunk.items.first, len(chunk.items)))
+        return below, ChunkInput(given, source=chunk.items.bare())
     return below, ChunkInput(given, items=chunk.items)
 
 
@@ -105,6 +123,12 @@ def _input_names(node: CompiledNode) -> set[str]:
 
 def _references_of(node: CompiledNode) -> Iterable[Reference]:
     return references_in([template for _, template in node.holes] + ([node.key] if node.key is not None else []))
+
+
+def load_items_message(source: StoredList, node: CompiledNode) -> dict[str, Any]:
+    """Returns what the activity that loads the items of a chunk is given; `wanted` is what the keys read of each."""
+    wanted = parts_of_key(node)
+    return stored_list_to_json(source) | ({"wanted": wanted_to_json(wanted)} if wanted else {})
 
 
 def with_items(inputs: Mapping[str, Any], items: Sequence[Any]) -> dict[str, Any]:
@@ -170,6 +194,12 @@ def chunk_end_to_json(scheduler: Scheduler, pieces: Sequence[tuple[str, int]]) -
     if record.status is NodeStatus.COMPLETED:
         end |= {"pieces": [list(piece) for piece in pieces]} if pieces else {"results": unfilled_to_json(record.result)}
     return {"chunk": end}
+
+
+def chunk_failure_to_json(scheduler: Scheduler, error: NodeError) -> dict[str, Any]:
+    """Returns the end of a chunk whose results cannot be handed up: all of its items count as failed."""
+    count = len(own_record(scheduler).items)
+    return {"chunk": {"status": NodeStatus.FAILED.value, "counts": {"failed": count}, "error": error.to_json()}}
 
 
 def chunk_end_from_json(encoded: Any, chunk: Chunk) -> ChunkEnd:

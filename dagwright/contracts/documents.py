@@ -3,11 +3,9 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
-from dagwright.contracts.limits import DOCUMENT_LIMIT_BYTES, INLINE_VALUE_BYTES
+from dagwright.contracts.limits import DOCUMENT_LIMIT_BYTES, DOCUMENT_NODES, INLINE_VALUE_BYTES
 from dagwright.plan.chunks import counts_of_items, is_cut, shown_items
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
@@ -15,9 +13,12 @@ from dagwright.plan.projecting import PREVIEW_CHARACTERS, preview_of
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.stored import StoredValue, Unfilled, WorkerText, paths_to_json
+from dagwright.plan.times import format_time
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.unfilled import encode, shown_in_arguments, with_shown
 
+REQUESTS_BYTES = 1024 * 1024
+"""Open requests that stand in one document: half of what the answer to a query may have."""
 OUTPUT_LEFT_OUT = "output_left_out"
 """Code of the note that the output of a plan that names none is not whole."""
 
@@ -31,14 +32,6 @@ class RunFacts:
     title: str | None = None
     error: Mapping[str, Any] | None = None
     notes: Sequence[Mapping[str, Any]] = ()
-
-
-@lru_cache(maxsize=4_096)
-def format_time(seconds: float | None) -> str | None:
-    """Returns seconds since the epoch as RFC 3339 UTC with milliseconds."""
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def result_document(scheduler: Scheduler | None, facts: RunFacts, *, status: str | None = None) -> dict[str, Any]:
@@ -62,13 +55,26 @@ def result_document(scheduler: Scheduler | None, facts: RunFacts, *, status: str
         "output": output,
         "error": facts.error or (error.to_json() if error else None),
         "nodes": dict(node_documents(scheduler)) if scheduler else {},
-        "waiting_for": [],
-        "usage": {},
+        "waiting_for": shown_requests(scheduler, facts.workflow_id) if scheduler else [],
+        "usage": scheduler.usage.told() if scheduler else {},
         "notes": notes,
     }
     if scheduler is not None and (inside := _counts_inside(scheduler)):
         document["nodes_ref"] = {"ref": "regions", "counts": inside}
     return document
+
+
+def shown_requests(scheduler: Scheduler, workflow_id: str) -> list[dict[str, Any]]:
+    """Returns the open requests in order of opening, as many as one document can hold."""
+    shown: list[dict[str, Any]] = []
+    left_bytes = REQUESTS_BYTES
+    for request in scheduler.requests.open.values():
+        told = request.to_json(workflow_id)
+        left_bytes -= encoded_size(told)
+        if left_bytes < 0:
+            break
+        shown.append(told)
+    return shown
 
 
 def _left_out_note(count: int) -> dict[str, Any]:
@@ -90,17 +96,44 @@ def node_documents(scheduler: Scheduler) -> Sequence[tuple[str, dict[str, Any]]]
     """Returns (id, document) of every node in plan order, the items of a `for_each` behind their node."""
     documents: list[tuple[str, dict[str, Any]]] = []
     for node, record in scheduler.shown():
-        documents.append((node.id, node_document(scheduler, node, record)))
+        documents.append((node.id, node_document(scheduler, node.id, node=node, record=record)))
         for item in shown_items(record):
-            documents.append((f"{node.id}[{item.key}]", node_document(scheduler, node, item.record)))
+            task_id = f"{node.id}[{item.key}]"
+            documents.append((task_id, node_document(scheduler, task_id, node=node, record=item.record)))
     return documents
 
 
-def node_document(scheduler: Scheduler, node: CompiledNode, record: Record) -> dict[str, Any]:
+def node_document(scheduler: Scheduler, task_id: str, *, node: CompiledNode, record: Record) -> dict[str, Any]:
     """Returns the document of a node or of one item of it."""
     needs = [scheduler.plan.nodes[number].id for number in node.dependencies]
     declared = scheduler.plan.tools.get(node.tool)
-    return written_node(record, title=node.title, tool=node.tool, needs=needs, declared=declared)
+    document = written_node(record, title=node.title, tool=node.tool, needs=needs, declared=declared)
+    document["supersedes"] = node.supersedes if task_id == node.id else None
+    if (usage := scheduler.usage.tasks.get(task_id)) is not None:
+        document["usage"] = usage.told()
+    if answers := told_answers(scheduler, task_id):
+        document["lineage"]["answers"] = answers
+    if steps := told_steps(scheduler, task_id):
+        document["lineage"]["by_hand"] = steps
+    return document
+
+
+def told_answers(scheduler: Scheduler, task_id: str) -> list[dict[str, Any]]:
+    """Returns what became of each request of a node or item that is closed: what was said, by whom, and how it came."""
+    found = []
+    for number in range(1, scheduler.requests.counts.get(task_id, 0) + 1):
+        request_id = task_id if number == 1 else f"{task_id}#{number}"
+        closing = scheduler.requests.closed.get(request_id)
+        # Another node may be called as a later request would be.
+        if closing is not None and (number == 1 or scheduler.record_of(request_id) is None):
+            found.append({"request": request_id, **closing.to_json()})
+    return found
+
+
+def told_steps(scheduler: Scheduler, task_id: str) -> list[dict[str, Any]]:
+    """Returns what was done to a node or item by hand: what, by whom, when, and how it came."""
+    hand = scheduler.by_hand.get(task_id)
+    return [{**step, "at": format_time(step["at"])} for step in hand.steps] if hand is not None else []
 
 
 def written_node(
@@ -114,6 +147,7 @@ def written_node(
     """
     started_at, ended_at = format_time(record.started_at), format_time(record.ended_at)
     cached = {"cached": dict(record.cached)} if record.cached is not None else {}
+    reused = {"reused": dict(record.reused)} if record.reused is not None else {}
     of_many = {"items": counts_of_items(record)} if is_cut(record) else {}
     return {
         **of_many,
@@ -137,6 +171,7 @@ def written_node(
             "started_at": started_at,
             "ended_at": ended_at,
             **cached,
+            **reused,
         },
     }
 
@@ -171,13 +206,18 @@ def nodes_ended(document: Mapping[str, Any], *, total: Any) -> int | None:
     return sum(states[status] for status in NodeStatus if status.has_ended) if states.total() == total else None
 
 
-def compact_document(document: Mapping[str, Any]) -> dict[str, Any]:
+def compact_document(document: Mapping[str, Any], *, steps: int) -> dict[str, Any]:
     """Returns the document as it stands in the run's own result: large values by reference, many nodes as counts.
 
     The values stay in the run's history under the node's id, where the commands find them again.
+
+    Args:
+        steps: how many nodes the plan has, as it was written.
     """
     compact = dict(document)
     compact["output"] = compact_value(document["output"], ref="output")
+    if steps > DOCUMENT_NODES:
+        return counted_document(compact)
     compact["nodes"] = {
         name: {**node, "result": compact_value(node["result"], ref=f"node:{name}")}
         for name, node in document["nodes"].items()

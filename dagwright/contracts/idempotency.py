@@ -2,8 +2,13 @@
 
 import base64
 import hashlib
-import json
 from collections.abc import Sequence
+
+import pydantic_core
+
+_KEY_CHARACTERS = 36
+_DIGEST_BYTES = 25
+"""Of the digest these stand in the key; base32 makes 8 characters of 5 bytes."""
 
 
 def idempotency_key(scope: str, path: Sequence[Sequence[str]], *, generation: int = 0) -> str:
@@ -16,6 +21,5 @@ def idempotency_key(scope: str, path: Sequence[Sequence[str]], *, generation: in
 
     Replay: attempts, crashes, continue-as-new and resets keep the key, so none of the arguments may depend on them.
     """
-    canonical = json.dumps([scope, path, generation], ensure_ascii=False, separators=(",", ":"))
-    digest = base64.b32encode(hashlib.sha256(canonical.encode()).digest()).decode().lower()
-    return "dw1_" + digest[:36]
+    digest = hashlib.sha256(pydantic_core.to_json([scope, path, generation])).digest()
+    return "dw1_" + base64.b32encode(digest[:_DIGEST_BYTES]).decode().lower()[:_KEY_CHARACTERS]

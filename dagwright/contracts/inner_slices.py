@@ -11,11 +11,12 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.contracts.limits import SLICE_INPUT_LIMIT_BYTES
+from dagwright.contracts.limits import INNER_SLICE_INPUT_BYTES
 from dagwright.contracts.slices import SliceTooLarge, end_from_json, end_to_json, take_ends
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import NodeError
 from dagwright.plan.membership import InnerState
+from dagwright.plan.references import found_to_json
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.tasks import Task
@@ -48,10 +49,10 @@ def encode_inner_slice(scheduler: Scheduler, task: Task) -> bytes:
     if state is None:
         given["outside"] = _outside(scheduler, task)
     encoded = pydantic_core.to_json(given)
-    if len(encoded) > SLICE_INPUT_LIMIT_BYTES:
-        raise SliceTooLarge(
-            f"what it reads has {len(encoded):,} bytes; at most {SLICE_INPUT_LIMIT_BYTES:,} are allowed"
-        )
+    if len(encoded) > INNER_SLICE_INPUT_BYTES:
+        told = f"what its {task.node.inner_count:,} pure nodes read from outside has {len(encoded):,} bytes, the inputs"
+        allowed = f"of the run with it; at most {INNER_SLICE_INPUT_BYTES:,} are allowed"
+        raise SliceTooLarge(f"{told} {allowed}; let a tool make one value of it, which travels by reference")
     return encoded
 
 
@@ -66,7 +67,7 @@ def _outside(scheduler: Scheduler, task: Task) -> dict[str, Any]:
                 continue
             record = Record(record.status, blocked_by=record.blocked_by)
         ended.append([scheduler.plan.nodes[number].id, *end_to_json(record)])
-    lookups = [[lookup.search_text, lookup.entity_type, found] for lookup, found in scheduler.lookups.items()]
+    lookups = found_to_json(scheduler.lookups)
     inputs = unfilled_to_json(dict(scheduler.inputs))
     outside = {"ended": ended, "inputs": inputs["value"], "lookups": lookups}
     return {**outside, "stored_inputs": inputs["stored"]} if "stored" in inputs else outside

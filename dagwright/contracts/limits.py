@@ -4,6 +4,7 @@ Whatever crosses these limits would end or wedge a run on the server, so check, 
 """
 
 import hashlib
+import re
 
 from dagwright.contracts.wire import ID_LOAD_VALUES, OWN_ID_MARK
 
@@ -19,6 +20,9 @@ SLICE_INPUT_BYTES = 256 * 1024
 """About what the nodes of one slice of a region may need, if there is more than one."""
 SLICE_INPUT_LIMIT_BYTES = 1_000_000
 """The same for a single node; half of what the server takes."""
+INNER_SLICE_INPUT_BYTES = 1_750_000
+"""The same for a region whose inside the run does not hold: nobody knows there which inputs it reads, so all of them go
+along, and they may have a megabyte."""
 SLICE_RESULT_BYTES = 256 * 1024
 """Encoded results at which a slice ends; its last one may come on top."""
 INNER_SLICE_BYTES = 4_000_000
@@ -30,6 +34,8 @@ INLINE_VALUE_BYTES = 8 * 1024
 PLAN_NODES = 20_000
 """Nodes of a compiled plan that stands in the input of a run, those of its sub-plans with them: half a second of
 workflow code, which has two."""
+LOOKUPS_LIMIT_BYTES = 300_000
+"""Encoded parties of a run, some 2,000: they travel with its inputs into every sub-plan and every new execution."""
 INPUTS_LIMIT_BYTES = 1_000_000
 """Encoded values of a run's inputs, which stand beside a plan of 256 KiB."""
 RUN_INPUT_LIMIT_BYTES = 1_500_000
@@ -58,6 +64,9 @@ PLAN_PART_BYTES = 1_000_000
 which the server takes 2 MB."""
 DOCUMENT_LIMIT_BYTES = 1_000_000
 """Encoded result document of a run; the server ends a run whose result has over 2 MB."""
+DOCUMENT_NODES = 300
+"""Steps of a plan beyond which such a document only counts them: nobody reads through more in the Temporal UI, and to
+write and send half a megabyte takes as long as twenty steps. The commands take them out of the history."""
 TASK_COMMANDS_LIMIT_BYTES = 1_500_000
 """Arguments that one workflow task sends; over 4 MB in sum wedges the run."""
 HISTORY_LIMIT_BYTES = 40_000_000
@@ -79,6 +88,24 @@ SMALL_BEGINNING_BYTES = 1_000_000
 """History with which an execution may begin and still go on in a new one as soon as the server suggests it."""
 SIGNALS_LIMIT = 10_000
 """Signals that the server takes for one execution."""
+FAR_ALARM_S = 365 * 86_400.0
+"""Length of the timer that stands for requests without a deadline; when it has passed there is another."""
+TELLING_PAUSE_S = 5.0
+"""Shortest time between two writes of search attributes (engine-findings.md 18)."""
+NOTICES_KEPT = 1_000
+"""Notices for a hook that does not take them; older ones are forgotten, with a note."""
+NOTICES_TOGETHER = 50
+"""Notices that one activity tells."""
+NOTICES_BYTES = 256 * 1024
+"""Encoded notices of one activity."""
+NOTICE_BYTES = 32 * 1024
+"""Encoded request in a notice; of a larger one the schema, the options and the arguments are left out."""
+NOTIFIED_AT_ONCE = 4
+"""Activities of one run that tell notices: one that the hook does not take should not hold up the others."""
+NOTIFY_FOR_S = 3_600.0
+"""How long a notice is tried again and again."""
+NOTIFY_GRACE_S = 10.0
+"""How long a run that has ended waits for its hook to take the last notices."""
 LOOK_S = 60.0
 """Time until a run looks for the first time for sub-plans of executions before that ended without a report."""
 LOOK_MOST_S = 3_600.0
@@ -89,6 +116,9 @@ DRAIN_S = 60.0
 """How long a run at a hard mark waits for what runs; a call that takes longer does not hold the others up."""
 OWN_HEARTBEAT_S = 3.0
 """Heartbeats of the activities of a run's own, which any worker may repeat: so soon another one takes over."""
+LARGE_HEARTBEAT_S = 15.0
+"""The same for those that take values of any size: to read 1 GB of JSON stops all threads of a worker for 7 s, 100 MB
+for less than one."""
 EVENTS_PER_TASK = 6
 """Events that a task in flight may still add, when it ends alone."""
 MESSAGE_LIMIT_BYTES = 4 * 1024
@@ -131,6 +161,9 @@ def cut_text(text: str, *, max_bytes: int) -> str:
     return encoded[: max_bytes - 3].decode(errors="ignore") + "…"
 
 
+_SHORTENED = re.compile(r"~[0-9a-f]{32}\Z")
+
+
 def short_id(text: str, *, max_bytes: int) -> str:
     """Returns an id that Temporal takes: the text itself, or its beginning, `~` and a hash of the whole."""
     encoded = text.encode(errors="replace")
@@ -144,9 +177,9 @@ def _hash_mark(text: str) -> str:
     return f"~{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:32]}"
 
 
-def load_id(task_id: str) -> str:
-    """Returns the id of the activity that loads the arguments of a task."""
-    return f"{ID_LOAD_VALUES}{short_id(task_id, max_bytes=ACTIVITY_ID_BYTES)}"
+def load_id(call_id: str) -> str:
+    """Returns the id of the activity that loads the arguments of a call."""
+    return f"{ID_LOAD_VALUES}{short_id(call_id, max_bytes=ACTIVITY_ID_BYTES)}"
 
 
 def activity_id(task_id: str) -> str:
@@ -160,6 +193,15 @@ def child_workflow_id(workflow_id: str, task_id: str) -> str:
     """Returns the workflow id of a sub-plan; a slash of the task's own is written %2F, so that no two ids collide."""
     name = task_id.replace("%", "%25").replace("/", "%2F")
     return short_id(f"{workflow_id}/{name}", max_bytes=CHILD_ID_BYTES)
+
+
+def task_of_child(workflow_id: str, child_id: str) -> str | None:
+    """Returns the task whose sub-plan has that workflow id; `None` if the id was shortened."""
+    if _SHORTENED.search(child_id):
+        return None
+    name = child_id.removeprefix(f"{workflow_id}/")
+    task_id = name.replace("%2F", "/").replace("%25", "%")
+    return task_id if child_workflow_id(workflow_id, task_id) == child_id else None
 
 
 def summary_of(text: str) -> str:

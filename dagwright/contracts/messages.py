@@ -14,12 +14,18 @@ from dagwright.contracts.carries import RunCarry, carry_from_json, carry_to_json
 from dagwright.contracts.chunk_inputs import ChunkInput, chunk_input_from_json, chunk_input_to_json
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.limits import PLAN_PAGES
+from dagwright.contracts.model_calls import model_config_from_json
+from dagwright.contracts.notes import notes_from_json
 from dagwright.contracts.plan_limits import PlanTooLarge, graph_problem, refuse_too_large_inline
+from dagwright.contracts.pursuits import check_pursuits
+from dagwright.contracts.usage import NONE, Usage, told_agents, told_usage
+from dagwright.plan.budget import budget_of_options, options_to_json
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.plan.durations import parse_duration
 from dagwright.plan.errors import Problem, pointer
-from dagwright.plan.references import Lookup, suggestion
-from dagwright.plan.scheduler import MAX_IN_FLIGHT
+from dagwright.plan.policy import Policy, policy_from_json
+from dagwright.plan.ready_queue import MAX_IN_FLIGHT
+from dagwright.plan.references import Lookup, found_from_json, found_to_json, suggestion
 from dagwright.plan.unfilled import unfilled_from_json, unfilled_to_json
 
 _REF_BYTES = 200
@@ -72,11 +78,21 @@ class RunInput:
         inputs, context: values by name; those of a sub-plan may lie in the payload store.
         max_in_flight: tasks at once.
         deadline_s: seconds the whole run may take.
+        notifies: whether the hook of the workers is told of what is asked.
         scope: scope of idempotency keys; `None` for a root run, whose own is taken.
         path: typed path of the run from the root, for sub-plans.
         lookups: parties that the run above, or an execution before, has looked up already.
         carry: what the execution before this one hands on; `None` for the first of a run.
         chunk: what the run of a chunk of a large map is given beside its plan.
+        policy: which calls people are asked about; `None` is what a plan of its author has.
+        needs_approval: a model wrote the plan, and somebody has to approve it as a whole before it runs.
+        approved_by: who has approved it already; its nodes are not asked about one by one by policy.
+        approved_tools: tools of which the run above asks no more, each with who said so.
+        notes: what is worth saying of the plan before it runs, such as how it was mended; told beside those of the run.
+        budget: how much it may use of models, as `plan.budget` reads it; `None` if that is not limited.
+        shared_budget: of a sub-plan, what it has to know of the budget of the run above, which it shares.
+        model: JSON of the `ModelConfig` that says which model is asked in the run, and how; `None` leaves it to the
+            settings of the workers.
     """
 
     plan: Any = None
@@ -86,30 +102,40 @@ class RunInput:
     context: Mapping[str, Any] = field(default_factory=dict)
     max_in_flight: int = MAX_IN_FLIGHT
     deadline_s: float | None = None
+    notifies: bool = False
     scope: str | None = None
     path: tuple[tuple[str, str], ...] = ()
     parent: Parent | None = None
     lookups: Mapping[Lookup, Any] = field(default_factory=dict)
     carry: RunCarry | None = None
     chunk: ChunkInput | None = None
+    policy: Policy | None = None
+    needs_approval: bool = False
+    approved_by: str | None = None
+    approved_tools: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[Mapping[str, Any]] = ()
+    budget: Mapping[str, Any] | None = None
+    shared_budget: Mapping[str, Any] | None = None
+    model: Mapping[str, Any] | None = None
 
 
-def run_input_to_json(run_input: RunInput) -> dict[str, Any]:
-    """Returns the JSON form of a run's input."""
+def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Returns the JSON form of a run's input.
+
+    Args:
+        compiled: the JSON form of its plan, where that is made already.
+    """
     inputs = unfilled_to_json(dict(run_input.inputs))
     encoded: dict[str, Any] = {"inputs": inputs["value"], "context": dict(run_input.context)}
     if "stored" in inputs:
         encoded["stored_inputs"] = inputs["stored"]
-    options: dict[str, Any] = {}
-    if run_input.max_in_flight != MAX_IN_FLIGHT:
-        options["max_parallel"] = run_input.max_in_flight
-    if run_input.deadline_s is not None:
-        options["deadline"] = _duration_text(run_input.deadline_s)
-    encoded["options"] = options
+    encoded["options"] = _options_to_json(run_input)
+    approved = {"approved_by": run_input.approved_by, "approved_tools": dict(run_input.approved_tools)}
+    encoded |= {name: value for name, value in approved.items() if value not in (None, {})}
     if run_input.pages:
         encoded["compiled"] = {"pages": list(run_input.pages)}
     elif run_input.compiled is not None:
-        encoded["compiled"] = plan_to_json(run_input.compiled)
+        encoded["compiled"] = compiled or plan_to_json(run_input.compiled)
     else:
         encoded["plan"] = run_input.plan
     if run_input.parent is not None:
@@ -119,14 +145,36 @@ def run_input_to_json(run_input: RunInput) -> dict[str, Any]:
     if run_input.path:
         encoded["path"] = [list(step) for step in run_input.path]
     if run_input.lookups:
-        encoded["lookups"] = [
-            [lookup.search_text, lookup.entity_type, found] for lookup, found in run_input.lookups.items()
-        ]
+        encoded["lookups"] = found_to_json(run_input.lookups)
     if run_input.carry is not None:
         encoded["carry"] = carry_to_json(run_input.carry)
     if run_input.chunk is not None:
         encoded["chunk"] = chunk_input_to_json(run_input.chunk)
+    if run_input.shared_budget is not None:
+        encoded["shared_budget"] = dict(run_input.shared_budget)
+    if run_input.notes:
+        encoded["notes"] = [dict(note) for note in run_input.notes]
     return encoded
+
+
+def _options_to_json(run_input: RunInput) -> dict[str, Any]:
+    """Returns the options that have not their default."""
+    options: dict[str, Any] = {}
+    if run_input.max_in_flight != MAX_IN_FLIGHT:
+        options["max_parallel"] = run_input.max_in_flight
+    if run_input.deadline_s is not None:
+        options["deadline"] = _duration_text(run_input.deadline_s)
+    if run_input.notifies:
+        options["notify"] = True
+    if run_input.policy is not None:
+        options["policy"] = run_input.policy.to_json()
+    if run_input.needs_approval:
+        options["approve_plan"] = True
+    if run_input.budget is not None:
+        options["budget"] = dict(run_input.budget)
+    if run_input.model:
+        options["model"] = dict(run_input.model)
+    return options
 
 
 def _duration_text(seconds: float) -> str:
@@ -150,6 +198,9 @@ def run_input_from_json(message: Any) -> RunInput:
     """
     if not isinstance(message, Mapping):
         raise MessageInvalid('the input must be an object such as {"plan": {…}, "inputs": {}}')
+    if isinstance(message.get("goal"), str) and "plan" not in message and "compiled" not in message:
+        # A request in words, which is compiled as a plan is.
+        message = {**message, "plan": {"goal": message["goal"]}}
     if ("plan" in message) == ("compiled" in message):
         raise MessageInvalid("the input must hold exactly one of 'plan' and 'compiled'")
     if "carry" in message and "compiled" not in message:
@@ -166,12 +217,21 @@ def run_input_from_json(message: Any) -> RunInput:
             context=_object(message, "context"),
             max_in_flight=options.get("max_parallel", MAX_IN_FLIGHT),
             deadline_s=options.get("deadline"),
+            notifies=options.get("notify", False),
             scope=message.get("scope"),
             path=tuple((str(kind), str(name)) for kind, name in message.get("path", ())),
             parent=_parent(message.get("parent")),
-            lookups={Lookup(text, kind): found for text, kind, found in message.get("lookups", ())},
+            lookups=found_from_json(message.get("lookups", ())),
             carry=carry_from_json(message["carry"]) if "carry" in message else None,
             chunk=chunk_input_from_json(message["chunk"]) if message.get("chunk") is not None else None,
+            policy=options.get("policy"),
+            needs_approval=options.get("approve_plan", False),
+            approved_by=_approved_by(message.get("approved_by")),
+            approved_tools={str(tool): str(by) for tool, by in _object(message, "approved_tools").items()},
+            notes=notes_from_json(message.get("notes", ())),
+            budget=options.get("budget"),
+            shared_budget=_object(message, "shared_budget") if message.get("shared_budget") is not None else None,
+            model=options.get("model"),
         )
     except PlanTooLarge as error:
         raise MessageInvalid(str(error), code="too_large") from None
@@ -242,10 +302,11 @@ def checked_graph(plan: CompiledPlan, *, told: Collection[str] = ()) -> Compiled
 
     Raises:
         PlanTooLarge: a run could not hold it.
-        ValueError: its ids or edges are none that a run could follow.
+        ValueError: its ids or edges are none that a run could follow, or what it pursues is not known.
     """
     if (problem := graph_problem(plan, told=told)) is not None:
         raise ValueError(problem)
+    check_pursuits(plan)
     return plan
 
 
@@ -291,13 +352,23 @@ def _options(written: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _max_in_flight(value: Any) -> int:
+def max_in_flight_from_json(value: Any) -> int:
+    """Returns how many tasks may run at once.
+
+    Raises:
+        ValueError: it is no such number; the text goes on from the name of the field.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"must be a number from 1 to {MAX_IN_FLIGHT}, not {value!r:.60}")
     return min(value, MAX_IN_FLIGHT)
 
 
-def _deadline_s(value: Any) -> float:
+def deadline_from_json(value: Any) -> float:
+    """Returns the seconds that a run may take.
+
+    Raises:
+        ValueError: it is no duration; the text goes on from the name of the field.
+    """
     if not isinstance(value, str):
         raise ValueError(f"must be a duration such as 2h, not {value!r:.60}")
     try:
@@ -306,43 +377,58 @@ def _deadline_s(value: Any) -> float:
         raise ValueError(f"must be a duration: {error}") from None
 
 
-def _policy(_: Any) -> Any:
-    raise ValueError("is not available yet")
+def _policy(value: Any) -> Policy:
+    try:
+        return policy_from_json(value)
+    except ValueError as error:
+        raise ValueError(f"is no policy: {error}") from None
+
+
+def _budget(value: Any) -> Mapping[str, Any]:
+    try:
+        return options_to_json(budget_of_options(value))
+    except ValueError as error:
+        raise ValueError(f"is no budget: {error}") from None
+
+
+def _model(value: Any) -> Mapping[str, Any]:
+    """Returns what says which model is asked: its name alone, or an object with more."""
+    try:
+        return model_config_from_json({"model": value} if isinstance(value, str) else value).to_json()
+    except ValueError as error:
+        raise ValueError(f"is no way to ask a model: {error}") from None
+
+
+def _is_true(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"must be true or false, not {value!r:.60}")
+    return value
+
+
+def _approved_by(value: Any) -> str | None:
+    return None if value is None else str(value)[:200]
 
 
 _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
-    "max_parallel": _max_in_flight,
-    "deadline": _deadline_s,
+    "max_parallel": max_in_flight_from_json,
+    "deadline": deadline_from_json,
+    "notify": _is_true,
     "policy": _policy,
+    "approve_plan": _is_true,
+    "budget": _budget,
+    "model": _model,
 }
 """Options of a run (contract.md section 6) -> what reads the value, or says in a ValueError how it goes on."""
 
 
 @dataclass(frozen=True, slots=True)
-class CancelMessage:
-    """The payload of `cancel`; whatever cannot be read is left out, for a cancel must always work."""
-
-    reason: str | None = None
-    by: str | None = None
-
-
-def cancel_request_from_json(message: Any) -> CancelMessage:
-    """Returns what a `cancel` says; never raises, since an empty payload works too."""
-    if not isinstance(message, Mapping):
-        return CancelMessage(reason=message if isinstance(message, str) else None)
-    reason, by = message.get("reason"), message.get("by")
-    return CancelMessage(
-        reason=str(reason)[:1000] if reason is not None else None,
-        by=str(by)[:200] if by is not None else None,
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class SubPlanEnd:
-    """The payload of `sub_plan_ended`: how a sub-plan ended, for the task that started it.
+    """The payload of `sub_plan_ended`: how a sub-plan ended.
 
     Args:
+        task: id of the call that started it, `archive`, and `archive#2` of a second try.
         chunk: of the run of a chunk of a large map, what became of its items, as `chunk_runs` reads it.
+        usage: what it has used of models, and `agents` what of it each agent has.
     """
 
     task: str
@@ -350,6 +436,8 @@ class SubPlanEnd:
     output: Any
     error: Mapping[str, Any] | None
     chunk: Any = None
+    usage: Usage = NONE
+    agents: Mapping[str, Usage] = field(default_factory=dict)
 
 
 def sub_plan_end_from_json(message: Any) -> SubPlanEnd:
@@ -371,4 +459,6 @@ def sub_plan_end_from_json(message: Any) -> SubPlanEnd:
         output=output,
         error=error if isinstance(error, Mapping) else None,
         chunk=message.get("chunk"),
+        usage=told_usage(message),
+        agents=told_agents(message),
     )

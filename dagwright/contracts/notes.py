@@ -5,6 +5,9 @@ from typing import Any
 
 from dagwright.contracts import limits
 
+NOTE_CHARACTERS = 1_000
+"""Characters of a note that a run is given; a sentence about a plan is shorter."""
+
 
 class Notes:
     """The notes of one run, in the order in which they were made; of those beyond the limit only the count is kept.
@@ -19,6 +22,15 @@ class Notes:
     def add(self, code: str, message: str) -> None:
         """Keeps a note."""
         self._keep({"code": code, "node": None, "message": message})
+
+    def refuse(self, message: str, reason: str | None) -> None:
+        """Keeps a note of a message that was refused; one without a reason was not.
+
+        Args:
+            message: name of the signal.
+        """
+        if reason is not None:
+            self.add("refused", f"{message}: {reason}")
 
     def go_on_from(self, notes: Sequence[Mapping[str, Any]], left_out: int) -> None:
         """Puts the notes of the executions before in front: messages may have come before they were known."""
@@ -39,3 +51,26 @@ class Notes:
             self.kept.append(note)
         else:
             self.left_out += 1
+
+
+def notes_from_json(encoded: Any) -> tuple[dict[str, Any], ...]:
+    """Returns notes that a run is given at its start.
+
+    Raises:
+        ValueError: they are no list of notes, or too many.
+    """
+    if not isinstance(encoded, Sequence) or isinstance(encoded, str) or len(encoded) > limits.NOTES:
+        raise ValueError(f"'notes' must be a list of at most {limits.NOTES} notes")
+    return tuple(_note(note) for note in encoded)
+
+
+def _note(note: Any) -> dict[str, Any]:
+    texts = [note.get("code"), note.get("message")] if isinstance(note, Mapping) else [None]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("a note is an object with the texts 'code' and 'message'")
+    node = note.get("node")
+    return {
+        "code": note["code"][:100],
+        "node": node[:200] if isinstance(node, str) else None,
+        "message": note["message"][:NOTE_CHARACTERS],
+    }

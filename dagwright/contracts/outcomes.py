@@ -44,6 +44,8 @@ from dagwright.contracts.messages import (
     sub_plan_end_from_json,
 )
 from dagwright.contracts.slices import SliceTooLarge, encode_slice, take_slice
+from dagwright.contracts.usage import told_agents, told_usage, usage_of_metadata
+from dagwright.plan.asking import Raised
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
 from dagwright.plan.filling import secret_names, stored_refs
@@ -92,9 +94,10 @@ def read_attempt(metadata: Mapping[str, bytes]) -> Attempt:
         started_at = datetime.fromisoformat(started.decode()).timestamp() if started else None
         cached = json_from_bytes(metadata[wire.METADATA_CACHED]) if wire.METADATA_CACHED in metadata else None
         version = metadata.get(wire.METADATA_TOOL_VERSION, b"").decode()
-        return Attempt(count, started_at, version, cached if isinstance(cached, dict) else None)
+        usage = usage_of_metadata(metadata)
+        return Attempt(count, started_at, version, cached if isinstance(cached, dict) else None, usage)
     except ValueError:
-        return Attempt()
+        return Attempt(usage=usage_of_metadata(metadata))
 
 
 def is_cancellation(error: BaseException) -> bool:
@@ -124,6 +127,12 @@ def _attempts_of(error: BaseException, node: CompiledNode) -> int:
     return node.retry.max_attempts if was_last else 1
 
 
+def _details_of(error: BaseException) -> Any:
+    """Returns the first detail of a failure; null if it has none."""
+    cause = error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else error
+    return cause.details[0] if isinstance(cause, ApplicationError) and cause.details else None
+
+
 def _whole_of(error: ApplicationError) -> str | None:
     """Returns the reference of the whole text of a failure whose message was cut."""
     details = error.details[0] if error.details else None
@@ -140,7 +149,7 @@ def _attempt_of(error: ApplicationError, otherwise: int) -> Attempt:
         wire.METADATA_STARTED_AT: str(details.get("started_at") or "").encode(),
         wire.METADATA_TOOL_VERSION: str(details.get("tool_version", "")).encode(),
     }
-    return read_attempt(metadata)
+    return replace(read_attempt(metadata), usage=told_usage(details))
 
 
 def _read_timeout(error: TimeoutError, node: CompiledNode, effects: Effects) -> NodeError:
@@ -193,8 +202,9 @@ class ReadyCall:
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes the arguments and the holes have."""
-        return len(self.arguments) + sum(len(pydantic_core.to_json(hole)) for hole in self.holes)
+        """About how many bytes the arguments have, with the holes and what people answered."""
+        beside = [*self.holes, *self.task.answers]
+        return len(self.arguments) + sum(len(pydantic_core.to_json(part)) for part in beside)
 
 
 def next_call(scheduler: Scheduler, at: float) -> ReadyCall | None:
@@ -210,6 +220,7 @@ def next_call(scheduler: Scheduler, at: float) -> ReadyCall | None:
         tool = scheduler.plan.tools.get(task.node.tool, _UNDECLARED)
         problem = None if task.node.kind == "plan" else options_problem(task.node, tool)
         if problem is not None:
+            scheduler.give_back(task.id)
             scheduler.fail(task.id, NodeError("invalid_field", problem), at=at)
             continue
         try:
@@ -217,9 +228,11 @@ def next_call(scheduler: Scheduler, at: float) -> ReadyCall | None:
                 _check_chunk(scheduler, task)
             return _ready_call(task, tool)
         except CallTooLarge as error:
-            scheduler.fail(task.id, NodeError("too_large", str(error)), at=at)
+            error_of_call = NodeError("too_large", str(error))
         except ValueError as error:
-            scheduler.fail(task.id, NodeError("invalid_arguments", str(error)), at=at)
+            error_of_call = NodeError("invalid_arguments", str(error))
+        scheduler.give_back(task.id)
+        scheduler.fail(task.id, error_of_call, at=at)
     return None
 
 
@@ -312,6 +325,10 @@ def take_failure(scheduler: Scheduler, task_id: str, error: BaseException, *, at
         return failure if node.inner is not None else None
     tool = scheduler.plan.tools.get(node.tool)
     failure, attempt = read_failure(error, node, tool.effects if tool else Effects.WRITE)
+    question = _question_of(error)
+    if question is not None:
+        problem = scheduler.ask(task_id, question, at=at, attempt=attempt)
+        return None if problem is None else NodeError(wire.ERROR_ASK_PERSON, problem)
     if tool is None or tool.is_foreign:
         # Another worker has nothing in the payload store.
         failure = replace(failure, ref=None)
@@ -319,34 +336,45 @@ def take_failure(scheduler: Scheduler, task_id: str, error: BaseException, *, at
     return failure
 
 
-def read_sub_plan_end(task_id: str, payload: Payload) -> SubPlanEnd:
-    """Returns the end that the result of a sub-plan tells.
+def _question_of(error: BaseException) -> Raised | None:
+    """Returns what a call asks a person, if it ended for that."""
+    cause = error.__cause__ if isinstance(error, ActivityError) else error
+    if not isinstance(cause, ApplicationError) or cause.type != wire.ERROR_ASK_PERSON:
+        return None
+    details = cause.details[0] if cause.details else None
+    told = details if isinstance(details, Mapping) else {}
+    return Raised(told.get("request") or cause.message or "A person has to decide", told.get("checkpoint"))
+
+
+def read_sub_plan_end(call: str, payload: Payload) -> SubPlanEnd:
+    """Returns the end that the result of a sub-plan tells, for the call that started it.
 
     Raises:
         ResultInvalid: it tells none.
     """
-    document, _ = read_result(payload, name=task_id)
+    document, _ = read_result(payload, name=call)
     if not isinstance(document, Mapping):
         raise ResultInvalid("the result of a sub-plan must be an object")
     try:
-        return sub_plan_end_from_json({**document, "task": task_id})
+        return sub_plan_end_from_json({**document, "task": call})
     except MessageInvalid as invalid:
         raise ResultInvalid(str(invalid)) from None
 
 
-def sub_plan_failure(task_id: str, error: BaseException, node: CompiledNode) -> SubPlanEnd:
+def sub_plan_failure(call: str, error: BaseException, node: CompiledNode) -> SubPlanEnd:
     """Returns the end of a sub-plan that did not report it itself."""
     if is_cancellation(error):
-        return SubPlanEnd(task_id, RunStatus.CANCELLED, None, None)
+        return SubPlanEnd(call, RunStatus.CANCELLED, None, None)
     failure, _ = read_failure(error, node, Effects.READ)
-    return SubPlanEnd(task_id, RunStatus.FAILED, None, failure.to_json())
+    told = _details_of(error)
+    return SubPlanEnd(call, RunStatus.FAILED, None, failure.to_json(), usage=told_usage(told), agents=told_agents(told))
 
 
-def found_ends(payload: Payload, tasks: Mapping[str, str]) -> list[SubPlanEnd]:
+def found_ends(payload: Payload, calls: Mapping[str, str]) -> list[SubPlanEnd]:
     """Returns the ends that the activity `find_ended_sub_plans` found.
 
     Args:
-        tasks: workflow id -> the task that started it.
+        calls: workflow id -> the call that started it.
 
     Raises:
         MessageInvalid: the result is none of that activity.
@@ -355,9 +383,9 @@ def found_ends(payload: Payload, tasks: Mapping[str, str]) -> list[SubPlanEnd]:
     if not isinstance(found, Mapping):
         raise MessageInvalid("what was found of sub-plans must be an object")
     return [
-        sub_plan_end_from_json({**end, "task": tasks[workflow_id]})
+        sub_plan_end_from_json({**end, "task": calls[workflow_id]})
         for workflow_id, end in found.items()
-        if workflow_id in tasks and isinstance(end, Mapping)
+        if workflow_id in calls and isinstance(end, Mapping)
     ]
 
 
@@ -372,23 +400,33 @@ def is_sub_plan(scheduler: Scheduler, task_id: str) -> bool:
     return node.kind == "plan" and (node.for_each is None or task_id != node.id)
 
 
+def sub_plan_task(scheduler: Scheduler, call: str) -> str | None:
+    """Returns the task whose last call is the run of its own with this id; `None` if it is no such call."""
+    task_id = scheduler.task_of_call(call)
+    return task_id if task_id is not None and is_sub_plan(scheduler, task_id) else None
+
+
 def take_sub_plan_end(scheduler: Scheduler, end: SubPlanEnd, *, at: float) -> None:
-    """Takes the end of a sub-plan; the second one for the same task has no effect, nor has one for no sub-plan."""
-    if not is_sub_plan(scheduler, end.task):
+    """Takes the end of a sub-plan; the second one for the same call has no effect, nor has one for no sub-plan."""
+    task_id = sub_plan_task(scheduler, end.task)
+    if task_id is None:
         return
-    chunk = scheduler.chunk_of(end.task)
+    attempt = Attempt(usage=end.usage, agents=end.agents)
+    chunk = scheduler.chunk_of(task_id)
     if chunk is not None and end.chunk is not None:
         try:
-            scheduler.end_chunk(end.task, chunk_end_from_json(end.chunk, chunk), at=at)
+            scheduler.end_chunk(task_id, chunk_end_from_json(end.chunk, chunk), at=at, attempt=attempt)
         except ValueError as error:
-            scheduler.fail(end.task, NodeError("sub_plan_failed", str(error)), at=at)
+            scheduler.fail(task_id, NodeError("sub_plan_failed", str(error)), at=at, attempt=attempt)
     elif chunk is not None and end.status not in (RunStatus.CANCELLED, RunStatus.FAILED):
-        scheduler.fail(end.task, NodeError("sub_plan_failed", "the run of a chunk said nothing of its items"), at=at)
+        problem = NodeError("sub_plan_failed", "the run of a chunk said nothing of its items")
+        scheduler.fail(task_id, problem, at=at, attempt=attempt)
     elif end.status in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES):
         is_partial = end.status == RunStatus.COMPLETED_WITH_FAILURES
-        scheduler.complete(end.task, end.output, at=at, is_partial=is_partial)
+        scheduler.complete(task_id, end.output, at=at, attempt=attempt, is_partial=is_partial)
     elif end.status == RunStatus.CANCELLED:
-        scheduler.task_cancelled(end.task, at=at, reason="the sub-plan was cancelled")
+        scheduler.task_cancelled(task_id, at=at, attempt=attempt, reason="the sub-plan was cancelled")
     else:
         message = (end.error or {}).get("message") or "it did not say why"
-        scheduler.fail(end.task, NodeError("sub_plan_failed", f"the sub-plan failed: {message}"), at=at)
+        problem = NodeError("sub_plan_failed", f"the sub-plan failed: {message}")
+        scheduler.fail(task_id, problem, at=at, attempt=attempt)

@@ -156,13 +156,13 @@ def graph_problem(plan: CompiledPlan, *, told: Collection[str] = ()) -> str | No
     return next((problem for problem in below if problem is not None), None)
 
 
-def _waits_of(plan: CompiledPlan) -> list[list[int]]:
+def _waits_of(plan: CompiledPlan) -> list[Sequence[int]]:
     """Returns the numbers that each node waits for: its dependencies, and the region that runs it."""
-    waits = [list(node.dependencies) for node in plan.nodes]
+    waits: list[Sequence[int]] = [node.dependencies for node in plan.nodes]
     for region in range(plan.written_count, len(plan.nodes)):
         for member in plan.nodes[region].members:
-            waits[member].append(region)
-    return [list(dict.fromkeys(needed)) for needed in waits]
+            waits[member] = (*waits[member], region)
+    return waits
 
 
 def _untold_nodes(plan: CompiledPlan) -> list[int]:

@@ -14,7 +14,15 @@ import pydantic_core
 from dagwright.contracts.limits import SLICE_INPUT_BYTES, SLICE_INPUT_LIMIT_BYTES
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, node_to_json, plan_from_json
 from dagwright.plan.errors import NodeError
-from dagwright.plan.references import Lookup, Placeholder, Reference, ResultOf
+from dagwright.plan.references import (
+    Lookup,
+    Placeholder,
+    Reference,
+    ResultOf,
+    found_from_json,
+    found_to_json,
+    references_in,
+)
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.tasks import Task
@@ -96,7 +104,7 @@ class _Choice:
         encoded.pop("title", None)
         added = sum(map(len, needed.values())) + len(pydantic_core.to_json(encoded)) + 8 * len(node.dependencies)
         if inputs or lookups:
-            added += len(pydantic_core.to_json([unfilled_to_json(inputs), _lookups_to_json(lookups)]))
+            added += len(pydantic_core.to_json([unfilled_to_json(inputs), found_to_json(lookups)]))
         if self._chosen and self._bytes + added > SLICE_INPUT_BYTES:
             return False
         if self._bytes + added > SLICE_INPUT_LIMIT_BYTES:
@@ -115,14 +123,15 @@ class _Choice:
         read = {part.node for part in _references_of(node) if isinstance(part, ResultOf)}
         found: dict[int, bytes] = {}
         for each in outside:
-            other, record = scheduler.plan.nodes[each], scheduler.records[each]
+            record = scheduler.records[each]
             if each in self._in_full:
                 continue
-            if node.when is not None or other.id in read:
-                found[each] = pydantic_core.to_json([other.id, *end_to_json(record)])
+            name = scheduler.name_of(each)
+            if node.when is not None or name in read:
+                found[each] = pydantic_core.to_json([name, *end_to_json(record)])
                 self._in_full.add(each)
             elif each not in self._ended:
-                found[each] = pydantic_core.to_json([other.id, *end_to_json(replace(record, result=None))])
+                found[each] = pydantic_core.to_json([name, *end_to_json(replace(record, result=None))])
         return found
 
     def _names_of(self, node: CompiledNode) -> tuple[dict[str, Any], dict[Lookup, Any]]:
@@ -141,29 +150,22 @@ class _Choice:
         stubs = list(self._ended)
         at = {number: place for place, number in enumerate(stubs)}
         at |= {number: len(stubs) + place for number, place in self._places.items()}
-        nodes = [node_to_json(CompiledNode(id=self._scheduler.plan.nodes[each].id, kind="reported")) for each in stubs]
+        nodes = [node_to_json(CompiledNode(id=self._scheduler.name_of(each), kind="reported")) for each in stubs]
         for encoded, dependencies in self._chosen:
             nodes.append({**encoded, "dependencies": [at[each] for each in dependencies]} if dependencies else encoded)
         inputs = unfilled_to_json(self._inputs)
         message = {
             "plan": {"format": 1, "nodes": nodes, "on_failure": self._scheduler.plan.on_failure},
             "inputs": inputs["value"],
-            "lookups": _lookups_to_json(self._lookups),
+            "lookups": found_to_json(self._lookups),
         }
         if "stored" in inputs:
             message["stored_inputs"] = inputs["stored"]
         return pydantic_core.to_json(message)[:-1] + b',"ended":[' + b",".join(self._ended.values()) + b"]}"
 
 
-def _lookups_to_json(lookups: Mapping[Lookup, Any]) -> list[list[Any]]:
-    return [[lookup.search_text, lookup.entity_type, found] for lookup, found in lookups.items()]
-
-
 def _references_of(node: CompiledNode) -> Iterable[Reference]:
-    for _, template in node.holes:
-        for part in template:
-            if not isinstance(part, str):
-                yield part
+    return references_in(template for _, template in node.holes)
 
 
 def read_slice(message: Mapping[str, Any]) -> SliceInput:
@@ -177,7 +179,7 @@ def read_slice(message: Mapping[str, Any]) -> SliceInput:
             plan=plan_from_json(message["plan"]),
             ended=[(entry[0], end_from_json(entry[1:])) for entry in message["ended"]],
             inputs=unfilled_from_json(message["inputs"], message.get("stored_inputs")),
-            lookups={Lookup(text, kind): found for text, kind, found in message["lookups"]},
+            lookups=found_from_json(message["lookups"]),
         )
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"this is no slice of a region: {error!r}") from None

@@ -5,13 +5,50 @@ rename here is a break. This module imports nothing.
 """
 
 WORKFLOW_RUN_PLAN = "RunPlan"
-WORKFLOWS = frozenset({WORKFLOW_RUN_PLAN})
+WORKFLOW_RUN_AGENT = "RunAgent"
+"""A plan that grows by what a model wants called."""
+WORKFLOW_PURSUE_GOAL = "PursueGoal"
+"""A plan that grows by what a model plans."""
+WORKFLOWS = frozenset({WORKFLOW_RUN_PLAN, WORKFLOW_RUN_AGENT, WORKFLOW_PURSUE_GOAL})
 """Every workflow type of ours: whatever is in here counts as a user of stored payloads."""
+IS_RUN = "WorkflowType IN ('RunPlan', 'RunAgent', 'PursueGoal')"
+"""The same as a condition of a list query."""
 
-SIGNAL_CANCEL = "cancel"
+NOTE_PARKED_TOOL = "ParkedTool"
+"""A note that a tool is parked, as long as it is open; nobody works on it."""
+ID_PARKED_TOOL = "dagwright-parked/"
+"""Begins the workflow id of such a note; the name of the tool follows."""
+QUEUE_OF_NOTES = "dagwright-notes"
+"""Task queue of such notes, which nobody serves."""
+MEMO_TOOL, MEMO_BY, MEMO_REASON = "dagwright_tool", "dagwright_by", "dagwright_reason"
+"""Workflow memo of such a note: the tool, who parked it, and why."""
+PAUSED_AS_PARKED = "tool parked"
+"""Begins the reason for which the server holds back a call of a parked tool."""
+
+SIGNAL_FEEDBACK = "feedback"
 SIGNAL_SUB_PLAN_ENDED = "sub_plan_ended"
+SIGNAL_BUDGET_TOLD = "budget_told"
+"""From a sub-plan to the run above it: its calls of models that wait for budget, and how others have ended."""
+SIGNAL_BUDGET_GIVEN = "budget_given"
+"""From a run to its sub-plan: which of those calls may start, or that it has to finish with what it has."""
+SIGNAL_PLANNED = "planned"
+"""Brings nodes of a plan that a model still writes: `dagwright.contracts.planned`."""
+
+UPDATE_SUBMIT_FEEDBACK = "submit_feedback"
+
+# What people do to a run. Each is both a signal and an update; the update says at once whether it counts.
+CANCEL = "cancel"
+PAUSE = "pause"
+RESUME = "resume"
+CANCEL_NODE = "cancel_node"
+RETRY_NODE = "retry_node"
+SET_RESULT = "set_result"
+APPEND_NODES = "append_nodes"
+SET_POLICY = "set_policy"
+SET_LIMITS = "set_limits"
 
 QUERY_STATUS = "status"
+QUERY_PENDING = "pending_feedback"
 QUERY_NODE = "node"
 QUERY_GRAPH = "graph"
 
@@ -26,6 +63,12 @@ ACTIVITY_LOAD_ITEMS = "load_items"
 ACTIVITY_JOIN_ITEMS = "join_items"
 ACTIVITY_LOAD_VALUES = "load_values"
 """Puts stored values into the arguments of a call to an activity that is not Dagwright's."""
+ACTIVITY_CALL_MODEL = "call_model"
+"""Asks a model: `dagwright.contracts.model_calls`."""
+ACTIVITY_READ_MODEL_PLAN = "read_model_plan"
+"""Makes nodes of what a model wrote: `dagwright.contracts.goals`."""
+ACTIVITY_NOTIFY = "notify"
+"""Tells the hook what happened to the requests of a run."""
 OWN_ACTIVITIES = frozenset(
     {
         ACTIVITY_COMPILE_PLAN,
@@ -38,9 +81,10 @@ OWN_ACTIVITIES = frozenset(
         ACTIVITY_LOAD_ITEMS,
         ACTIVITY_JOIN_ITEMS,
         ACTIVITY_LOAD_VALUES,
+        ACTIVITY_NOTIFY,
     }
 )
-"""Activities that are no node's: every other one is a tool."""
+"""Activities that are no node's: every other one is a tool, or asks a model."""
 
 OWN_ID_MARK = "~"
 """What the activity ids begin with that a run uses beside its steps; no step has such an id."""
@@ -56,13 +100,20 @@ ID_PUT_STATE = f"{OWN_ID_MARK}put state"
 ID_GET_STATE = f"{OWN_ID_MARK}get state"
 """Activity ids, with a number behind them: pieces of the state that a run hands on."""
 
+ID_NOTIFY = f"{OWN_ID_MARK}notify"
+"""Activity id, with a number behind it: some notices for the hook."""
+
 SEARCH_STATE = "DagwrightState"
 """Keyword: the run state of design.md section 5."""
 ANSWER_HAS_STATE = "has_search_state"
-"""In the answer of `compile_plan`, or the second detail of its failure: whether the namespace has `SEARCH_STATE`. A run
-that sets an attribute that is not there is stuck."""
+"""In the answer of `compile_plan`, or the second detail of its failure: whether the namespace has `SEARCH_STATE` and
+`SEARCH_AWAITING`. A run that sets an attribute that is not there is stuck."""
+ANSWER_NOTIFY = "notify"
+"""In the answer of `compile_plan`: true if its worker has a hook."""
 SEARCH_AWAITING = "DagwrightAwaiting"
 """KeywordList: who or what the run waits for."""
+WRITTEN_BY_RUNS = frozenset({SEARCH_STATE, SEARCH_AWAITING})
+"""What a run writes, if it was started with a `SEARCH_STATE`; it is started with one only where both are there."""
 SEARCH_SESSION = "DagwrightSession"
 """Keyword: the session a run belongs to."""
 
@@ -83,6 +134,16 @@ HEADER_CACHE = "dagwright-cache"
 """Activity header, JSON number: the seconds for which the result of an equal call may be used again, 0 for never.
 Without it that is what the effects of the tool say: any time for `pure`, never for the others."""
 
+HEADER_CHECKED_VERSION = "dagwright-checked-version"
+"""Activity header, JSON text payload: the version of a pinned tool that the plan was checked against."""
+HEADER_ANSWERS = "dagwright-answers"
+"""Activity header, JSON payload: `[{"request", "answer", "checkpoint"}, …]`, what people answered to what the call has
+asked before, in order, each with what the call kept for itself then, if it did."""
+
+HEADER_MODEL = "dagwright-model"
+"""Activity header, JSON of a `ModelConfig`: which model is asked in the run, and how, by tools and by
+model calls that do not say it themselves. Without it that is up to the settings of the worker."""
+
 METADATA_ATTEMPT = "dagwright-attempt"
 """Metadata of a result payload, ASCII digits: the attempt that made the result, 1 for the first."""
 METADATA_STARTED_AT = "dagwright-started-at"
@@ -97,13 +158,27 @@ DETAIL_WHOLE = "whole"
 METADATA_CACHED = "dagwright-cached"
 """Metadata of a result payload, JSON `{"made_at", "workflow_id", "node"}`: an earlier call made the result, at that RFC
 3339 time."""
+METADATA_USAGE = "dagwright-usage"
+"""Metadata of a result payload, JSON of `contracts.usage.Usage`: what the models have used that the attempt asked; not
+there if it asked none."""
+DETAIL_USAGE = "usage"
+"""Of the details of a failure: the same of an attempt that failed."""
 METADATA_TOOL_VERSION = "dagwright-tool-version"
 """Metadata of a result payload: version of the tool that made the result."""
 
+ERROR_ASK_PERSON = "ask_person"
+"""`ApplicationError.type` of a call that asks a person and is made again with the answer; its first detail has the
+`request`, a text or an object with the fields of `human`, and may have a `checkpoint` for the next call."""
+ERROR_TOOL_PARKED = "tool_parked"
+"""`ApplicationError.type` of an attempt that found its tool parked and did nothing."""
 ERROR_BUG = "Bug"
 """`ApplicationError.type` of a run that ended by a defect of Dagwright itself."""
+ERROR_REFUSED = "Refused"
+"""`ApplicationError.type` of an update that was refused; the message says why."""
 ERROR_PLAN_FAILED = "PlanFailed"
 """`ApplicationError.type` of a run whose plan failed; its first detail is the result document."""
+ERROR_STORE_REFUSED = "store_refused"
+"""Code of what failed because a text of a run's own could not be put into the payload store, for good."""
 
 MEMO_TOOLS = "dagwright_tools"
 """Workflow memo: the list of `--tools` values the run was started with."""
@@ -112,6 +187,8 @@ MEMO_DIGEST = "dagwright_digest"
 
 MEMO_NODES = "dagwright_nodes"
 """Workflow memo: how many nodes the plan has."""
+MEMO_CHANGED = "dagwright_changed"
+"""Workflow memo: id of the step that failed, was cancelled or asked last, while nothing started."""
 MEMO_TITLE = "dagwright_title"
 """Workflow memo: title of the plan."""
 
@@ -124,10 +201,14 @@ TIMER_GRACE = "waiting for running steps to stop"
 """Summary of the timer after which a cancelled run waits no longer."""
 TIMER_DRAIN = "waiting for running steps, to go on in a new history"
 """Summary of the timer after which a run with a long history starts more steps all the same."""
+TIMER_REQUESTS = "waiting for people"
+"""Summary of the timer of the earliest deadline or reminder of what people were asked."""
+TIMER_NOTIFY = "telling people how the last requests ended"
+"""Summary of the timer after which a run that has ended waits no longer for its hook."""
+TIMER_TELLING = "telling what the run waits for"
+"""Summary of the timer after which search attributes are written again."""
 TIMER_LOOK = "looking for sub-plans that ended without a report"
 """Summary of the timer between two looks at the sub-plans that an execution before has started."""
-REASON_STILL_OUTSIDE = "still running outside"
-"""Reason of a cancelled node whose activity did not end in time."""
 REASON_TEMPORAL_CANCEL = "cancelled through Temporal"
 """Reason of the nodes that Temporal's own cancel stopped."""
 

@@ -1,9 +1,12 @@
-"""Five formats of plans in, one `Document` out; Dagwright's own is the sixth and means itself.
+"""Ten formats of plans in, one `Document` out; Dagwright's own is the eleventh and means itself.
+
+Two of them are texts (`llmcompiler`, `rewoo`): such a document is a JSON value too, a string.
 
 A dialect only translates. What holds for every plan (ids, edges, references, cycles, tools, arguments) is
 checked once, in `dagwright.plan.validation`.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -11,18 +14,38 @@ from pydantic import JsonValue
 
 from dagwright.dialects import agents
 from dagwright.dialects.agents import read_agents
+from dagwright.dialects.hugginggpt import read_hugginggpt
 from dagwright.dialects.intents import read_intents
 from dagwright.dialects.json_reader import describe
+from dagwright.dialects.llmcompiler import TASK, read_llmcompiler
 from dagwright.dialects.native import read_native
+from dagwright.dialects.nestful import read_nestful
+from dagwright.dialects.rewoo import STEP, read_rewoo
 from dagwright.dialects.steps import read_steps
 from dagwright.dialects.subgoals import read_subgoals
+from dagwright.dialects.taskbench import read_taskbench
 from dagwright.dialects.tasks import read_tasks
 from dagwright.plan.document import Document
 from dagwright.plan.errors import PlanInvalid, Problem
 from dagwright.plan.model import NODE_FIELDS, PLAN_FIELDS
 from dagwright.plan.references import suggestion
+from dagwright.plan.tools import ToolDeclaration
 
-DIALECTS: Final = ("plan", "tasks", "steps", "agents", "intents", "subgoals")
+TEXT_DIALECTS: Final = ("llmcompiler", "rewoo")
+"""Names of the dialects whose documents are texts."""
+
+DIALECTS: Final = (
+    "plan",
+    "tasks",
+    "steps",
+    "agents",
+    "intents",
+    "subgoals",
+    "hugginggpt",
+    "taskbench",
+    "nestful",
+    *TEXT_DIALECTS,
+)
 """Names of the dialects, as `--dialect` and the `check` document have them; `plan` is Dagwright's own."""
 
 SHAPES: Final[Mapping[str, str]] = {
@@ -32,6 +55,11 @@ SHAPES: Final[Mapping[str, str]] = {
     "agents": '{"nodes": [{"id", "agent", "objective", "depends_on"}]}',
     "intents": '{"intents": [{"verb", "params", "refs", "lookups"}]}',
     "subgoals": '{"sub_goals": [{"id", "worker", "inputs", "params", "outputs"}]}',
+    "hugginggpt": '[{"task", "id", "dep", "args"}]',
+    "taskbench": '{"task_nodes": [{"task", "arguments"}], "task_links"}',
+    "nestful": '[{"name", "arguments", "label"}]',
+    "llmcompiler": 'a text with lines 1. tool("text")',
+    "rewoo": "a text with lines #E1 = Tool[input]",
 }
 """What a document of each dialect looks like."""
 
@@ -42,15 +70,21 @@ _BY_KEY: Final[Mapping[str, str]] = {
     "dag": "tasks",
     "intents": "intents",
     "sub_goals": "subgoals",
+    "task_nodes": "taskbench",
     "steps": "steps",
     "action": "subgoals",
 }
+_TASK_IN_TEXT: Final = re.compile(f"^{TASK.pattern}", re.MULTILINE)
 _NATIVE_NODE_KEYS = NODE_FIELDS - agents.KEYS
 _NATIVE_ROOT_KEYS = PLAN_FIELDS - agents.ROOT_KEYS
 
 
 def to_document(
-    raw: JsonValue, *, dialect: str | None = None, context: Mapping[str, JsonValue] | None = None
+    raw: JsonValue,
+    *,
+    dialect: str | None = None,
+    context: Mapping[str, JsonValue] | None = None,
+    tools: Mapping[str, ToolDeclaration] | None = None,
 ) -> Document:
     """Returns the document that a JSON value is, sub-plans included; nothing but its shape is checked.
 
@@ -58,6 +92,7 @@ def to_document(
         raw: any JSON value.
         dialect: one of `DIALECTS`; `None` tells it from the shape.
         context: names of the session -> their values, such as `cbu` for `@cbu`.
+        tools: name -> declaration, for the names of arguments that a dialect gives by position.
 
     Raises:
         PlanInvalid: nothing that could be checked further: no known shape, no list of nodes, an empty one.
@@ -65,14 +100,21 @@ def to_document(
 
     Complexity: linear in the size of the value.
     """
-    return _read(raw, dialect=dialect, context=context or {}, depth=0)
+    return _read(raw, dialect=dialect, context=context or {}, tools=tools or {}, depth=0)
 
 
-def _read(raw: JsonValue, *, dialect: str | None, context: Mapping[str, JsonValue], depth: int) -> Document:
+def _read(
+    raw: JsonValue,
+    *,
+    dialect: str | None,
+    context: Mapping[str, JsonValue],
+    tools: Mapping[str, ToolDeclaration],
+    depth: int,
+) -> Document:
     def read_sub_plan(value: JsonValue) -> Document:
         if depth >= _MAX_SUB_PLANS_DEEP:
             raise PlanInvalid([Problem("too_large", f"sub-plans are nested more than {depth} deep")])
-        return _read(value, dialect=None, context=context, depth=depth + 1)
+        return _read(value, dialect=None, context=context, tools=tools, depth=depth + 1)
 
     readers: Mapping[str, Callable[[], Document]] = {
         "plan": lambda: read_native(raw, read_sub_plan=read_sub_plan),
@@ -81,6 +123,11 @@ def _read(raw: JsonValue, *, dialect: str | None, context: Mapping[str, JsonValu
         "agents": lambda: read_agents(raw),
         "intents": lambda: read_intents(raw, context=context),
         "subgoals": lambda: read_subgoals(raw),
+        "hugginggpt": lambda: read_hugginggpt(raw),
+        "taskbench": lambda: read_taskbench(raw, tools=tools),
+        "nestful": lambda: read_nestful(raw),
+        "llmcompiler": lambda: read_llmcompiler(raw, tools=tools),
+        "rewoo": lambda: read_rewoo(raw, tools=tools),
     }
     name = dialect if dialect is not None else detect_dialect(raw)
     if name not in readers:
@@ -95,7 +142,9 @@ def detect_dialect(raw: JsonValue) -> str:
         PlanInvalid: it has no known shape.
     """
     if isinstance(raw, list):
-        return "steps"
+        return _dialect_of_list(raw)
+    if isinstance(raw, str) and (text_plan := text_dialect(raw)) is not None:
+        return text_plan[0]
     if not isinstance(raw, dict):
         raise _unknown_shape(f"{describe(raw)} is no plan", hint=None)
     if not raw:
@@ -109,6 +158,22 @@ def detect_dialect(raw: JsonValue) -> str:
         return "agents" if _is_of_agents(raw) else "plan"
     near = [found for key in raw if (found := suggestion(key, ["plan", "nodes", *_BY_KEY]))]
     raise _unknown_shape("this object is no plan", hint=near[0] if near else None)
+
+
+def text_dialect(text: str) -> tuple[str, int] | None:
+    """Returns the dialect of a text and the offset of its first step; `None` if there is no step in it."""
+    starts = {"llmcompiler": _TASK_IN_TEXT.search(text), "rewoo": STEP.search(text)}
+    found = [(match.start(), name) for name, match in starts.items() if match is not None]
+    return (min(found)[1], min(found)[0]) if found else None
+
+
+def _dialect_of_list(raw: list[JsonValue]) -> str:
+    objects = [item for item in raw if isinstance(item, dict)]
+    if any("tool" in item or "intent" in item for item in objects):
+        return "steps"
+    if any("task" in item for item in objects):
+        return "hugginggpt"
+    return "nestful" if any("name" in item for item in objects) else "steps"
 
 
 def _is_of_agents(raw: Mapping[str, JsonValue]) -> bool:

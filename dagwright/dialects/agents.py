@@ -45,5 +45,5 @@ def _node(entry: Entry, node_id: str) -> dict[str, Any]:
     works: Mapping[str, Any] = STAND_IN
     if agent is not None:
         works = {"agent": agent, "objective": objective if objective is not None else ""}
-    depends_on = entry.texts("depends_on") if "depends_on" in entry.raw else []
+    depends_on = entry.dependencies("depends_on") if "depends_on" in entry.raw else []
     return {"id": node_id, **works, "depends_on": depends_on}

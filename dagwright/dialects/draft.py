@@ -56,6 +56,7 @@ class Draft:
         at: pointer of the list of entries; node number and index in that list are the same.
         nodes: in Dagwright's own dialect.
         workers: indices of the nodes whose tool is a worker.
+        moved: pointer into the plan -> pointer as written, of entries of lists that stand behind one that was left out.
     """
 
     dialect: str
@@ -66,6 +67,7 @@ class Draft:
     problems: list[Problem] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     workers: set[int] = field(default_factory=set)
+    moved: dict[str, str] = field(default_factory=dict)
 
     def document(
         self,
@@ -86,7 +88,7 @@ class Draft:
         return Document(
             plan=plan,
             dialect=self.dialect,
-            pointers=WrittenPointers(lambda: {"/nodes": self.at, **dict(pointers())}),
+            pointers=WrittenPointers(lambda: {"/nodes": self.at, **dict(pointers()), **self.moved}),
             holes=self.holes,
             problems=self.problems,
             notes=self.notes,
@@ -137,7 +139,7 @@ class Draft:
         """
         at = f"{self.at}/{index}"
         if isinstance(raw, dict):
-            return Entry(raw, at=at, name=name, node=node, problems=self.problems)
+            return Entry(raw, at=at, name=name, node=node, problems=self.problems, index=index, moved=self.moved)
         message = f"{name} must be an object, not {describe(raw)}"
         self.problems.append(Problem("invalid_field", message, at))
         return None
@@ -153,6 +155,8 @@ class Entry:
         name: how to call it, such as `task 'a'`.
         node: id of the node that is made of it.
         problems: list that problems are appended to.
+        index: of its node.
+        moved: as in `Draft`.
     """
 
     raw: Mapping[str, Any]
@@ -160,6 +164,8 @@ class Entry:
     name: str
     node: str | None
     problems: list[Problem]
+    index: int = 0
+    moved: dict[str, str] = field(default_factory=dict)
 
     def tell(self, code: str, message: str, *keys: str | int, hint: str | None = None) -> None:
         """Adds a problem of this entry; `keys` lead from the entry to the place."""
@@ -201,6 +207,15 @@ class Entry:
             if not isinstance(item, str):
                 self.tell("invalid_field", f"{key!r} must hold texts only, not {describe(item)}", key, index)
         return [item for item in value if isinstance(item, str)]
+
+    def dependencies(self, key: str) -> list[str]:
+        """Returns the ids of a list that is the `depends_on` of the node."""
+        kept = self.texts(key)
+        if kept and len(kept) < len(self.raw[key]):
+            places = [index for index, item in enumerate(self.raw[key]) if isinstance(item, str)]
+            for place, index in enumerate(places):
+                self.moved[pointer("nodes", self.index, "depends_on", place)] = self.at + pointer(key, index)
+        return kept
 
     def optional_object(self, key: str) -> Mapping[str, Any]:
         """Returns an object; an empty one if there is none or null."""

@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 from pydantic import JsonValue
 
+from dagwright.dialects import text_dialect
 from dagwright.dialects.json_reader import printable, read_json
 from dagwright.dialects.yaml_reader import read_yaml
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
@@ -24,41 +25,51 @@ MAX_INLINED_FILES = 1_000
 MAX_NESTED_PLANS = 20
 """Plans inside one another; each level is a workflow that waits for the next."""
 
+_DATA_SUFFIXES = (".json", ".yaml", ".yml")
+
+_BEGINS_TEXT_PLAN = re.compile(r"\s*(?:Thought:|Plan[ 0-9]*:|[0-9]+\.[ \t]*[A-Za-z_]|#E[0-9])")
 _LOOKS_LIKE_JSON = re.compile(r'\s*[\[{][\[{\s]*["\]}]')
 
 
 def read_text(text: str | bytes, *, name: str) -> JsonValue:
-    """Returns the value of a JSON or YAML text.
+    """Returns the value of a JSON or YAML text, or the text itself if it is a plan in one of the text dialects.
 
     Args:
         text: bytes are UTF-8, with or without a byte order mark.
         name: name of the file, `-` for standard input. `.json` is JSON, `.yaml` and `.yml` are YAML; any
-            other name is JSON if the text starts like JSON, and YAML if not.
+            other name is JSON if the text starts like JSON, a text dialect if it starts like one, and YAML if not.
 
     Raises:
         PlanInvalid: `unreadable`, `empty_plan`, `invalid_syntax` (line and column in the message),
             `invalid_field` (a key twice in one object), `too_large`.
     """
     called = "standard input" if name == "-" else printable(name)
-    decoded = _decoded(text, name=called)
-    if not decoded.strip():
+    content = decoded(text, name=called)
+    if not content.strip():
         raise PlanInvalid([Problem("empty_plan", f"{called} is empty")])
     suffix = Path(name).suffix.lower()
-    looks_like_json = _LOOKS_LIKE_JSON.match(decoded) is not None
+    looks_like_json = _LOOKS_LIKE_JSON.match(content) is not None
     if suffix == ".json" or looks_like_json:
         try:
-            return read_json(decoded, name=called)
+            return read_json(content, name=called)
         except PlanInvalid:
             # Flow style YAML may look like JSON; JSON may hold escaped surrogate pairs, which YAML has not.
             if suffix not in (".yaml", ".yml"):
                 raise
-    value = read_yaml(decoded, name=called)
+    elif suffix not in _DATA_SUFFIXES and _BEGINS_TEXT_PLAN.match(content) and text_dialect(content) is not None:
+        return content
+    value = read_yaml(content, name=called)
     if value is None:
         raise PlanInvalid([Problem("empty_plan", f"{called} holds no plan, only comments or null")])
     return value
 
 
-def _decoded(text: str | bytes, *, name: str) -> str:
+def decoded(text: str | bytes, *, name: str) -> str:
+    """Returns a text without a byte order mark.
+
+    Raises:
+        PlanInvalid: `unreadable`, for what is no UTF-8.
+    """
     try:
         if isinstance(text, bytes):
             return text.decode("utf-8-sig")
@@ -80,6 +91,15 @@ def read_plan_file(path: Path) -> JsonValue:
         PlanInvalid: `unreadable` (missing, a folder, no permission, too large), or as `read_text`.
     """
     return read_text(_bytes_of(path), name=str(path))
+
+
+def read_text_file(path: Path) -> str:
+    """Returns the text of a file, as it is.
+
+    Raises:
+        PlanInvalid: `unreadable`.
+    """
+    return decoded(_bytes_of(path), name=printable(str(path)))
 
 
 def _bytes_of(path: Path) -> bytes:
@@ -143,7 +163,7 @@ def _next_line(file: BinaryIO, *, path: Path) -> bytes:
 
 def _value_of_line(line: bytes, *, name: str, number: int) -> JsonValue | PlanInvalid:
     try:
-        return read_json(_decoded(line, name=f"{name}, line {number}"), name=name, first_line=number)
+        return read_json(decoded(line, name=f"{name}, line {number}"), name=name, first_line=number)
     except PlanInvalid as invalid:
         return invalid
 
@@ -217,6 +237,10 @@ class _Inliner:
             if invalid.document is None:
                 return plan
             content = invalid.document
+        if isinstance(content, str):
+            message = f"{printable(plan)} holds a text; a sub-plan must be written as JSON or YAML"
+            self.problems.append(Problem("invalid_field", message, at))
+            return plan
         return self.inline(content, path.parent, at=at, within=(*within, path))
 
     def _content(self, path: Path) -> JsonValue:

@@ -44,5 +44,5 @@ def _node(entry: Entry, node_id: str) -> dict[str, Any]:
     node |= tool_or_stand_in(entry.name_text("tool"))
     node["arguments"] = entry.object("arguments")
     if "depends_on" in entry.raw:
-        node["depends_on"] = entry.texts("depends_on")
+        node["depends_on"] = entry.dependencies("depends_on")
     return node

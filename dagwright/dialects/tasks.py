@@ -58,7 +58,7 @@ def _node(entry: Entry, node_id: str) -> dict[str, Any]:
         "id": node_id,
         **tool_or_stand_in(tool),
         "arguments": {"query": query if query is not None else ""},
-        "depends_on": entry.texts("dependencies"),
+        "depends_on": entry.dependencies("dependencies"),
     }
 
 

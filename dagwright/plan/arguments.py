@@ -6,6 +6,7 @@ Where a reference stands, the value is not known yet, so nothing that hangs on i
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import jsonschema_rs
@@ -13,11 +14,13 @@ import jsonschema_rs
 from dagwright.plan import text_formats
 from dagwright.plan.compiled import Hole, HolePath
 from dagwright.plan.references import suggestion
-from dagwright.plan.tools import parameter_name
+from dagwright.plan.tools import ToolDeclaration, parameter_name
 
 _COMBINATORS = frozenset({"anyOf", "oneOf", "allOf", "not", "if", "then", "else", "contains", "dependentSchemas"})
 _UNKNOWN = "\ue000"
 """Stands where a value is not known; any value would do, since what is said about it is dropped."""
+
+_PROBLEMS_TOLD = 5
 
 ArgumentProblem = tuple[HolePath, str, str | None]
 """Where in the arguments, what is wrong, and a hint."""
@@ -34,6 +37,18 @@ def _validator(schema_text: str) -> jsonschema_rs.Draft202012Validator:
     return jsonschema_rs.Draft202012Validator(json.loads(schema_text), retriever=refuse_remote, keywords=keywords)
 
 
+def validator_of(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
+    """Returns what checks values against a schema; the same schema is read once.
+
+    Raises:
+        ValueError: the schema is none.
+    """
+    try:
+        return _validator(json.dumps(schema, sort_keys=True))
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+        raise ValueError(f"this is no JSON Schema: {str(error).splitlines()[0]}") from None
+
+
 class SchemaOfTool:
     """The input schema of one tool, ready to check many calls.
 
@@ -45,10 +60,7 @@ class SchemaOfTool:
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        try:
-            self._validator = _validator(json.dumps(schema, sort_keys=True))
-        except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-            raise ValueError(f"this is no JSON Schema: {str(error).splitlines()[0]}") from None
+        self._validator = validator_of(schema)
         self._schema = schema
         self._properties: Mapping[str, Any] = schema.get("properties", {})
         self._names = frozenset(self._properties)
@@ -87,6 +99,29 @@ class SchemaOfTool:
             return None
         choices = [" and ".join(map(repr, part["required"])) for part in self._schema["oneOf"]]
         return f"exactly one of {' or '.join(choices)} must be given"
+
+
+def problem_of_call(
+    tool: ToolDeclaration, arguments: Mapping[str, Any], *, unknown: Iterable[HolePath] = ()
+) -> str | None:
+    """Returns what is wrong with the arguments of one call, in words, as far as the tool's schema is known.
+
+    Args:
+        unknown: where the value is not known here, because only a worker puts it in.
+    """
+    if tool.input_schema is None:
+        return None
+    holes: list[Hole] = [(path, ()) for path in unknown]
+    try:
+        found = [*islice(SchemaOfTool(tool.input_schema).problems_of(arguments, holes), _PROBLEMS_TOLD)]
+    except ValueError:
+        # Its worker made it, and will judge the call.
+        return None
+    told = [
+        "/".join(["arguments", *map(str, place)]) + f": {said}" + (f"; {hint}" if hint else "")
+        for place, said, hint in found
+    ]
+    return "; ".join(told) or None
 
 
 def with_parts(value: Any, parts: Iterable[tuple[HolePath, Any]]) -> Any:

@@ -7,14 +7,21 @@ Replay: fields may be added with a default; the meaning of a field never changes
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
+from dagwright.plan.budget import budget_from_json
 from dagwright.plan.errors import NodeError
+from dagwright.plan.extension import extension_from_json
 from dagwright.plan.items import StoredList, stored_list_from_json, stored_list_to_json
+from dagwright.plan.kept import KeptBook, book_of_kept
+from dagwright.plan.policy import policy_from_json
+from dagwright.plan.requests import book_from_json, hand_from_json
+from dagwright.plan.run_state import Paused
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Chunk, ItemRecord, NodeStatus, Record
 from dagwright.plan.unfilled import unfilled_from_json, unfilled_to_json
+from dagwright.plan.usage import usage_book_from_json
 
 _FORMAT = 1
 _DEFAULTS = {part.name: getattr(Record(), part.name) for part in fields(Record)}
@@ -25,15 +32,24 @@ def carry_of(scheduler: Scheduler) -> dict[str, Any]:
     """Returns the state of a scheduler between two events, as JSON.
 
     Returns:
-        `{"format", "records", "error", "cancelled", "stopped"}`; `records` are in plan order, null for a node of which
-        nothing is known yet, and without what has its default value.
+        `{"format", "records", "error", "cancelled", "stopped", "cancelling", "extensions", "paused", "limits", "usage",
+        "budget", "kept", "people"}`, all behind `stopped` only where there is something to tell; `records` are in
+        plan order, null for a node of which nothing is known yet, and without what has its default value.
     """
-    return {
+    people = _people_to_json(scheduler)
+    return ({"people": people} if people else {}) | {
         "format": _FORMAT,
         "records": [_record_to_json(record) for record in scheduler.records],
         "error": scheduler.error.to_json() if scheduler.error else None,
         "cancelled": scheduler.cancelled,
         "stopped": scheduler.is_stopped,
+        **({"cancelling": scheduler.cancelling} if scheduler.cancelling else {}),
+        **({"extensions": [each.to_json() for each in grown]} if (grown := scheduler.changes.extensions) else {}),
+        **({"paused": asdict(scheduler.paused)} if scheduler.paused is not None else {}),
+        **({"limits": _limits_to_json(scheduler)} if scheduler.changes.has_new_limits else {}),
+        **({"usage": usage} if (usage := scheduler.usage.to_json()) else {}),
+        **({"budget": scheduler.budget.to_json()} if scheduler.budget is not None else {}),
+        **({"kept": _kept_to_json(scheduler, scheduler.kept)} if scheduler.kept is not None else {}),
     }
 
 
@@ -51,14 +67,67 @@ def restore(scheduler: Scheduler, carry: Any) -> None:
     if not isinstance(carry, Mapping) or carry.get("format") != _FORMAT:
         raise ValueError(f"the state that was handed on is not of format {_FORMAT}, which this program reads")
     try:
+        for encoded in carry.get("extensions", ()):
+            scheduler.grow(extension_from_json(encoded))
+        if "limits" in carry:
+            _restore_limits(scheduler, carry["limits"])
         scheduler.resume(
             [_record_from_json(record) for record in carry["records"]],
             error=_error_from_json(carry["error"]),
             cancelled=bool(carry["cancelled"]),
             stopped=bool(carry["stopped"]),
         )
+        scheduler.cancelling.update(carry.get("cancelling", {}))
+        scheduler.paused = Paused(**carry["paused"]) if "paused" in carry else None
+        _restore_people(scheduler, carry.get("people", {}))
+        if "budget" in carry:
+            scheduler.changes.budget = budget_from_json(carry["budget"])
+        scheduler.changes.usage = usage_book_from_json(carry.get("usage"))
+        scheduler.changes.kept = book_of_kept(carry["kept"]) if "kept" in carry else None
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"the state that was handed on cannot be read: {error!r}") from None
+
+
+def _limits_to_json(scheduler: Scheduler) -> dict[str, Any]:
+    deadline = scheduler.deadline
+    return {"max_parallel": scheduler.max_in_flight, "deadline_s": deadline.limit_s, "deadline": deadline.what}
+
+
+def _restore_limits(scheduler: Scheduler, limits: Mapping[str, Any]) -> None:
+    scheduler.allow_in_flight(limits["max_parallel"])
+    scheduler.changes.deadline = replace(scheduler.deadline, limit_s=limits["deadline_s"], what=str(limits["deadline"]))
+
+
+def _kept_to_json(scheduler: Scheduler, book: KeptBook) -> dict[str, Any]:
+    """Returns what a fork may take over yet: a result is of no use any more once its node has ended."""
+    ended = {
+        name
+        for name, kept in book.tasks.items()
+        if kept.has_result and (record := scheduler.record_of(name)) is not None and record.status.is_final
+    }
+    return {name: kept.to_json() for name, kept in book.tasks.items() if name not in ended}
+
+
+def _people_to_json(scheduler: Scheduler) -> dict[str, Any]:
+    """Returns what people were asked and decided, by parts that are not empty."""
+    parts = {
+        "requests": scheduler.requests.to_json(),
+        "by_hand": {name: hand.to_json() for name, hand in scheduler.by_hand.items()},
+        "inputs": scheduler.changes.inputs,
+        "covered": [scheduler.changes.covered, scheduler.changes.covered_by] if scheduler.changes.covered else None,
+        "policy": scheduler.policy.to_json() if scheduler.policy_changed else None,
+    }
+    return {name: part for name, part in parts.items() if part}
+
+
+def _restore_people(scheduler: Scheduler, people: Mapping[str, Any]) -> None:
+    scheduler.requests = book_from_json(people.get("requests", {}))
+    scheduler.by_hand = {name: hand_from_json(hand) for name, hand in people.get("by_hand", {}).items()}
+    scheduler.changes.inputs.update(people.get("inputs", {}))
+    scheduler.inputs.update(scheduler.changes.inputs)
+    scheduler.changes.covered, scheduler.changes.covered_by = people.get("covered", (0, ""))
+    if "policy" in people:
+        scheduler.go_on_with_policy(policy_from_json(people["policy"]))
 
 
 def tasks_in_flight(scheduler: Scheduler) -> list[str]:

@@ -3,24 +3,29 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
+from dagwright.plan.agents import tool_of_agent
 from dagwright.plan.arguments import with_parts
-from dagwright.plan.compiled import DEFAULT_TIMEOUT_S, CompiledNode, CompiledPlan, Hole, Join, RetryRule
+from dagwright.plan.compiled import DEFAULT_TIMEOUT_S, Approval, CompiledNode, CompiledPlan, Hole, Join, RetryRule
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
+from dagwright.plan.human_fields import question_of
 from dagwright.plan.model import AtLeast, Cache, Human, Node, OnErrorValue
+from dagwright.plan.node_references import NodeReferences
 from dagwright.plan.references import ResultOf
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.validation import Checked
 from dagwright.plan.wanted import with_wanted
+
+_ON_ERROR: Mapping[str, Literal["skip", "ask"]] = {"skip": "skip", "ask": "ask"}
 
 
 def compile_plan(checked: Checked) -> CompiledPlan:
     """Returns the compiled plan of a checked one.
 
     Raises:
-        PlanInvalid: it uses what is not available yet (`human`, `agent` with no tool of that name,
-            `on_error: ask | replan`, an approval), each told with its place.
+        PlanInvalid: it uses what is not available yet (agents of a type that cannot run, `on_error: replan`), each told
+            with its place.
     """
     problems = list(unavailable(checked))
     if problems:
@@ -44,17 +49,19 @@ def unavailable(checked: Checked) -> Iterator[Problem]:
 
 
 def _unavailable_parts(node: Node, tools: Mapping[str, ToolDeclaration]) -> Iterator[tuple[str, str]]:
-    if node.human is not None:
-        yield "human", "asking a person"
-    if node.agent is not None and node.agent not in tools:
-        yield "agent", f"the agent {node.agent!r} (no tool of --tools has that name)"
-    if node.on_error in ("ask", "replan"):
+    if node.agent is not None:
+        agent = tool_of_agent(node.agent, tools)
+        if agent is None:
+            yield "agent", f"the agent {node.agent!r} (it is in no file of --agents, and no tool has its name)"
+        elif agent.agent is not None and agent.agent.type == "llm":
+            for name in ("retry", "heartbeat"):
+                if getattr(node, name) is not None:
+                    yield name, f"{name} of an agent of type llm"
+    if node.on_error == "replan":
         yield "on_error", f"on_error: {node.on_error}"
     for name in ("retry", "heartbeat") if node.plan is not None else ():
         if getattr(node, name) is not None:
             yield name, f"{name} of a sub-plan (give it to the nodes inside)"
-    if node.approval == "required" or isinstance(node.approval, Human):
-        yield "approval", "asking for an approval"
 
 
 def _compile(checked: Checked) -> CompiledPlan:
@@ -78,14 +85,17 @@ def _compile(checked: Checked) -> CompiledPlan:
 
 def _compile_node(checked: Checked, index: int) -> CompiledNode:
     node, references = checked.nodes[index], checked.references[index]
-    tool = checked.tools.get(node.tool or node.agent or "")
+    tool = tool_of_agent(node.agent, checked.tools) if node.agent else checked.tools.get(node.tool or "")
     arguments, holes = _with_holes(node.arguments, references.argument_holes)
     items, item_holes = _with_holes(node.for_each, references.item_holes)
+    approval, approval_holes = _approval_of(node, references)
+    if node.human is not None:
+        arguments, holes = _with_holes(question_of(node.human), references.human_holes)
     compiled = CompiledNode(
         id=node.id,
-        kind="plan" if node.plan is not None else "tool",
+        kind="plan" if node.plan is not None else "human" if node.human is not None else "tool",
         title=node.title,
-        tool=node.tool or node.agent or "",
+        tool=tool.name if tool else node.tool or node.agent or "",
         arguments=arguments,
         holes=holes,
         dependencies=tuple(checked.dependencies[index]),
@@ -95,7 +105,7 @@ def _compile_node(checked: Checked, index: int) -> CompiledNode:
         item_holes=item_holes,
         key=references.key,
         max_parallel=node.max_parallel,
-        on_error="value" if isinstance(node.on_error, OnErrorValue) else "skip" if node.on_error == "skip" else "block",
+        on_error="value" if isinstance(node.on_error, OnErrorValue) else _ON_ERROR.get(node.on_error, "block"),
         value=node.on_error.value if isinstance(node.on_error, OnErrorValue) else None,
         retry=_retry_of(node, tool),
         timeout_s=_timeout_s(node, tool),
@@ -107,13 +117,22 @@ def _compile_node(checked: Checked, index: int) -> CompiledNode:
         if node.cache is None
         else 0.0,
         is_worker=index in checked.workers,
+        approval=approval,
+        approval_holes=approval_holes,
         sub_plan=_compile(checked.sub_plans[index]) if index in checked.sub_plans else None,
     )
-    return _agent_as_tool(compiled, checked, index) if node.agent in checked.tools else compiled
+    return _agent_as_tool(compiled, checked, index) if node.agent is not None and tool is not None else compiled
+
+
+def _approval_of(node: Node, references: NodeReferences) -> tuple[Approval, Sequence[Hole]]:
+    if isinstance(node.approval, Human):
+        return _with_holes(question_of(node.approval), references.approval_holes)
+    # Nobody is asked twice: a question is its own approval.
+    return ("policy" if node.human is not None else node.approval), ()
 
 
 def _agent_as_tool(compiled: CompiledNode, checked: Checked, index: int) -> CompiledNode:
-    """Returns a node of an agent that a tool stands in for: it gets the objective, and the results it depends on."""
+    """Returns the node of an agent, which is a tool: it gets the objective, and the results it depends on."""
     references = checked.references[index]
     arguments = {**compiled.arguments, "objective": None}
     holes = [*compiled.holes, (("objective",), references.objective or ("",))]

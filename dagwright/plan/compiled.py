@@ -6,6 +6,7 @@ A plan is compiled outside of the workflow, because parsing and checking a large
 Replay: fields may be added with a default; the meaning of a field never changes.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import compress
@@ -14,19 +15,27 @@ from typing import Any, Literal, get_args
 
 from dagwright.plan.references import Index, Item, Lookup, Placeholder, Reference, ResultOf, Secret, Template
 from dagwright.plan.stored import Want, path_from_json, path_to_json
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.tools import TOLD_FIELDS, Effects, ToolDeclaration
 
 HolePath = tuple[str | int, ...]
 Hole = tuple[HolePath, Template]
 """Where in the arguments a text with references stands, and its parts."""
 
-NodeKind = Literal["tool", "plan", "region", "reported"]
+NodeKind = Literal["tool", "plan", "human", "region", "reported"]
+
+Approval = Literal["policy", "required", "never"] | Mapping[str, Any]
+"""Whether somebody is asked before a node runs; an object is the question."""
 
 DEFAULT_TIMEOUT_S = 60.0
 """Of one attempt that names no timeout, as an activity."""
 
 PURE_TIMEOUT_S = 1.0
 """The same for a node that a region runs."""
+
+SCHEMA_CHARACTERS = 16 * 1024
+"""Longest schema of a tool that travels with a plan."""
+SCHEMAS_CHARACTERS = 64 * 1024
+"""All schemas that travel with one plan: it goes along into every run of a sub-plan."""
 
 Join = tuple[Literal["all", "any", "all_done", "at_least"], int]
 """The kind of a join, and how many dependencies have to be done (0 where the kind alone says it)."""
@@ -50,8 +59,9 @@ class CompiledNode:
 
     Args:
         id: as written, in NFC.
-        kind: what runs it: a tool, a plan of its own, or, for a region, one activity for all its members. The end of a
-            `reported` node is told by whoever runs it: its region, or the run to a region for what is outside.
+        kind: what runs it: a tool, a plan of its own, a person, whose question the `arguments` are, or, for a region,
+            one activity for all its members. The end of a `reported` node is told by whoever runs it: its region, or
+            the run to a region for what is outside.
         tool: name of the tool; empty for a sub-plan; of a region the tool of one member.
         arguments: JSON object with null at every hole.
         holes: texts with references inside `arguments`.
@@ -84,7 +94,7 @@ class CompiledNode:
     key: Template | None = None
     first_index: int = 0
     max_parallel: int | None = None
-    on_error: Literal["block", "skip", "value"] = "block"
+    on_error: Literal["block", "skip", "value", "ask"] = "block"
     value: Any = None
     retry: RetryRule = RetryRule()
     timeout_s: float = 60.0
@@ -101,6 +111,11 @@ class CompiledNode:
     """Seconds for which the result of an equal call may be used again; 0 is never, `None` what the effects say."""
     wanted: Sequence[Want] = ()
     """Parts of its result that the plan names, for the case that the result is large; of an item's, if it has items."""
+    approval: Approval = "policy"
+    """A question has null at every hole."""
+    approval_holes: Sequence[Hole] = ()
+    supersedes: str | None = None
+    """Id of the node whose place it takes."""
 
     @property
     def activity_timeout_s(self) -> float:
@@ -118,6 +133,8 @@ class CompiledPlan:
         inputs: names of the inputs -> their JSON Schema, prompt and default.
         output: JSON with null at every hole; `None` with no holes means that no output was written.
         lookups: distinct lookups, in order of their first mention.
+        pursuit: what the run adds nodes for while it goes on, `{"kind": …}`, as `contracts.pursuits` reads it; `None`
+            for a plan that is whole as it is.
     """
 
     nodes: Sequence[CompiledNode]
@@ -131,6 +148,7 @@ class CompiledPlan:
     output_holes: Sequence[Hole] = ()
     lookups: Sequence[Lookup] = ()
     dialect: str = "plan"
+    pursuit: Mapping[str, Any] | None = None
 
     @property
     def written_count(self) -> int:
@@ -141,25 +159,37 @@ class CompiledPlan:
         return count
 
 
-_KINDS = get_args(NodeKind)
-_NODE_DEFAULTS = CompiledNode(id="")
-_HOLES = ("holes", "item_holes")
-_CONVERTED = frozenset(
+AGENT_TOOL = "agent."
+"""Begins the name of the activity that an agent of a class or a service is; the name of the agent follows."""
+
+
+def agent_of(node: CompiledNode) -> str | None:
+    """Returns the name of the agent that does a node; `None` if none does."""
+    if node.tool.startswith(AGENT_TOOL):
+        return node.tool.removeprefix(AGENT_TOOL)
+    pursuit = node.sub_plan.pursuit if node.sub_plan is not None else None
+    name = pursuit.get("name") if pursuit is not None and pursuit.get("kind") == "agent" else None
+    return name if isinstance(name, str) else None
+
+
+NODE_KINDS = get_args(NodeKind)
+_DEFAULT_NODE = CompiledNode(id="")
+_HOLES = ("holes", "item_holes", "approval_holes")
+CONVERTED_FIELDS = frozenset(
     {*_HOLES, "for_each", "key", "retry", "sub_plan", "dependencies", "join", "members", "reads", "wanted"}
 )
 """Fields that are not JSON already."""
 _FIELD_NAMES = tuple(item.name for item in fields(CompiledNode))
 _VALUES_OF = attrgetter(*_FIELD_NAMES)
-_DEFAULT_OF = {item.name: getattr(_NODE_DEFAULTS, item.name) for item in fields(CompiledNode)}
-
-
-_DEFAULTS = tuple(_DEFAULT_OF.values())
+NODE_DEFAULTS: Mapping[str, Any] = {item.name: getattr(_DEFAULT_NODE, item.name) for item in fields(CompiledNode)}
+"""Field -> its default, in the order of the fields."""
+_DEFAULTS = tuple(NODE_DEFAULTS.values())
 
 
 def plan_to_json(plan: CompiledPlan) -> dict[str, Any]:
     """Returns the JSON form of a compiled plan; what has its default value is left out."""
     encoded: dict[str, Any] = {"format": 1, "nodes": [node_to_json(node) for node in plan.nodes]}
-    for name in ("title", "metadata", "inputs", "deadline_s", "output", "dialect"):
+    for name in ("title", "metadata", "inputs", "deadline_s", "output", "dialect", "pursuit"):
         if getattr(plan, name) not in (None, {}, ()):
             encoded[name] = getattr(plan, name)
     if plan.on_failure != "continue":
@@ -168,7 +198,18 @@ def plan_to_json(plan: CompiledPlan) -> dict[str, Any]:
         encoded["output_holes"] = _holes_to_json(plan.output_holes)
     if plan.lookups:
         encoded["lookups"] = [_reference_to_json(lookup) for lookup in plan.lookups]
-    encoded["tools"] = {name: _tool_to_json(tool) for name, tool in plan.tools.items()}
+    encoded["tools"] = _tools_to_json(plan.tools)
+    return encoded
+
+
+def _tools_to_json(tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
+    encoded = {name: tool_to_json(tool) for name, tool in tools.items()}
+    left = SCHEMAS_CHARACTERS
+    for tool in encoded.values():
+        if "input_schema" in tool:
+            left -= len(json.dumps(tool["input_schema"]))
+            if left < 0:
+                del tool["input_schema"]
     return encoded
 
 
@@ -191,8 +232,8 @@ def plan_from_json(encoded: Mapping[str, Any]) -> CompiledPlan:
         raise ValueError(f"compiled plan of format {encoded.get('format')!r}; this program reads format 1")
     try:
         return CompiledPlan(
-            nodes=tuple(_node_from_json(node) for node in encoded["nodes"]),
-            tools={name: _tool_from_json(name, tool) for name, tool in encoded.get("tools", {}).items()},
+            nodes=tuple(node_from_json(node) for node in encoded["nodes"]),
+            tools={name: tool_from_json(name, tool) for name, tool in encoded.get("tools", {}).items()},
             title=encoded.get("title"),
             metadata=encoded.get("metadata", {}),
             inputs=encoded.get("inputs", {}),
@@ -202,21 +243,10 @@ def plan_from_json(encoded: Mapping[str, Any]) -> CompiledPlan:
             output_holes=_holes_from_json(encoded.get("output_holes", ())),
             lookups=tuple(Lookup(item["lookup"], item["type"]) for item in encoded.get("lookups", ())),
             dialect=encoded.get("dialect", "plan"),
+            pursuit=encoded.get("pursuit"),
         )
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"this is no compiled plan: {error!r}") from None
-
-
-def nodes_from_json(encoded: Sequence[Any]) -> list[CompiledNode]:
-    """Returns the nodes of a part of a plan.
-
-    Raises:
-        ValueError: the form is not what `plan_to_json` makes.
-    """
-    try:
-        return [_node_from_json(node) for node in encoded]
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ValueError(f"these are no nodes of a compiled plan: {error!r}") from None
 
 
 def node_to_json(node: CompiledNode) -> dict[str, Any]:
@@ -228,11 +258,12 @@ def node_to_json(node: CompiledNode) -> dict[str, Any]:
         zip(_FIELD_NAMES, values, _DEFAULTS, strict=True), map(is_not, values, _DEFAULTS)
     ):
         if value != default or type(value) is not type(default):
-            encoded[name] = _field_to_json(name, value) if name in _CONVERTED else value
+            encoded[name] = field_to_json(name, value) if name in CONVERTED_FIELDS else value
     return encoded
 
 
-def _field_to_json(name: str, value: Any) -> Any:
+def field_to_json(name: str, value: Any) -> Any:
+    """Returns the JSON form of a field that is one of `CONVERTED_FIELDS`."""
     if name in _HOLES:
         return _holes_to_json(value)
     if name in ("for_each", "key") and isinstance(value, tuple):
@@ -246,19 +277,25 @@ def _field_to_json(name: str, value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _node_from_json(encoded: Mapping[str, Any]) -> CompiledNode:
-    if not isinstance(encoded["id"], str) or encoded.get("kind", "tool") not in _KINDS:
+def node_from_json(encoded: Mapping[str, Any]) -> CompiledNode:
+    """Returns the node of its JSON form.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError, IndexError: it is none.
+    """
+    if not isinstance(encoded["id"], str) or encoded.get("kind", "tool") not in NODE_KINDS:
         raise ValueError(f"{encoded['id']!r} is no node of a compiled plan")
     values: dict[str, Any] = {}
     for name, value in encoded.items():
-        if name in _CONVERTED:
-            values[name] = _field_from_json(name, value)
-        elif name in _DEFAULT_OF:
+        if name in CONVERTED_FIELDS:
+            values[name] = field_from_json(name, value)
+        elif name in NODE_DEFAULTS:
             values[name] = value
     return CompiledNode(**values)
 
 
-def _field_from_json(name: str, value: Any) -> Any:
+def field_from_json(name: str, value: Any) -> Any:
+    """Returns the field that `field_to_json` encoded."""
     if name == "dependencies":
         return tuple(value)
     if name in _HOLES:
@@ -286,23 +323,28 @@ def wanted_from_json(encoded: Any) -> tuple[Want, ...]:
     return tuple((path_from_json(path), "whole" if how == "whole" else "value") for path, how in encoded)
 
 
-def _tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
-    """Leaves out what only the check needs: the schema and the description."""
+def tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
+    """Returns the JSON form of a declaration without what only the check of the plan needs.
+
+    The schema goes along for what people may be asked about, since they may give other arguments.
+    """
     encoded: dict[str, Any] = {"effects": tool.effects.value}
-    for name in ("task_queue", "max_parallel", "version", "is_foreign"):
+    for name in TOLD_FIELDS:
         if getattr(tool, name):
             encoded[name] = getattr(tool, name)
+    schema = tool.input_schema
+    if schema and tool.effects is not Effects.PURE and len(json.dumps(schema)) <= SCHEMA_CHARACTERS:
+        encoded["input_schema"] = schema
     return encoded
 
 
-def _tool_from_json(name: str, encoded: Mapping[str, Any]) -> ToolDeclaration:
+def tool_from_json(name: str, encoded: Mapping[str, Any]) -> ToolDeclaration:
+    """Returns the declaration of its JSON form."""
     return ToolDeclaration(
         name=name,
         effects=Effects(encoded["effects"]),
-        task_queue=encoded.get("task_queue"),
-        max_parallel=encoded.get("max_parallel"),
-        version=encoded.get("version", ""),
-        is_foreign=encoded.get("is_foreign", False),
+        input_schema=encoded.get("input_schema"),
+        **{field: encoded[field] for field in TOLD_FIELDS if field in encoded},
     )
 
 

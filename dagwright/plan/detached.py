@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dagwright.plan.compiled import CompiledNode, CompiledPlan, node_to_json
+from dagwright.plan.compiled import CompiledNode, CompiledPlan
 from dagwright.plan.references import Reference, ResultOf, references_in
 
 DETACHED_MEMBERS = 300
@@ -37,7 +37,7 @@ class Inside:
 
 
 def inside_from_json(head: Mapping[str, Any], nodes: Sequence[CompiledNode]) -> Inside:
-    """Returns what `Detached.insides` holds of a region.
+    """Returns the inside of a region that was a `CutOut`.
 
     Args:
         head: without its nodes.
@@ -58,11 +58,26 @@ class Detached:
 
     Args:
         plan: what the run holds; the references of the insides are missing.
-        insides: number of the region in `plan` -> its inside as JSON.
+        insides: number of the region in `plan` -> what it holds.
     """
 
     plan: CompiledPlan
-    insides: Mapping[int, Mapping[str, Any]]
+    insides: Mapping[int, "CutOut"]
+
+
+@dataclass(frozen=True, slots=True)
+class CutOut:
+    """The inside of a region as it is cut out, to be written.
+
+    Args:
+        nodes: those outside whose ends it needs, as `reported`, then its own as they stand in the plan.
+        instead: field -> its value of each node, where that is another one than in the plan.
+        head: the rest, as `inside_from_json` reads it.
+    """
+
+    nodes: Sequence[CompiledNode]
+    instead: Mapping[str, Sequence[Any]]
+    head: Mapping[str, Any]
 
 
 def detach(plan: CompiledPlan) -> Detached:
@@ -119,7 +134,7 @@ class _Cut:
             nodes[new] = replace(nodes[new], inner_count=len(plan.nodes[number].members), reads=reads)
         return replace(plan, nodes=tuple(nodes))
 
-    def inside(self, plan: CompiledPlan, region: int) -> Mapping[str, Any]:
+    def inside(self, plan: CompiledPlan, region: int) -> CutOut:
         return _inside_of(plan, plan.nodes[region], wanted=self.wanted, ends=self.ends)
 
 
@@ -131,31 +146,19 @@ def _cut(plan: CompiledPlan) -> _Cut:
     if not regions:
         return _Cut((), (), set(), set(), {})
     region_of = {member: number for number in regions for member in plan.nodes[number].members}
-    needed_by = _dependents(plan)
-    ends = {number for number in range(count) if not needed_by[number]}
-    wanted = _wanted(plan, region_of, needed_by, ends=ends)
+    nodes = plan.nodes[:count]
+    ends = set(range(count)).difference(*(node.dependencies for node in nodes))
+    wanted = _wanted(plan, region_of, ends=ends)
     kept = (number for number in range(len(plan.nodes)) if number not in region_of or number in wanted)
     return _Cut(regions, region_of.keys(), wanted, ends, {old: new for new, old in enumerate(kept)})
 
 
-def _dependents(plan: CompiledPlan) -> list[list[int]]:
-    """Returns what waits for each node, the regions left out."""
-    dependents: list[list[int]] = [[] for _ in plan.nodes]
-    for number in range(plan.written_count):
-        for needed in plan.nodes[number].dependencies:
-            dependents[needed].append(number)
-    return dependents
-
-
-def _wanted(
-    plan: CompiledPlan, region_of: Mapping[int, int], dependents: Sequence[Sequence[int]], *, ends: set[int]
-) -> set[int]:
+def _wanted(plan: CompiledPlan, region_of: Mapping[int, int], *, ends: set[int]) -> set[int]:
     """Returns the nodes inside of regions that something outside of them needs."""
-    wanted = {
-        member
-        for member, region in region_of.items()
-        if any(region_of.get(dependent) != region for dependent in dependents[member])
-    }
+    wanted = set[int]()
+    for number in range(plan.written_count):
+        own = region_of.get(number)
+        wanted.update(needed for needed in plan.nodes[number].dependencies if region_of.get(needed, own) != own)
     if plan.output is None and not plan.output_holes:
         return wanted | (ends & region_of.keys() if len(ends) <= OUTPUT_NODES else set())
     named = {part.node for part in _references(plan.output_holes) if isinstance(part, ResultOf)}
@@ -169,25 +172,24 @@ def _kept_node(node: CompiledNode, is_inside: bool, at: Mapping[int, int]) -> Co
     return replace(node, dependencies=tuple(at[needed] for needed in node.dependencies), members=members)
 
 
-def _inside_of(plan: CompiledPlan, region: CompiledNode, *, wanted: set[int], ends: set[int]) -> dict[str, Any]:
-    order = [*region.dependencies, *region.members]
-    at = {old: new for new, old in enumerate(order)}
+def _inside_of(plan: CompiledPlan, region: CompiledNode, *, wanted: set[int], ends: set[int]) -> CutOut:
+    at = {old: new for new, old in enumerate((*region.dependencies, *region.members))}
     outside = [plan.nodes[old] for old in region.dependencies]
-    nodes = [node_to_json(CompiledNode(id=node.id, kind="reported", on_error=node.on_error)) for node in outside]
-    for old in region.members:
-        encoded = node_to_json(plan.nodes[old])
-        encoded.pop("kind", None)
-        if "dependencies" in encoded:
-            encoded["dependencies"] = [at[needed] for needed in encoded["dependencies"]]
-        nodes.append(encoded)
-    return {
+    nodes = [CompiledNode(id=node.id, kind="reported", on_error=node.on_error) for node in outside]
+    nodes += map(plan.nodes.__getitem__, region.members)
+    numbers = at.__getitem__
+    instead: dict[str, Sequence[Any]] = {
+        "kind": ["reported"] * len(outside) + ["tool"] * len(region.members),
+        "dependencies": [tuple(map(numbers, node.dependencies)) for node in nodes],
+    }
+    head = {
         "format": 1,
         "on_failure": plan.on_failure,
-        "nodes": nodes,
         "places": list(region.members),
         "wanted": [at[old] for old in region.members if old in wanted],
         "ends": [at[old] for old in region.members if old in ends],
     }
+    return CutOut(nodes, instead, head)
 
 
 def _read_by(plan: CompiledPlan, region: CompiledNode) -> set[int]:
@@ -196,6 +198,9 @@ def _read_by(plan: CompiledPlan, region: CompiledNode) -> set[int]:
     outside, read = set(region.dependencies), set[int]()
     for member in region.members:
         node = plan.nodes[member]
+        if outside.isdisjoint(node.dependencies):
+            # What a node reads is among its dependencies.
+            continue
         if node.when is not None:
             read |= outside.intersection(node.dependencies)
         named = (part.node for part in _references(node.holes) if isinstance(part, ResultOf))

@@ -18,7 +18,7 @@ class Document:
 
     Args:
         plan: the plan in Dagwright's own dialect (contract.md section 1), as JSON, not validated.
-        dialect: `plan`, `tasks`, `steps`, `agents`, `intents` or `subgoals`.
+        dialect: its name, such as `plan` or `tasks`.
         pointers: RFC 6901 pointer into `plan` -> pointer into the document as written. The longest prefix
             that is here decides; what follows it is kept. Empty if both are the same document.
         holes: (node index, argument key) -> the reference whose value the argument gets. For references that the

@@ -45,6 +45,25 @@ def missing_inputs(declared: Declared, given: Mapping[str, Any]) -> list[Problem
     ]
 
 
+def schema_of_missing(declared: Declared, given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns the JSON Schema of a form for every input that has neither a value nor a default; `None` if all have.
+
+    The form offers those that have their default too.
+    """
+    missing = [name for name, schema in declared.items() if name not in given and "default" not in schema]
+    if not missing:
+        return None
+    properties: dict[str, Any] = {}
+    for name, schema in declared.items():
+        has_default = "default" in schema and given.get(name, schema["default"]) == schema["default"]
+        if name in missing or has_default:
+            default = {"default": schema["default"]} if has_default else {}
+            prompt = {"description": schema["prompt"]} if schema.get("prompt") else {}
+            plain = {key: part for key, part in schema.items() if key not in _NOT_SCHEMA}
+            properties[name] = plain | prompt | default
+    return {"type": "object", "properties": properties, "required": missing, "additionalProperties": False}
+
+
 def wrong_inputs(declared: Declared, given: Mapping[str, Any]) -> list[Problem]:
     """Returns a problem for every value that is not what its input declares; undeclared values are left alone.
 

@@ -9,7 +9,7 @@ from typing import Any
 from dagwright.plan import chunks
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import NodeError
-from dagwright.plan.items import keys_of
+from dagwright.plan.items import StoredList, keys_of
 from dagwright.plan.resolution import Scope
 from dagwright.plan.states import ItemRecord, Record
 
@@ -36,7 +36,7 @@ class ItemBook:
     def __init__(self, plan: CompiledPlan, numbers: Mapping[str, int], *, max_in_flight: int) -> None:
         self._plan = plan
         self._numbers = numbers
-        self._max_in_flight = max_in_flight
+        self.max_in_flight = max_in_flight
         self._places: dict[str, Place] = {}
         self._own = 0
         self._count = 0
@@ -65,10 +65,13 @@ class ItemBook:
         """Returns how wide the chunks of a node run that has so many items."""
         node = self._plan.nodes[number]
         tool = self._plan.tools.get(node.tool)
-        return chunks.width_of(node, tool, count=count, max_in_flight=self._max_in_flight)
+        return chunks.width_of(node, tool, count=count, max_in_flight=self.max_in_flight)
 
-    def tasks_of(self, number: int, items: Sequence[Any], *, scope: Scope) -> list[ItemRecord] | NodeError:
+    def tasks_of(self, number: int, items: Sequence[Any], *, scope: Scope, asks: bool) -> list[ItemRecord] | NodeError:
         """Returns the tasks of a node, which are its items or chunks of them, or why it cannot have them.
+
+        Args:
+            asks: whether the items may ask people, so that no other run can do them.
 
         Raises:
             MissingData: a key leads nowhere.
@@ -79,7 +82,10 @@ class ItemBook:
             told = f"for_each has {len(items):,} items, and the run has {self._count:,} of other nodes"
             advice = "let sub-plans do some of it, which are runs of their own"
             return NodeError("too_large", f"{told}; at most {RUN_ITEMS:,} are allowed in sum: {advice}")
-        is_cut = len(items) > chunks.CHUNK_ITEMS or self._own + len(items) > OWN_ITEMS
+        if asks and self._own + len(items) > OWN_ITEMS:
+            told = f"for_each has {len(items):,} items that may ask people, and the run has {self._own:,} other items"
+            return NodeError("too_large", f"{told}; at most {OWN_ITEMS:,} are allowed in sum")
+        is_cut = not asks and (len(items) > chunks.CHUNK_ITEMS or self._own + len(items) > OWN_ITEMS)
         # Without a key they are named by their positions, which differ.
         keys = [] if is_cut and node.key is None else keys_of(node, items, scope=scope)
         problem = keys if isinstance(keys, NodeError) else self._problem(number, keys)
@@ -87,6 +93,9 @@ class ItemBook:
             return problem or []
         if not is_cut:
             return [ItemRecord(key, item) for key, item in zip(keys, items, strict=True)]
+        if isinstance(items, StoredList):
+            # What is told of all of it would be kept, and handed on, with every chunk.
+            items = items.bare()
         cut = chunks.chunks_of(items, self.width_of(number, len(items)))
         scope.budget.spend(_WORK_OF_CHUNK * len(cut))
         records = chunks.records_of(cut)

@@ -6,16 +6,33 @@ from typing import Any, overload
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
 from dagwright.plan.paths import describe_type, get_value
+from dagwright.plan.queries import steps_for_each
+from dagwright.plan.references import Item, Template
 from dagwright.plan.resolution import Scope, as_text, resolve_holes, resolve_template, scope_of_item
 from dagwright.plan.states import NodeStatus, Record
-from dagwright.plan.stored import StoredValue, TooLargeHere, is_whole, stored_from_json, stored_to_json
+from dagwright.plan.stored import (
+    Part,
+    Path,
+    StoredValue,
+    TooLargeHere,
+    Want,
+    is_whole,
+    stored_from_json,
+    stored_to_json,
+)
 
 MAX_ITEMS = 250_000
 """Items of one `for_each`: the run keeps some hundred bytes for each chunk of them."""
 MAX_KEY_BYTES = 200
 """Longest key of an item in UTF-8, the same as for the id of a node."""
-_WORK_OF_KEY = 15
-"""In the units of the work budget."""
+_WORK_OF_KEY = 12
+_WORK_OF_REFERENCE = 7
+"""In the units of the work budget: of each key, and of each reference in it; a text in it takes one."""
+_NO_KEY = (
+    "the key of item {index} needs a part of it that lies in the payload store, where the run itself cannot read it: "
+    "the list is over 192 KiB, and what its keys read is too, or is not in every item; leave out `key`, or let a tool "
+    "make a smaller list"
+)
 
 
 class StoredList(Sequence[Any]):
@@ -31,6 +48,12 @@ class StoredList(Sequence[Any]):
         self.value = value
         self.first = first
         self._count = count
+        self._told = _told_of_each(value)
+
+    def bare(self) -> "StoredList":
+        """Returns the same stretch without what is told of it."""
+        bare = StoredValue(self.value.ref, name=self.value.name, paths=self.value.paths)
+        return StoredList(bare, self.first, self._count)
 
     def __len__(self) -> int:
         return self._count
@@ -43,9 +66,16 @@ class StoredList(Sequence[Any]):
         if isinstance(place, int):
             if not 0 <= place < self._count:
                 raise IndexError(place)
-            return get_value(self.value, (self.first + place,), start=self.value.name)
+            return self._item(self.first + place)
         first, last, _ = place.indices(self._count)
         return StoredList(self.value, self.first + first, last - first)
+
+    def _item(self, place: int) -> Any:
+        item = get_value(self.value, (place,), start=self.value.name)
+        if not self._told or not isinstance(item, StoredValue):
+            return item
+        parts = {path: Part("small", values[place]) for path, values in self._told.items()}
+        return StoredValue(item.ref, name=item.name, paths=item.paths, shape=item.shape, parts={**parts, **item.parts})
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StoredList):
@@ -53,6 +83,30 @@ class StoredList(Sequence[Any]):
         return (self.value, self.first, len(self)) == (other.value, other.first, len(other))
 
     __hash__ = None  # type: ignore[assignment]  # as of every list
+
+
+def _told_of_each(value: StoredValue) -> dict[Path, Sequence[Any]]:
+    """Returns what is told of each item of a list in the store: path inside of an item -> that part of all items.
+
+    A part that some items lack, or that is not small in all of them, is not told.
+    """
+    length = value.shape.length if value.shape is not None else None
+    found: dict[Path, Sequence[Any]] = {}
+    for query, part in value.parts.items():
+        steps = steps_for_each(query) if isinstance(query, str) else None
+        if steps and isinstance(part.value, list) and len(part.value) == length and all(map(_is_small, part.value)):
+            found[steps] = part.value
+    return found
+
+
+def _is_small(part: Any) -> bool:
+    return not isinstance(part, dict | list) and not (isinstance(part, str) and len(part) > MAX_KEY_BYTES)
+
+
+def parts_of_key(node: CompiledNode) -> list[Want]:
+    """Returns what the key of a node's items reads of each item."""
+    named = [part.path for part in node.key or () if isinstance(part, Item)]
+    return [(path, "value") for path in dict.fromkeys(named) if path and not isinstance(path, str)]
 
 
 def stored_list_to_json(stretch: StoredList) -> dict[str, Any]:
@@ -111,13 +165,13 @@ def keys_of(node: CompiledNode, items: Sequence[Any], *, scope: Scope) -> list[s
     """
     if node.key is None:
         return [str(index) for index in range(node.first_index, node.first_index + len(items))]
-    scope.budget.spend(_WORK_OF_KEY * len(items))
+    references = sum(not isinstance(part, str) for part in node.key)
+    scope.budget.spend((_WORK_OF_KEY + _WORK_OF_REFERENCE * references + len(node.key)) * len(items))
     keys: list[str] = []
     for index, item in enumerate(items, node.first_index):
-        found = resolve_template(node.key, scope=scope_of_item(scope, item, index=index))
-        if not is_whole(found):
-            raise TooLargeHere(f"key: a part of item {index}", None)
-        key = as_text(found)
+        key = _key_of(node.key, scope_of_item(scope, item, index=index))
+        if key is None:
+            return NodeError("too_large", _NO_KEY.format(index=index))
         try:
             size = len(key.encode())
         except UnicodeEncodeError:
@@ -127,6 +181,22 @@ def keys_of(node: CompiledNode, items: Sequence[Any], *, scope: Scope) -> list[s
             return NodeError("invalid_key", message)
         keys.append(key)
     return keys
+
+
+def _key_of(key: Template, scope: Scope) -> str | None:
+    """Returns the key of an item, or the beginning of one that is too long; `None` if a part of it is not here."""
+    texts: list[str] = []
+    size = 0
+    for part in key:
+        found = resolve_template((part,), scope=scope)
+        if not is_whole(found):
+            return None
+        texts.append(as_text(found))
+        size += len(texts[-1])
+        if size > MAX_KEY_BYTES:
+            # A key may name an item of a megabyte a hundred times.
+            break
+    return "".join(texts)
 
 
 def end_of_items(node: CompiledNode, record: Record) -> tuple[NodeStatus, NodeError | None]:

@@ -53,6 +53,11 @@ class Membership:
         region = self._region_of.get(number)
         return region is None or not records[region].status.is_final
 
+    def is_inside_detached(self, number: int) -> bool:
+        """Tells whether a node belongs to a region whose inside is not in the plan."""
+        region = self._region_of.get(number)
+        return region is not None and self._nodes[region].inner is not None
+
     def is_running(self, number: int, records: Sequence[Record]) -> bool:
         """Tells whether a node belongs to a region that runs, so that its end may come yet."""
         region = self._region_of.get(number)

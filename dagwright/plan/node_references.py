@@ -6,7 +6,8 @@ from typing import Any
 
 from dagwright.plan.compiled import Hole, HolePath
 from dagwright.plan.conditions import parse_condition
-from dagwright.plan.model import Node
+from dagwright.plan.human_fields import question_of
+from dagwright.plan.model import Human, Node
 from dagwright.plan.references import (
     BadReferences,
     Index,
@@ -48,6 +49,7 @@ class NodeReferences:
         objective: parts of the objective of an agent.
         for_each, key: parts of these texts; `None` where there is none, or a literal list.
         item_holes: texts with references inside of a literal list.
+        human_holes, approval_holes: the same inside of the question of a human node, and of an approval.
         nodes: ids of the nodes whose values are read, distinct, in order of their first mention.
     """
 
@@ -55,6 +57,8 @@ class NodeReferences:
     objective: Template | None = None
     for_each: Template | None = None
     item_holes: list[Hole] = field(default_factory=list)
+    human_holes: list[Hole] = field(default_factory=list)
+    approval_holes: list[Hole] = field(default_factory=list)
     key: Template | None = None
     nodes: dict[str, None] = field(default_factory=dict)
     placeholders: dict[str, None] = field(default_factory=dict)
@@ -84,8 +88,9 @@ def read_references(node: Node, ids: Collection[str], *, extra: Mapping[str, Ref
     if node.key is not None:
         found.key = reader.text(node.key, at=("key",))
     if node.human is not None:
-        for path, text in walk_texts(node.human.model_dump(mode="json")):
-            reader.text(text, at=("human", *path))
+        found.human_holes = reader.question(node.human, "human")
+    if isinstance(node.approval, Human):
+        found.approval_holes = reader.question(node.approval, "approval")
     if node.when is not None:
         reader.condition(node.when)
     return found
@@ -124,6 +129,15 @@ class _Reader:
             template = self.text(text, at=("for_each", *path), in_item=False)
             if template is not None:
                 self.found.item_holes.append((path, template))
+
+    def question(self, human: Human, name: str) -> list[Hole]:
+        """Returns the texts with references in a question, where they stand in the compiled one."""
+        holes: list[Hole] = []
+        for path, text in walk_texts(question_of(human)):
+            template = self.text(text, at=(name, *path))
+            if template is not None:
+                holes.append((path, template))
+        return holes
 
     def text(
         self,

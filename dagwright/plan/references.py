@@ -6,7 +6,7 @@ A text is parsed once, when the plan is accepted, into parts. What came out of a
 import difflib
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -118,6 +118,8 @@ _ID_WINDOW = MAX_ID_BYTES + 16
 _PLACEHOLDER = re.compile(r"\s*PLACEHOLDER_(\w+)\s*\}\}")
 _SECRET = re.compile(r"\s*secret\.([A-Za-z0-9_]+)\s*\}\}")
 _ITEM = re.compile(r"\s*item(?=[.\[\s}])")
+_AS_INPUT = re.compile(r"(?:inputs\.)?(?!PLACEHOLDER_|inputs$)([^\W\d]\w*)")
+"""What looks like an input, as other formats write it."""
 _INDEX = re.compile(r"\s*index\s*\}\}")
 
 
@@ -270,7 +272,10 @@ def _unknown_reference(inner: str, *, ids: Collection[str]) -> BadReference:
         name = inner.strip()
         if name.split(".")[0].split("[")[0] in ids or name in ids:
             return BadReference(written, "after the node's id comes .result, .status or .error")
-        return BadReference(written, "it is no reference", "write \\{{ where two braces are meant as text")
+        text = "write \\{{ where two braces are meant as text"
+        if as_input := _AS_INPUT.fullmatch(name):
+            text = f"write {{{{PLACEHOLDER_{as_input[1]}}}}} for the input {as_input[1]!r}, or {text[6:]}"
+        return BadReference(written, "it is no reference", text)
     name = inner[: match.start()].strip()
     return BadReference(written, f"there is no node {name!r}", unknown=name)
 
@@ -282,6 +287,20 @@ def suggestion(name: str, known: Collection[str]) -> str | None:
     """
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"did you mean {near[0]!r}?" if near else None
+
+
+def found_to_json(found: Mapping[Lookup, Any]) -> list[list[Any]]:
+    """Returns the parties that were looked up as JSON."""
+    return [[lookup.search_text, lookup.entity_type, party] for lookup, party in found.items()]
+
+
+def found_from_json(encoded: Iterable[Sequence[Any]]) -> dict[Lookup, Any]:
+    """Returns what `found_to_json` made.
+
+    Raises:
+        ValueError, TypeError: it is nothing of that kind.
+    """
+    return {Lookup(text, kind): party for text, kind, party in encoded}
 
 
 def references_in(templates: Iterable[Template]) -> Iterator[Reference]:

@@ -58,6 +58,8 @@ def can_be_in_region(node: CompiledNode, tool: ToolDeclaration | None) -> bool:
         and node.join[0] == "all"
         and node.for_each is None
         and node.heartbeat_s is None
+        and node.approval in ("policy", "never")
+        and node.on_error != "ask"
         and (node.retry.first_delay_s, node.retry.factor, node.retry.max_delay_s) == _USUAL_DELAYS
     )
 

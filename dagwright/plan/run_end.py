@@ -8,6 +8,7 @@ from typing import Any
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
 from dagwright.plan.conditions import ConditionFailed
 from dagwright.plan.errors import NodeError
+from dagwright.plan.extension import newest_of
 from dagwright.plan.membership import InnerState
 from dagwright.plan.references import ResultOf
 from dagwright.plan.resolution import MissingData, Scope, resolve_holes
@@ -21,7 +22,9 @@ def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
     are_passed = all(NodeStatus(name).is_passed for state in inner for name in state["counts"])
     if are_passed and all(record.status.is_passed for record in records):
         return RunStatus.COMPLETED
+    newest = newest_of(plan)
     named = {part.node for _, template in plan.output_holes for part in template if isinstance(part, ResultOf)}
+    named = {newest.get(name, name) for name in named}
     wanted = [record for node, record, is_sink in _with_sinks(plan, records) if is_sink or node.id in named]
     if any(record.status is NodeStatus.COMPLETED for record in wanted) or any(state["ends"] for state in inner):
         return RunStatus.COMPLETED_WITH_FAILURES

@@ -6,9 +6,13 @@ from enum import StrEnum
 from typing import Any
 
 from dagwright.plan.errors import NodeError
+from dagwright.plan.usage import NONE, Usage
 
 _JOIN_KEY = "all"
 """Key of the task that joins the results of a large map."""
+
+STILL_OUTSIDE = "still running outside"
+"""Reason of a cancelled node whose call did not end in time."""
 
 
 class NodeStatus(StrEnum):
@@ -75,12 +79,16 @@ class Attempt:
         started_at: seconds since the epoch at which the last attempt started, if it is known.
         tool_version: version of the tool that made the outcome.
         cached: of an outcome that an earlier call made: `{"made_at", "workflow_id", "node"}` of that call.
+        usage: what was used of models, as far as it was told.
+        agents: of a sub-plan, what of it each agent inside has used.
     """
 
     count: int = 1
     started_at: float | None = None
     tool_version: str = ""
     cached: Mapping[str, Any] | None = None
+    usage: Usage = NONE
+    agents: Mapping[str, Usage] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -91,6 +99,7 @@ class Record:
         blocked_by: ids of the failed nodes that keep it from running, in plan order.
         cached: of a result that an earlier call made: which one; see `Attempt`.
         reason: what a waiting node waits for, or why it was cancelled.
+        reused: of a result that the run took over as a fork: the run and the node that made it.
     """
 
     status: NodeStatus = NodeStatus.PENDING
@@ -104,6 +113,7 @@ class Record:
     tool_version: str = ""
     cached: Mapping[str, Any] | None = None
     reason: str | None = None
+    reused: Mapping[str, Any] | None = None
     items: "list[ItemRecord]" = field(default_factory=list)
 
 

@@ -8,6 +8,7 @@ needs it, or by whoever looks at the run. So a JSON value of a run may hold, at 
 The two are no dataclasses: pydantic would write one as JSON in silence, and they must never be taken for plain JSON.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -147,10 +148,21 @@ class StoredValue:
             inside = {
                 key[size:]: part for key, part in self.parts.items() if not isinstance(key, str) and key[:size] == path
             }
+            start = query_of(path)
+            inside |= {
+                "$" + key.removeprefix(start): part
+                for key, part in self.parts.items()
+                if isinstance(key, str) and key.startswith(start)
+            }
         elif own is not None:
             inside = {(): own}
         shape = own.shape if own is not None else None
         return StoredValue(self.ref, name=self.name, paths=_joined(self.paths, path), shape=shape, parts=inside)
+
+
+def query_of(path: tuple[str | int, ...]) -> str:
+    """Returns a path as the beginning of a query, which goes on with `[`."""
+    return "$" + "".join(f"[{json.dumps(step, ensure_ascii=False)}]" for step in path)
 
 
 class WorkerText:

@@ -1,5 +1,6 @@
 """What the scheduler hands out: something to run."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,11 @@ class Task:
         arguments: JSON object, resolved as far as the values are here; see `dagwright.plan.stored`.
         path: typed path for the idempotency key: `[["node", id]]`, with `["item", key]` behind it for an item.
         chunk: of a large map, the stretch of items that a run of its own has to do, or the joining of all results.
-        slice: which of the calls that a region takes, 1 for the first.
+        slice: which of the calls that a region takes, or of the tries by hand, 1 for the first.
+        answers: what people answered to what it asked while it ran: `{"request", "answer"}`, in order, with
+            its `checkpoint` if it gave one.
+        scope: of its idempotency key, where a fork keeps that of another run.
+        below: of a sub-plan in a fork, the carry of its run as JSON.
     """
 
     id: str
@@ -30,6 +35,9 @@ class Task:
     path: list[list[str]]
     slice: int = 1
     chunk: Chunk | None = None
+    answers: Sequence[Mapping[str, Any]] = ()
+    scope: str | None = None
+    below: Any = None
 
     @property
     def is_run(self) -> bool:
@@ -43,5 +51,10 @@ class Task:
 
     @property
     def call_id(self) -> str:
-        """The id of the call: that of the task, with `#2` and so on behind it for the later slices of a region."""
-        return self.id if self.slice == 1 else f"{self.id}#{self.slice}"
+        """The id of the call: that of the task, with `#2` and so on behind it for the later slices and tries."""
+        return call_id(self.id, self.slice)
+
+
+def call_id(task_id: str, number: int) -> str:
+    """Returns the id of a call of a task, 1 for the first."""
+    return task_id if number == 1 else f"{task_id}#{number}"

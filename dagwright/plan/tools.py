@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from dagwright.plan.agent_cards import AgentCard
+
 
 class Effects(StrEnum):
     """What calling a tool does to the world; decides how it is run (design.md section 2)."""
@@ -32,8 +34,11 @@ class ToolDeclaration:
         max_parallel: calls of the tool that one run keeps in flight at once; `None` is unlimited.
         max_attempts: tries including the first; 1 for `write` unless declared.
         version: short text that changes when the tool's code does.
+        is_pinned: each call carries the version that the plan was checked against, and is refused if the tool has
+            another by then: what stands behind it changes without us.
         is_foreign: the activity is served by a worker that is not Dagwright's, so everything must be inline.
         description: one paragraph for people and models.
+        agent: the card of the agent that the tool is, if it is one.
     """
 
     name: str
@@ -44,8 +49,16 @@ class ToolDeclaration:
     max_parallel: int | None = None
     max_attempts: int | None = None
     version: str = ""
+    is_pinned: bool = False
     is_foreign: bool = False
     description: str = ""
+    agent: AgentCard | None = None
+
+
+TOLD_FIELDS: Mapping[str, type] = {
+    "task_queue": str, "max_parallel": int, "version": str, "is_pinned": bool, "is_foreign": bool
+}  # fmt: skip
+"""What a run knows of a tool beside its effects, in each form in which a declaration travels -> its JSON type."""
 
 
 def parameter_name(key: str, properties: Mapping[str, Any]) -> str:

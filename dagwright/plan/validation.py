@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.plan import graph
+from dagwright.plan.agents import AGENT_PREFIX, agent_cards, tool_of_agent
 from dagwright.plan.arguments import SchemaOfTool
 from dagwright.plan.compiled import Hole
 from dagwright.plan.document import Document
 from dagwright.plan.errors import Note, PlanInvalid, Problem, pointer
 from dagwright.plan.field_problems import read_nodes, read_plan_fields
+from dagwright.plan.human_fields import problems_of_people
 from dagwright.plan.inputs import schema_of, wrong_defaults
 from dagwright.plan.model import Cache, Node, Plan
 from dagwright.plan.node_references import NodeReferences, read_references
@@ -32,7 +34,7 @@ from dagwright.plan.tools import Effects, ToolDeclaration
 MAX_DEPTH = 8
 """Sub-plans inside of sub-plans; deeper is a mistake and would end in the stack."""
 
-_MOST_COMPARED_NAMES = 50_000
+MOST_COMPARED_NAMES = 50_000
 """Names that are compared with wrong ones in one check; about half a second."""
 
 _KINDS = ("tool", "agent", "human", "plan")
@@ -105,18 +107,26 @@ class Checked:
         return list(dict.fromkeys(found))
 
 
-def check_document(document: Document, *, tools: Mapping[str, ToolDeclaration], any_tool: bool = False) -> Checked:
+def check_document(
+    document: Document,
+    *,
+    tools: Mapping[str, ToolDeclaration],
+    any_tool: bool = False,
+    most_compared: int = MOST_COMPARED_NAMES,
+) -> Checked:
     """Returns the plan that a document holds.
 
     Args:
         document: what a dialect made of a document.
         tools: name -> declaration of every tool that is there.
         any_tool: take tools and agents that are not there on trust.
+        most_compared: names that are compared with wrong ones, for the sake of hints.
 
     Raises:
         PlanInvalid: with all problems, in document order, those of the dialect first.
     """
     checker = _Checker(document, document, base=(), tools=tools, any_tool=any_tool)
+    checker.hints = _Hints(most_compared)
     checked = checker.check()
     problems = [*document.problems, *checker.problems]
     if checked is None or problems:
@@ -127,14 +137,14 @@ def check_document(document: Document, *, tools: Mapping[str, ToolDeclaration], 
 class _Hints:
     """Names that are near to wrong ones, as long as a budget lasts: without it many wrong names take quadratic time."""
 
-    def __init__(self) -> None:
-        self._names_left = _MOST_COMPARED_NAMES
+    def __init__(self, most_compared: int) -> None:
+        self._names_left = most_compared
 
-    def near(self, name: str | None, known: Collection[str]) -> str | None:
+    def near(self, name: str | None, known: Collection[str], *, but: str | None = None) -> str | None:
         if name is None or len(known) > self._names_left:
             return None
         self._names_left -= len(known)
-        return suggestion(name, known)
+        return suggestion(name, [each for each in known if each != but])
 
 
 class _Checker:
@@ -154,9 +164,10 @@ class _Checker:
         self.raw = document.plan
         self.base = base
         self.tools = tools
+        self.tool_names = [name for name, tool in tools.items() if tool.agent is None]
         self.any_tool = any_tool
         self.problems: list[Problem] = []
-        self.hints = _Hints()
+        self.hints = _Hints(MOST_COMPARED_NAMES)
         self.schemas: dict[str, SchemaOfTool | None] = {}
         self.sub_plans: dict[int, Checked] = {}
         # The references that the dialect found itself, by node.
@@ -232,10 +243,11 @@ class _Checker:
     def _read_node(self, index: int, node: Node, numbers: Mapping[str, int]) -> NodeReferences:
         references = read_references(node, numbers, extra=self.extra.get(index, {}))
         for problem in references.problems:
-            hint = problem.hint or self.hints.near(problem.unknown, numbers)
+            hint = problem.hint or self.hints.near(problem.unknown, numbers, but=node.id)
             message = problem.message + (f"; {hint}" if hint else "")
             self.tell(problem.code, message, ("nodes", index, *problem.at), node=node.id, hint=hint)
         self._check_kind(index, node)
+        self._check_questions(index, node, references)
         self._check_join(index, node, references)
         if isinstance(node.cache, Cache):
             self._check_cache(index, node)
@@ -243,6 +255,8 @@ class _Checker:
             self._check_sub_plan(index, node, references)
         elif node.tool is not None:
             self._check_tool(index, node, references)
+        elif node.agent is not None:
+            self._check_agent(index, node)
         return references
 
     def _check_kind(self, index: int, node: Node) -> None:
@@ -261,6 +275,11 @@ class _Checker:
                 message = f"{name} must be a name of 1 to 200 bytes"
                 self.tell("invalid_field", message, ("nodes", index, name), node=node.id)
 
+    def _check_questions(self, index: int, node: Node, references: NodeReferences) -> None:
+        found = problems_of_people(node, human_holes=references.human_holes, approval_holes=references.approval_holes)
+        for at, message, hint in found:
+            self.tell("invalid_field", message, ("nodes", index, *at), node=node.id, hint=hint)
+
     def _check_join(self, index: int, node: Node, references: NodeReferences) -> None:
         if isinstance(node.join, str):
             return
@@ -271,7 +290,7 @@ class _Checker:
 
     def _check_cache(self, index: int, node: Node) -> None:
         name = node.tool or node.agent
-        declaration = self.tools.get(name) if name is not None else None
+        declaration = tool_of_agent(node.agent, self.tools) if node.agent else self.tools.get(name or "")
         if name is None:
             message = "'cache' needs a tool whose results can be used again"
         elif declaration is not None and declaration.effects not in (Effects.PURE, Effects.READ):
@@ -279,6 +298,8 @@ class _Checker:
                 f"results of {name!r} are never used again, because its effects are {declaration.effects.value!r}: "
                 "each node that calls it wants its change; only 'pure' and 'read' tools can have a cache"
             )
+        elif declaration is not None and declaration.agent is not None:
+            message = f"results of agents are never used again, and {name!r} is one"
         elif declaration is not None and declaration.is_foreign:
             message = f"{name!r} runs in a foreign worker, whose results are not kept for other calls"
         else:
@@ -290,14 +311,14 @@ class _Checker:
         declaration = self.tools.get(node.tool)
         if declaration is None:
             if not self.any_tool:
-                hint = self.hints.near(node.tool, self.tools) or "name the module that has it with --tools"
+                message = f"there is no tool {node.tool!r}"
                 self.tell(
-                    "unknown_tool",
-                    f"there is no tool {node.tool!r}",
-                    ("nodes", index, "tool"),
-                    node=node.id,
-                    hint=hint,
+                    "unknown_tool", message, ("nodes", index, "tool"), node=node.id, hint=self._tool_hint(node.tool)
                 )
+            return
+        if declaration.agent is not None:
+            message, hint = f"{node.tool!r} is an agent, and no tool", f"write agent: {declaration.agent.name}"
+            self.tell("invalid_field", message, ("nodes", index, "tool"), node=node.id, hint=hint)
             return
         if declaration.is_foreign and references.has_secrets:
             message = f"{node.tool!r} runs in a foreign worker, which cannot be given secrets"
@@ -308,6 +329,36 @@ class _Checker:
         for path, message, advice in schema.problems_of(node.arguments, references.argument_holes):
             at = ("nodes", index, "arguments", *path)
             self.tell("invalid_arguments", f"{node.tool}: {message}", at, node=node.id, hint=advice)
+
+    def _check_agent(self, index: int, node: Node) -> None:
+        assert node.agent is not None
+        declaration = tool_of_agent(node.agent, self.tools)
+        if declaration is None:
+            if not self.any_tool:
+                hint = self.hints.near(node.agent, [card.name for card in agent_cards(self.tools)])
+                message = f"there is no agent {node.agent!r}"
+                hint = hint or "name the file that has it with --agents, or add it with `dagwright agents add FILE`"
+                self.tell("unknown_agent", message, ("nodes", index, "agent"), node=node.id, hint=hint)
+            return
+        card = declaration.agent
+        if card is None:
+            return
+        if not (node.objective or "").strip():
+            message = f"the agent {card.name!r} needs an objective, such as: {card.objective_template}"
+            self.tell("invalid_field", message, ("nodes", index), node=node.id)
+        if node.arguments:
+            message = f"the agent {card.name!r} takes an objective, and no arguments"
+            hint = "say it in the objective"
+            self.tell("invalid_field", message, ("nodes", index, "arguments"), node=node.id, hint=hint)
+        for name in card.tools if not self.any_tool else ():
+            if name not in self.tools:
+                message = f"the agent {card.name!r} needs the tool {name!r}, which is not there"
+                self.tell("unknown_tool", message, ("nodes", index, "agent"), node=node.id, hint=self._tool_hint(name))
+
+    def _tool_hint(self, name: str) -> str:
+        if AGENT_PREFIX + name in self.tools:
+            return f"it is an agent: write agent: {name}"
+        return self.hints.near(name, self.tool_names) or "name the module that has it with --tools"
 
     def _schema(self, declaration: ToolDeclaration, *, index: int) -> SchemaOfTool | None:
         if declaration.input_schema is None:
@@ -394,7 +445,7 @@ class _Checker:
             needed: dict[int, None] = {}
             for place, name in enumerate(node.depends_on):
                 if name not in numbers:
-                    hint = self.hints.near(name, numbers)
+                    hint = self.hints.near(name, numbers, but=node.id)
                     message = f"{node.id!r} depends on {name!r}, which is no node" + (f"; {hint}" if hint else "")
                     at = ("nodes", index, "depends_on", place)
                     self.tell("unknown_dependency", message, at, node=node.id, hint=hint)

@@ -12,9 +12,10 @@ from typing import Literal, NamedTuple
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole
 from dagwright.plan.conditions import read_condition
 from dagwright.plan.graph import levels_of
+from dagwright.plan.items import parts_of_key
 from dagwright.plan.queries import steps_for_each
 from dagwright.plan.references import Item, Placeholder, Reference, ResultOf, Template
-from dagwright.plan.stored import Path, Want
+from dagwright.plan.stored import Path, Want, query_of
 
 How = Literal["value", "whole"]
 
@@ -118,6 +119,10 @@ def _reads_of(node: CompiledNode, ids: Collection[str]) -> Iterator[_Read]:
     found = [*_reads_of_holes(node.holes), *_reads_of_holes(node.item_holes), *_reads_of_template(node.key or ())]
     if items is not None and not isinstance(items, str):
         found += _reads_of_reference(items, "whole")
+    found += _reads_of_holes(node.approval_holes)
+    if node.kind == "human":
+        # What can be selected is told by the run itself.
+        found += _reads_of_options(node)
     if node.when is not None:
         found += _reads_of_condition(node.when, ids)
     for read in found:
@@ -127,6 +132,20 @@ def _reads_of(node: CompiledNode, ids: Collection[str]) -> Iterator[_Read]:
             for start in _reads_of_reference(items, read.how):
                 if not isinstance(start.path, str):
                     yield start._replace(path=(*start.path, _EACH, *read.path))
+    if items is not None and not isinstance(items, str):
+        for path, _ in parts_of_key(node):
+            for start in _reads_of_reference(items, "whole"):
+                if not isinstance(start.path, str) and not isinstance(path, str):
+                    # A list that is not told may be of thousands of items, and the run needs this part of all of them.
+                    yield start._replace(path=f"{query_of(start.path)}[*]{query_of(path)[1:]}")
+
+
+def _reads_of_options(node: CompiledNode) -> Iterator[_Read]:
+    for path, template in node.holes:
+        if path[0] == "options":
+            yield from (
+                read for part in template if not isinstance(part, str) for read in _reads_of_reference(part, "whole")
+            )
 
 
 def _reads_of_holes(holes: Sequence[Hole]) -> Iterator[_Read]:

@@ -8,6 +8,8 @@ estimates come from the sizes of values and from the time that the driver tells,
 MAX_WORK = 1_500_000
 """Work at one moment, in units of about half a microsecond."""
 
+TOO_MUCH_AT_ONCE = "too much was changed at this moment; try again in a moment"
+"""What a person is told whose act is refused because of others."""
 _WORK_OF_REFUSAL = MAX_WORK // 20
 
 
@@ -31,6 +33,19 @@ class WorkBudget:
         """Tells what time it is; with a new moment the whole budget is there again."""
         if at != self._moment:
             self._moment, self.left = at, self._limit
+
+    def leave_half(self) -> None:
+        """Keeps half of the work of this moment for what has to move on in it.
+
+        Raises:
+            TooMuchWork: less is left.
+        """
+        if self.left < self._limit // 2:
+            raise TooMuchWork(TOO_MUCH_AT_ONCE)
+
+    def charge(self, work: int) -> None:
+        """Takes work off the budget that was done whatever it took."""
+        self.left = max(0, self.left - work)
 
     def spend(self, work: int) -> None:
         """Takes work off the budget.

@@ -95,7 +95,7 @@ async def register_search_attributes(client: Client) -> frozenset[str]:
 
 
 class StateAttribute:
-    """Whether the namespace of a client has the search attribute for the state of runs, asked once for many runs."""
+    """Whether the namespace of a client has the search attributes that a run writes, asked once for many runs."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -103,9 +103,9 @@ class StateAttribute:
         self._asked_at = -_ASK_AGAIN_S
 
     async def is_registered(self) -> bool:
-        """Returns whether it is there; a namespace that tells nothing has none."""
+        """Returns whether they are there; a namespace that tells nothing has none."""
         if not self._is_registered and time.monotonic() - self._asked_at >= _ASK_AGAIN_S:
-            self._is_registered = wire.SEARCH_STATE not in await _missing(self._client)
+            self._is_registered = wire.WRITTEN_BY_RUNS.isdisjoint(await _missing(self._client))
             self._asked_at = time.monotonic()
         return self._is_registered
 

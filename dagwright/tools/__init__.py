@@ -1,5 +1,6 @@
 """Tools: typed Python functions that a plan calls by name, and declared activities of other workers."""
 
+from dagwright.contracts.model_failures import ModelFailure
 from dagwright.tools.context import ToolContext, context
 from dagwright.tools.errors import AskPerson, GiveUp, NotStarted, RetryLater, ToolsUnreadable
 from dagwright.tools.loading import load_tools
@@ -9,6 +10,7 @@ from dagwright.tools.spec import ToolSpec, declare_activity, spec_of, tool
 __all__ = [
     "AskPerson",
     "GiveUp",
+    "ModelFailure",
     "NotStarted",
     "RetryLater",
     "ToolContext",

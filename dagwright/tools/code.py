@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from types import FunctionType, ModuleType
 from typing import Any
 
-from dagwright.tools.imports import NotLoaded, imported_modules
+from dagwright.tools.imports import NotLoaded, imported_modules, is_installed_file
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), PurePath, Decimal, date, timedelta, Enum)
 _OURS = __name__.partition(".")[0]
@@ -80,10 +80,11 @@ class CodeReader:
 
     def _needed_by(self, module: ModuleType) -> list[ModuleType]:
         if module.__name__ not in self._needs:
-            names = {_module_name(value) for value in list(vars(module).values())}
+            # The parts of a package that anybody has imported stand in it as well; those that it imports itself follow.
+            values = [value for name, value in list(vars(module).items()) if not _is_part(value, name, module)]
+            names = set(map(_module_name, values))
             if _is_own(module) and not _is_ours(module.__name__):
-                imported = imported_modules(module, _file_of(module))
-                names.update(name for name in imported if not _is_ours(name))
+                names.update(imported_modules(module, _file_of(module), besides=_OURS))
             found = [sys.modules[name] for name in sorted(names) if name in sys.modules]
             self._needs[module.__name__] = [each for each in found if _file_of(each)]
         return self._needs[module.__name__]
@@ -128,6 +129,10 @@ def _described(value: Any) -> str:
     raise _Opaque(type(value).__name__)
 
 
+def _is_part(value: Any, name: str, package: ModuleType) -> bool:
+    return isinstance(value, ModuleType) and value.__name__ == f"{package.__name__}.{name}"
+
+
 def _module_name(value: Any) -> str:
     if isinstance(value, ModuleType):
         return value.__name__
@@ -148,5 +153,4 @@ def _is_ours(name: str) -> bool:
 def _is_own(module: ModuleType) -> bool:
     """Tells whether a module is neither installed nor a part of Python."""
     file = _file_of(module)
-    is_installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
-    return bool(file) and not is_installed and not file.startswith(_STANDARD)
+    return bool(file) and not is_installed_file(file) and not file.startswith(_STANDARD)

@@ -5,7 +5,7 @@ This module imports nothing of Temporal, so a tool can be tested without it.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -13,7 +13,9 @@ from typing import Any
 
 import structlog
 
+from dagwright.contracts.model_calls import Message, ModelConfig, OfferedTool, OutputSchema
 from dagwright.tools.errors import NoToolContext
+from dagwright.tools.questions import PURPOSE, Models, Question, model_call, no_models
 from dagwright.tools.results import plain_json
 
 
@@ -27,6 +29,9 @@ class CallIdentity:
         workflow_id: id of the run.
         attempt: 1 for the first.
         last_heartbeat: what an earlier attempt gave to `heartbeat`, `None` if nothing.
+        answers: what people answered to what the call has asked before.
+        checkpoint: what it kept for itself then, `None` if nothing.
+        checked_version: version of the tool that the plan was checked against, `None` if that does not matter.
     """
 
     idempotency_key: str
@@ -34,29 +39,40 @@ class CallIdentity:
     workflow_id: str
     attempt: int = 1
     last_heartbeat: Any = None
+    answers: tuple[Any, ...] = ()
+    checkpoint: Any = None
+    checked_version: str | None = None
+
+
+_MAKING = threading.Lock()
+_NO_MODELS = Models(no_models)
 
 
 class Cancellation:
     """Tells a tool that it shall stop, and the wrapper whether the tool has seen it; safe across threads."""
 
     def __init__(self) -> None:
-        self._requested = threading.Event()
+        self._is_requested = False
+        self._wakes: threading.Event | None = None
+        """Ends a wait; few tools wait, and making one takes longer than most of what a call costs."""
         self._was_seen = False
 
     def request(self) -> None:
         """Asks the tool to stop."""
-        self._requested.set()
+        self._is_requested = True
+        if self._wakes is not None:
+            self._wakes.set()
 
     def look(self) -> bool:
         """Returns whether the tool shall stop, and remembers that it was told so."""
-        if self._requested.is_set():
+        if self._is_requested:
             self._was_seen = True
-        return self._requested.is_set()
+        return self._is_requested
 
     @property
     def is_requested(self) -> bool:
         """Whether the tool was asked to stop."""
-        return self._requested.is_set()
+        return self._is_requested
 
     @property
     def was_seen(self) -> bool:
@@ -65,7 +81,11 @@ class Cancellation:
 
     def wait(self, timeout_s: float) -> bool:
         """Blocks for at most `timeout_s` seconds; returns whether the tool shall stop."""
-        self._requested.wait(timeout_s)
+        with _MAKING:
+            wakes = self._wakes = self._wakes or threading.Event()
+        # Whoever asks sets the flag first and looks for waiters then, so one of both sees the other.
+        if not self._is_requested:
+            wakes.wait(timeout_s)
         return self.look()
 
 
@@ -84,10 +104,13 @@ Beat = Callable[[Any, Progress | None], None]
 class ToolContext:
     """The call a tool is serving: who asked, which attempt, and ways to report and to notice a cancel."""
 
-    def __init__(self, identity: CallIdentity, cancellation: Cancellation, *, beat: Beat) -> None:
+    def __init__(
+        self, identity: CallIdentity, cancellation: Cancellation, *, beat: Beat, models: Models = _NO_MODELS
+    ) -> None:
         self._identity = identity
         self._cancellation = cancellation
         self._beat = beat
+        self._models = models
         self._details: Any = identity.last_heartbeat
         self._progress: Progress | None = None
 
@@ -117,6 +140,21 @@ class ToolContext:
         return self._identity.last_heartbeat
 
     @property
+    def answers(self) -> tuple[Any, ...]:
+        """What people answered to each `AskPerson` that this call has raised before, in order; empty at first."""
+        return self._identity.answers
+
+    @property
+    def checkpoint(self) -> Any:
+        """What this call gave to `AskPerson` as its checkpoint, `None` if nothing."""
+        return self._identity.checkpoint
+
+    @property
+    def checked_version(self) -> str | None:
+        """The version of the tool that the plan was checked against, `None` if that does not matter."""
+        return self._identity.checked_version
+
+    @property
     def cancelled(self) -> bool:
         """Whether the call shall stop; a tool that sees `True` cleans up and returns, cancelled."""
         return self._cancellation.look()
@@ -124,6 +162,32 @@ class ToolContext:
     def wait_cancelled(self, timeout_s: float) -> bool:
         """Sleeps in a sync tool for `timeout_s` seconds, less if cancelled; returns `cancelled`."""
         return self._cancellation.wait(timeout_s)
+
+    def ask_model(
+        self,
+        said: str | Sequence[Message],
+        *,
+        purpose: str = PURPOSE,
+        output: OutputSchema | Mapping[str, Any] | None = None,
+        config: ModelConfig | None = None,
+        tools: Sequence[OfferedTool] = (),
+    ) -> Question:
+        """Returns a question to a model: `await` it, or call its `wait()` in a plain `def`.
+
+        What the questions of a call have used is told with its result, or with its failure.
+
+        Args:
+            said: the conversation; a text is what a user says.
+            purpose: tells the question from others, at the model service and in logs.
+            output: JSON Schema of the answer, which is `output` of it then; without it the answer is a `text`.
+            config: which model is asked and how; what is not set is as the worker's settings say.
+            tools: what the model may want called; to call it is up to the tool.
+
+        Raises:
+            ValueError: nothing is said.
+        """
+        call = model_call(said, purpose=purpose, output=output, config=config, tools=tools)
+        return Question(self._models, call, is_cancelled=self._cancellation.look)
 
     @property
     def log(self) -> Any:

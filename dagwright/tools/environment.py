@@ -15,10 +15,11 @@ class ToolEnvironment:
     """What the built-in tools and the wrapper around every tool may use.
 
     Args:
-        files_root: the folder that `read_file`, `write_file` and `list_files` stay inside of.
+        files_root: the folder that the file tools stay inside of.
         allow_private_addresses: whether `http_request` may talk to private addresses.
-        serper_api_key: key of the web search; `None` makes `serper_web_search` say what is missing.
+        serper_api_key: key of the web search; `None` makes `web_search` say what is missing.
         serper_base_url: address of the web search service.
+        search_url: address of the travel service; `None` makes `flight_search` say what is missing.
         secret: name -> value of a `{{secret.NAME}}`, `None` if it is not set.
     """
 
@@ -26,4 +27,5 @@ class ToolEnvironment:
     allow_private_addresses: bool = False
     serper_api_key: str | None = field(default=None, repr=False)
     serper_base_url: str = "https://google.serper.dev"
+    search_url: str | None = None
     secret: Callable[[str], str | None] = field(default=no_secret, repr=False)

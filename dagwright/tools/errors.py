@@ -4,7 +4,9 @@ ToolError                 sorted by what happens next
 ├── RetryLater            tried again, after a delay the tool names
 ├── NotStarted            tried again: the change had not begun, so even a `write` may repeat it
 ├── GiveUp                final
-├── AskPerson             a person decides
+├── AskPerson             a person decides; then called again with the answer in `context().answers`
+├── RemoteFailed          tried again unless the tool is a `write`: a server said so, or nobody knows
+├── ToolChanged           final: check the plan again
 ├── InvalidArguments      final: fix the plan
 ├── InvalidResult         final: fix the tool
 ├── ResultTooLarge        final: return less
@@ -12,7 +14,8 @@ ToolError                 sorted by what happens next
 ├── MissingPart           final: a reference of the plan leads nowhere in a stored value
 ├── ValueLost             final: a stored value is not in the payload store any more, or damaged
 ├── ValueNotLoaded        tried again: the payload store did not answer, and nothing had begun
-└── ResultNotKept         the payload store did not take the result; a `write` is not repeated for that
+├── ResultNotKept         the payload store did not take the result; a `write` is not repeated for that
+└── NotInRegion           called again by itself: a pure tool asks a model, which cannot be done among many others
 ToolsUnreadable           a `--tools` value that gives no tools; the message is one sentence for the user
 NoToolContext             `context()` was called outside a tool
 """
@@ -46,16 +49,30 @@ class GiveUp(ToolError):
     """The call failed and no other attempt can help."""
 
 
+class RemoteFailed(ToolError):
+    """A server that does the work of the tool says that the call failed, or cannot say how it ended."""
+
+
+class ToolChanged(ToolError):
+    """The tool is not any more what the plan was checked against."""
+
+
 class AskPerson(ToolError):
     """A person has to decide before the call can go on.
 
+    The call ends, without counting as failed, and is made again, under the same idempotency key, with the answer in
+    `context().answers`.
+
     Args:
-        request: the question, a text, or a JSON object of the fields of a feedback request.
+        request: the question, a text, or a JSON object with the fields of `human` in a plan.
+        checkpoint: JSON, at most 64 KiB with the request; the next call finds it in `context().checkpoint`, so that
+            what is done already need not be done again.
     """
 
-    def __init__(self, request: Any) -> None:
+    def __init__(self, request: Any, *, checkpoint: Any = None) -> None:
         super().__init__(request if isinstance(request, str) else "A person has to decide")
         self.request = request
+        self.checkpoint = checkpoint
 
 
 class InvalidArguments(ToolError, ValueError):
@@ -88,6 +105,10 @@ class ValueNotLoaded(ToolError):
 
 class ResultNotKept(ToolError):
     """The tool has done its work, but its large result could not be put into the payload store."""
+
+
+class NotInRegion(ToolError):
+    """A pure tool that runs together with others wants to do what only a call of its own can do."""
 
 
 class ToolsUnreadable(Exception):

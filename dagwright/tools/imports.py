@@ -12,10 +12,13 @@ class NotLoaded(Exception):
     """A module imports something that is not loaded yet, so nobody knows which file it will be."""
 
 
-def imported_modules(module: ModuleType, file: str) -> list[str]:
+def imported_modules(module: ModuleType, file: str, *, besides: str) -> list[str]:
     """Returns the names of the loaded modules that a module imports anywhere in its text, packages before their parts.
 
     What is installed and not loaded is left out; the standard library counts as installed.
+
+    Args:
+        besides: a package that is left out as well.
 
     Raises:
         NotLoaded: something else is not loaded.
@@ -23,6 +26,8 @@ def imported_modules(module: ModuleType, file: str) -> list[str]:
     found: dict[str, None] = {}
     for name in _names_in(ast.parse(Path(file).read_bytes()), module.__package__ or ""):
         parts = name.split(".")
+        if parts[0] == besides:
+            continue
         for length in range(1, len(parts) + 1):
             prefix = ".".join(parts[:length])
             if prefix in sys.modules:
@@ -57,4 +62,9 @@ def _is_installed(name: str) -> bool:
     except (ImportError, ValueError):
         return True
     origin = spec.origin if spec is not None else ""
-    return origin is not None and (not origin or bool({"site-packages", "dist-packages"} & set(Path(origin).parts)))
+    return origin is not None and (not origin or is_installed_file(origin))
+
+
+def is_installed_file(file: str) -> bool:
+    """Tells whether a file belongs to an installed package."""
+    return bool({"site-packages", "dist-packages"} & set(Path(file).parts))

@@ -42,6 +42,15 @@ def load_tools(references: Sequence[str], base: Path | None = None) -> ToolRegis
     return ToolRegistry({name: spec for name, (spec, _) in owners.items()}, tuple(origins))
 
 
+def load_module(reference: str, base: Path | None = None) -> ModuleType:
+    """Imports a module by its name, or a file by its path, as `load_tools` does.
+
+    Raises:
+        ToolsUnreadable: there is none, or its import failed.
+    """
+    return _module(reference, (base or Path.cwd()).resolve())[1]
+
+
 def _module(reference: str, folder: Path) -> tuple[str, ModuleType]:
     if reference.endswith(".py") or "/" in reference or "\\" in reference:
         path = (folder / reference).resolve()
@@ -64,7 +73,7 @@ def _from_name(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
-            raise ToolsUnreadable(f"There is no module {name} of tools") from error
+            raise ToolsUnreadable(f"There is no module {name}") from error
         raise ToolsUnreadable(_failed(name, error)) from error
     except (Exception, SystemExit) as error:
         raise ToolsUnreadable(_failed(name, error)) from error

@@ -79,6 +79,8 @@ class ToolRegistry:
 
 def queue_name(registry: ToolRegistry) -> str:
     """Returns the task queue for the tools of `--tools`: the same for the same origins and names."""
-    named = [sorted(registry.origins), sorted(spec.name for spec in registry.python_tools())]
+    # A server has other tools tomorrow; runs that are going on must still find a worker.
+    names = sorted(spec.name for spec in registry.python_tools() if not spec.declaration.is_pinned)
+    named = [sorted(registry.origins), names]
     text = json.dumps(named, ensure_ascii=True, separators=(",", ":"))
     return "dagwright-" + hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -19,6 +19,8 @@ DEPTH_LIMIT = 100
 INTEGER_LIMIT_BITS = 14_000
 """Python itself refuses to write or read integers of more than 4,300 digits."""
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
 
 def plain_json(value: Any) -> Any:
     """Returns `value` as objects, lists, text, numbers, booleans and null; models become objects.
@@ -35,7 +37,12 @@ def json_bytes(value: Any) -> bytes:
     Raises:
         InvalidResult: as `plain_json`.
     """
-    return json.dumps(plain_json(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return encoded_json(plain_json(value))
+
+
+def encoded_json(plain: Any) -> bytes:
+    """Returns what `plain_json` returned as compact UTF-8 JSON."""
+    return _ENCODER.encode(plain).encode()
 
 
 def pointer_of(path: tuple[str | int, ...]) -> str:

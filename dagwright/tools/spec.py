@@ -120,7 +120,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
             raise TypeError(f"Tool {shown!r}: {error}") from error
         if schema is not None:
             parameters = replace(parameters, schema=_checked_schema(shown, {**parameters.schema, **schema}))
-        declaration = _declaration(
+        declaration = checked_declaration(
             ToolDeclaration(
                 name=shown,
                 input_schema=parameters.schema,
@@ -174,7 +174,7 @@ def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by
         is_foreign=True,
         description=description,
     )
-    return ToolSpec(_declaration(declaration, effects, timeout=timeout))
+    return ToolSpec(checked_declaration(declaration, effects, timeout=timeout))
 
 
 def _checked_schema(name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -194,7 +194,14 @@ def spec_of(candidate: object) -> ToolSpec | None:
     return found if isinstance(found, ToolSpec) else None
 
 
-def _declaration(declaration: ToolDeclaration, effects: Effects | str, *, timeout: Duration | None) -> ToolDeclaration:
+def checked_declaration(
+    declaration: ToolDeclaration, effects: Effects | str, *, timeout: Duration | None
+) -> ToolDeclaration:
+    """Returns a declaration with its effects and its timeout, as `@tool` takes them.
+
+    Raises:
+        ValueError: a value is no such thing; the message names it.
+    """
     name = declaration.name
     try:
         size = len(name.encode())

@@ -5,12 +5,13 @@ with tool_context(idempotency_key="k1") as call:
 assert call.heartbeats == ["half"]
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.tools.context import CallIdentity, Cancellation, Progress, ToolContext, entered
+from dagwright.tools.questions import Ask, Models, no_models, running_loop
 
 
 @dataclass(slots=True)
@@ -29,15 +30,22 @@ class RecordedCall:
 
 
 @contextmanager
-def tool_context(
+def tool_context(  # noqa: PLR0913 - each is one thing that a tool may see, by keyword
     idempotency_key: str = "test-key",
     node: str = "node",
     *,
     workflow_id: str = "test-run",
     attempt: int = 1,
     last_heartbeat: Any = None,
+    answers: Sequence[Any] = (),
+    checkpoint: Any = None,
+    ask: Ask = no_models,
 ) -> Iterator[RecordedCall]:
-    """Makes `context()` work inside the block and records what the tool reports."""
+    """Makes `context()` work inside the block and records what the tool reports.
+
+    Args:
+        ask: who answers what the tool asks models, such as `complete` of a `ModelClient`.
+    """
     recorded = RecordedCall()
 
     def beat(details: Any, progress: Progress | None) -> None:
@@ -45,6 +53,6 @@ def tool_context(
         if progress is not None:
             recorded.progress.append(progress)
 
-    identity = CallIdentity(idempotency_key, node, workflow_id, attempt, last_heartbeat)
-    with entered(ToolContext(identity, recorded.cancellation, beat=beat)):
+    identity = CallIdentity(idempotency_key, node, workflow_id, attempt, last_heartbeat, tuple(answers), checkpoint)
+    with entered(ToolContext(identity, recorded.cancellation, beat=beat, models=Models(ask, running_loop()))):
         yield recorded

@@ -13,7 +13,7 @@ from tests.support.chaos import ROOT, result_within, start_run, worker_process
 from tests.support.chaos_tools import make_database
 from tests.support.server import live_server
 
-pytestmark = [pytest.mark.server, pytest.mark.slow]
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
 
 _REPLAY = """
 import asyncio, sys

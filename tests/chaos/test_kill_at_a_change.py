@@ -13,7 +13,7 @@ from tests.support.eventually import eventually
 from tests.support.runs import Handle, assert_clean, assert_replays, chain_of, end_of
 from tests.support.server import live_server
 
-pytestmark = [pytest.mark.server, pytest.mark.slow]
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
 
 _CHANGES = 4
 

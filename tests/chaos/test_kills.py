@@ -1,68 +1,26 @@
 """Kills of the worker and of the server at named points of a run: nothing is lost, nothing happens twice."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.chaos import (
+    RETRY,
     FaultPoints,
     WorkerProcess,
+    effect,
     reactive_graph,
     restart,
     result_within,
     start_run,
-    worker_process,
 )
-from tests.support.chaos_tools import attempts_of, effects_of, make_database
+from tests.support.chaos_tools import attempts_of, effects_of
 from tests.support.runs import assert_clean, assert_replays, bare, done, failed
-from tests.support.server import LiveServer, live_server
+from tests.support.server import LiveServer
 
-pytestmark = [pytest.mark.server, pytest.mark.slow]
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
 
-_RETRY = {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0}
-
-
-@pytest.fixture
-async def own_server(tmp_path: Path) -> AsyncIterator[LiveServer]:
-    """A server that the test may kill."""
-    async with live_server(tmp_path / "server") as server:
-        yield server
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """What test, tools and worker share."""
-    found = tmp_path / "shared"
-    found.mkdir()
-    make_database(found)
-    return found
-
-
-@pytest.fixture
-def points(folder: Path) -> FaultPoints:
-    return FaultPoints(folder)
-
-
-@pytest.fixture
-async def worker(own_server: LiveServer, folder: Path) -> AsyncIterator[WorkerProcess]:
-    async with worker_process(own_server.address, folder) as process:
-        yield process
-
-
-def _effect(name: str, *after: str) -> dict[str, Any]:
-    return {
-        "id": name,
-        "tool": "effect_then_hold",
-        "arguments": {"name": name},
-        "depends_on": list(after),
-        "retry": _RETRY,
-        "heartbeat": "1s",
-    }
-
-
-_THREE = {"nodes": [_effect("a"), _effect("b", "a"), _effect("c", "b"), _effect("beside")]}
+_THREE = {"nodes": [effect("a"), effect("b", "a"), effect("c", "b"), effect("beside")]}
 
 
 async def test_worker_killed_between_two_runs_leaves_its_results_to_the_next(
@@ -110,7 +68,7 @@ async def test_worker_killed_while_a_step_runs(
 async def test_worker_killed_while_the_chunks_of_a_large_map_run(
     own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
 ) -> None:
-    mapped = _effect("i{{item}}") | {"id": "m", "for_each": list(range(501)), "when": "item in [1, 140, 260, 499]"}
+    mapped = effect("i{{item}}") | {"id": "m", "for_each": list(range(501)), "when": "item in [1, 140, 260, 499]"}
     held = ["i140", "i499"]
     for name in held:
         points.hold(name)
@@ -173,7 +131,7 @@ async def test_write_of_a_killed_worker_is_never_repeated(
     own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
 ) -> None:
     points.hold("w")
-    write = {"id": "w", "tool": "write_then_hold", "arguments": {"name": "w"}, "heartbeat": "1s", "retry": _RETRY}
+    write = {"id": "w", "tool": "write_then_hold", "arguments": {"name": "w"}, "heartbeat": "1s", "retry": RETRY}
     after = {"id": "told", "tool": "echo", "arguments": {"why": "{{w.error.code}}"}, "join": "all_done"}
     handle = await start_run(await own_server.start(), {"nodes": [write, after]}, workflow_id="write")
     await points.reached("w")

@@ -1,6 +1,5 @@
 """A worker with other workflow code meets runs under way: they wait, say why, and go on after the roll-back."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,10 @@ from dagwright.feed import RunFeed, RunView
 from tests.support.chaos import WRONG_WORKER, FaultPoints, result_within, start_run, worker_process
 from tests.support.chaos_tools import effects_of, make_database
 from tests.support.eventually import eventually
-from tests.support.runs import assert_replays, bare, done
-from tests.support.server import LiveServer, live_server
+from tests.support.runs import assert_replays
+from tests.support.server import LiveServer
 
-pytestmark = [pytest.mark.server, pytest.mark.slow]
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
 
 _NAMES = ("urgent", "usual", "late", "last")
 _RUNS = ("one", "two")
@@ -34,13 +33,6 @@ def _plan(run: str) -> dict[str, Any]:
 
     nodes = [effect("urgent", 1), effect("usual", 3), effect("late", 5), effect("last", 3, "urgent", "late")]
     return {"nodes": nodes, "output": {name: f"{{{{{name}.result}}}}" for name in _NAMES}}
-
-
-@pytest.fixture
-async def own_server(tmp_path: Path) -> AsyncIterator[LiveServer]:
-    """A server with no other workers."""
-    async with live_server(tmp_path / "server") as server:
-        yield server
 
 
 async def _failing_view(client: Client, run: str) -> RunView:
@@ -78,9 +70,9 @@ async def test_runs_wait_for_the_right_code_and_then_end_as_if_nothing_had_been(
         (note,) = view.document()["notes"]
         assert (view.is_closed, view.status, note["code"]) == (False, "running", "workflow_task_failing")
         assert "non deterministic error: " in note["message"]
-        assert note["message"].endswith(
-            "the worker's code is other than the code that began this run; stop that worker or roll it back, and the "
-            "run goes on by itself where it is, with nothing lost"
+        assert note["message"].startswith(
+            "the run cannot go on: the worker's code is other than the code that began this run; stop that worker or "
+            "roll it back, and the run goes on by itself where it is, with nothing lost"
         )
 
     async with worker_process(own_server.address, folder):
@@ -88,7 +80,9 @@ async def test_runs_wait_for_the_right_code_and_then_end_as_if_nothing_had_been(
     for run, document, handle in zip(_RUNS, documents, handles, strict=True):
         assert document["status"] == "completed"
         assert document["output"] == {name: f"{run}-{name}" for name in _NAMES}
-        assert bare(document)["nodes"]["last"] == done(f"{run}-last")
+        # The first worker may have ended with `last` under way, so how often it was tried is not asked.
+        last = document["nodes"]["last"]
+        assert (last["status"], last["result"]) == ("completed", f"{run}-last")
         # What the wrong worker was refused has left no trace but failed workflow tasks.
         await assert_replays(await handle.fetch_history())
         assert (await RunFeed(client, run).read()).notes == []

@@ -24,6 +24,7 @@ class Dialect:
         required: keys that an entry must have.
         optional: the other keys it may have, and keys inside of them.
         unknown_code: what a dependency on a node that is not there is told as.
+        is_text: its documents are texts, which have no entries and no places inside.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Dialect:
     required: tuple[str, ...]
     optional: tuple[str, ...]
     unknown_code: str
+    is_text: bool = False
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -127,6 +129,45 @@ def _write_subgoals(graph: Graph) -> Any:
     }
 
 
+def _write_hugginggpt(graph: Graph) -> Any:
+    return [
+        {
+            "task": "t",
+            "id": number,
+            "dep": list(needs) or [-1],
+            "args": {f"p{other}": f"<GENERATED>-{other}" for other in needs},
+        }
+        for number, needs in graph.items()
+    ]
+
+
+def _write_taskbench(graph: Graph) -> Any:
+    return {
+        "task_nodes": [
+            {"task": "t", "arguments": [f"x <node-{other - 1}>" for other in needs]} for needs in graph.values()
+        ]
+    }
+
+
+def _write_nestful(graph: Graph) -> Any:
+    return [
+        {"name": "t", "arguments": {"x": [f"$var{other}.z$" for other in needs]}, "label": f"var{number}"}
+        for number, needs in graph.items()
+    ]
+
+
+def _write_llmcompiler(graph: Graph) -> Any:
+    calls = [f"{number}. t({', '.join(f'${other}' for other in needs)})\n" for number, needs in graph.items()]
+    return "".join([*calls, f"{len(graph) + 1}. join()<END_OF_PLAN>\n"])
+
+
+def _write_rewoo(graph: Graph) -> Any:
+    return "".join(
+        f"Plan: think of {number}\n#E{number} = t[x {' '.join(f'#E{other}' for other in needs)}]\n"
+        for number, needs in graph.items()
+    )
+
+
 DIALECTS = (
     Dialect(
         name="plan",
@@ -188,7 +229,61 @@ DIALECTS = (
         optional=("description", "inputs", "from_sub_goal", "slot", "params", "outputs", "goal_type"),
         unknown_code="invalid_reference",
     ),
+    Dialect(
+        name="hugginggpt",
+        entries=(),
+        write=_write_hugginggpt,
+        id_of=str,
+        tool_key="task",
+        required=("id", "task"),
+        optional=("dep", "args"),
+        unknown_code="unknown_dependency",
+    ),
+    Dialect(
+        name="taskbench",
+        entries=("task_nodes",),
+        write=_write_taskbench,
+        id_of=lambda number: f"node-{number - 1}",
+        tool_key="task",
+        required=("task",),
+        optional=("arguments", "name", "value"),
+        unknown_code="invalid_reference",
+    ),
+    Dialect(
+        name="nestful",
+        entries=(),
+        write=_write_nestful,
+        id_of="var{}".format,
+        tool_key="name",
+        required=("name",),
+        optional=("arguments", "label"),
+        unknown_code="invalid_reference",
+    ),
+    Dialect(
+        name="llmcompiler",
+        entries=(),
+        write=_write_llmcompiler,
+        id_of=str,
+        tool_key="tool",
+        required=(),
+        optional=(),
+        unknown_code="invalid_reference",
+        is_text=True,
+    ),
+    Dialect(
+        name="rewoo",
+        entries=(),
+        write=_write_rewoo,
+        id_of="E{}".format,
+        tool_key="tool",
+        required=(),
+        optional=(),
+        unknown_code="invalid_reference",
+        is_text=True,
+    ),
 )
+
+JSON_DIALECTS = tuple(dialect for dialect in DIALECTS if not dialect.is_text)
 
 
 def check(raw: Any, *, dialect: str | None = None, context: Mapping[str, Any] | None = None) -> Checked:

@@ -1,6 +1,5 @@
 """Any document is checked or refused; nothing else is raised, and every place that is told exists."""
 
-import copy
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +11,7 @@ from dagwright.dialects import to_document
 from dagwright.plan.document import Document
 from dagwright.plan.errors import PlanInvalid
 from tests.conformance.kit import DIALECTS, problems_of, value_at
+from tests.support.json_places import places_of, replaced
 
 ROOT_KEYS = ("plan", "nodes", "dag", "intents", "sub_goals", "steps", "action", "metadata")
 KEYS = sorted({*ROOT_KEYS, *(key for known in DIALECTS for key in known.keys)})
@@ -25,19 +25,6 @@ values = st.recursive(
     ),
     max_leaves=25,
 )
-
-
-def places_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for key, child in pairs for place in places_of(child, (*path, key)))]
-
-
-def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
-    if not path:
-        return new
-    changed = copy.copy(value)
-    changed[path[0]] = replaced(value[path[0]], path[1:], new)
-    return changed
 
 
 @settings(max_examples=300, deadline=None)

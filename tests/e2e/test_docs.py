@@ -1,5 +1,6 @@
 """Every command and snippet of the documentation runs, and what it says of the code is so."""
 
+import json
 import re
 import runpy
 import shlex
@@ -11,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from dagwright.contracts.messages import run_input_from_json
 from dagwright.dialects.reading import inline_files, read_plan_file
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.states import NodeStatus, RunStatus
@@ -100,6 +102,13 @@ def _save_tools(page: str, folder: Path) -> list[str]:
     return tools
 
 
+def test_message_that_starts_a_run_from_outside_is_one_that_a_run_takes() -> None:
+    (text,) = (block.text for block in blocks(PAGES["README.md"]) if "ages.json" in block.text)
+    message = run_input_from_json(json.loads(text.partition("'END'\n")[2].removesuffix("END\n")))
+    checked = check_plan(message.plan, load_toolset(Settings(), []).declarations())
+    assert (checked.dialect, message.deadline_s, message.max_in_flight) == ("tasks", 300.0, 10)
+
+
 @pytest.mark.parametrize("block", of_language("python"), ids=str)
 def test_each_python_snippet_is_a_module_of_tools_or_runs(block: Block, tmp_path: Path) -> None:
     path = tmp_path / "snippet.py"
@@ -135,6 +144,9 @@ def test_what_is_not_run_names_make_targets_files_and_options_that_exist(block: 
         elif words[:2] == ["docker", "compose"]:
             assert words[2] in {"up", "down", "ps", "logs"}
             assert (ROOT / "docker-compose.yml").is_file()
+        elif words[:1] == ["dagwright"]:
+            assert words[1] in _known_commands()
+            assert {word for word in words if word.startswith("--")} <= _known_options()
         else:
             assert not words, f"{block}: nobody checks {line!r}"
 
@@ -157,6 +169,13 @@ def test_the_commands_beside_the_examples_name_files_and_options_that_exist() ->
     words = [word for command in commands for word in command]
     assert [word for word in words if word.startswith("examples/") and not (ROOT / word).is_file()] == []
     assert [word for word in words if word.startswith("-") and word not in known] == []
+
+
+def _known_commands() -> set[str]:
+    ended = subprocess.run(
+        [sys.executable, "starter.py", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return set(re.findall(r"^  ([a-z]+) ", ended.stdout, re.MULTILINE))
 
 
 def _known_options() -> set[str]:

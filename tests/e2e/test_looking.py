@@ -122,22 +122,29 @@ async def test_items_of_a_large_map_are_counted_and_told_by_the_runs_of_their_ch
         )
     )
     ran = await command_line("run", plan, "--id", "chunks")
-    told, status, gone, item = await asyncio.gather(
+    told, status, failed, item, counted, gone = await asyncio.gather(
         command_line("node", "chunks", "each"),
         command_line("status", "chunks", "--json"),
-        command_line("node", "chunks", "each[300]"),
-        command_line("node", "chunks/each[251-375]", "each[300]", "--json"),
+        command_line("node", "chunks", "each[0]"),
+        command_line("node", "chunks", "each[300]", "--json"),
+        command_line("node", "chunks", "each", "--json"),
+        command_line("node", "chunks", "each[501]"),
     )
 
-    assert [end.code for end in (ran, told, status, gone, item)] == [1, 0, 1, 2, 0]
+    assert [end.code for end in (ran, told, status, failed, item, counted, gone)] == [1, 0, 1, 0, 0, 0, 2]
     assert list(status.document["nodes"]) == ["each"]
     assert status.document["nodes"]["each"]["items"] == {"completed": 2, "failed": 1, "skipped": 498}
     assert "items: 2 completed, 1 failed, 498 skipped\n" in told.stdout
     assert "1 of 501 items failed; the first: each[0]" in told.stdout
-    assert gone.stderr == (
-        "the items of 'each' are in runs of their own; look at those: 'chunks/each[0-125]' has the first of them\n"
-    )
-    assert (item.document["status"], item.document["id"]) == ("completed", "each[300]")
+    error = counted.document["failed_items"][0]["error"]
+    assert counted.document["failed_items"] == [
+        {"chunk": "each[0-125]", "workflow_id": "chunks/each[0-125]", "failed": 1, "first": "each[0]", "error": error}
+    ]
+    assert f"1 failed in the run chunks/each[0-125], the first each[0]: {error['message']}\n" in told.stdout
+    assert failed.stdout.startswith("each[0]: failed\nrun: chunks/each[0-125]\ntool: calculator\n")
+    assert (item.document["id"], item.document["workflow_id"]) == ("each[300]", "chunks/each[251-375]")
+    assert (item.document["status"], item.document["result"]) == ("completed", 0.333333333333333)
+    assert gone.stderr == "the run 'chunks' has no node 'each[501]'; did you mean 'each'?\n"
 
 
 async def test_run_of_a_plan_without_a_title_is_listed_by_the_name_of_its_file(

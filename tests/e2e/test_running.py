@@ -87,12 +87,23 @@ async def test_same_id_attaches_to_the_same_plan_and_refuses_another(
     first = await command_line("run", plan, "--id", "mine", "--json")
     again = await command_line("run", plan, "--id", "mine", "--json")
     other_tools = await command_line("run", plan, "--id", "mine", "--json", "--tools", "calculating.py")
+    model = await command_line("run", plan, "--id", "mine", "--model", "large", "--json")
     other = await command_line("run", write_plan(calculation("a", "6 * 8")), "--id", "mine", "--json")
+    with_input = write_plan(calculation("a", "6 * {{PLACEHOLDER_count}}"), inputs={"count": {"type": "integer"}})
+    await command_line("run", with_input, "--id", "mine-of-7", "--input", "count=7", "--json")
+    other_input = await command_line("run", with_input, "--id", "mine-of-7", "--input", "count=8", "--json")
+    both = await command_line("run", with_input, "--id", "mine", "--input", "count=8", "--json")
 
     assert (first.code, again.code, other_tools.code) == (0, 0, 0)
     assert again.document == first.document == other_tools.document
     assert other.code == 2
     assert other.document["status"] == "id_in_use"
+    assert [end.document["message"] for end in (other, other_input, both, model)] == [
+        "the id 'mine' belongs to a run with another plan; choose another id",
+        "the id 'mine-of-7' belongs to a run with other inputs ('count'); choose another id",
+        "the id 'mine' belongs to a run with another plan and other inputs ('count'); choose another id",
+        "the id 'mine' belongs to a run with another model; choose another id",
+    ]
     assert other.stderr.strip() == other.document["message"]
 
 
@@ -136,8 +147,8 @@ async def test_terminal_is_asked_and_shows_the_picture(command_line: CommandLine
     code, screen = await command_line.on_terminal("run", plan, answers="many\n21\n")
 
     assert code == 0
-    assert "Which number? (integer): " in screen
-    assert "'many' is no integer" in screen
+    assert "Which number? (a whole number): " in screen
+    assert "type a whole number, not 'many'" in screen
     assert re.search(r"✓\S* +double", screen)
     assert "████████████████████ 3/3" in screen
     assert "2 of 2 nodes" in screen
@@ -194,3 +205,18 @@ async def test_lookups_that_fail_are_told_once_each_with_place_and_advice(
         "Sarah Chen (person, jurisdiction not known, sarah). "
         "(Use one of these names with its own type, or create the party first and refer to its result.)",
     ]
+
+
+async def test_plan_of_a_model_runs_with_mend_and_its_notes_tell_what_was_mended(
+    command_line: CommandLine, tmp_path: Path
+) -> None:
+    file = tmp_path / "answer.txt"
+    file.write_text('Here it is:\n1. calculatr("6 * 7")\n2. calculator("$1 + 1")\n3. join()\n', encoding="utf-8")
+    end = await command_line("run", str(file), "--mend", "--json")
+
+    assert (end.code, end.document["output"]) == (0, {"2": 43})
+    message = "the tool 'calculatr' was read as 'calculator'"
+    assert end.stderr == f"mended: {message}\n"
+    assert end.document["notes"] == [{"code": "tool", "node": "1", "message": f"mended: {message}"}]
+    shown = await command_line("status", end.document["workflow_id"], "--json")
+    assert shown.document["notes"] == end.document["notes"]

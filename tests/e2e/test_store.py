@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dagwright.contracts import wire
-from dagwright.contracts.documents import format_time
+from dagwright.plan.times import format_time
 from dagwright.server import open_connection
 from dagwright.settings import Settings
 from dagwright.store import ref_of

@@ -15,8 +15,9 @@ from tests.fuzz.values import EDGES, chance, ids, json_values, odd_values, seldo
 DEADLINE = "4s"
 """Of every run, so that a delay or a time-out of hours ends with it."""
 
-_SIGNALS = ("cancel", "sub_plan_ended", "feedback", "submit_feedback", "pause", "resume", "nobody_knows", "x" * 1_000)
-_UPDATES = ("submit_feedback", "cancel_node", "retry_node", "append_nodes", "nobody_knows", "cancel")
+_ACTS = ("cancel", "pause", "resume", "set_limits", "set_policy", "cancel_node", "retry_node", "append_nodes")
+_SIGNALS = (*_ACTS, "sub_plan_ended", "feedback", "submit_feedback", "nobody_knows", "x" * 1_000)
+_UPDATES = (*_ACTS, "submit_feedback", "nobody_knows")
 _QUERIES = ("status", "pending_feedback", "node", "graph", "nobody_knows", "__stack_trace")
 _STATUSES = ("completed", "failed", "cancelled", "running", "forged", "completed_with_failures")
 
@@ -90,7 +91,16 @@ _ends = st.fixed_dictionaries(
     optional={"output": json_values, "error": json_values},
 )
 _answers = st.fixed_dictionaries({"request": ids, "answer": json_values}, optional={"by": json_values})
-_told = st.fixed_dictionaries({}, optional={"reason": json_values, "by": json_values, "node": ids})
+_told = st.fixed_dictionaries(
+    {},
+    optional={
+        "reason": json_values,
+        "by": json_values,
+        "node": ids,
+        "max_parallel": seldom(json_values, st.integers(1, 3)),
+        "deadline": seldom(json_values, st.sampled_from(("1s", "1h", None))),
+    },
+)
 
 
 @st.composite

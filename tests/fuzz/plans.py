@@ -17,12 +17,11 @@ from tests.fuzz.values import (
     ids,
     json_values,
     odd_values,
-    places_of,
     references,
-    replaced,
     seldom,
     texts,
 )
+from tests.support.json_places import places_of, replaced
 
 _DEEPEST = 2
 _GIVING = ("give", "give_async")

@@ -23,7 +23,7 @@ from dagwright.settings import Settings
 from tests.fuzz.cases import DEADLINE, Case, Message, cases, json_payload, payload_of
 from tests.fuzz.checks import check_run
 from tests.fuzz.tools import registry
-from tests.fuzz.values import places_of, replaced
+from tests.support.json_places import places_of, replaced
 from tests.support.runs import Handle, Runs, serving_runs
 
 AT_ONCE = 12

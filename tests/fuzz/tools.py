@@ -123,7 +123,7 @@ FAILURES: dict[str, Callable[[], BaseException]] = {
     "later_without_time": lambda: RetryLater("later"),
     "give_up": lambda: GiveUp("enough"),
     "not_started": lambda: NotStarted("before"),
-    "ask": lambda: AskPerson({"type": "APPROVAL", "prompt": "?"}),
+    "ask": lambda: AskPerson({"type": "APPROVAL", "prompt": "?", "deadline": "50ms"}),
     "ask_oddly": lambda: AskPerson({"prompt": float("nan"), "x": "\ud800"}),
     "own_base": _OwnBase,
     "text_of_numbers": type("TextOfNumbers", (Exception,), {"__str__": lambda _: 7}),

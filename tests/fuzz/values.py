@@ -77,18 +77,3 @@ def arguments(earlier: Sequence[str]) -> st.SearchStrategy[Any]:
         max_leaves=5,
     )
     return st.dictionaries(st.sampled_from(("x", "text", "a b", "items", "é")), values, max_size=3)
-
-
-def places_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Returns the paths to every part of a JSON value, its own first."""
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for key, child in pairs for place in places_of(child, (*path, key)))]
-
-
-def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
-    """Returns a JSON value with another part at one place."""
-    if not path:
-        return new
-    changed = dict(value) if isinstance(value, dict) else list(value)
-    changed[path[0]] = replaced(value[path[0]], path[1:], new)
-    return changed

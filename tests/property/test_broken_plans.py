@@ -2,17 +2,20 @@
 
 import copy
 import random
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import pydantic_core
 import pytest
 
 from dagwright.contracts.documents import RunFacts, compact_document, result_document
-from dagwright.contracts.messages import compiled_plan
+from dagwright.contracts.messages import compiled_plan, plan_of_pages
 from dagwright.plan.compilation import compile_plan
 from dagwright.plan.compiled import plan_to_json
 from dagwright.plan.errors import NodeError
+from dagwright.plan.node_columns import nodes_from_columns, nodes_to_columns
 from dagwright.plan.scheduler import Scheduler
+from tests.support.json_places import places_of
 from tests.unit.plan.building import check, node, plan_of
 
 _PLAN = plan_of(
@@ -30,17 +33,10 @@ _VALUES: tuple[Any, ...] = (
 )
 
 
-def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    if path:
-        yield path
-    for key, part in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        yield from _places(part, (*path, key))
-
-
 def _changed(encoded: Any, draw: random.Random) -> Any:
     changed = copy.deepcopy(encoded)
     for _ in range(draw.choice((1, 1, 2))):
-        *path, last = draw.choice(list(_places(changed)))
+        *path, last = draw.choice(places_of(changed)[1:])
         container = changed
         for step in path:
             container = container[step]
@@ -49,6 +45,20 @@ def _changed(encoded: Any, draw: random.Random) -> Any:
         else:
             container[last] = copy.deepcopy(draw.choice(_VALUES))
     return changed
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_changed_page_of_a_plan_is_refused_or_its_plan_runs_to_its_end(seed: int) -> None:
+    draw = random.Random(seed)
+    plan = compile_plan(check(_PLAN))
+    head = plan_to_json(replace(plan, nodes=()))
+    page = pydantic_core.from_json(pydantic_core.to_json(nodes_to_columns(plan.nodes)))
+    for _ in range(50):
+        try:
+            plan = plan_of_pages(head, nodes_from_columns(_changed(page, draw)))
+        except ValueError:
+            continue
+        _run(Scheduler(plan, {}), draw)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -76,4 +86,4 @@ def _run(scheduler: Scheduler, draw: random.Random) -> None:
             scheduler.fail(task.id, NodeError("tool_failed", "no"), at=now)
         else:
             scheduler.complete(task.id, {"n": 2, "rows": [{"k": "p", "n": 1}, {"k": "q", "n": 2}]}, at=now)
-    compact_document(result_document(scheduler, RunFacts("w", "r")))
+    compact_document(result_document(scheduler, RunFacts("w", "r")), steps=1)

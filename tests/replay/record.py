@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from pydantic import SecretStr
+
 from dagwright.server import local
 from dagwright.settings import Settings
-from tests.replay.scenarios import GO_ON_AFTER_EVENTS, SCENARIOS
+from dagwright.testing import ModelServer
+from tests.replay.scenarios import GO_ON_AFTER_EVENTS, MODEL_STEPS, SCENARIOS
 from tests.support.runs import histories_of, serving_runs
 from tests.support.server import live_server
 from tests.support.tools import Bench
@@ -44,10 +47,15 @@ async def record(names: Sequence[str]) -> None:
 async def _record_on_server(names: Sequence[str]) -> None:
     """Runs scenarios on a server of their own and saves their histories."""
     with tempfile.TemporaryDirectory() as folder:
-        async with live_server(Path(folder) / "server") as server:
+        async with live_server(Path(folder) / "server") as server, ModelServer(*MODEL_STEPS) as model:
             client = await server.start()
             bench = Bench()
-            settings = Settings(state_dir=Path(folder) / "worker")
+            settings = Settings(
+                state_dir=Path(folder) / "worker",
+                model="small",
+                openai_base_url=model.base_url,
+                openai_api_key=SecretStr("key"),
+            )
             async with serving_runs(client, bench.registry(), settings=settings) as runs:
                 for name in names:
                     handle = await SCENARIOS[name](runs, bench)

@@ -43,7 +43,7 @@ async def test_feed_knows_every_end_before_the_run_tells_it(path: Path) -> None:
     projection = Projection(history.workflow_id, data_converter)
     for event in history.events[:-1]:
         await projection.take(event)
-    projection.settle()
+    await projection.settle()
     if path.stem == "refused":
         assert projection.scheduler is None
         return

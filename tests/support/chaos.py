@@ -27,11 +27,44 @@ ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / "tests" / "support" / "chaos_tools.py"
 WRONG_WORKER = ROOT / "tests" / "support" / "wrong_worker.py"
 """The program of a worker whose code began none of the runs that are there."""
+QUICK_WORKER = ROOT / "tests" / "support" / "quick_worker.py"
+"""The program of a worker whose model calls are soon made again if it dies."""
 HELD_WORKER = ROOT / "tests" / "support" / "held_worker.py"
 """The program of a worker whose payload store stops at fault points."""
 
+HELD_STARTER = ROOT / "tests" / "support" / "held_starter.py"
+"""The program of a command line whose `fork` stops at fault points."""
+
 _EXIT_S = 60.0
 _STARTED = '"worker started"'
+
+
+RETRY = {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0}
+"""How often a step is tried again whose worker dies, and soon."""
+
+
+def effect(name: str, *after: str) -> dict[str, Any]:
+    """Returns a node that makes a change to the world, is held after it, and is tried again if its worker dies."""
+    return {
+        "id": name,
+        "tool": "effect_then_hold",
+        "arguments": {"name": name},
+        "depends_on": [*after],
+        "retry": RETRY,
+        "heartbeat": "1s",
+    }
+
+
+def environment_of(address: str, folder: Path) -> dict[str, str]:
+    """Returns the environment of the processes that share a server, a payload store and the folder of the tools."""
+    return {
+        **os.environ,
+        "TEMPORAL_ADDRESS": address,
+        "DAGWRIGHT_STATE_DIR": str(folder / "state"),
+        "PYTHONPATH": str(ROOT),
+        "DAGWRIGHT_LOG_FORMAT": "json",
+        FOLDER_VARIABLE: str(folder),
+    }
 
 
 class WorkerProcess:
@@ -54,21 +87,21 @@ class WorkerProcess:
     ) -> None:
         self._folder = folder
         self._program = program
-        self._environment = {
-            **os.environ,
-            "TEMPORAL_ADDRESS": address,
-            "DAGWRIGHT_STATE_DIR": str(folder / "state"),
-            "PYTHONPATH": str(ROOT),
-            "DAGWRIGHT_LOG_FORMAT": "json",
-            FOLDER_VARIABLE: str(folder),
-            **(environment or {}),
-        }
+        self._environment = {**environment_of(address, folder), **(environment or {})}
         self._process: asyncio.subprocess.Process | None = None
 
     @property
     def log(self) -> str:
         """What the worker wrote so far."""
         return (self._folder / "worker.log").read_text(errors="replace")
+
+    @property
+    def memory_mb(self) -> float:
+        """How much memory the worker has now, in 10^6 bytes."""
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="utf-8")
+        resident = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:"))
+        return int(resident) * 1024 / 1e6
 
     async def start(self) -> None:
         """Starts the worker; runs go on as soon as it polls."""

@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from dagwright.tools import context, tool
+from dagwright.tools import AskPerson, context, tool
 
 FOLDER_VARIABLE = "CHAOS_FOLDER"
 """Environment variable of the worker process: the folder that test and tools share."""
@@ -123,6 +123,16 @@ async def write_then_hold(name: str) -> str:
     _record(name, is_once=False)
     await _fault_point(name)
     return name
+
+
+@tool(effects="idempotent")
+async def effect_then_ask(name: str) -> str:
+    """Makes its effect, asks a person what to call it, and waits at its fault point when it knows."""
+    if context().checkpoint is None:
+        _record(name, is_once=True)
+        raise AskPerson(f"What is {name} called?", checkpoint={"made": name})
+    await _fault_point(name)
+    return str(context().answers[0]["text"])
 
 
 @tool(effects="read")

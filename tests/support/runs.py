@@ -36,7 +36,10 @@ import worker
 from dagwright.contracts import wire
 from dagwright.contracts.conversion import data_converter
 from dagwright.contracts.messages import RunInput, run_input_to_json
+from dagwright.contracts.pursuits import workflow_type_of
 from dagwright.feed import RunFeed
+from dagwright.llm.clients import ModelClients
+from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan_pages import made_to_travel
 from dagwright.preparation import check_plan, prepare_plan
@@ -46,7 +49,7 @@ from dagwright.store import PayloadStore
 from dagwright.tools import ToolRegistry
 from dagwright.toolset import Toolset, load_toolset
 from workflows.calls import CallInterceptor
-from workflows.run_plan import RunPlanWorkflow
+from workflows.pursuing import RUN_WORKFLOWS
 
 Handle = WorkflowHandle[Any, Any]
 Document = dict[str, Any]
@@ -105,10 +108,23 @@ class Runs:
         run_input = RunInput(compiled=sent.plan, pages=sent.pages, inputs=inputs or {}, **options)
         return await self.start_raw(run_input_to_json(run_input))
 
-    async def start_raw(self, *arguments: Any, workflow_id: str | None = None, **options: Any) -> Handle:
+    async def start_compiled(
+        self, plan: CompiledPlan, *, inputs: Mapping[str, Any] | None = None, **options: Any
+    ) -> Handle:
+        """Starts a compiled plan as the workflow that it is for."""
+        encoded = run_input_to_json(RunInput(compiled=plan, inputs=inputs or {}, **options))
+        return await self.start_raw(encoded, workflow=workflow_type_of(plan))
+
+    async def start_raw(
+        self,
+        *arguments: Any,
+        workflow_id: str | None = None,
+        workflow: str = wire.WORKFLOW_RUN_PLAN,
+        **options: Any,
+    ) -> Handle:
         """Starts the workflow with these arguments, whatever they are."""
         handle = await self.client.start_workflow(
-            wire.WORKFLOW_RUN_PLAN,
+            workflow,
             args=arguments,
             id=workflow_id or f"run-{uuid4().hex}",
             task_queue=self.task_queue,
@@ -159,9 +175,10 @@ async def serving_runs(
     task_queue = f"test-{uuid4().hex}"
     toolset = with_tools(load_toolset(settings), registry, queue=f"{task_queue}-tools")
     kind = Worker if keeps_state else partial(Worker, max_cached_workflows=0)
-    with patch.object(worker, "Worker", kind):
-        workers = worker.create_workers(client, toolset, task_queue=task_queue)
     async with AsyncExitStack() as stack:
+        models = await stack.enter_async_context(ModelClients(toolset.models))
+        with patch.object(worker, "Worker", kind):
+            workers = worker.create_workers(client, toolset, task_queue=task_queue, models=models)
         for each in workers:
             await stack.enter_async_context(each)
         yield Runs(client, task_queue=task_queue, tools=toolset.declarations(), store=toolset.store)
@@ -365,7 +382,7 @@ async def replay(history: WorkflowHistory) -> tuple[Exception | None, list[Any]]
     """Replays a history with no server; returns what failed, and the ends that the workflow came to."""
     capture = _Capture()
     replayer = Replayer(
-        workflows=[RunPlanWorkflow],
+        workflows=RUN_WORKFLOWS,
         workflow_runner=UnsandboxedWorkflowRunner(),
         interceptors=[CallInterceptor(), capture],
         data_converter=data_converter,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from dagwright.tools import GiveUp, NotStarted, RetryLater, ToolRegistry, context, tool
+from dagwright.tools import AskPerson, GiveUp, NotStarted, RetryLater, ToolRegistry, context, tool
 
 Function = Callable[..., Any]
 
@@ -108,6 +108,7 @@ class Bench:
             *_pure_tools(self),
             *_holding_tools(self),
             *_effect_tools(self),
+            *_asking_tools(self),
         )
 
 
@@ -150,8 +151,8 @@ def _plain_tools() -> list[Function]:
         return len(text)
 
     @tool(effects="read")
-    def table(rows: int) -> dict[str, Any]:
-        return {"n": rows, "rows": [{"name": f"row {number}", "text": "x" * 20} for number in range(rows)]}
+    def table(rows: int, size: int = 20) -> dict[str, Any]:
+        return {"n": rows, "rows": [{"name": f"row {number}", "text": "x" * size} for number in range(rows)]}
 
     @tool(effects="read")
     def lengths(texts: list[str]) -> int:
@@ -299,6 +300,34 @@ def _holding_tools(bench: Bench) -> list[Function]:
     return [hold, hold_in_thread, hold_write, narrow]
 
 
+def _asking_tools(bench: Bench) -> list[Function]:
+    @tool(effects="idempotent")
+    async def order(name: str, choices: list[str]) -> dict[str, Any]:
+        """Makes an effect, asks which choice to take, then asks for a word, and makes a second effect."""
+        done, answers = context().checkpoint, context().answers
+        if done is None:
+            bench.effects[f"{name} begun"].append(context().idempotency_key)
+            done = {"begun": len(bench.effects[f"{name} begun"])}
+        if not answers:
+            question = {"type": "SELECTION", "prompt": f"Which of {name}?", "options": choices, "assignee": "ann"}
+            raise AskPerson(question, checkpoint=done)
+        if len(answers) == 1:
+            raise AskPerson("And why?", checkpoint=done | {"chosen": answers[0]["selected"]})
+        bench.effects[name].append(context().idempotency_key)
+        return {**done, "why": answers[1]["text"]}
+
+    @tool(effects="read")
+    def ask_wrongly(request: Any) -> None:
+        raise AskPerson(request)
+
+    @tool(effects="write")
+    def change(name: str) -> str:
+        bench.effects[name].append(context().idempotency_key)
+        return name
+
+    return [order, ask_wrongly, change]
+
+
 def _effect_tools(bench: Bench) -> list[Function]:
     @tool(effects="idempotent")
     def keyed(name: str, until: int = 1) -> str:
@@ -324,4 +353,12 @@ def _effect_tools(bench: Bench) -> list[Function]:
         bench.effects[name].append(context().idempotency_key)
         return context().attempt
 
-    return [keyed, write, careful_write]
+    @tool(effects="write")
+    def second_time(name: str) -> str:
+        """Notes its key, and fails for good until it has been called before."""
+        bench.effects[name].append(context().idempotency_key)
+        if len(bench.effects[name]) == 1:
+            raise GiveUp("not the first time")
+        return name
+
+    return [keyed, write, careful_write, second_time]

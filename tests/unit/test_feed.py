@@ -25,7 +25,8 @@ from dagwright.contracts.messages import MessageInvalid, RunInput, plan_of_pages
 from dagwright.contracts.packing import pack_json
 from dagwright.descriptions import PendingCall, pending_calls
 from dagwright.feed import RunFeed, RunView
-from dagwright.plan.compiled import nodes_from_json
+from dagwright.plan.node_columns import nodes_from_columns
+from dagwright.plan.states import STILL_OUTSIDE
 from dagwright.preparation import check_plan, prepare_plan
 from dagwright.projection import Projection
 
@@ -103,9 +104,9 @@ async def test_workflow_task_that_keeps_failing_is_told_with_its_cause() -> None
     view = await _view(_plan_started(), _task_started(), _task_failed(cause, "no such command"), attempt=5)
 
     assert _messages(view) == [
-        "the run cannot go on: its workflow task has failed 4 times (non deterministic error: no such command); it is "
-        "tried again and again: the worker's code is other than the code that began this run; stop that worker or roll "
-        "it back, and the run goes on by itself where it is, with nothing lost"
+        "the run cannot go on: the worker's code is other than the code that began this run; stop that worker or roll "
+        "it back, and the run goes on by itself where it is, with nothing lost (its workflow task has been tried 4 "
+        "times: non deterministic error: no such command)"
     ]
 
 
@@ -113,8 +114,8 @@ async def test_workflow_task_that_is_not_answered_is_told_as_such() -> None:
     view = await _view(_plan_started(), attempt=3)
 
     assert _messages(view) == [
-        "the run cannot go on: its workflow task has failed 2 times (no worker answered in time); it is tried again "
-        "and again: it goes on by itself when one does"
+        "the run cannot go on: no worker answered in time; it goes on by itself when one does (its workflow task has "
+        "been tried 2 times: without an answer)"
     ]
 
 
@@ -202,7 +203,7 @@ async def test_sub_plan_that_does_not_stop_in_time_is_left_outside() -> None:
     timer.user_metadata.summary.CopyFrom(_payload(json.dumps(wire.TIMER_GRACE).encode()))
     view = await _view(
         *_begun(_WITH_SUB_PLAN),
-        _event(6, "workflow_execution_signaled", signal_name=wire.SIGNAL_CANCEL),
+        _event(6, "workflow_execution_signaled", signal_name=wire.CANCEL),
         _event(7, "workflow_task_started"),
         _event(8, "workflow_task_completed", started_event_id=7),
         timer,
@@ -211,7 +212,7 @@ async def test_sub_plan_that_does_not_stop_in_time_is_left_outside() -> None:
         _event(12, "workflow_task_completed", started_event_id=11),
     )
     node = view.document()["nodes"]["sub"]
-    assert (node["status"], node["reason"]) == ("cancelled", wire.REASON_STILL_OUTSIDE)
+    assert (node["status"], node["reason"]) == ("cancelled", STILL_OUTSIDE)
 
 
 async def test_result_of_a_sub_plan_that_is_no_object_fails_its_node() -> None:
@@ -237,8 +238,8 @@ async def test_result_of_a_sub_plan_that_is_no_object_fails_its_node() -> None:
 @pytest.mark.parametrize(
     ("pages", "told"),
     [
-        ([["no", "head"], []], "the first of its pages is no object"),
-        ([{"format": 1}, [{"id": "a", "tool": "t", "dependencies": [7]}]], None),
+        ([["no", "head"], {"same": {}, "each": {"id": []}}], "the first of its pages is no object"),
+        ([{"format": 1}, {"same": {}, "each": {"id": ["a"], "tool": ["t"], "dependencies": [[7]]}}], None),
         ([{"format": 1}, 5], None),
     ],
 )
@@ -255,4 +256,4 @@ async def test_pages_that_the_run_refuses_leave_it_without_a_plan(pages: list[An
     view = await _view(*events)
     assert (view.scheduler, view.status) == (None, "running")
     with pytest.raises(ValueError, match=told):
-        plan_of_pages(pages[0], nodes_from_json(pages[1]))
+        plan_of_pages(pages[0], nodes_from_columns(pages[1]))

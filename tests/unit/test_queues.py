@@ -1,10 +1,13 @@
 """What waits for a worker: how it is marked in a run, and what is said of it."""
 
+from dataclasses import replace
+
 from temporalio.api.enums.v1 import TaskQueueType
 
+from dagwright.contracts.wire import PAUSED_AS_PARKED
 from dagwright.plan.scheduler import Scheduler
 from dagwright.preparation import check_plan, prepare_plan
-from dagwright.queues import OpenCall, Queue, WaitMarks, notes_of, reason_of
+from dagwright.queues import OpenCall, Queue, WaitMarks, held_notes, notes_of, reason_of
 
 _ACTIVITIES = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
 _WORKFLOWS = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
@@ -31,6 +34,25 @@ def test_queue_of_the_run_itself_is_told_apart() -> None:
     assert _messages(own) == [
         "no worker serves the queue 'mine', so the run cannot go on; start one with `dagwright watch 'it'\"'\"'s'` or "
         "`python worker.py --task-queue mine`"
+    ]
+
+
+def test_calls_that_the_server_holds_back_are_told_with_what_lets_them_go() -> None:
+    words = f"{PAUSED_AS_PARKED} by ann at noon"
+    parked = [replace(_call(task), held=words) for task in ("a", "b")]
+    by_hand = replace(_call("c"), held="paused by eve")
+    assert [reason_of(call) for call in (*parked, by_hand)] == [words, words, "paused by eve"]
+    assert held_notes([*parked, by_hand]) == [
+        {
+            "code": "tool_parked",
+            "node": None,
+            "message": "mark: tool parked by ann at noon; 2 calls wait; `dagwright unpark mark` lets them go",
+        },
+        {
+            "code": "call_paused",
+            "node": "c",
+            "message": "mark: paused by eve; its call waits; `temporal activity unpause` lets it go",
+        },
     ]
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from dagwright.settings import Settings, SettingsError, load_settings
 
@@ -18,12 +18,15 @@ def test_defaults_lie_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.
         "database_url": f"sqlite:///{tmp_path}/.dagwright/dagwright.db",
         "payload_store": f"{tmp_path}/.dagwright/payloads",
         "ui_url": None,
+        "notify_url": None,
+        "notify_secret": None,
         "task_queue": "dagwright",
         "files_root": tmp_path,
         "allow_private_addresses": False,
         "log_level": "info",
         "log_format": "console",
         "model": None,
+        "prices": None,
         "search_url": None,
         "serper_api_key": None,
         "serper_base_url": "https://google.serper.dev",
@@ -43,12 +46,15 @@ def test_every_variable_of_the_contract_is_read(tmp_path: Path, monkeypatch: pyt
         "DAGWRIGHT_DATABASE_URL": "postgresql+psycopg://localhost/parties",
         "DAGWRIGHT_PAYLOAD_STORE": "s3://bucket/prefix",
         "DAGWRIGHT_UI_URL": "https://temporal.example.com/ui/",
+        "DAGWRIGHT_NOTIFY_URL": "https://hooks.example.com/dagwright?token=1",
+        "DAGWRIGHT_NOTIFY_SECRET": "whsec_c2VjcmV0",
         "DAGWRIGHT_TASK_QUEUE": "other",
         "DAGWRIGHT_FILES_ROOT": "files",
         "DAGWRIGHT_ALLOW_PRIVATE_ADDRESSES": "true",
         "DAGWRIGHT_LOG_LEVEL": "DEBUG",
         "DAGWRIGHT_LOG_FORMAT": "JSON",
         "DAGWRIGHT_MODEL": "some-model",
+        "DAGWRIGHT_PRICES": "prices.yaml",
         "DAGWRIGHT_SEARCH_URL": "http://localhost:9000",
         "SERPER_API_KEY": "serper-key",
         "SERPER_BASE_URL": "http://localhost:9001",
@@ -69,12 +75,15 @@ def test_every_variable_of_the_contract_is_read(tmp_path: Path, monkeypatch: pyt
         "database_url": "postgresql+psycopg://localhost/parties",
         "payload_store": "s3://bucket/prefix",
         "ui_url": "https://temporal.example.com/ui",
+        "notify_url": "https://hooks.example.com/dagwright?token=1",
+        "notify_secret": SecretStr("whsec_c2VjcmV0"),
         "task_queue": "other",
         "files_root": tmp_path / "files",
         "allow_private_addresses": True,
         "log_level": "debug",
         "log_format": "json",
         "model": "some-model",
+        "prices": tmp_path / "prices.yaml",
         "search_url": "http://localhost:9000",
         "serper_base_url": "http://localhost:9001",
         "openai_base_url": "http://localhost:9002",
@@ -137,6 +146,16 @@ def test_key_goes_with_the_address_it_belongs_to(
             "localhost:8233",
             "DAGWRIGHT_UI_URL can not be used: it is no address such as https://temporal.example.com, got "
             "'localhost:8233'",
+        ),
+        (
+            "DAGWRIGHT_NOTIFY_URL",
+            "hooks.example.com/hidden",
+            "DAGWRIGHT_NOTIFY_URL can not be used: it is no address such as https://hooks.example.com/dagwright",
+        ),
+        (
+            "DAGWRIGHT_NOTIFY_SECRET",
+            "whsec_hidden!",
+            "DAGWRIGHT_NOTIFY_SECRET can not be used: what follows whsec_ must be base64, and there must be something",
         ),
     ],
 )
@@ -256,3 +275,12 @@ def test_settings_do_not_change() -> None:
     settings = Settings()
     with pytest.raises(ValidationError, match="frozen"):
         settings.task_queue = "other"  # type: ignore[misc]  # the plugin knows that the class is frozen
+
+
+def test_hook_without_a_secret_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGWRIGHT_NOTIFY_URL", "https://hooks.example.com")
+    with pytest.raises(SettingsError) as refused:
+        load_settings()
+    assert str(refused.value) == (
+        "DAGWRIGHT_NOTIFY_SECRET can not be used: DAGWRIGHT_NOTIFY_URL needs it: what is sent there is signed"
+    )

@@ -77,7 +77,10 @@ async def test_run_is_followed_over_its_executions_and_read_from_any_offset(
     watching = asyncio.create_task(_watched(feeds, handle))
     written = await document_of(handle)
     seen = await watching
-    executions = await executions_of(eager_client, handle.id, str(handle.first_execution_run_id))
+    newest = await eager_client.get_workflow_handle(handle.id).describe()
+    executions = await executions_of(
+        eager_client, handle.id, first_run_id=str(handle.first_execution_run_id), last_run_id=newest.run_id
+    )
 
     offsets = [update.view.offset for update, _ in seen]
     assert len(executions) > 2

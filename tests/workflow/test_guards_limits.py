@@ -17,7 +17,9 @@ from dagwright.feed import RunFeed
 from dagwright.plan import item_book
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import PlanInvalid
-from dagwright.plan.scheduler import MAX_IN_FLIGHT, Scheduler
+from dagwright.plan.ready_queue import MAX_IN_FLIGHT
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import STILL_OUTSIDE
 from tests.support.eventually import eventually
 from tests.support.foreign import foreign_worker, with_tools
 from tests.support.runs import DEADLOCK, Handle, Runs, document_of, done, events_of, raw
@@ -57,7 +59,7 @@ async def test_two_thousand_ready_calls_are_not_all_in_flight(kept_runs: Runs, b
     handle = await kept_runs.start({"nodes": nodes, "output": "{{n0.status}}"})
     await eventually(lambda: unique in bench.entered)
     history = await handle.fetch_history()
-    await handle.signal(wire.SIGNAL_CANCEL)
+    await handle.signal(wire.CANCEL)
     document = await document_of(handle)
     scheduled = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     # The plan has come in pages.
@@ -117,13 +119,13 @@ async def test_exception_in_a_handler_does_not_wedge_the_run(
     def broken(*arguments: Any, **keywords: Any) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr("workflows.run_plan.sub_plan_end_from_json", broken)
-    monkeypatch.setattr("workflows.run_plan.cancel_request_from_json", broken)
+    monkeypatch.setattr("dagwright.contracts.taking.sub_plan_end_from_json", broken)
+    monkeypatch.setattr("dagwright.contracts.taking.read_act", broken)
     node = {"id": "a", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "300ms"}
     handle = await runs.start({"nodes": [node]})
     await eventually(lambda: unique in bench.entered)
     await handle.signal(wire.SIGNAL_SUB_PLAN_ENDED, {"task": "a"})
-    await handle.signal(wire.SIGNAL_CANCEL, {"reason": "enough"})
+    await handle.signal(wire.CANCEL, {"reason": "enough"})
     document = await document_of(handle)
     assert document["status"] == "cancelled"
     assert {note["code"] for note in document["notes"]} >= {"refused"}
@@ -247,7 +249,7 @@ async def test_delay_of_four_hundred_thousand_days_is_a_day(runs: Runs) -> None:
     await eventually(backs_off)
     [call] = (await handle.describe()).raw_description.pending_activities
     delay_s = call.current_retry_interval.ToTimedelta().total_seconds()
-    await handle.signal(wire.SIGNAL_CANCEL)
+    await handle.signal(wire.CANCEL)
     assert round(delay_s) == limits.MAX_DELAY_S
     assert (await document_of(handle))["status"] == "cancelled"
 
@@ -264,7 +266,7 @@ async def test_foreign_delay_of_four_hundred_thousand_days_is_seen_and_ends_with
 
     await eventually(backs_off)
     assert (await feed.read()).pending["later"].last_failure == "not today"
-    await handle.signal(wire.SIGNAL_CANCEL)
+    await handle.signal(wire.CANCEL)
     assert (await document_of(handle))["status"] == "cancelled"
 
 
@@ -303,10 +305,10 @@ async def test_node_that_is_told_to_stop_and_does_not_is_left_outside(
         return bool((await handle.describe()).raw_description.pending_activities)
 
     await eventually(runs_outside)
-    await handle.signal(wire.SIGNAL_CANCEL)
+    await handle.signal(wire.CANCEL)
     document = await document_of(handle)
     assert document["status"] == "cancelled"
-    assert document["nodes"]["deaf"]["reason"] == wire.REASON_STILL_OUTSIDE
+    assert document["nodes"]["deaf"]["reason"] == STILL_OUTSIDE
 
 
 async def test_hundreds_of_ends_and_signals_at_once_are_taken(kept_runs: Runs, bench: Bench, unique: str) -> None:
@@ -322,6 +324,7 @@ async def test_hundreds_of_ends_and_signals_at_once_are_taken(kept_runs: Runs, b
     await kept_runs.check_ended()
 
 
+@pytest.mark.alone
 async def test_many_maps_over_one_list_of_failing_items_end_before_the_deadlock_detector(kept_runs: Runs) -> None:
     """20,000 items that fail at one moment: in one run they would be a second of workflow code."""
     rows = {"id": "list", "tool": "table", "arguments": {"rows": 2_000}}
@@ -371,7 +374,7 @@ async def test_compiled_plan_of_very_many_nodes_ends_before_the_deadlock_detecto
 async def test_compiled_plan_of_very_many_edges_ends_before_the_deadlock_detector(kept_runs: Runs) -> None:
     """Section 0, row 15, and finding 6: so would half a million edges that no compiler has counted."""
     handle = await kept_runs.start_raw(raw(_very_many_edges()))
-    await handle.signal(wire.SIGNAL_CANCEL)
+    await handle.signal(wire.CANCEL)
     assert await _end_of(handle) in ("failed", "cancelled")
     await kept_runs.check_ended(forgiven=DEADLOCK)
 
@@ -385,6 +388,7 @@ def _very_many_edges() -> bytes:
     return b'{"compiled":{"format":1,"nodes":[%s]}}' % nodes
 
 
+@pytest.mark.alone
 def test_compiled_plan_of_very_many_edges_takes_under_a_second_of_work() -> None:
     """Section 0, row 15: by the clock of the processor, which does not run for what others do on the machine."""
     content, spent = _very_many_edges(), []

@@ -23,6 +23,7 @@ from dagwright.server import Connection
 from dagwright.server.local import dial
 from dagwright.server.namespace import keep_for_long
 from dagwright.settings import Settings
+from dagwright.steering import Steering
 from tests.support.eventually import eventually
 from tests.support.runs import Runs, document_of, events_of, serving_runs
 from tests.support.server import LiveServer
@@ -55,7 +56,7 @@ async def test_run_with_ten_thousand_signals_can_still_be_cancelled(
     sent = await _outcomes([handle.signal("nobody_knows", number) for number in range(10_050)])
     assert [type(outcome) for outcome in sent if outcome is not None and not isinstance(outcome, RPCError)] == []
     connection = Connection(kept_runs.client, server.server, frozenset())
-    await Client(connection, task_queue=kept_runs.task_queue, store=kept_runs.store).cancel(handle.id, reason="enough")
+    await Steering(connection).cancel(handle.id, message={"reason": "enough"})
     document = await document_of(handle)
     assert document["status"] == "cancelled"
     await kept_runs.check_ended()
@@ -66,7 +67,7 @@ async def test_updates_that_nobody_knows_are_refused_and_hold_nothing_up(runs: R
     handle = await runs.start(_held(unique))
     await eventually(lambda: unique in bench.entered)
     refused = await _outcomes([handle.execute_update("nobody_knows", number) for number in range(30)])
-    await handle.signal(wire.SIGNAL_CANCEL)
+    await handle.signal(wire.CANCEL)
     # What is held up never comes, and a run that is stuck fails here.
     assert (await document_of(handle))["status"] == "cancelled"
     assert {type(outcome) for outcome in refused} == {WorkflowUpdateFailedError}

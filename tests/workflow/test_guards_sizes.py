@@ -10,12 +10,16 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from dagwright.contracts.limits import HISTORY_LIMIT_BYTES
+from dagwright.feed import RunFeed
 from dagwright.plan.errors import PlanInvalid
+from dagwright.restoring import restored_document
 from tests.support.foreign import foreign_worker, with_tools
-from tests.support.runs import Runs, document_of, done, events_of, failed
+from tests.support.runs import Runs, chain_of, document_of, done, events_of, failed
 
 pytestmark = pytest.mark.server
 
+_MANY = 2_100
+"""Pure nodes whose inside a run does not hold."""
 _SMALL = {"id": "small", "tool": "text", "arguments": {"size": 8_000}}
 """Its result is small enough to stand wherever it is named."""
 
@@ -128,6 +132,7 @@ async def test_calls_of_eight_megabytes_that_are_ready_at_once_are_sent_in_parts
     assert max(sizes.values()) < 2_000_000
 
 
+@pytest.mark.alone
 async def test_results_that_would_fill_the_history_do_not_terminate_the_run(kept_runs: Runs, client: Client) -> None:
     """Section 0, row 8, and finding 2: at 50 MB of history the server would terminate the run."""
     items = list(range(300))
@@ -198,3 +203,63 @@ async def test_failure_message_over_four_megabytes_of_a_tool_is_cut(runs: Runs) 
     told = document["nodes"]["b"]["error"]
     assert told.startswith("tool_failed: RuntimeError: xxx")
     assert len(told) < 5_000
+
+
+def _region(first: dict[str, Any], count: int) -> list[dict[str, Any]]:
+    """Returns a chain of pure nodes that the run does not hold, behind its first one."""
+    rest = [
+        {"id": f"n{number}", "tool": "add", "arguments": {"left": f"{{{{n{number - 1}.result}}}}", "right": 1}}
+        for number in range(1, count)
+    ]
+    return [{"id": "n0", "tool": "add", "arguments": {"left": 0, "right": 1}, **first}, *rest]
+
+
+@pytest.mark.parametrize("size", [300_000, 999_000])
+async def test_inputs_of_a_run_go_along_into_a_large_region(kept_runs: Runs, size: int) -> None:
+    """Section 0, row 1: a region is given all inputs, as nobody in the run knows which its nodes read."""
+    first = {"when": "size(inputs.text) > 7 && inputs.text.startsWith('xx')"}
+    plan = {
+        "inputs": {"text": {"type": "string"}},
+        "nodes": _region(first, _MANY),
+        "output": f"{{{{n{_MANY - 1}.result}}}}",
+    }
+    document = await document_of(await kept_runs.start(plan, inputs={"text": "x" * size}))
+    assert (document["status"], document["output"]) == ("completed", _MANY)
+    await kept_runs.check_ended()
+
+
+async def test_region_that_reads_two_megabytes_of_small_results_fails_with_the_reason(kept_runs: Runs) -> None:
+    """Section 0, row 1: what is small stands in the call; in sum it would terminate the run."""
+    count = 270
+    texts = [{"id": f"t{number}", "tool": "echo", "arguments": {"text": "x" * 8_000}} for number in range(count)]
+    condition = f"[{','.join(f't{number}.result' for number in range(count))}] != []"
+    beside = {"id": "beside", "tool": "echo", "arguments": {"text": "small"}, "depends_on": ["t0"]}
+    plan = {"nodes": [*texts, *_region({"when": condition}, _MANY), beside], "output": "{{beside.result}}"}
+    document = await document_of(await kept_runs.start(plan))
+    assert (document["status"], document["output"]) == ("completed_with_failures", {"text": "small"})
+    view = await RunFeed(kept_runs.client, document["workflow_id"]).read()
+    region = await restored_document(view, kept_runs.store, only="n0")
+    error = region["nodes"]["n0"]["error"]
+    assert error["code"] == "too_large"
+    assert error["message"].startswith("what its 2,100 pure nodes read from outside has 2,1")
+    await kept_runs.check_ended()
+
+
+async def test_sub_plans_of_a_megabyte_for_each_item_do_not_fill_the_history(kept_runs: Runs) -> None:
+    """Section 0, row 8: each start of a sub-plan stands in the history with the plan; 70 of them would be 50 MB."""
+    steps = [{"id": f"s{number}", "tool": "echo", "arguments": {"text": "y" * 240_000}} for number in range(3)]
+    nodes = [{**step, "when": "inputs.n < 0"} for step in steps]
+    below = {"inputs": {"n": {"type": "integer"}}, "nodes": nodes}
+    node = {
+        "id": "each",
+        "plan": below,
+        "for_each": list(range(80)),
+        "arguments": {"n": "{{item}}"},
+        "max_parallel": 20,
+    }
+    handle = await kept_runs.start({"nodes": [{**node, "max_parallel": 20}], "output": "{{each.status}}"})
+    document = await document_of(handle)
+    assert (document["status"], document["output"]) == ("completed", "completed")
+    for history in await chain_of(kept_runs.client, handle):
+        assert sum(event.ByteSize() for event in history.events) < HISTORY_LIMIT_BYTES
+    await kept_runs.check_ended()

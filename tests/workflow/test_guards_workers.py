@@ -75,7 +75,7 @@ async def test_cancel_takes_effect_in_the_middle_of_a_chain_of_pure_steps(kept_r
         return view.nodes_done > 0
 
     await eventually(has_begun)
-    await handle.signal(wire.SIGNAL_CANCEL)
+    await handle.signal(wire.CANCEL)
     document = await document_of(handle)
     assert document["status"] == "cancelled"
     assert document["nodes"]["c59"]["status"] == "cancelled"

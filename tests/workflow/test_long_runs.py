@@ -4,6 +4,7 @@ The server of these tests suggests a new execution after 150 events, and the mar
 """
 
 import random
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -15,13 +16,16 @@ from unittest.mock import patch
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from dagwright.contracts import carries, limits, wire
 from dagwright.contracts.idempotency import idempotency_key
 from dagwright.contracts.messages import read_message
+from dagwright.feed import RunFeed
 from dagwright.server import local
 from dagwright.settings import Settings
+from dagwright.store.folder import FolderStore
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
 from tests.support.runs import (
@@ -208,6 +212,24 @@ async def test_run_keeps_its_deadline_while_no_store_takes_its_state(
     assert await _puts(handle) == ["~put state 1"]
 
 
+async def test_run_whose_state_is_refused_for_good_ends_with_what_it_has(
+    eager_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique: str
+) -> None:
+    """Guard: nothing that the store or an operator answers is a defect of ours."""
+    refused = ApplicationError("given up by hand", non_retryable=True)
+    small = patch.multiple(limits, INLINE_STATE_BYTES=100)
+    async with serving_runs(eager_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
+        with small, patch.object(FolderStore, "put", side_effect=refused):
+            handle = await runs.start({"nodes": [_held_below(unique), *_steps(60, "n")]})
+            document = bare(await document_of(handle))
+            await runs.check_ended()
+    told = "the history is full, and the payload store refused the state of the run for good: given up by hand"
+    assert (document["status"], document["error"]) == ("failed", f"store_refused: {told}")
+    assert document["nodes"]["n0"] == done(1.0)
+    assert document["nodes"]["n59"] == cancelled(told)
+    assert document["nodes"]["sub"] == cancelled("the sub-plan was cancelled")
+
+
 async def test_state_is_put_again_under_another_id_when_something_came_meanwhile(
     eager_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique: str
 ) -> None:
@@ -377,6 +399,46 @@ async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench
     assert len(chain) > 1
     began = chain[0].events[0].event_time.ToDatetime()
     assert [round((_first_timer_ends(history) - began).total_seconds(), 1) for history in chain] == [9.0] * len(chain)
+
+
+@pytest.mark.parametrize("later", ["1h", None])
+async def test_run_past_the_deadline_that_it_began_with_goes_on_in_new_executions(
+    runs: Runs, bench: Bench, unique: str, later: str | None
+) -> None:
+    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "300ms"}
+    first, *steps = _steps(50, "n")
+    # Each execution has to fetch the state of the one before.
+    with patch.multiple(limits, INLINE_STATE_BYTES=100):
+        handle = await runs.start({"deadline": "2s", "nodes": [hold, {**first, "depends_on": ["hold"]}, *steps]})
+        started_at = time.time()
+        await handle.execute_update(wire.SET_LIMITS, {"deadline": later, "by": "ann"})
+        await eventually(lambda: time.time() > started_at + 2.5)
+        bench.open(unique)
+        document = await document_of(handle)
+        await runs.check_ended()
+    assert document["status"] == "completed"
+    assert len(await chain_of(runs.client, handle)) > 1
+    assert (await RunFeed(runs.client, handle.id).read()).document() == document
+
+
+async def test_limits_that_were_changed_stay_so_in_new_executions(runs: Runs, bench: Bench, unique: str) -> None:
+    hold = {"tool": "hold", "arguments": {"name": unique}, "heartbeat": "300ms", "depends_on": ["n49"]}
+    holds = [{"id": f"h{number}", **hold} for number in range(3)]
+    handle = await runs.start({"deadline": "1h", "nodes": [*_steps(50, "n"), *holds]}, max_in_flight=1)
+    await handle.execute_update(wire.SET_LIMITS, {"max_parallel": 2, "deadline": "2h", "by": "ann"})
+    await eventually(lambda: bench.running[unique] == 2)
+    view = await RunFeed(runs.client, handle.id).read()
+    assert [view.document()["nodes"][f"h{number}"]["status"] for number in range(3)] == ["running", "running", "ready"]
+    bench.open(unique)
+    document = await document_of(handle)
+    assert (document["status"], bench.most_running[unique]) == ("completed", 2)
+    assert [note["message"] for note in document["notes"]] == ["max_parallel 2 and deadline 2h set by ann"]
+    assert (await RunFeed(runs.client, handle.id).read()).document() == document
+    chain = await chain_of(runs.client, handle)
+    assert len(chain) > 1
+    began = chain[0].events[0].event_time.ToDatetime()
+    ends = [round((_first_timer_ends(history) - began).total_seconds(), 1) for history in chain[1:]]
+    assert ends == [7200.0] * len(ends)
 
 
 def _first_timer_ends(history: WorkflowHistory) -> datetime:

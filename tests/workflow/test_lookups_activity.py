@@ -7,6 +7,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from activities import resolve_lookups
 from activities.resolve_lookups import lookup_activity
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
@@ -36,6 +37,20 @@ async def test_lookups_are_bound_in_order(database: EntityDatabase) -> None:
         ("John Smith", "person", "person"),
     ]
     assert [sorted(party) for party in bound] == [["id", "kind", "name"]] * 2
+
+
+async def test_more_parties_than_can_go_along_with_a_run_are_refused_for_good(
+    database: EntityDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resolve_lookups, "LOOKUPS_LIMIT_BYTES", 100)
+    asked = [{"search_text": "Sarah Chen", "entity_type": "person"}] * 2
+    with pytest.raises(ApplicationError) as failed:
+        await ActivityEnvironment().run(lookup_activity(database), asked)
+    assert (failed.value.type, failed.value.non_retryable) == ("too_large", True)
+    assert failed.value.message.startswith("the 2 parties that the plan looks up have ")
+    assert failed.value.message.endswith(
+        "at most 100 can go along with a run: split the plan, and give the parts their parties as inputs"
+    )
 
 
 async def test_all_problems_fail_the_activity_for_good(database: EntityDatabase) -> None:

@@ -2,17 +2,36 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 
+from dagwright.chunk_items import ItemNotBegun, view_of_item
 from dagwright.contracts.idempotency import idempotency_key
+from dagwright.feed import RunFeed
+from dagwright.restoring import restored_document
 from dagwright.settings import Settings
+from dagwright.store.folder import FolderStore
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
-from tests.support.runs import Runs, bare, blocked, document_of, done, events_of, failed, histories_of, serving_runs
+from tests.support.runs import (
+    Document,
+    Runs,
+    bare,
+    bare_node,
+    blocked,
+    document_of,
+    done,
+    events_of,
+    failed,
+    histories_of,
+    serving_runs,
+)
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -59,11 +78,15 @@ async def runs_of_maps(
         meter.running -= 1
         return n
 
+    @tool(effects="read")
+    def wide_table(rows: int, size: int) -> dict[str, Any]:
+        return {"rows": [{"name": f"row {number}", "text": "x" * size} for number in range(rows)]}
+
     @tool(effects="read", max_parallel=3)
     async def metered_narrow(n: int) -> int:
         return await metered(n)
 
-    registry = ToolRegistry.of(*bench.registry(), square, odd_only, keep_key, metered, metered_narrow)
+    registry = ToolRegistry.of(*bench.registry(), square, odd_only, keep_key, metered, metered_narrow, wide_table)
     settings = Settings(state_dir=tmp_path_factory.mktemp("maps"))
     async with serving_runs(client, registry, settings=settings) as runs:
         yield runs
@@ -183,6 +206,31 @@ async def test_list_in_the_store_is_taken_in_chunks(runs: Runs) -> None:
     assert restored["nodes"]["m"]["result"] == expected
 
 
+@pytest.mark.parametrize(("rows", "size"), [(400, 600), (1_200, 2_000)], ids=["items of the run", "chunks"])
+async def test_items_of_a_list_in_the_store_have_keys(runs: Runs, rows: int, size: int) -> None:
+    """They are so large that neither the list nor an item of a chunk stands in a run."""
+    table = {"id": "table", "tool": "wide_table", "arguments": {"rows": rows, "size": size}}
+    arguments = {"name": "{{item.name}}", "at": "{{index}}"}
+    plan = _over("{{table.result.rows}}", table, tool="echo", arguments=arguments, key="{{item.name}} of {{index}}")
+    handle = await runs.start({**plan, "output": ["{{m.result[7]}}", f"{{{{m.result[{rows - 1}]}}}}"]})
+    document = await document_of(handle)
+    assert document["nodes"]["m"]["error"] is None
+    assert document["output"] == [{"name": f"row {at}", "at": at} for at in (7, rows - 1)]
+    found = await _found(runs, handle.id, f"m[row {rows - 1} of {rows - 1}]")
+    assert found[1] == done({"name": f"row {rows - 1}", "at": rows - 1})
+
+
+async def test_keys_that_are_too_large_to_be_told_are_refused_in_a_sentence(runs: Runs) -> None:
+    table = {"id": "table", "tool": "wide_table", "arguments": {"rows": 2_000, "size": 190}}
+    plan = _over("{{table.result.rows}}", table, tool="echo", key="{{item.text}}")
+    document = await runs.run(plan)
+    assert document["nodes"]["m"] == failed(
+        "too_large: the key of item 0 needs a part of it that lies in the payload store, where the run itself cannot "
+        "read it: the list is over 192 KiB, and what its keys read is too, or is not in every item; leave out `key`, "
+        "or let a tool make a smaller list"
+    )
+
+
 async def test_death_of_a_worker_is_soon_noticed_in_every_activity_of_a_map(runs: Runs) -> None:
     table = {"id": "table", "tool": "table", "arguments": {"rows": 6_000}}
     plan = _over("{{table.result.rows}}", table, tool="echo", arguments={"n": "{{index}}"}, when="index % 200 == 0")
@@ -193,7 +241,7 @@ async def test_death_of_a_worker_is_soon_noticed_in_every_activity_of_a_map(runs
         for event in events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED):
             scheduled = event.activity_task_scheduled_event_attributes
             waits[scheduled.activity_type.name] = scheduled.heartbeat_timeout.ToTimedelta().total_seconds()
-    assert waits == {"table": 3.0, "load_items": 3.0, "echo": 3.0, "put_blob": 3.0, "join_items": 10.0}
+    assert waits == {"table": 3.0, "load_items": 15.0, "echo": 3.0, "put_blob": 3.0, "join_items": 15.0}
 
 
 @pytest.mark.parametrize(("node", "most"), [({"max_parallel": 10}, 10), ({"tool": "metered_narrow"}, 3)])
@@ -202,6 +250,17 @@ async def test_limits_hold_over_the_whole_map(runs: Runs, meter: Meter, node: di
     document = await document_of(await runs.start(_over(list(range(600)), **{"tool": "metered", **node})))
     assert document["nodes"]["m"]["result"] == list(range(600))
     assert 2 <= meter.most <= most
+
+
+async def test_maps_share_the_limit_of_their_run(runs: Runs, meter: Meter) -> None:
+    meter.most = 0
+    (first,) = _over(list(range(600)), tool="metered")["nodes"]
+    plan = {"nodes": [first, {**first, "id": "n"}, {"id": "alone", "tool": "metered", "arguments": {"n": 7}}]}
+    document = await document_of(await runs.start_raw({"plan": plan, "options": {"max_parallel": 6}}))
+    assert {name: node["status"] for name, node in document["nodes"].items()} == dict.fromkeys(
+        ("m", "n", "alone"), "completed"
+    )
+    assert 2 <= meter.most <= 6
 
 
 async def test_sub_plans_of_many_items_are_started_by_chunks(runs: Runs) -> None:
@@ -226,6 +285,40 @@ async def test_run_of_a_chunk_shows_its_items(runs: Runs) -> None:
     assert list(below["nodes"]) == ["m", *(f"m[{number}]" for number in range(126, 251))]
     assert bare(below)["nodes"]["m[130]"] == failed("tool_failed: 130 is wrong")
     assert bare(below)["nodes"]["m[131]"] == done(131)
+
+
+async def _found(runs: Runs, run_id: str, task_id: str) -> tuple[str, Document | None]:
+    """Returns the run that knows a node or item, without the beginning of its id, and what it tells of it."""
+    feed = partial(RunFeed, runs.client)
+    view = await view_of_item(await feed(run_id).read(), task_id, feed=feed)
+    found = (await restored_document(view, runs.store, only=task_id))["nodes"].get(task_id)
+    return view.workflow_id.removeprefix(run_id), found and bare_node(found)
+
+
+async def test_item_is_found_by_its_key_in_the_run_of_its_chunk(runs: Runs) -> None:
+    items = [{"name": f"item {number}"} for number in range(510)]
+    handle = await runs.start(_over(items, tool="echo", key="{{item.name}}", arguments={"n": "{{index}}"}))
+    await document_of(handle)
+    assert await _found(runs, handle.id, "m[item 300]") == ("/m[256-382]", done({"n": 300}))
+    assert await _found(runs, handle.id, "m[item 510]") == ("", None)
+    assert (await _found(runs, handle.id, "m"))[0] == ""
+
+
+async def test_item_of_a_chunk_that_has_not_begun_is_not_known_yet(runs: Runs, bench: Bench, unique: str) -> None:
+    items = [str(number) for number in range(2_100)]
+    node = {"tool": "hold", "arguments": {"name": unique}, "heartbeat": "500ms", "max_parallel": 4}
+    by_key, by_place = ({"id": name, "for_each": items, **node} for name in ("by_key", "by_place"))
+    handle = await runs.start({"nodes": [{**by_key, "key": "k{{item}}"}, by_place]})
+    await eventually(lambda: bench.entered.count(unique) == 8, timeout_s=30)
+    told = r"'by_key\[k2000\]' is not known yet: the items of 'by_key\[1052-1313\]' and of 3 more have not begun"
+    with pytest.raises(ItemNotBegun, match=f"^{told}$"):
+        await _found(runs, handle.id, "by_key[k2000]")
+    told = r"'by_place\[2000\]' is not known yet: the items of 'by_place\[1838-2099\]' have not begun"
+    with pytest.raises(ItemNotBegun, match=f"^{told}$"):
+        await _found(runs, handle.id, "by_place[2000]")
+    assert (await _found(runs, handle.id, "by_key[k0]"))[0] == "/by_key[0-262]"
+    await handle.signal("cancel", {})
+    await document_of(handle)
 
 
 async def test_deadline_reaches_every_chunk(runs: Runs, unique: str) -> None:
@@ -265,3 +358,13 @@ async def test_terminated_chunk_fails_its_items(runs: Runs, bench: Bench, unique
     failure = "150 of 600 items failed; the first: m[0-149]: the sub-plan failed: the sub-plan was terminated"
     assert bare(document)["nodes"]["m"] == failed(f"sub_plan_failed: {failure}")
     runs.forget(handle)
+
+
+async def test_chunks_whose_results_are_refused_for_good_fail_with_the_reason(runs: Runs) -> None:
+    """Guard: nothing that the store or an operator answers is a defect of ours."""
+    refused = ApplicationError("given up by hand", non_retryable=True)
+    with patch.object(FolderStore, "put", side_effect=refused):
+        document = await runs.run(_over(list(range(600)), tool="echo", arguments={"text": "x" * 100}))
+    told = "the items are done, and the payload store refused their results for good: given up by hand"
+    failure = f"store_refused: 600 of 600 items failed; the first: m[0-149]: {told}"
+    assert (document["status"], document["nodes"]["m"]) == ("failed", failed(failure))

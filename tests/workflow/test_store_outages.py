@@ -55,6 +55,15 @@ async def notes_of(runs: Runs, handle: Handle) -> list[tuple[str | None, str]]:
     return [(note["node"], note["message"]) for note in view.notes if note["code"] == "store_unavailable"]
 
 
+async def until_told(runs: Runs, handle: Handle) -> None:
+    """Waits until the run tells that the store does not answer."""
+
+    async def is_told() -> bool:
+        return bool(await notes_of(runs, handle))
+
+    await eventually(is_told, timeout_s=30)
+
+
 async def test_region_waits_for_the_store_says_so_and_goes_on(
     own_runs: Runs, bench: Bench, tmp_path: Path, unique: str
 ) -> None:
@@ -63,10 +72,7 @@ async def test_region_waits_for_the_store_says_so_and_goes_on(
     with outage(tmp_path):
         bench.open(unique)
 
-        async def is_told() -> bool:
-            return bool(await notes_of(own_runs, handle))
-
-        await eventually(is_told, timeout_s=20)
+        await until_told(own_runs, handle)
         ((node, message),) = await notes_of(own_runs, handle)
         assert node is None
         assert message.startswith(f"a group of pure nodes waits for the payload store: the payload store {tmp_path}")
@@ -85,10 +91,7 @@ async def test_region_that_waits_for_the_store_can_be_cancelled(
     with outage(tmp_path):
         bench.open(unique)
 
-        async def is_told() -> bool:
-            return bool(await notes_of(own_runs, handle))
-
-        await eventually(is_told, timeout_s=20)
+        await until_told(own_runs, handle)
         await handle.signal("cancel", {"reason": "enough"})
         document = await document_of(handle)
     assert document["status"] == "cancelled"
@@ -111,10 +114,7 @@ async def test_value_inside_of_a_region_is_waited_for(
     with outage(tmp_path):
         bench.open(unique)
 
-        async def is_told() -> bool:
-            return bool(await notes_of(own_runs, handle))
-
-        await eventually(is_told, timeout_s=30)
+        await until_told(own_runs, handle)
     document = await document_of(handle)
     assert document["status"] == "completed", document
     assert document["nodes"]["reads"]["result"] > 10_000
@@ -131,10 +131,7 @@ async def test_call_that_needs_a_value_is_tried_again_and_the_run_says_why(
     with outage(tmp_path):
         bench.open(unique)
 
-        async def is_told() -> bool:
-            return bool(await notes_of(own_runs, handle))
-
-        await eventually(is_told, timeout_s=30)
+        await until_told(own_runs, handle)
         ((node, message),) = await notes_of(own_runs, handle)
         assert node == "whole"
         assert message.startswith(

@@ -223,3 +223,23 @@ async def test_sub_plan_that_cannot_start_fails_its_node_for_whoever_looks(
         "sub_plan_failed: the sub-plan failed: Workflow execution already started"
     )
     await check_projection(await handle.fetch_history(), document)
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        (({"timeout": "700ms"}, {}), "'held' took over its timeout of 0.7 s"),
+        (({"timeout": "1m"}, {"deadline": "600ms"}), "'held' took over the deadline of its plan, 0.6 s"),
+    ],
+    ids=["of the node", "of its plan"],
+)
+async def test_sub_plan_that_takes_too_long_is_named_with_its_limit(
+    runs: Runs, unique: str, limits: tuple[dict[str, Any], dict[str, Any]], told: str
+) -> None:
+    of_node, of_plan = limits
+    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "300ms"}
+    handle = await runs.start({"nodes": [{"id": "held", "plan": {"nodes": [hold], **of_plan}, **of_node}]})
+    document = bare(await document_of(handle))
+    assert document["nodes"]["held"] == failed(f"sub_plan_failed: the sub-plan failed: {told}")
+    below = bare(await document_of(runs.client.get_workflow_handle(f"{handle.id}/held")))
+    assert (below["status"], below["error"]) == ("failed", f"deadline_exceeded: {told}")

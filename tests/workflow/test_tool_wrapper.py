@@ -7,7 +7,6 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,7 @@ from dagwright.tools import NotStarted, RetryLater, ToolRegistry, context, tool
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
 from tests.support.memory_store import MemoryStore
+from tests.support.receiver import posts_answered
 
 pytestmark = pytest.mark.server
 
@@ -227,26 +227,14 @@ async def test_a_post_that_was_refused_to_begin_is_sent_again(client: Client) ->
     statuses = [429, 200]
     keys: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            keys.append(self.headers["Idempotency-Key"])
-            self.send_response(statuses[len(keys) - 1])
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+    def take(headers: dict[str, str], body: bytes) -> int:
+        keys.append(headers["idempotency-key"])
+        return statuses[len(keys) - 1]
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as service:
-        thread = threading.Thread(target=service.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            async with serving(client) as queue:
-                arguments = {"url": f"http://127.0.0.1:{service.server_address[1]}/", "method": "POST"}
-                headers = {HEADER_IDEMPOTENCY_KEY: "dw1_post"}
-                handle = await started(client, queue, "http_request", arguments=arguments, headers=headers)
-                assert (await handle.result())["status"] == 200
-        finally:
-            service.shutdown()
-            thread.join()
+    with posts_answered(take, hung=threading.Event()) as address:
+        async with serving(client) as queue:
+            arguments = {"url": address, "method": "POST"}
+            headers = {HEADER_IDEMPOTENCY_KEY: "dw1_post"}
+            handle = await started(client, queue, "http_request", arguments=arguments, headers=headers)
+            assert (await handle.result())["status"] == 200
     assert keys == ["dw1_post", "dw1_post"]

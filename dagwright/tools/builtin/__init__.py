@@ -1,9 +1,12 @@
 """The tools that come with Dagwright, served on the workflows' own task queue."""
 
 from dagwright.tools.builtin.calculator import calculator
+from dagwright.tools.builtin.file_search import file_search_tools
 from dagwright.tools.builtin.files import file_tools
 from dagwright.tools.builtin.http import http_tools
+from dagwright.tools.builtin.summaries import summarize
 from dagwright.tools.builtin.texts import json_query, render_template
+from dagwright.tools.builtin.travel import travel_tools
 from dagwright.tools.builtin.waiting import wait
 from dagwright.tools.builtin.web_search import web_search_tools
 from dagwright.tools.environment import ToolEnvironment
@@ -19,7 +22,10 @@ def builtin_tools(environment: ToolEnvironment) -> ToolRegistry:
         *http_tools(environment),
         *web_search_tools(environment),
         *file_tools(environment),
+        *file_search_tools(environment),
         json_query,
         render_template,
         wait,
+        summarize,
+        *travel_tools(environment),
     )

@@ -1,4 +1,4 @@
-"""Arithmetic without surprises: exact decimals and fractions, and a clear no to everything else.
+"""Arithmetic without surprises: exact decimals and fractions; words only as `query`, and then with a model's help.
 
 Python's own parser and simpleeval do the work; this module hands them nothing but numbers, operators and a
 few names, and bounds the size of every value on the way.
@@ -15,6 +15,7 @@ from typing import Any
 
 from simpleeval import InvalidExpression, SimpleEval  # type: ignore[import-untyped] # has no types
 
+from dagwright.tools.builtin.worded import shown, worked_out
 from dagwright.tools.spec import tool
 
 TEXT_LIMIT = 4_000
@@ -36,20 +37,32 @@ def _given(name: str) -> dict[str, Any]:
 
 @tool(effects="pure", schema={"oneOf": [_given("expression"), _given("query")]})
 def calculator(expression: str | float | None = None, query: str | float | None = None) -> int | float:
-    """Calculates an arithmetic expression exactly and returns a number.
+    """Calculates exactly and returns a number.
 
     Knows + - * / // % ** (or ^), parentheses, abs, ceil, floor, max, min, round, sqrt, pi and e. Give either
     `expression` or `query`.
 
     Args:
         expression: such as `12 * (3 + 4) / 5`
-        query: the same, under the name that task lists use
+        query: the same, or a calculation in words, such as `the difference between 69 and 56`, which a model puts
+            into an expression
     """
-    given = [text for text in (expression, query) if text is not None]
-    if len(given) != 1:
+    if (expression is None) == (query is None):
         raise ValueError("Give the calculator either an expression or a query")
-    text = given[0] if isinstance(given[0], str) else repr(given[0])
-    return number_of(evaluated(text))
+    if query is None:
+        return number_of(evaluated(_text_of(expression)))
+    words = _text_of(query)
+    try:
+        return number_of(_exact(words))
+    except _NotArithmetic as error:
+        refusal = str(error)
+    if not words.strip():
+        raise ValueError(refusal)
+    return number_of(worked_out(words, evaluated, refusal=refusal))
+
+
+class _NotArithmetic(Exception):
+    """A text is no expression; the words say why."""
 
 
 def evaluated(text: str) -> Fraction:
@@ -58,16 +71,27 @@ def evaluated(text: str) -> Fraction:
     Raises:
         ValueError: the text is not arithmetic, or a value is not defined or too large.
     """
+    try:
+        return _exact(text)
+    except _NotArithmetic as error:
+        raise ValueError(str(error)) from None
+
+
+def _text_of(given: str | float | None) -> str:
+    return given if isinstance(given, str) else repr(given)
+
+
+def _exact(text: str) -> Fraction:
     cleaned = _checked_tokens(text)
     try:
         parsed = ast.parse(cleaned, mode="eval").body
         value = _Evaluator(cleaned).eval(cleaned, previously_parsed=parsed)
     except ZeroDivisionError:
-        raise ValueError(f"{_shown(text)} divides by zero") from None
+        raise ValueError(f"{shown(text)} divides by zero") from None
     except (SyntaxError, InvalidExpression, TypeError, AttributeError):
         raise _not_arithmetic(text, "it cannot be read") from None
     except (RecursionError, MemoryError):
-        raise ValueError(f"{_shown(text)} is nested too deep to calculate") from None
+        raise ValueError(f"{shown(text)} is nested too deep to calculate") from None
     if not isinstance(value, Fraction):
         raise _not_arithmetic(text, "it is not one number")
     return value
@@ -96,7 +120,7 @@ def number_of(value: Fraction) -> int | float:
 def _checked_tokens(text: str) -> str:
     """Returns `text` in Python's spelling; every piece is a number, an operator or a known name."""
     if len(text) > TEXT_LIMIT:
-        raise ValueError(f"The expression has {len(text):,} characters, over the limit of {TEXT_LIMIT:,}")
+        raise _NotArithmetic(f"The expression has {len(text):,} characters, over the limit of {TEXT_LIMIT:,}")
     cleaned = text.translate(_SIGNS).strip()
     position, before = 0, ""
     while position < len(cleaned):
@@ -192,16 +216,12 @@ def _decimal(value: Fraction) -> Decimal:
     return _DIGITS.divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
-def _not_arithmetic(text: str, reason: str) -> ValueError:
-    return ValueError(f"{_shown(text)} is not arithmetic: {reason}; write an expression such as 12 * (3 + 4) / 5")
+def _not_arithmetic(text: str, reason: str) -> _NotArithmetic:
+    return _NotArithmetic(f"{shown(text)} is not arithmetic: {reason}; write an expression such as 12 * (3 + 4) / 5")
 
 
 def _too_large() -> ValueError:
     return ValueError("A number in the expression is too large or too small to calculate exactly")
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 100 else text[:100] + "…")
 
 
 _NAMES = {

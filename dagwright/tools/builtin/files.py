@@ -94,9 +94,12 @@ def _read(place: Path, path: str, *, encoding: Encoding) -> str:
     if encoding == "base64":
         return base64.b64encode(content).decode()
     try:
-        return content.decode()
+        text = content.decode()
     except UnicodeDecodeError as error:
         raise GiveUp(f"{path!r} is not UTF-8 text (byte {error.start}); read it as base64") from None
+    if "\0" in text:
+        raise GiveUp(f"{path!r} is not text (a null byte); read it as base64")
+    return text
 
 
 def _encoded(content: Any, encoding: Encoding) -> bytes:

@@ -1,10 +1,11 @@
-"""Web search through the Serper API (serper.dev)."""
+"""Web search through the Serper API (serper.dev), or any service that answers in its format."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import httpx
+from pydantic import Field
 
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp, RetryLater
@@ -12,33 +13,61 @@ from dagwright.tools.retry_after import retry_after
 from dagwright.tools.spec import tool
 
 TIMEOUT_S = 30.0
+RESULTS_AT_MOST = 100
+"""As many as the service gives for one query."""
 
 _KEY_REFUSED = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
 
+Results = list[dict[str, str]]
+
 
 def web_search_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
-    """Returns `serper_web_search` for the key and address of the environment."""
+    """Returns `serper_web_search` and `web_search` for the key and address of the environment."""
 
     @tool(effects="read")
-    async def serper_web_search(query: str) -> list[dict[str, str]]:
+    async def serper_web_search(query: str) -> Results:
         """Searches the web and returns the results as title, link and snippet, a direct answer first.
 
         Args:
             query: what to search for, as one types it into a search engine
         """
-        if not environment.serper_api_key:
-            raise GiveUp("serper_web_search needs a key: set SERPER_API_KEY for the worker")
-        address = environment.serper_base_url.rstrip("/") + "/search"
-        headers = {"X-API-KEY": environment.serper_api_key}
+        return await _found(environment, query, "serper_web_search")
+
+    @tool(effects="read")
+    async def web_search(query: str, limit: Annotated[int, Field(ge=1, le=RESULTS_AT_MOST)] = 10) -> Results:
+        """Searches the web and returns the results as title, link and snippet, a direct answer first.
+
+        Args:
+            query: what to search for, as one types it into a search engine
+            limit: how many results are wanted
+        """
+        return (await _found(environment, query, "web_search", limit=limit))[:limit]
+
+    return [serper_web_search, web_search]
+
+
+async def _found(environment: ToolEnvironment, query: str, name: str, *, limit: int | None = None) -> Results:
+    if not environment.serper_api_key:
+        raise GiveUp(
+            f"{name} needs a key: set SERPER_API_KEY for the worker, and SERPER_BASE_URL if the service is not Serper's"
+        )
+    if not query.strip():
+        raise ValueError("The query is empty; say what to search for")
+    address = environment.serper_base_url.rstrip("/") + "/search"
+    asked = {"q": query} if limit is None else {"q": query, "num": limit}
+    try:
         async with httpx.AsyncClient(timeout=TIMEOUT_S) as client:
-            response = await client.post(address, json={"q": query}, headers=headers)
-        _check(response)
-        return results_of(response)
+            response = await client.post(address, json=asked, headers={"X-API-KEY": environment.serper_api_key})
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+        raise GiveUp(f"SERPER_BASE_URL of the worker is no address: {error}") from None
+    except httpx.TransportError as error:
+        said = f"The search service at {environment.serper_base_url} does not answer: {type(error).__name__} {error}"
+        raise RetryLater(said.rstrip()) from None
+    _check(response)
+    return results_of(response)
 
-    return [serper_web_search]
 
-
-def results_of(response: httpx.Response) -> list[dict[str, str]]:
+def results_of(response: httpx.Response) -> Results:
     """Returns the answer box, if there is one, and the organic results, each as title, link and snippet.
 
     Raises:
@@ -69,6 +98,10 @@ def _check(response: httpx.Response) -> None:
     said = f"The search service answered {response.status_code}: {' '.join(response.text[:300].split())}"
     if response.status_code in _KEY_REFUSED:
         raise GiveUp(f"{said}; check SERPER_API_KEY")
+    if "credits" in response.text.lower():
+        raise GiveUp(f"{said}; add credit to the account of SERPER_API_KEY, or set another key")
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error:
         raise RetryLater(said, after=retry_after(response.headers.get("Retry-After"), datetime.now(UTC)))
+    if response.status_code == httpx.codes.NOT_FOUND:
+        raise GiveUp(f"{said}; check SERPER_BASE_URL, which is asked as {response.request.url}")
     raise GiveUp(said)

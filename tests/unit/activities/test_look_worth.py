@@ -3,6 +3,8 @@
 import threading
 import time
 
+import pytest
+
 from activities.look_worth import LookWorth, WorkClock
 
 
@@ -58,6 +60,7 @@ def _work(seconds: float) -> None:
         pass
 
 
+@pytest.mark.alone
 def test_clock_counts_work_and_not_waiting() -> None:
     clock = WorkClock()
     started_at = time.time()
@@ -70,6 +73,7 @@ def test_clock_counts_work_and_not_waiting() -> None:
     assert clock.worked(started_at, time.time()) < 0.005
 
 
+@pytest.mark.alone
 def test_clock_counts_what_was_worked_before_a_call_for_nothing() -> None:
     clock = WorkClock()
     _work(0.02)

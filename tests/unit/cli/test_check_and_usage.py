@@ -51,7 +51,7 @@ def test_document_of_a_valid_plan_is_one_line(capsys: pytest.CaptureFixture[str]
         "levels": [["a"], ["b"], ["c"]],
         "critical_path": ["a", "b", "c"],
         "inputs": [{"name": "n", "type": "integer", "prompt": "How many?"}],
-        "expected_events": 23,
+        "expected_events": 11,
         "notes": [],
     }
 
@@ -92,7 +92,7 @@ def test_table_for_people_names_levels_and_path(capsys: pytest.CaptureFixture[st
         "level 1 b",
         "level 2 c",
         "critical path a → b → c",
-        "events about 23 in the run's history",
+        "events about 11 in the run's history",
         "input n (integer): How many?",
     ]
 
@@ -231,7 +231,9 @@ def test_strange_input_of_a_file_is_told_and_left_alone(capsys: pytest.CaptureFi
     [
         (["run"], "Missing argument 'PLAN'; see `dagwright run --help`"),
         (["wach", "x"], "No such command 'wach'. Did you mean 'watch'?; see `dagwright --help`"),
-        (["list", "--limit", "0"], "Invalid value for '--limit': Input should be greater than or equal to 1"),
+        (["list", "--limit", "0"], "Invalid value for '--limit': it must be at least 1; see "),
+        (["list", "--limit", "1001"], "Invalid value for '--limit': it must be at most 1000; see "),
+        (["list", "--limit", "x"], "Invalid value for '--limit': it must be a whole number; see "),
         (["run", "none.json"], "none.json: unreadable: there is no file none.json"),
         (["run", "."], ".: unreadable: . is a folder, not a file"),
         (["run", "broken.json"], "broken.json: invalid_syntax: broken.json is no valid JSON: "),
@@ -244,11 +246,15 @@ def test_strange_input_of_a_file_is_told_and_left_alone(capsys: pytest.CaptureFi
         (["run", "small.json", "--dialect", "poem"], "small.json: invalid_field: there is no dialect 'poem'"),
         (["run", "unknown.json"], "unknown.json: unknown_tool at /nodes/0/tool: there is no tool 'calculate'"),
         (["entities", "load", "none.csv"], "none.csv"),
-        (["run", "small.json", "--agents", "agents.yaml"], "--agents is not available yet"),
-        (["run", "small.json", "--policy", "policy.yaml"], "--policy is not available yet"),
+        (["run", "small.json", "--agents", "agents.yaml"], "the agents: there is no file "),
+        (["run", "small.json", "--agents", "small.json"], "small.json: /plan: unknown key; the agents stand under"),
+        (["run", "small.json", "--policy", "policy.yaml"], "the policy: there is no file policy.yaml"),
+        (["run", "small.json", "--policy", "small.json"], "the policy small.json: unknown key 'plan'"),
         (["run", "small.json", "--all-or-nothing"], "--all-or-nothing is not available yet"),
-        (["check", "small.json", "--agents", "agents.yaml"], "--agents is not available yet"),
-        (["cancel", "run-1", "--node", "a"], "--node is not available yet"),
+        (["check", "small.json", "--agents", "agents.yaml"], "the agents: there is no file "),
+        (["cancel", "run-1", "--branch"], "--branch needs --node"),
+        (["retry", "run-1", "--node", "a", "--arguments", "5"], "--arguments must be a JSON object"),
+        (["set-result", "run-1", "five", "--node", "a"], "set-result takes JSON, and 'five' is none: "),
         (["graph", "x", "--format", "png"], "Invalid value for '--format': 'png' is not one of 'mermaid'"),
     ],
 )  # fmt: skip
@@ -352,3 +358,45 @@ def test_help_says_what_each_value_is_and_not_its_type(capsys: pytest.CaptureFix
         lines = capsys.readouterr().out.splitlines()
         entries = [line for line in lines if re.match(r"  (-|[A-Z]+ )", line)]
         assert [line for line in entries if re.search("<[a-z]", line) or not re.search(r"\S  +\S", line)] == [], command
+
+
+def test_answer_of_a_model_is_checked_with_mend_and_only_then(capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = "{'id': 'a', 'tool': 'Calculator', 'arguments': {'expression': '1'}}"
+    Path("answer.txt").write_text(f"Sure:\n```json\n{{'plan': 1, 'nodes': [{nodes}]}}\n```\n", encoding="utf-8")
+    assert run_command_line(["check", "answer.txt", "--json"]) == 2
+    capsys.readouterr()
+
+    code = run_command_line(["check", "answer.txt", "--mend", "--json"])
+
+    document = json.loads(capsys.readouterr().out)
+    assert (code, document["status"], document["levels"]) == (0, "valid", [["a"]])
+    codes = [mend["code"] for mend in document["mends"]]
+    assert codes == ["fenced", "prose", *["single_quotes"] * 9, "tool"]
+    assert [note["code"] for note in document["notes"]] == codes
+    assert document["mends"][-1] == {
+        "code": "tool",
+        "pointer": "/nodes/0/tool",
+        "offset": None,
+        "message": "the tool 'Calculator' was read as 'calculator'",
+    }
+
+
+def test_plan_of_which_a_part_was_cut_off_does_not_run(capsys: pytest.CaptureFixture[str]) -> None:
+    first = {"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}
+    Path("cut.txt").write_text(json.dumps({"plan": 1, "nodes": [first, first]})[:-20], encoding="utf-8")
+    assert run_command_line(["run", "cut.txt", "--mend", "--json"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert [(error["code"], error["hint"]) for error in document["errors"]] == [
+        ("cut_off", "have the rest written, or close the plan by hand if this is all of it")
+    ]
+    plan = {"plan": 1, "output": "{{b.result}}", "nodes": [first, {**first, "id": "b"}]}
+    Path("cut.txt").write_text(json.dumps(plan)[:-20], encoding="utf-8")
+    assert run_command_line(["check", "cut.txt", "--mend", "--json"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert [error["code"] for error in document["errors"]] == ["cut_off", "invalid_reference"]
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_file_that_is_not_there_is_told_with_mend_too(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line([command, "none.txt", "--mend", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["errors"][0]["code"] == "unreadable"

@@ -4,6 +4,8 @@ import time
 import xml.etree.ElementTree as ET
 from typing import Any
 
+import pytest
+
 from dagwright.cli.drawing import mermaid, svg
 from dagwright.cli.folding import ARROWS, BOXES, is_folded, picture_of
 from dagwright.contracts.documents import graph_document
@@ -48,6 +50,7 @@ def test_wide_graph_is_drawn_as_one_box_for_each_level_and_tool() -> None:
     assert '["500 nodes: n1 … n999<br/>even<br/>500 ready"]:::ready' in mermaid(picture)
 
 
+@pytest.mark.alone
 def test_hundred_thousand_nodes_are_few_boxes_without_a_circle() -> None:
     nodes = [node(n, *{n - 1, n // 2, n // 3} - {n, -1}, tool=f"t{n % 7}") for n in range(100_000)]
     scheduler = begun(*nodes)

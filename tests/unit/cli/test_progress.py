@@ -1,6 +1,7 @@
 """What is shown of a run: the tree, what fits, lines of changes."""
 
 from dataclasses import replace
+from io import StringIO
 
 import pytest
 from rich.console import Console
@@ -14,6 +15,8 @@ from dagwright.plan.chunks import ChunkEnd
 from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, NodeStatus
+from dagwright.plan.times import format_time
+from tests.unit.cli.questions import asked
 from tests.unit.cli.views import START, node, start_ready, view_of
 
 
@@ -171,11 +174,25 @@ def test_line_writer_tells_once_that_a_worker_died_and_what_becomes_of_its_calls
 
     assert lines == [
         "running    a  t",
-        "waiting    a was running when its worker died; it is tried again when the server notices",
         "running    b  t",
+        "waiting    a was running when its worker died; it is tried again when the server notices",
         "waiting    b was running when its worker died; it fails when the server notices",
         "running    a (attempt 2: its worker died or hung)",
     ]
+
+
+def test_line_writer_tells_the_oldest_first_and_when_it_was() -> None:
+    def finish(scheduler: Scheduler) -> None:
+        scheduler.complete("b", 1, at=START + 1)
+        scheduler.complete("a", 1, at=START + 2)
+
+    lines: list[str] = []
+    view = view_of(node("a"), node("b"), node("c", "b"), step=finish)
+    early = {**asked("q", prompt="Go on?"), "opened_at": format_time(START + 1.5)}
+    LineWriter(lines.append).show(view, [early])
+    assert [line[10:].split()[:2] for line in lines] == [
+        ["completed", "b"], ["asked", "q"], ["answer", "dagwright"], ["completed", "a"]
+    ]  # fmt: skip
 
 
 def test_step_that_went_on_with_a_given_value_says_so() -> None:
@@ -201,3 +218,35 @@ def test_cancelled_items_and_nodes_are_not_counted_as_done() -> None:
 
     assert (progress.rows[0].done, progress.rows[0].total) == (1, 10)
     assert (progress.done, progress.total) == (0, 2)
+
+
+def test_what_is_asked_is_a_line_with_the_command_that_answers_it_and_told_once() -> None:
+    lines: list[str] = []
+    writer = LineWriter(lines.append)
+    view = view_of(node("a"))
+    for requests in ([], [asked()], [asked(), asked("choose", type="SELECTION", options=["x"], assignee=None)]):
+        writer.show(view, requests)
+
+    assert [line.partition("  ")[2] for line in lines] == [
+        "running    a  t",
+        "asked      check waits for ann: Publish?",
+        "answer     dagwright feedback run-1 check --approve  (or --reject)",
+        "asked      choose waits for anyone: Publish?",
+        "answer     dagwright feedback run-1 choose --select x",
+    ]
+
+
+def test_picture_shows_the_oldest_requests_with_their_commands() -> None:
+    console = Console(width=72, record=True, file=StringIO())
+    requests = [asked("check", prompt="Is this so? " * 9), *(asked(f"n{number}") for number in range(9))]
+    console.print(Picture().draw(view_of(node("a")), requests, now=START + 2, height=40))
+
+    assert [line.rstrip() for line in console.export_text().splitlines()][3:] == [
+        "check waits for ann: Is this so? Is this so? Is this so? Is this so? Is…",
+        "  dagwright feedback run-1 check --approve  (or --reject)",
+        "n0 waits for ann: Publish?",
+        "  dagwright feedback run-1 n0 --approve  (or --reject)",
+        "n1 waits for ann: Publish?",
+        "  dagwright feedback run-1 n1 --approve  (or --reject)",
+        "and 7 more requests: dagwright inbox",
+    ]

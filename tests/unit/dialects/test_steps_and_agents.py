@@ -27,6 +27,26 @@ def test_edges_of_a_step_are_references_and_depends_on() -> None:
     assert check([last, first, second]).levels == [["b.1 (x)", "c"], ["a"]]
 
 
+@pytest.mark.parametrize(
+    ("entry", "key", "at"),
+    [
+        (STEP, "depends_on", ""),
+        ({"id": "a", "agent": "x", "objective": "y"}, "depends_on", "/nodes"),
+        ({"id": "a", "tool": "t", "query": "q"}, "dependencies", "/dag"),
+    ],
+    ids=["steps", "agents", "tasks"],
+)
+def test_problems_behind_what_is_no_text_are_told_at_their_own_place(entry: Any, key: str, at: str) -> None:
+    entries = [{**entry, "id": "b", key: []}, {**entry, key: ["b", 7, "nobody", None, "neither"]}]
+    raw = {at[1:]: entries} if at else entries
+    assert codes_of(raw) == [
+        ("invalid_field", f"{at}/1/{key}/1"),
+        ("invalid_field", f"{at}/1/{key}/3"),
+        ("unknown_dependency", f"{at}/1/{key}/2"),
+        ("unknown_dependency", f"{at}/1/{key}/4"),
+    ]
+
+
 def test_wrong_fields_of_a_step_are_told_under_their_own_names() -> None:
     raw = [{"id": "", "intent": 7, "tool": " ", "arguments": [], "depends_on": "b", "title": "x"}]
     assert sorted(codes_of(raw)) == [

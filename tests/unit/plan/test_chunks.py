@@ -11,7 +11,7 @@ from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.chunks import ChunkEnd, Width, chunks_of, counts_of_items, width_of
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
-from dagwright.plan.ready_queue import Gate, ReadyQueue
+from dagwright.plan.ready_queue import Gate, ReadyQueue, gates_of
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
 from dagwright.plan.tasks import Task
@@ -223,7 +223,7 @@ def test_chunk_that_needs_more_than_a_run_can_be_given_fails() -> None:
 
 
 def test_wide_tasks_take_several_slots_of_a_shared_limit() -> None:
-    tool = Gate(5, is_shared=True)
+    tool = Gate(5, spans_runs=True)
     queue = ReadyQueue([[tool], [tool]], 500, bytes_of=[0, 0])
     queue.widen(0, at_once=2, width=2)
     for entry in ((3, 0, 0), (3, 0, 1), (3, 0, 2), (4, 1, -1), (4, 1, 0)):
@@ -234,3 +234,49 @@ def test_wide_tasks_take_several_slots_of_a_shared_limit() -> None:
     for number in (0, 0, 1):
         queue.release(number)
     assert [queue.pop(), queue.pop()] == [(4, 1, 0), None]
+
+
+def test_calls_that_wait_for_one_run_keep_no_slots_that_the_chunks_of_a_map_could_use() -> None:
+    tools = {"t": ToolDeclaration("t", max_parallel=450)}
+    plan = compiled(plan_of(node("each", tool="t"), node("wide", tool="t")), tools=tools)
+    queue = ReadyQueue(gates_of(plan), 500, bytes_of=[0, 0])
+    queue.widen(1, at_once=5, width=10)
+    for item in range(450):
+        queue.push((3, 0, item))
+    for item in range(5):
+        queue.push((4, 1, item))
+    started_of = [entry[1] for entry in iter(queue.pop, None)]
+    assert started_of == [0] * 400 + [1] * 5
+
+
+@pytest.mark.parametrize(("of_run", "most"), [(10, 10), (3, 3), (1, 1), (500, 1_501)])
+def test_maps_share_what_whoever_started_the_run_allows_at_once(of_run: int, most: int) -> None:
+    maps = [node(f"m{number}", for_each=list(range(1_200)), arguments={"x": "{{item}}"}) for number in range(3)]
+    scheduler = Scheduler(compiled(plan_of(*maps, node("a"))), {}, max_in_flight=of_run)
+    scheduler.begin(1.0)
+    running, at_once = started(scheduler), []
+    while running:
+        at_once.append(sum(scheduler.width_of(task.number).each if task.is_run else 1 for task in running))
+        task = running.pop(0)
+        if task.is_run:
+            _complete(scheduler, task, values=None, pieces=[("sha256-x", 300)])
+        else:
+            scheduler.complete(task.id, "done", at=2.0)
+        running += started(scheduler)
+    assert max(at_once) == most
+    assert set(states(scheduler).values()) == {"completed"}
+
+
+def test_chunks_that_run_over_a_change_of_executions_keep_their_share() -> None:
+    maps = [node(f"m{number}", for_each=list(range(1_200)), arguments={"x": "{{item}}"}) for number in range(2)]
+    plan = compiled(plan_of(*maps))
+    scheduler = Scheduler(plan, {}, max_in_flight=10)
+    scheduler.begin(1.0)
+    ids = [task.id for task in started(scheduler)]
+    assert ids == ["m0[0-299]", "m0[300-599]", "m0[600-899]", "m0[900-1199]", "m1[0-299]"]
+    following = Scheduler(plan, {}, max_in_flight=10)
+    restore(following, json.loads(json.dumps(carry_of(scheduler))))
+    assert started(following) == []
+    first = Task(ids[0], following.plan.nodes[0], 0, 0, {}, [], chunk=following.chunk_of(ids[0]))
+    _complete(following, first)
+    assert [task.id for task in started(following)] == ["m1[300-599]"]

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from dagwright.plan.agent_cards import AgentCard
+from dagwright.plan.agents import agent_declaration
 from dagwright.plan.arguments import with_parts
 from dagwright.plan.compilation import compile_plan
 from dagwright.plan.compiled import CompiledNode, RetryRule, plan_from_json, plan_to_json
@@ -105,30 +107,29 @@ def test_timeout_is_that_of_the_tool_unless_the_plan_has_one() -> None:
 
 
 def test_what_is_not_available_yet_is_told_with_its_place() -> None:
-    inner = plan_of(node("h", human={"type": "APPROVAL", "prompt": "Go?"}))
+    inner = plan_of(node("h", human={"type": "APPROVAL", "prompt": "Go?"}), node("i", on_error="replan"))
     raw = plan_of(
-        node("a", on_error="ask"),
-        node("b", on_error="replan", approval="required"),
-        node("c", agent="writer", objective="Write"),
+        node("a", on_error="ask", approval="required"),
+        node("b", on_error="replan", approval={"type": "APPROVAL"}),
+        node("c", agent="writer", objective="Write", retry={"max_attempts": 2}),
         node("d", plan=inner),
-        node("e", approval={"type": "APPROVAL"}),
-        node("f", approval="never"),
     )
-    assert problems_of(raw) == ()
+    card = AgentCard(
+        name="writer", description="Writes", objective_template="Write {what}", type="llm", prompt="Write!"
+    )
+    tools = {**TOOLS, "agent.writer": agent_declaration(card)}
+    assert problems_of(raw, tools=tools) == ()
     with pytest.raises(PlanInvalid) as caught:
-        compile_plan(check(raw))
+        compile_plan(check(raw, tools=tools))
     assert [(problem.code, problem.pointer, problem.node, problem.message) for problem in caught.value.problems] == [
-        ("not_available", "/nodes/0/on_error", "a", "on_error: ask: not available yet"),
         ("not_available", "/nodes/1/on_error", "b", "on_error: replan: not available yet"),
-        ("not_available", "/nodes/1/approval", "b", "asking for an approval: not available yet"),
         (
             "not_available",
-            "/nodes/2/agent",
+            "/nodes/2/retry",
             "c",
-            "the agent 'writer' (no tool of --tools has that name): not available yet",
+            "retry of an agent of type llm: not available yet",
         ),
-        ("not_available", "/nodes/3/plan/nodes/0/human", "h", "asking a person: not available yet"),
-        ("not_available", "/nodes/4/approval", "e", "asking for an approval: not available yet"),
+        ("not_available", "/nodes/3/plan/nodes/1/on_error", "i", "on_error: replan: not available yet"),
     ]
 
 
@@ -206,3 +207,15 @@ def test_pointer_escapes_what_rfc_6901_says() -> None:
 def test_compiled_plan_is_plain_json() -> None:
     encoded = plan_to_json(compile_plan(check(EVERYTHING)))
     assert json.loads(json.dumps(encoded)) == encoded
+
+
+def test_schemas_travel_with_a_plan_where_people_may_be_asked_and_as_far_as_they_are_short() -> None:
+    def tool(name: str, size: int, effects: Effects = Effects.WRITE) -> ToolDeclaration:
+        return ToolDeclaration(name, effects, {"type": "object", "description": "x" * size})
+
+    tools = [tool("long", 17_000), tool("pure", 10, Effects.PURE), *(tool(f"t{number}", 15_000) for number in range(6))]
+    plan = plan_of(*(node(each.name, tool=each.name) for each in tools))
+    found = compiled(plan, tools={each.name: each for each in tools}).tools
+    with_schema = [name for name, each in found.items() if each.input_schema is not None]
+    assert with_schema == ["t0", "t1", "t2", "t3"]
+    assert [found["t0"], found["long"].input_schema] == [tool("t0", 15_000), None]

@@ -15,28 +15,28 @@ from dagwright.contracts.documents import (
     compact_document,
     compact_value,
     encoded_size,
-    format_time,
     graph_document,
     result_document,
 )
 from dagwright.contracts.idempotency import idempotency_key
 from dagwright.contracts.limits import INLINE_VALUE_BYTES, cut_text, short_id, summary_of
 from dagwright.contracts.messages import (
-    CancelMessage,
     MessageInvalid,
     Parent,
     RunInput,
     SubPlanEnd,
-    cancel_request_from_json,
     run_input_from_json,
     run_input_to_json,
     sub_plan_end_from_json,
 )
 from dagwright.contracts.outcomes import read_result, take_result
+from dagwright.contracts.said import by_of_anything
 from dagwright.contracts.slices import end_from_json, end_to_json
 from dagwright.contracts.wire import METADATA_CACHED
+from dagwright.plan.by import By
 from dagwright.plan.states import Attempt
-from dagwright.plan_schema import SCHEMA_FILE, schema_text
+from dagwright.plan.times import format_time
+from dagwright.plan_schema import SCHEMA_FILE, agents_schema, schema_texts
 from tests.unit.plan.building import broken, compiled, node, plan_of, problems_of, scheduler_of, started
 from tests.unit.plan.test_compilation import EVERYTHING
 
@@ -109,7 +109,7 @@ def test_cached_result_of_a_strange_worker_is_a_result_as_any_other(told: bytes)
 
 def test_compact_document_puts_references_in_place_of_large_values() -> None:
     document = ended_run()
-    compact = compact_document(document)
+    compact = compact_document(document, steps=1)
     reference = {"ref": "output", "bytes": encoded_size(document["output"])}
     assert {**compact["output"], "preview": ""} == {**reference, "preview": ""}
     assert compact["nodes"]["m[0]"]["result"] == {"ref": "node:m[0]", "bytes": 10_002, "preview": "x" * 200}
@@ -124,7 +124,7 @@ def test_value_is_compacted_above_the_limit_only() -> None:
 
 def test_document_of_many_nodes_is_told_in_counts() -> None:
     nodes = {f"n{number}": {"status": "completed", "result": "x" * 5_000} for number in range(300)}
-    compact = compact_document({"output": None, "nodes": nodes})
+    compact = compact_document({"output": None, "nodes": nodes}, steps=1)
     assert (compact["nodes"], compact["nodes_ref"]) == ({}, {"ref": "history", "counts": {"completed": 300}})
 
 
@@ -203,6 +203,7 @@ def test_long_ids_stay_different_and_within_their_limit() -> None:
             path=(("node", "x"), ("item", "k")),
             parent=Parent("w", "x[k]"),
         ),
+        RunInput(plan={}, notes=({"code": "tool", "node": "a", "message": "mended: x"},)),
     ],
 )
 def test_input_of_a_run_survives_its_way_through_json(run_input: RunInput) -> None:
@@ -230,6 +231,10 @@ def test_input_of_a_run_survives_its_way_through_json(run_input: RunInput) -> No
         {"plan": {}, "path": 5},
         {"plan": {}, "path": ["x"]},
         {"plan": {}, "parent": "w"},
+        {"plan": {}, "notes": "x"},
+        {"plan": {}, "notes": {"code": "x", "message": "y"}},
+        {"plan": {}, "notes": [{"code": 1, "message": "y"}]},
+        {"plan": {}, "notes": [{"code": "x", "message": "y"}] * 101},
     ],
 )
 def test_input_that_cannot_be_read_is_refused_in_one_sentence(message: Any) -> None:
@@ -241,15 +246,15 @@ def test_input_that_cannot_be_read_is_refused_in_one_sentence(message: Any) -> N
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        (None, CancelMessage()),
-        (["x"], CancelMessage()),
-        ("too late", CancelMessage("too late")),
-        ({"reason": 5, "by": None}, CancelMessage("5")),
-        ({"reason": "r", "by": "ann", "more": 1}, CancelMessage("r", "ann")),
+        (None, By()),
+        (["x"], By()),
+        ("too late", By(None, "too late")),
+        ({"reason": 5, "by": None}, By(None, "5")),
+        ({"reason": "r", "by": "ann", "more": 1}, By("ann", "r")),
     ],
 )
-def test_cancel_takes_anything(message: Any, expected: CancelMessage) -> None:
-    assert cancel_request_from_json(message) == expected
+def test_cancel_takes_anything(message: Any, expected: By) -> None:
+    assert by_of_anything(message, through="signal") == expected
 
 
 def test_report_of_a_sub_plan_is_read_or_refused() -> None:
@@ -260,8 +265,16 @@ def test_report_of_a_sub_plan_is_read_or_refused() -> None:
             sub_plan_end_from_json(wrong)
 
 
-def test_published_schema_is_what_the_model_says() -> None:
-    assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text()
+def test_published_schemas_are_what_the_models_say() -> None:
+    assert all(file.read_text(encoding="utf-8") == text for file, text in schema_texts().items())
+
+
+def test_schema_of_agents_takes_right_files_and_refuses_wrong_ones() -> None:
+    validator = jsonschema_rs.Draft202012Validator(agents_schema())
+    right = {"description": "Writes", "objective_template": "Write {what}", "type": "llm", "prompt": "Write!"}
+    wrong: list[Any] = [{}, {"agents": {}}, {"agents": {"w": {**right, "model": "m"}}}, {"agents": {"w": {}}}]
+    assert validator.is_valid({"agents": {"w": {**right, "tools": ["read_file"]}}})
+    assert [validator.is_valid(document) for document in wrong] == [False] * len(wrong)
 
 
 SCHEMA_CASES: list[dict[str, Any]] = [
@@ -288,7 +301,7 @@ WRONG_SCHEMA_CASES: list[dict[str, Any]] = [
 
 
 def test_schema_takes_right_plans_and_refuses_wrong_ones() -> None:
-    validator = jsonschema_rs.Draft202012Validator(json.loads(schema_text()))
+    validator = jsonschema_rs.Draft202012Validator(json.loads(schema_texts()[SCHEMA_FILE]))
     assert [validator.is_valid(plan) for plan in SCHEMA_CASES] == [True] * len(SCHEMA_CASES)
     assert [validator.is_valid(plan) for plan in WRONG_SCHEMA_CASES] == [False] * len(WRONG_SCHEMA_CASES)
 
@@ -303,7 +316,8 @@ def test_schema_command_tells_whether_the_file_is_fresh() -> None:
 
 
 def test_everything_that_is_wrong_with_options_is_told_at_once() -> None:
-    options = {"max_parallel": 0, "deadlin": "1h", "deadline": "soon", "policy": {}}
+    policy = {"rules": [{"effects": ["write"], "then": "stop"}]}
+    options = {"max_parallel": 0, "deadlin": "1h", "deadline": "soon", "policy": policy, "approve_plan": "yes"}
     with pytest.raises(MessageInvalid) as caught:
         run_input_from_json({"plan": {}, "options": options})
     assert [(problem.pointer, problem.message) for problem in caught.value.problems] == [
@@ -314,6 +328,7 @@ def test_everything_that_is_wrong_with_options_is_told_at_once() -> None:
             "options.deadline must be a duration: 'soon' is no duration; write a number and a unit, such as 500ms, "
             "30s, 5m, 2h or 7d",
         ),
-        ("/options/policy", "options.policy is not available yet"),
+        ("/options/policy", "options.policy is no policy: rules[0].then: expected run, ask or refuse, not 'stop'"),
+        ("/options/approve_plan", "options.approve_plan must be true or false, not 'yes'"),
     ]
     assert str(caught.value) == "; ".join(problem.message for problem in caught.value.problems)

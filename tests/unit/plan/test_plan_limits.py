@@ -1,5 +1,6 @@
 """The sizes that a plan may have: told in one sentence, the same before a run and in it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -31,7 +32,8 @@ def _refusals(nodes: list[dict[str, Any]], **fields: Any) -> list[tuple[str, str
     """Returns code, pointer and message of what `run` refuses, which must be what `check` does."""
     checked = check_plan({"plan": 1, "nodes": nodes, **fields}, _TOOLS)
     found: list[list[tuple[str, str, str]]] = []
-    for refuse in (lambda: prepare_plan(checked, {}), lambda: check_size(checked)):
+    refusals: list[Callable[[], object]] = [lambda: prepare_plan(checked, {}), lambda: check_size(checked)]
+    for refuse in refusals:
         try:
             refuse()
         except PlanInvalid as invalid:

@@ -101,7 +101,7 @@ def test_query_that_many_items_ask_is_answered_once() -> None:
     scheduler.complete("rows", ROWS, at=1.0)
     tasks = started(scheduler, at=1.0)
     assert [task.arguments["of"] == list(range(1, 1_000, 2)) for task in tasks] == [True] * 200
-    assert MAX_WORK - scheduler._budget.left == 20_010 + 200 * 15
+    assert MAX_WORK - scheduler._budget.left == 20_010 + 200 * 21
 
 
 def different_questions(count: int, **fields: Any) -> Scheduler:

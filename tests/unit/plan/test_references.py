@@ -76,13 +76,19 @@ def test_text_has_these_parts(text: str, parts: Template) -> None:
     assert parse_template(text, IDS) == parts
 
 
+def _input_hint(name: str) -> str:
+    return f"write {{{{PLACEHOLDER_{name}}}}} for the input {name!r}, or \\{{{{ where two braces are meant as text"
+
+
 @pytest.mark.parametrize(
     ("text", "message", "hint", "unknown"),
     [
         ("{{b.result}}", "there is no node 'b'", None, "b"),
         ("x {{ gone.result.y }}", "there is no node 'gone'", None, "gone"),
         ("{{a}}", "after the node's id comes .result, .status or .error", None, None),
-        ("{{anything}}", "it is no reference", "write \\{{ where two braces are meant as text", None),
+        ("{{anything}}", "it is no reference", _input_hint("anything"), None),
+        ("{{ inputs.quarter }}", "it is no reference", _input_hint("quarter"), None),
+        ("{{any thing}}", "it is no reference", "write \\{{ where two braces are meant as text", None),
         ("{{PLACEHOLDER_}}", "it is no reference", "write \\{{ where two braces are meant as text", None),
         ("{{secret.}}", "it is no reference", "write \\{{ where two braces are meant as text", None),
         ("{{a.resulting}}", "after the node's id comes .result, .status or .error", None, None),

@@ -1,13 +1,17 @@
 """The scheduler: joins, failures, conditions, items, cancelling, and what the run says in the end."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from dagwright.plan import items
 from dagwright.plan.errors import NodeError
+from dagwright.plan.ready_queue import most_of_tool
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, NodeStatus
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.why import why
 from tests.unit.plan.building import (
     broken,
     compiled,
@@ -302,6 +306,51 @@ def test_max_parallel_bounds_the_items_and_the_tool_bounds_all_its_calls() -> No
     assert ids_of(started(scheduler)) == ["m[3]", "a"]
     scheduler.complete("a", 1, at=1.0)
     assert ids_of(started(scheduler)) == ["b"]
+
+
+def test_calls_of_one_tool_leave_slots_to_others_and_chunks_of_a_large_map_take_none_of_them() -> None:
+    alone = most_of_tool(0)
+    few = [node(f"m{number}", for_each=[*range(300)], arguments={"x": "{{item}}"}) for number in range(2)]
+    scheduler = scheduler_of(*few, node("other", tool="pair", priority=5))
+    assert len(ids_of(started(scheduler))) == alone + 1
+    scheduler.complete("other", 1, at=1.0)
+    assert (scheduler.in_flight, ids_of(started(scheduler))) == (alone, [])
+    scheduler.complete("m0[0]", 1, at=1.0)
+    assert ids_of(started(scheduler)) == ["m1[100]"]
+    (reason,) = why(scheduler, "m1[101]", calls={}).reasons
+    assert reason.detail == "400 calls of any run: slots are kept free for calls of other tools"
+
+    # What is never parked has no such bound.
+    pure = node("m", for_each=[*range(alone + 50)], tool="typed", arguments={"name": "ann"})
+    assert len(ids_of(started(scheduler_of(pure)))) == alone + 50
+
+    large = node("large", for_each=[*range(600)], arguments={"x": "{{item}}"}, priority=5)
+    full = scheduler_of(*few, large)
+    names = ids_of(started(full))
+    assert (len(names), [name for name in names if name.startswith("large")][:1]) == (404, ["large[0-149]"])
+
+
+def test_calls_of_several_tools_leave_slots_to_one_more_and_share_what_they_give_back() -> None:
+    maps = [node(f"m{number}", for_each=[*range(500)], tool=f"t{number}", arguments={"x": 1}) for number in range(4)]
+    late = node("late", "first", tool="pair")
+    tools = {name: ToolDeclaration(name) for name in ("t0", "t1", "t2", "t3", "pair", "first")}
+    scheduler = Scheduler(compiled(plan_of(*maps, node("first", tool="first", priority=1), late), tools=tools), {})
+    scheduler.begin(0.0)
+    running = Counter(name.split("[")[0] for name in ids_of(started(scheduler)))
+    assert running == {"first": 1, "m0": 399, "m1": 80, "m2": 16, "m3": 3}
+    assert why(scheduler, "m1[80]", calls={}).reasons[0].detail == (
+        "80 calls of t1 run, beside 419 of others: slots are kept free for calls of other tools"
+    )
+    # None of these ends while its tool is parked, and what calls another one goes on.
+    scheduler.complete("first", 1, at=1.0)
+    assert ids_of(started(scheduler)) == ["m3[3]", "late"]
+    # What one gives back is there for all; each takes so much of it that the others find some.
+    for item in range(300):
+        scheduler.complete(f"m0[{item}]", 1, at=1.0)
+        running.update(task_id.split("[")[0] for task_id in ids_of(started(scheduler)))
+    in_flight = running - Counter(m0=300, first=1) + Counter(m3=1, late=1)
+    assert in_flight == {"m0": 120, "m1": 117, "m2": 116, "m3": 116, "late": 1}
+    assert scheduler.in_flight == in_flight.total() == 470
 
 
 def test_run_takes_no_more_tasks_than_it_may_have_in_flight() -> None:

@@ -8,6 +8,7 @@ import pytest
 from dagwright.plan import projecting
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.filling import HoleMisplaced, fill, secret_names, stored_refs, walk
+from dagwright.plan.items import StoredList
 from dagwright.plan.projecting import (
     FOREIGN_BYTES,
     PARTS_BYTES,
@@ -101,6 +102,24 @@ def test_path_finds_what_is_told_or_leads_further_into_the_store(path: Path, fou
     stored = StoredValue("r", name="a.result", parts=parts)
     answer = stored.at(path)
     assert answer == (StoredValue("r", name="a.result", parts=parts) if path == () else found, rest)
+
+
+def test_what_is_told_of_each_item_of_a_list_is_told_of_the_items() -> None:
+    rows = [{"id": f"r{number}", "some": {"n": number}, "text": "x" * 900} for number in range(400)]
+    wanted: list[Want] = [
+        (("rows",), "whole"),
+        ('$["rows"][*]["id"]', "whole"),
+        ('$["rows"][*]["some"]["n"]', "whole"),
+        ('$["rows"][*]["text"]', "whole"),
+        ('$["rows"][*]["not there"]', "whole"),
+    ]
+    stored = describe({"rows": rows}, "r", size_bytes=400_000, wanted=wanted, name="a.result")
+    found, _ = stored.at(("rows",))
+    assert isinstance(found, StoredValue)
+    items = StoredList(found, 0, 400)
+    parts: dict[Path, Part] = {("id",): Part("small", "r7"), ("some", "n"): Part("small", 7)}
+    assert items[7] == StoredValue("r", name="a.result", paths=(("rows", 7),), parts=parts)
+    assert items[2:9].bare()[5] == StoredValue("r", name="a.result", paths=(("rows", 7),))
 
 
 def test_path_behind_a_query_is_another_path() -> None:

@@ -66,7 +66,8 @@ def test_unknown_reference_has_a_hint_and_the_place_of_its_text() -> None:
     [
         ("{{fetch}}", "after the node's id comes .result, .status or .error"),
         ("{{fetch.data}}", "after the node's id comes .result, .status or .error"),
-        ("{{what}}", "it is no reference; write \\{{ where two braces are meant as text"),
+        ("{{wh t}}", "it is no reference; write \\{{ where two braces are meant as text"),
+        ("{{inputs.what}}", "it is no reference; write {{PLACEHOLDER_what}} for the input 'what', or \\{{ where"),
         ("{{ }}", "it is no reference; write \\{{ where two braces are meant as text"),
         ("{{fetch.result[}}", "'[' is no path"),
         ("{{item.x}}", "it has a meaning only inside of a node with for_each"),
@@ -77,6 +78,14 @@ def test_braces_that_are_no_reference_are_refused(text: str, message: str) -> No
     ((code, pointer, _, got, _),) = told(node("fetch"), node("b", arguments={"x": text}))
     assert (code, pointer) == ("invalid_reference", "/nodes/1/arguments/x")
     assert got.startswith(f"Invalid reference: {text}: {message}")
+
+
+def test_node_is_never_told_that_it_may_have_meant_itself() -> None:
+    ((code, _, _, message, hint),) = told(node("fetch_mail", "fetch_mails"), node("a"))
+    assert (code, hint) == ("unknown_dependency", None)
+    assert message == "'fetch_mail' depends on 'fetch_mails', which is no node"
+    ((_, _, _, _, hint),) = told(node("fetch_mail", "fetch_mails"), node("fetch_mail_s"))
+    assert hint == "did you mean 'fetch_mail_s'?"
 
 
 def test_reference_that_is_not_closed_is_refused() -> None:
@@ -472,6 +481,7 @@ def cpu_seconds_to_check(raw: dict[str, Any]) -> float:
         gc.enable()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("broken", [False, True])
 def test_check_takes_linear_time(broken: bool) -> None:
     """Ten times the nodes would take a hundred times as long if it were quadratic, in each of ten pairs of checks.

@@ -36,7 +36,11 @@ def _wanted(plan: CompiledPlan) -> dict[str, list[Want]]:
         ({"when": "has(a.result.b.c)"}, [(("b", "c"), "value"), (("b",), "value")]),
         ({"for_each": "{{a.result.list}}"}, [(("list",), "whole")]),
         ({"for_each": "{{a.result}}"}, [((), "whole")]),
-        ({"for_each": "{{a.result.list}}", "key": "{{item.id}}"}, [(("list",), "whole")]),
+        (
+            {"for_each": "{{a.result.list}}", "key": "{{item.id}}"},
+            [(("list",), "whole"), ('$["list"][*]["id"]', "whole")],
+        ),
+        ({"for_each": "{{a.result.list}}", "key": "{{item}} {{index}}"}, [(("list",), "whole")]),
         ({"for_each": ["{{a.result.id}}"], "arguments": {"x": "{{item}}"}}, [(("id",), "value")]),
     ],
     ids=str,

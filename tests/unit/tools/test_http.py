@@ -388,7 +388,7 @@ def test_only_ordinary_addresses_are_public(address: str, is_ordinary: bool) -> 
 
 
 def search(url: str, key: str | None = "k") -> Request:
-    [function] = web_search_tools(ToolEnvironment(Path(), serper_api_key=key, serper_base_url=url))
+    function, _ = web_search_tools(ToolEnvironment(Path(), serper_api_key=key, serper_base_url=url))
     return function
 
 

@@ -96,7 +96,7 @@ def test_a_file_that_gives_no_tools_is_told_in_one_sentence(tmp_path: Path, text
 def test_missing_files_and_modules_are_told(tmp_path: Path) -> None:
     with pytest.raises(ToolsUnreadable, match=r"There is no file none\.py of tools"):
         load_tools(["none.py"], base=tmp_path)
-    with pytest.raises(ToolsUnreadable, match=r"There is no module no_such_module\.tools of tools"):
+    with pytest.raises(ToolsUnreadable, match=r"^There is no module no_such_module\.tools$"):
         load_tools(["no_such_module.tools"], base=tmp_path)
 
 

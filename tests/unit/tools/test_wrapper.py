@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,14 +14,10 @@ import httpx
 import pytest
 import structlog
 from temporalio import activity
-from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
-from temporalio.testing import ActivityEnvironment
-from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
-from activities.call_headers import ToolInterceptor
 from activities.call_tool import tool_activities
 from activities.result_cache import ResultCache
 from activities.values import Values
@@ -29,58 +25,24 @@ from dagwright.contracts.wire import HEADER_HOLES, HEADER_IDEMPOTENCY_KEY
 from dagwright.store import PayloadStore
 from dagwright.tools import AskPerson, GiveUp, NotStarted, RetryLater, ToolRegistry, context, tool
 from dagwright.tools.environment import ToolEnvironment
+from tests.support.activity_bench import ActivityBench
 from tests.support.memory_store import MemoryStore
 
 SECRETS = {"TOKEN": 'p@ss "word" é', "PIN": "12"}
 
 
-class Inside(ActivityInboundInterceptor):
-    """The end of the interceptor chain: calls the activity."""
-
-    def __init__(self) -> None:
-        pass
-
-    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
-        return await input.fn(*input.args)
-
-
-class Bench:
+class Bench(ActivityBench):
     """Calls one tool as a worker would."""
 
     def __init__(self, function: Callable[..., Any], *, store: PayloadStore | None = None) -> None:
         environment = ToolEnvironment(Path(), secret=SECRETS.get)
         store = store or MemoryStore()
         values, cache = Values(store, patience_s=()), ResultCache(store)
-        [self.activity] = tool_activities(ToolRegistry.of(function), environment, values=values, cache=cache)
-        self.temporal = ActivityEnvironment()
-        self.temporal.info = replace(
-            ActivityEnvironment.default_info(),
-            activity_id="n1",
-            attempt=2,
-            started_time=datetime(2024, 2, 3, 4, 5, 6, 789000, tzinfo=UTC),
-        )
-
-    async def payload(self, *arguments: Any, **headers: Any) -> Payload:
-        named = {
-            name: Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(value).encode())
-            for name, value in headers.items()
-        }
-
-        async def call() -> Any:
-            inbound = ToolInterceptor().intercept_activity(Inside())
-            return await inbound.execute_activity(ExecuteActivityInput(self.activity, arguments, None, named))
-
-        raw = await self.temporal.run(call)
-        assert isinstance(raw.payload, Payload)
-        return raw.payload
+        [activity] = tool_activities(ToolRegistry.of(function), environment, values=values, cache=cache)
+        super().__init__(activity)
 
     async def result(self, *arguments: Any, **headers: Any) -> Any:
         return json.loads((await self.payload(*arguments, **headers)).data)
-
-    async def failure(self, *arguments: Any, **headers: Any) -> ApplicationError:
-        with pytest.raises(ApplicationError) as caught:
-            await self.payload(*arguments, **headers)
-        return caught.value
 
 
 def raising(error: BaseException, effects: str = "read") -> Bench:
@@ -310,16 +272,27 @@ async def test_async_tools_may_raise_anything_too() -> None:
 
 
 @pytest.mark.parametrize("odd", [float("nan"), "\ud800", object(), {1}], ids=["nan", "half", "object", "set"])
-async def test_request_that_is_no_json_is_told_in_words(odd: Any) -> None:
-    failure = await raising(AskPerson({"prompt": odd})).failure({})
-    assert (failure.type, failure.non_retryable, failure.message) == ("ask_person", True, "A person has to decide")
-    assert str(failure.details[0]["request"]).startswith("The request cannot be read: ")
-    json.dumps(failure.details).encode()
+async def test_question_that_is_no_json_fails_the_call(odd: Any) -> None:
+    for question in (AskPerson({"prompt": odd}), AskPerson("Which?", checkpoint=[odd])):
+        failure = await raising(question).failure({})
+        assert (failure.type, failure.non_retryable) == ("invalid_result", True)
+        assert failure.message.startswith("What AskPerson was given is no JSON: The value is not JSON at /")
+        json.dumps(failure.details).encode()
+
+
+async def test_question_that_is_too_large_fails_the_call() -> None:
+    failure = await raising(AskPerson("Which?", checkpoint="x" * 65_536)).failure({})
+    assert (failure.type, failure.message) == (
+        "invalid_result",
+        "request and checkpoint of AskPerson have 65,572 bytes as JSON; at most 65,536 can be asked",
+    )
 
 
 async def test_a_question_for_a_person_travels_in_the_details() -> None:
-    failure = await raising(AskPerson({"type": "SELECTION", "prompt": "Which?"})).failure({})
+    question = AskPerson({"type": "SELECTION", "prompt": "Which?"}, checkpoint={"done": 3})
+    failure = await raising(question).failure({})
     assert failure.details[0]["request"] == {"type": "SELECTION", "prompt": "Which?"}
+    assert failure.details[0]["checkpoint"] == {"done": 3}
 
 
 async def test_messages_and_traces_are_cut_at_whole_characters() -> None:

@@ -1,0 +1,202 @@
+"""The activity `call_model`: one question to a model, durable as a tool call is.
+
+It takes a request (`dagwright.contracts.model_calls`) whose messages may have holes for stored values, and returns the
+answer, a large one by reference. The client's own retries are off: each attempt asks once, and Temporal's policy
+decides on the next, with the delay that the service asked for.
+
+Attempts: an answer that history has is never asked for again. A worker that dies after the model answered and before
+the server has recorded it, is asked for the answer again by the next attempt, as for a `read`; so is one whose
+conversation or large answer could not be put into the payload store. This module must not import workflows.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pydantic_core
+import structlog
+from temporalio import activity
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+
+from activities.call_headers import given_holes, given_model, wanted_parts
+from activities.errors import WorkerStopped, failure_of, posture_of
+from activities.heartbeats import kept_alive
+from activities.model_asks import ModelAsks, failure_details, usage_details, usage_metadata
+from activities.plan_sent import PlanSent
+from activities.values import Values
+from dagwright.contracts.limits import INLINE_VALUE_BYTES, MESSAGE_LIMIT_BYTES, STORED_VALUE_LIMIT_BYTES, cut_text
+from dagwright.contracts.model_calls import (
+    Action,
+    ModelAnswer,
+    ModelError,
+    ModelRequest,
+    answer_to_json,
+    messages_from_json,
+    messages_to_json,
+    recorded,
+    request_from_json,
+    user,
+)
+from dagwright.contracts.model_failures import ModelFailure
+from dagwright.contracts.model_messages import fitting
+from dagwright.contracts.told_answers import TOLD, TOOL_CALLS_BYTES
+from dagwright.contracts.wire import ACTIVITY_CALL_MODEL, METADATA_ATTEMPT, METADATA_STARTED_AT, METADATA_STORED
+from dagwright.llm.clients import ModelClients
+from dagwright.plan.filling import secret_names
+from dagwright.plan.stored import stored_to_json
+from dagwright.plan.times import format_time
+from dagwright.plan.tools import Effects
+from dagwright.planner.prompts import broken_off_words
+from dagwright.tools.errors import InvalidArguments, ResultTooLarge, ValueLost
+from dagwright.tools.redaction import Redaction
+from dagwright.tools.results import encoded_json, plain_json
+
+CallModel = Callable[..., Awaitable[RawValue]]
+
+
+def model_activity(clients: ModelClients, values: Values) -> CallModel:
+    """Returns the activity `call_model`."""
+
+    # Any number of arguments: a wrong call is answered here, with a reason, and not retried for ever.
+    @activity.defn(name=ACTIVITY_CALL_MODEL)
+    async def call_model(*arguments: Any) -> RawValue:
+        return await _Asking(clients, values, activity.info()).answer(arguments)
+
+    return call_model
+
+
+class _Asking:
+    """One attempt of one call."""
+
+    def __init__(self, clients: ModelClients, values: Values, info: activity.Info) -> None:
+        self._models = ModelAsks(clients, info)
+        self._values = values
+        self._info = info
+
+    async def answer(self, arguments: tuple[Any, ...]) -> RawValue:
+        with kept_alive():
+            try:
+                request = await self._request(arguments)
+                return await self._kept(await self._answered(request))
+            except ModelFailure as failure:
+                raise await self._failed(failure) from None
+            except asyncio.CancelledError:
+                details = activity.cancellation_details()
+                if details is None or not details.worker_shutdown:
+                    raise
+                raise self._failure(WorkerStopped("The worker was stopped while the model was asked")) from None
+            # What stands around the call: the payload store, a value that is gone.
+            except Exception as error:
+                raise self._failure(error) from None
+
+    async def _answered(self, request: ModelRequest) -> ModelAnswer:
+        if request.planning is None:
+            answer = await self._models.ask(request.call, request.endpoint)
+            return await self._with_conversation(request, answer)
+        plan = PlanSent(request.planning, self._info)
+        if told := await plan.begin():
+            call = request.call
+            request = replace(request, call=replace(call, messages=(*call.messages, user(broken_off_words(told)))))
+        async with plan:
+            answer = await self._models.ask_streamed(request.call, request.endpoint, take=plan.take)
+        return replace(await self._with_conversation(request, answer), accepted=plan.accepted)
+
+    async def _request(self, arguments: tuple[Any, ...]) -> ModelRequest:
+        """Returns the request with all that it leaves out: stored values and what was said before."""
+        if len(arguments) != 1 or not isinstance(arguments[0], dict):
+            raise InvalidArguments(f"Invalid arguments: {ACTIVITY_CALL_MODEL} takes one request")
+        given, holes = arguments[0], given_holes()
+        if secret_names(holes):
+            raise InvalidArguments("Invalid arguments: a secret must not be told to a model")
+        if holes:
+            await self._values.fill(given, holes, secrets={})
+        try:
+            request = request_from_json(given)
+            messages = [*await self._before(request), *fitting(request)]
+        except ValueError as error:
+            raise InvalidArguments(f"Invalid arguments: {error}") from None
+        if not messages:
+            raise InvalidArguments("Invalid arguments: nothing is said to the model")
+        config = request.call.config.over(given_model())
+        return replace(request, call=replace(request.call, messages=tuple(messages), config=config))
+
+    async def _before(self, request: ModelRequest) -> tuple[Any, ...]:
+        if request.before is None:
+            return ()
+        loaded = await self._values.load([request.before])
+        try:
+            return messages_from_json(loaded[request.before].take((), "the conversation"))
+        except (ValueError, TypeError) as error:
+            raise ValueLost(f"what was said before is no conversation: {error}") from None
+
+    async def _with_conversation(self, request: ModelRequest, answer: ModelAnswer) -> ModelAnswer:
+        calls = pydantic_core.to_json([call.model_dump() for call in answer.message.tool_calls])
+        if len(calls) > TOOL_CALLS_BYTES:
+            raise ModelFailure(
+                ModelError.OUTPUT_INVALID,
+                f"the model calls tools with {len(calls):,} bytes of arguments, over the limit of {TOOL_CALLS_BYTES:,}",
+            )
+        if not request.is_continued:
+            return answer
+        said = messages_to_json([*request.call.messages, answer.message])
+        ref = await self._values.put(pydantic_core.to_json(said))
+        return replace(answer, conversation=ref)
+
+    async def _kept(self, answer: ModelAnswer) -> RawValue:
+        """Returns an answer as history has it; a large one is in the payload store then."""
+        plain = plain_json(answer_to_json(answer))
+        encoded = encoded_json(plain)
+        if len(encoded) <= INLINE_VALUE_BYTES:
+            return RawValue(Payload(metadata=self._metadata(), data=encoded))
+        if len(encoded) > STORED_VALUE_LIMIT_BYTES:
+            raise ResultTooLarge(f"the answer has {len(encoded):,} bytes as JSON")
+        wanted = [*TOLD, *(want for want in wanted_parts() if want not in TOLD)]
+        told = await self._values.keep(plain, encoded, wanted=wanted, name=f"{self._info.activity_id}.result")
+        data = pydantic_core.to_json(stored_to_json(told))
+        return RawValue(Payload(metadata={**self._metadata(), METADATA_STORED: b"1"}, data=data))
+
+    async def _failed(self, failure: ModelFailure) -> ApplicationError:
+        """Returns a failure of the model as Temporal keeps it, with what was said, so that it can be shown again."""
+        details = {**self._details(), **failure_details(failure)}
+        said = pydantic_core.to_json(recorded(failure.partial))
+        if failure.partial and len(said) <= INLINE_VALUE_BYTES:
+            details["said"] = recorded(failure.partial)
+        elif failure.partial:
+            details["said_ref"] = await self._values.keep_failure({"said": recorded(failure.partial)})
+        self._log(failure.error, str(failure), is_final=failure.action is not Action.RETRY)
+        return ApplicationError(
+            cut_text(str(failure), max_bytes=MESSAGE_LIMIT_BYTES),
+            details,
+            type=failure.error,
+            non_retryable=failure.action is not Action.RETRY,
+            next_retry_delay=failure.delay,
+        )
+
+    def _failure(self, error: BaseException) -> ApplicationError:
+        posture = posture_of(error, Effects.READ)
+        failure = failure_of(error, posture, details=self._details(), redaction=Redaction())
+        self._log(posture.code, failure.message, is_final=posture.is_final)
+        return failure
+
+    def _log(self, code: str, message: str, *, is_final: bool) -> None:
+        structlog.get_logger("activities").warning(
+            "model call failed", node=self._info.activity_id, code=str(code), is_final=is_final, message=message
+        )
+
+    def _details(self) -> dict[str, Any]:
+        return {
+            "attempt": self._info.attempt,
+            "started_at": format_time(self._info.started_time.timestamp()),
+            **usage_details(self._models.usage),
+        }
+
+    def _metadata(self) -> dict[str, bytes]:
+        return {
+            "encoding": b"json/plain",
+            METADATA_ATTEMPT: str(self._info.attempt).encode(),
+            METADATA_STARTED_AT: format_time(self._info.started_time.timestamp()).encode(),
+            **usage_metadata(self._models.usage),
+        }

@@ -1,0 +1,87 @@
+"""The activity `read_model_plan`: what a model wrote becomes nodes that a run can take, or all that is wrong with it.
+
+It only reads, so Temporal may repeat it. A plan that cannot be run is a result and no failure: the model is shown what
+is wrong with it. This module must not import workflows.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from temporalio import activity
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
+
+from activities.call_headers import given_holes
+from activities.errors import failure_of, posture_of
+from activities.heartbeats import kept_alive
+from activities.values import Values
+from dagwright.contracts.goals import tools_read
+from dagwright.contracts.model_calls import as_said
+from dagwright.contracts.wire import ACTIVITY_READ_MODEL_PLAN, METADATA_ATTEMPT, METADATA_STARTED_AT
+from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.filling import secret_names
+from dagwright.plan.times import format_time
+from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.planner.reading import read_plan, refused_plan
+from dagwright.tools.errors import InvalidArguments
+from dagwright.tools.redaction import Redaction
+from dagwright.tools.results import encoded_json
+
+ReadModelPlan = Callable[..., Awaitable[RawValue]]
+
+
+def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: Values) -> ReadModelPlan:
+    """Returns the activity.
+
+    Args:
+        tools: those of the worker, for a plan that comes without a list of what it may use.
+    """
+
+    # Any number of arguments: a wrong call is answered here, with a reason, and not retried for ever.
+    @activity.defn(name=ACTIVITY_READ_MODEL_PLAN)
+    async def read_model_plan(*arguments: Any) -> RawValue:
+        info = activity.info()
+        started_at = format_time(info.started_time.timestamp())
+        with kept_alive():
+            try:
+                given = await _given(arguments, values)
+                encoded = await asyncio.to_thread(_read, given, tools)
+            # What stands around the reading: the payload store, a value that is gone.
+            except Exception as error:
+                details = {"attempt": info.attempt, "started_at": started_at}
+                posture = posture_of(error, Effects.READ)
+                raise failure_of(error, posture, details=details, redaction=Redaction()) from None
+        metadata = {
+            "encoding": b"json/plain",
+            METADATA_ATTEMPT: str(info.attempt).encode(),
+            METADATA_STARTED_AT: started_at.encode(),
+        }
+        return RawValue(Payload(metadata=metadata, data=encoded))
+
+    return read_model_plan
+
+
+async def _given(arguments: tuple[Any, ...], values: Values) -> dict[str, Any]:
+    if len(arguments) != 1 or not isinstance(arguments[0], dict):
+        raise InvalidArguments(f"Invalid arguments: {ACTIVITY_READ_MODEL_PLAN} takes one object")
+    given, holes = arguments[0], given_holes()
+    if secret_names(holes):
+        raise InvalidArguments("Invalid arguments: a plan holds no secrets")
+    if holes:
+        await values.fill(given, holes, secrets={})
+    return given
+
+
+def _read(given: Mapping[str, Any], known: Mapping[str, ToolDeclaration]) -> bytes:
+    try:
+        tools = tools_read(given["tools"]) if given.get("tools") is not None else known
+    except ValueError as error:
+        raise InvalidArguments(f"Invalid arguments: {error}") from None
+    text, accepted = as_said(given.get("text")), as_said(given.get("accepted")) or ()
+    text = text if isinstance(text, str) else ""
+    try:
+        found = read_plan(as_said(given.get("plan")), text, tools, accepted=accepted).to_json()
+    except PlanInvalid as invalid:
+        found = refused_plan(invalid, accepted=accepted)
+    return encoded_json(found)

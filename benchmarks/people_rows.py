@@ -1,0 +1,91 @@
+"""The row of people: how soon what waited for an answer starts, beside an ordinary step, and with many watchers."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+
+from benchmarks import shapes
+from benchmarks.figures import Figure, ratio_figure
+from benchmarks.limit_rows import WATCHERS, watch
+from benchmarks.one_queue_worker import one_queue_toolset
+from benchmarks.processes import Bench
+from benchmarks.rows import RUN_TIMEOUT_S, Row, event_time
+from dagwright.contracts import wire
+from dagwright.preparation import check_plan, prepare_plan
+
+ANSWER_RATIO = 2.0
+WATCHED_RATIO = 2.0
+_ANSWERS = 40
+_BETWEEN_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """What one run with requests told.
+
+    Args:
+        effects: seconds from the sending of each answer to the start of the step that waited for it.
+        dispatches: seconds from the end of each of these steps to the start of the one behind it.
+    """
+
+    effects: Sequence[float]
+    dispatches: Sequence[float]
+
+
+async def answers(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+    """Measures the way of an answer against the dispatch of a step in the same run, and against itself when watched."""
+    await _answered(bench, watchers=0)
+    alone, watched = await _answered(bench, watchers=0), await _answered(bench, watchers=WATCHERS)
+    return [
+        ratio_figure("answer to dependent started", alone.effects, alone.dispatches, goal=ANSWER_RATIO),
+        ratio_figure(f"the same with {WATCHERS} watchers", watched.effects, alone.effects, goal=WATCHED_RATIO),
+    ]
+
+
+async def _answered(bench: Bench, *, watchers: int) -> _Answered:
+    """Answers the requests of a run one after the other."""
+    tools = one_queue_toolset(bench.settings).declarations()
+    started = await bench.one_queue.start(prepare_plan(check_plan(shapes.asking(_ANSWERS), tools), {}), {})
+    handle = bench.client.get_workflow_handle(started.workflow_id)
+    watching = [asyncio.create_task(watch(bench, started.workflow_id)) for _ in range(watchers)]
+    sent_at: dict[str, float] = {}
+    for number in range(_ANSWERS):
+        sent_at[f"after{number}"] = time.time()
+        message = {"request": f"ask{number}", "answer": {"text": "go on"}, "by": "benchmark"}
+        await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
+        await asyncio.sleep(_BETWEEN_S)
+    document = await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
+    await asyncio.wait_for(asyncio.gather(*watching), RUN_TIMEOUT_S)
+    if document["status"] != "completed":
+        raise RuntimeError(f"the run {handle.id} ended as {document['status']}")
+    starts, ends = _times((await handle.fetch_history()).events)
+    return _Answered(
+        effects=[starts[name] - at for name, at in sent_at.items()],
+        dispatches=[starts[f"behind{number}"] - ends[f"after{number}"] for number in range(_ANSWERS)],
+    )
+
+
+def _times(events: Sequence[HistoryEvent]) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    """Returns when each activity started and when it ended."""
+    names: dict[int, str] = {}
+    starts: dict[str, float] = {}
+    ends: dict[str, float] = {}
+    for event in events:
+        attributes: Any
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            names[event.event_id] = event.activity_task_scheduled_event_attributes.activity_id
+        elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
+            attributes = event.activity_task_started_event_attributes
+            starts[names[attributes.scheduled_event_id]] = event_time(event)
+        elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+            attributes = event.activity_task_completed_event_attributes
+            ends[names[attributes.scheduled_event_id]] = event_time(event)
+    return starts, ends
+
+
+PEOPLE_ROWS: dict[str, Row] = {"answers": answers}

@@ -1,0 +1,125 @@
+"""Asks a model for the plan of a request as a run does: the same prompt, response format, reading and repair."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.planning.cases import Case, Cases
+from benchmarks.planning.score import PlanFacts, facts_of_plan
+from dagwright.contracts.goal_pursuit import plan_request
+from dagwright.contracts.goals import PLAN, REPAIR, goal_from_json
+from dagwright.contracts.model_calls import Message, user
+from dagwright.contracts.model_failures import ModelFailure
+from dagwright.llm import ModelClient
+from dagwright.plan.errors import PlanInvalid, Problem
+from dagwright.plan.usage import NONE, Usage
+from dagwright.planner import Asked, catalogue_of, planning_messages, prepare_goal, repair_words
+from dagwright.planner.reading import read_plan
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One answer of the model.
+
+    Args:
+        text: what it wrote.
+        facts: of its plan; `None` if that cannot be run.
+        problems: why not.
+    """
+
+    text: str
+    facts: PlanFacts | None
+    problems: Sequence[Problem] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a model has made of a request.
+
+    Args:
+        tries: its answers, the last of which alone may be a plan that can be run.
+        usage: of all calls.
+        failure: why the model could not be asked, or asked again.
+    """
+
+    case: Case
+    tries: Sequence[Try]
+    usage: Usage
+    failure: ModelFailure | None = None
+
+    @property
+    def first(self) -> PlanFacts | None:
+        """Returns the facts of the plan that came first; `None` if that could not be run."""
+        return self.tries[0].facts if self.tries else None
+
+    @property
+    def last(self) -> PlanFacts | None:
+        """Returns the facts of the plan that came last; `None` if that could not be run."""
+        return self.tries[-1].facts if self.tries else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns all of it for a file."""
+        tries = [
+            {
+                "text": each.text,
+                "valid": each.facts is not None,
+                "problems": [problem.to_json() for problem in each.problems],
+            }
+            for each in self.tries
+        ]
+        return {
+            "request": self.case.words,
+            "tries": tries,
+            "usage": self.usage.to_json(),
+            "failure": None if self.failure is None else str(self.failure),
+        }
+
+
+async def plan_all(cases: Cases, client: ModelClient, *, asked: Asked, parallel: int) -> list[Planned]:
+    """Returns what a model makes of each request, in their order.
+
+    Args:
+        parallel: how many requests are planned at one time.
+    """
+    room = asyncio.Semaphore(parallel)
+
+    async def planned(case: Case) -> Planned:
+        async with room:
+            return await plan_one(case, cases, client, asked=asked)
+
+    return await asyncio.gather(*(planned(case) for case in cases.requests))
+
+
+async def plan_one(case: Case, cases: Cases, client: ModelClient, *, asked: Asked) -> Planned:
+    """Returns what a model makes of a request; it is shown what is wrong with its plan as often as a run would."""
+    plan, _ = prepare_goal(case.words, cases.tools, asked)
+    goal = goal_from_json(plan.pursuit)
+    tries: list[Try] = []
+    usage = NONE
+    while len(tries) < asked.plans and (not tries or tries[-1].facts is None):
+        call = plan_request(goal, _said(case, cases, tries), purpose=REPAIR if tries else PLAN).call
+        try:
+            answer = await client.complete(call)
+        except ModelFailure as failure:
+            return Planned(case, tries, usage + failure.usage, failure)
+        usage += answer.usage
+        tries.append(_read(answer.output, answer.text, cases))
+    return Planned(case, tries, usage)
+
+
+def _said(case: Case, cases: Cases, tries: Sequence[Try]) -> list[Message]:
+    """Returns the conversation so far: each plan that cannot be run, and what is wrong with it."""
+    said: list[Message] = [*planning_messages(case.words, catalogue_of(cases.tools))]
+    for each in tries:
+        said += [Message(role="assistant", content=each.text), user(repair_words(each.problems))]
+    return said
+
+
+def _read(output: Any, text: str, cases: Cases) -> Try:
+    try:
+        read = read_plan(output, text, cases.tools)
+    except PlanInvalid as invalid:
+        return Try(text, None, invalid.problems)
+    written: Mapping[str, Any] = read.written
+    return Try(text, facts_of_plan(dict(written), tools=cases.tools))

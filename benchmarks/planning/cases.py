@@ -1,0 +1,65 @@
+"""The requests of our own: their words, the tools that are offered, and the plan that is right for each."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.planning.score import PlanFacts, facts_of_plan
+from dagwright.dialects.yaml_reader import read_yaml
+from dagwright.plan.tools import Effects, ToolDeclaration
+
+REQUESTS_FILE = Path(__file__).parent / "requests.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A request and what is right for it.
+
+    Args:
+        words: of the request.
+        plan: in the plan format.
+        facts: of that plan.
+    """
+
+    words: str
+    plan: Mapping[str, Any]
+    facts: PlanFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """All requests, and the tools that are offered with each of them."""
+
+    tools: Mapping[str, ToolDeclaration]
+    requests: Sequence[Case]
+
+
+def read_cases(path: Path = REQUESTS_FILE) -> Cases:
+    """Returns the requests of a file.
+
+    Raises:
+        PlanInvalid: the file is no YAML, or a plan of it is not right.
+    """
+    found: Any = read_yaml(path.read_text(encoding="utf-8"), name=path.name)
+    tools = {name: _tool(name, told) for name, told in found["tools"].items()}
+    requests = []
+    for told in found["requests"]:
+        plan = {"plan": 1, "nodes": told["nodes"]}
+        requests.append(Case(told["words"], plan, facts_of_plan(plan, tools=tools)))
+    return Cases(tools, requests)
+
+
+def _tool(name: str, told: Mapping[str, Any]) -> ToolDeclaration:
+    """Returns a tool of `{effects, description, arguments: {name: type or [choices]}}`; every argument is needed."""
+    arguments = told["arguments"]
+    schema = {
+        "type": "object",
+        "properties": {
+            key: {"type": "string", "enum": kind} if isinstance(kind, list) else {"type": kind}
+            for key, kind in arguments.items()
+        },
+        "required": [*arguments],
+        "additionalProperties": False,
+    }
+    return ToolDeclaration(name, effects=Effects(told["effects"]), input_schema=schema, description=told["description"])

@@ -1,0 +1,66 @@
+"""What a model's plans are worth, as a table and as JSON."""
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
+from typing import Any
+
+from benchmarks.planning.asking import Planned
+from benchmarks.planning.score import Scores, score
+from dagwright.plan.usage import NONE, Usage
+
+_NAMED = {
+    "node_f1": "node F1",
+    "edge_f1": "edge F1",
+    "argument_name_f1": "argument F1, names",
+    "argument_value_f1": "argument F1, names and values",
+}
+
+
+def scores_of(planned: Sequence[Planned]) -> tuple[Scores, Scores]:
+    """Returns the scores of the first plans, and of those after repair."""
+    return (
+        score((each.case.facts, each.first) for each in planned),
+        score((each.case.facts, each.last) for each in planned),
+    )
+
+
+def usage_of(planned: Sequence[Planned]) -> Usage:
+    """Returns what all calls have used."""
+    return reduce(add, (each.usage for each in planned), NONE)
+
+
+def table(planned: Sequence[Planned]) -> str:
+    """Returns the scores as a Markdown table, with what was used and what failed below it."""
+    first, last = scores_of(planned)
+    before, after = first.to_json(), last.to_json()
+    lines = ["| | first plans | after repair |", "|---|---|---|"]
+    lines.append(f"| plans that can be run | {first.valid} of {first.answers} | {last.valid} of {last.answers} |")
+    lines += [f"| {name} | {_number(before[key])} | {_number(after[key])} |" for key, name in _NAMED.items()]
+    usage = usage_of(planned)
+    told = f"{usage.calls} calls, {usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written"
+    failed = [f"- {each.case.words}: {_why(each)}" for each in planned if each.last is None]
+    return "\n".join([*lines, "", told + ".", *(["", "Without a plan:", *failed] if failed else [])])
+
+
+def report(planned: Sequence[Planned], *, model: str) -> dict[str, Any]:
+    """Returns everything for a file: the scores, and each request with all that the model wrote."""
+    first, last = scores_of(planned)
+    return {
+        "model": model,
+        "first": first.to_json(),
+        "after_repair": last.to_json(),
+        "usage": usage_of(planned).to_json(),
+        "requests": [each.to_json() for each in planned],
+    }
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _why(planned: Planned) -> str:
+    if planned.failure is not None:
+        return str(planned.failure)
+    problem = planned.tries[-1].problems[0]
+    return f"{problem.code}: {problem.message}"

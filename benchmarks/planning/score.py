@@ -1,0 +1,200 @@
+"""How near the plans of a model are to the expected ones: F1 of nodes, edges and arguments, as TaskBench has them.
+
+Of each plan four sets are made: the tools it calls, the pairs of tools that an edge joins, the pairs of a tool and an
+argument's name, and these with the argument's value. A tool that is called twice is in its set once, and a value that
+comes from another node is the name of that node's tool, so plans are compared without their ids. Members are counted
+over all plans together (micro average), and F1 is the harmonic mean of precision and recall.
+
+An answer with no valid plan in it predicts nothing, and so costs recall; TaskBench leaves such answers out and reports
+how many there were, which `Scores.valid` and `Scores.answers` tell here.
+
+Source: Shen et al., "TaskBench: Benchmarking Large Language Models for Task Automation" (2023), and `evaluate.py` of
+its repository (`flatten`, binary F1 of links and of tasks with arguments).
+"""
+
+import json
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import JsonValue
+
+from dagwright.dialects import to_document
+from dagwright.dialects.foreign import with_texts
+from dagwright.dialects.written_plan import read_written_plan
+from dagwright.plan.document import Document
+from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.model import Node
+from dagwright.plan.references import BadReferences, ResultOf, parse_template
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.validation import check_document
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """What is compared of a plan.
+
+    Args:
+        tools: called at least once.
+        edges: (tool, tool that needs its result).
+        argument_names: (tool, name).
+        argument_values: (tool, name, value as canonical JSON).
+    """
+
+    tools: frozenset[str] = frozenset()
+    edges: frozenset[tuple[str, str]] = frozenset()
+    argument_names: frozenset[tuple[str, str]] = frozenset()
+    argument_values: frozenset[tuple[str, str, str]] = frozenset()
+
+
+NOTHING = PlanFacts()
+"""What an answer without a valid plan predicts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How near one kind of sets is.
+
+    Args:
+        found: members that were predicted and expected, over all plans.
+        predicted, expected: members in all.
+    """
+
+    found: int
+    predicted: int
+    expected: int
+
+    @property
+    def precision(self) -> float:
+        """Share of what was predicted that was expected; 0 if nothing was predicted."""
+        return self.found / self.predicted if self.predicted else 0.0
+
+    @property
+    def recall(self) -> float:
+        """Share of what was expected that was predicted; 0 if nothing was expected."""
+        return self.found / self.expected if self.expected else 0.0
+
+    @property
+    def f1(self) -> float | None:
+        """Harmonic mean of both; `None` if there was nothing to find and nothing was predicted."""
+        both = self.predicted + self.expected
+        return 2 * self.found / both if both else None
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """How near the plans of a model are to the expected ones.
+
+    Args:
+        answers: compared.
+        valid: of them, those that held a valid plan.
+    """
+
+    nodes: Score
+    edges: Score
+    argument_names: Score
+    argument_values: Score
+    answers: int
+    valid: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the scores for a report."""
+        named: Mapping[str, Score] = {
+            "node_f1": self.nodes,
+            "edge_f1": self.edges,
+            "argument_name_f1": self.argument_names,
+            "argument_value_f1": self.argument_values,
+        }
+        return {"answers": self.answers, "valid": self.valid, **{name: score.f1 for name, score in named.items()}}
+
+
+def facts_of_plan(plan: JsonValue, *, tools: Mapping[str, ToolDeclaration] | None = None) -> PlanFacts:
+    """Returns the facts of a plan in any dialect.
+
+    Raises:
+        PlanInvalid: it is none.
+    """
+    return _facts(to_document(plan, tools=tools), tools)
+
+
+def facts_of_answer(text: str, *, tools: Mapping[str, ToolDeclaration] | None = None) -> PlanFacts | None:
+    """Returns the facts of the plan in a model's answer; `None` if it holds no valid one."""
+    try:
+        document, _ = read_written_plan(text, tools=tools)
+        return _facts(document, tools)
+    except PlanInvalid:
+        return None
+
+
+def _facts(document: Document, tools: Mapping[str, ToolDeclaration] | None) -> PlanFacts:
+    checked = check_document(document, tools=tools or {}, any_tool=not tools)
+    names = {node.id: _name_of(node) for node in checked.nodes}
+    edges = {
+        (names[checked.nodes[need].id], names[node.id])
+        for node, needs in zip(checked.nodes, checked.dependencies, strict=True)
+        for need in needs
+    }
+    values = {
+        (names[node.id], key, json.dumps(_without_ids(value, names), sort_keys=True, ensure_ascii=False))
+        for node in checked.nodes
+        for key, value in node.arguments.items()
+    }
+    return PlanFacts(
+        tools=frozenset(names.values()),
+        edges=frozenset(edges),
+        argument_names=frozenset((tool, key) for tool, key, _ in values),
+        argument_values=frozenset(values),
+    )
+
+
+def _name_of(node: Node) -> str:
+    return node.tool or node.agent or ("plan" if node.plan is not None else "human")
+
+
+def _without_ids(value: Any, names: Mapping[str, str]) -> Any:
+    """Returns a value in which a text with results of other nodes names their tools instead."""
+
+    def changed(text: str, _: object) -> str:
+        try:
+            parts = parse_template(text, names)
+        except BadReferences:
+            return text
+        return "".join(
+            f"<{names[part.node]}>" if isinstance(part, ResultOf) else part if isinstance(part, str) else f"<{part}>"
+            for part in parts
+        )
+
+    return with_texts(value, changed)
+
+
+def score(pairs: Iterable[tuple[PlanFacts, PlanFacts | None]], *, known: Collection[str] | None = None) -> Scores:
+    """Returns how near predicted plans are to expected ones.
+
+    Args:
+        pairs: (expected, predicted); `None` is an answer without a valid plan.
+        known: names of tools; a predicted one that is none of them does not count, as in TaskBench. `None` counts all,
+            so that a tool which does not exist costs precision.
+    """
+    compared = list(pairs)
+    both = [(expected, predicted or NOTHING) for expected, predicted in compared]
+    nodes = [
+        (expected.tools, predicted.tools if known is None else predicted.tools & frozenset(known))
+        for expected, predicted in both
+    ]
+    return Scores(
+        nodes=_micro(nodes),
+        edges=_micro((expected.edges, predicted.edges) for expected, predicted in both),
+        argument_names=_micro((expected.argument_names, predicted.argument_names) for expected, predicted in both),
+        argument_values=_micro((expected.argument_values, predicted.argument_values) for expected, predicted in both),
+        answers=len(compared),
+        valid=sum(predicted is not None for _, predicted in compared),
+    )
+
+
+def _micro(sets: Iterable[tuple[frozenset[Hashable], frozenset[Hashable]]]) -> Score:
+    found = predicted = expected = 0
+    for wanted, got in sets:
+        found += len(wanted & got)
+        predicted += len(got)
+        expected += len(wanted)
+    return Score(found, predicted, expected)

@@ -1,0 +1,100 @@
+"""Finds the agents in the database for plans and workers, and opens none where nobody has added any.
+
+Every command knows these agents, and most users have none: SQLAlchemy takes longer to import than `check` takes to run.
+"""
+
+import logging
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from dagwright.agents.classes import load_class
+from dagwright.agents.registry import AgentRegistry, AgentsUnreadable
+from dagwright.agents.tools import agent_tools
+from dagwright.plan.agent_cards import AgentCard
+from dagwright.plan.agents import AGENT_PREFIX
+from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.spec import ToolSpec
+
+_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'agent_card'"
+
+# Not structlog, which writes to stdout in a command that has configured no log.
+_LOG = logging.getLogger(__name__)
+
+
+def stored_cards(database_url: str) -> tuple[AgentCard, ...]:
+    """Returns the cards that new plans get, by name; none, and a line in the log, if the database cannot be read."""
+    if not _may_have_agents(database_url):
+        return ()
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - see above
+
+    from dagwright.agents.stored import StoredAgents  # noqa: PLC0415 - see above
+    from dagwright.entities.database import EntityDatabase  # noqa: PLC0415 - see above
+
+    try:
+        database = EntityDatabase(database_url)
+        try:
+            return tuple(each.card for each in StoredAgents(database).current())
+        finally:
+            database.dispose()
+    except (SQLAlchemyError, ValueError) as error:
+        _LOG.warning("the agents in the database are not known: %s", getattr(error, "orig", None) or error)
+        return ()
+
+
+class StoredAgentTools:
+    """The agents in a database as tools that a worker can call; nothing is opened before one is.
+
+    Args:
+        environment: of the worker.
+    """
+
+    def __init__(self, database_url: str, environment: ToolEnvironment) -> None:
+        self._database_url = database_url
+        self._environment = environment
+
+    def spec(self, name: str, version: str | None) -> ToolSpec | None:
+        """Returns an agent as a tool, also one that was removed; `None` if nobody has added it, or it is no tool.
+
+        Args:
+            version: of the card; `None` for the newest.
+
+        Raises:
+            ToolsUnreadable: the database cannot be read, or the class is not there.
+        """
+        card = self._card(name, version)
+        if card is None or card.type == "llm":
+            return None
+        classes = {name: load_class(card.class_name, folder=Path.cwd())} if card.class_name is not None else {}
+        return agent_tools(AgentRegistry.of(card, classes=classes), self._environment)[AGENT_PREFIX + name]
+
+    def _card(self, name: str, version: str | None) -> AgentCard | None:
+        if not _may_have_agents(self._database_url):
+            return None
+        from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - see above
+
+        from dagwright.agents.stored import StoredAgents  # noqa: PLC0415 - see above
+        from dagwright.entities.database import EntityDatabase  # noqa: PLC0415 - see above
+
+        database = EntityDatabase(self._database_url)
+        try:
+            return StoredAgents(database).card(name, version)
+        except SQLAlchemyError as error:
+            said = getattr(error, "orig", None) or error
+            raise AgentsUnreadable(f"the database with the agents cannot be read: {said}") from None
+        finally:
+            database.dispose()
+
+
+def _may_have_agents(database_url: str) -> bool:
+    """Tells whether a database has to be asked: always, unless it is a file in which nobody has added an agent."""
+    if not database_url.startswith("sqlite"):
+        return True
+    path = Path(database_url.partition(":///")[2].partition("?")[0])
+    if not path.is_file():
+        return False
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            return connection.execute(_HAS_TABLE).fetchone() is not None
+    except sqlite3.Error:
+        return False

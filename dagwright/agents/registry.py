@@ -1,0 +1,74 @@
+"""A set of agents by name, which never changes once it is made."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from dagwright.agents.classes import ClassAgent
+from dagwright.plan.agent_cards import AgentCard
+from dagwright.plan.references import suggestion
+from dagwright.tools.errors import ToolsUnreadable
+
+
+class AgentsUnreadable(ToolsUnreadable):
+    """A file of agents cannot be used; the message is one sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRegistry:
+    """Holds agents by name, in the order they were given.
+
+    Args:
+        cards: name -> card.
+        origins: resolved paths of the files they came from.
+        classes: name of an agent of type `class` -> its class.
+    """
+
+    cards: Mapping[str, AgentCard] = field(default_factory=lambda: MappingProxyType({}))
+    origins: tuple[str, ...] = ()
+    classes: Mapping[str, type[ClassAgent]] = field(default_factory=lambda: MappingProxyType({}))
+
+    @classmethod
+    def of(
+        cls,
+        *cards: AgentCard,
+        origins: tuple[str, ...] = (),
+        classes: Mapping[str, type[ClassAgent]] = MappingProxyType({}),
+    ) -> "AgentRegistry":
+        """Returns a registry of cards.
+
+        Raises:
+            ValueError: two different cards have one name.
+        """
+        found: dict[str, AgentCard] = {}
+        for card in cards:
+            if found.setdefault(card.name, card) != card:
+                raise ValueError(f"two agents are called {card.name!r}")
+        return cls(MappingProxyType(found), origins, MappingProxyType(dict(classes)))
+
+    def __iter__(self) -> Iterator[AgentCard]:
+        """Goes through the agents in the order they were given."""
+        return iter(self.cards.values())
+
+    def __len__(self) -> int:
+        return len(self.cards)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.cards
+
+    def __getitem__(self, name: str) -> AgentCard:
+        """Returns the agent called `name`.
+
+        Raises:
+            KeyError: there is none; the message names the nearest.
+        """
+        if name not in self.cards:
+            near = suggestion(name, list(self.cards)) or f"there are {', '.join(self.cards) or 'none'}"
+            raise KeyError(f"there is no agent {name!r}; {near}")
+        return self.cards[name]
+
+    def missing_tools(self, tools: Iterable[str]) -> dict[str, list[str]]:
+        """Returns what agents name and nobody has: name of the agent -> names of its tools that are not there."""
+        known = frozenset(tools)
+        missing = {card.name: [name for name in card.tools if name not in known] for card in self}
+        return {name: found for name, found in missing.items() if found}

@@ -1,0 +1,167 @@
+"""Agents that are services: one POST of JSON for each attempt, signed if the card names a secret (docs/agents.md).
+
+The idempotency key of a call goes along in each attempt. Redirects are not followed, and addresses that are not public
+are refused unless the settings allow them.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+
+from dagwright.agents.classes import question_to_person
+from dagwright.contracts.hooks import signed_headers, signing_key
+from dagwright.contracts.limits import BUILT_IN_RESULT_BYTES
+from dagwright.plan.agent_cards import AgentCard
+from dagwright.plan.references import suggestion
+from dagwright.tools.builtin.addresses import PinnedTransport
+from dagwright.tools.context import ToolContext
+from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.errors import GiveUp, MissingSecret, NotStarted, RemoteFailed, RetryLater
+from dagwright.tools.retry_after import retry_after
+
+CONNECT_S = 10.0
+_EXCERPT_BYTES = 400
+_PASSING = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_EARLY)
+_ANSWER_KEYS = ("result", "feedback", "checkpoint")
+_SENT = {"sent": True}
+"""Kept in the heartbeat while a request is on its way that must not be repeated."""
+
+
+class ServiceCall:
+    """One attempt of one call of a service agent.
+
+    Args:
+        environment: whether private addresses may be used, and where secrets are.
+    """
+
+    def __init__(self, card: AgentCard, call: ToolContext, environment: ToolEnvironment) -> None:
+        assert card.service_url is not None
+        self._card = card
+        self._call = call
+        self._environment = environment
+        self._url = httpx.URL(card.service_url)
+        self._shown = str(self._url.copy_with(username=None, password=None, query=None, fragment=None))
+        self._is_write = card.effects not in ("read", "idempotent")
+
+    async def answer(self, objective: str, context: Mapping[str, Any]) -> Any:
+        """Returns the result that the service answers.
+
+        Raises:
+            AskPerson: the service asks a person.
+            ToolError: there is no answer of use; which one says whether to try again.
+        """
+        body = json.dumps(self._told(objective, context), ensure_ascii=False).encode()
+        headers = self._headers(body)
+        self._refuse_twice()
+        transport = PinnedTransport(self._environment.allow_private_addresses)
+        # Temporal's time-out of the attempt ends a wait; the service may think for as long as that.
+        timeout = httpx.Timeout(None, connect=CONNECT_S)
+        async with httpx.AsyncClient(
+            transport=transport, trust_env=False, timeout=timeout, follow_redirects=False
+        ) as client:
+            try:
+                async with client.stream("POST", self._url, content=body, headers=headers) as response:
+                    content = await _content_of(response)
+            except NotStarted as error:
+                raise self._not_begun(error) from None
+            except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+                raise self._not_begun(NotStarted(f"{self._shown} {_words(error)}")) from None
+            except (httpx.HTTPError, httpx.StreamError) as error:
+                raise RemoteFailed(f"{self._shown} {_words(error)}; nobody knows what became of it") from None
+        if not response.is_success:
+            raise self._refusal(response, content)
+        return self._read(content)
+
+    def _told(self, objective: str, context: Mapping[str, Any]) -> dict[str, Any]:
+        call = self._call
+        return {
+            "agent": self._card.name,
+            "objective": objective,
+            "context": context,
+            "call": {"workflow_id": call.workflow_id, "node": call.node, "attempt": call.attempt},
+            "answers": list(call.answers),
+            "checkpoint": call.checkpoint,
+        }
+
+    def _headers(self, body: bytes) -> dict[str, str]:
+        headers = {
+            "content-type": "application/json",
+            "accept": "application/json",
+            "user-agent": "dagwright",
+            "idempotency-key": self._call.idempotency_key,
+        }
+        name = self._card.service_secret
+        if name is None:
+            return headers
+        key = signing_key(self._environment.secret(name) or "")
+        if not key:
+            raise MissingSecret(
+                f"the agent {self._card.name!r} signs what it sends: set DAGWRIGHT_SECRET_{name} for the worker"
+            )
+        signed = signed_headers(body, key, message_id=self._call.idempotency_key, at_s=int(time.time()))
+        return {**headers, **signed}
+
+    def _refuse_twice(self) -> None:
+        """Lets no attempt of a `write` follow one that died without an answer: nobody knows what became of that."""
+        if not self._is_write:
+            return
+        if self._call.last_heartbeat == _SENT:
+            raise GiveUp(f"{self._shown} was asked by an attempt that died before the answer came; outcome unknown")
+        self._call.heartbeat(_SENT)
+
+    def _not_begun(self, error: Exception) -> Exception:
+        if self._is_write:
+            self._call.heartbeat(None)
+        return error
+
+    def _refusal(self, response: httpx.Response, content: bytes) -> Exception:
+        """Returns what a status means for the next attempt."""
+        status = response.status_code
+        excerpt = " ".join(content[:_EXCERPT_BYTES].decode(errors="replace").split())
+        said = f"{self._shown} answers {status}" + (f": {excerpt}" if excerpt else "")
+        delay = retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
+        if status == httpx.codes.TOO_MANY_REQUESTS:
+            return self._not_begun(RetryLater(said, after=delay))
+        if response.is_redirect:
+            return GiveUp(f"{said}; redirects are not followed: write the address itself as service_url")
+        if response.is_server_error or status in _PASSING:
+            return (
+                RemoteFailed(f"{said}; nobody knows what became of it") if self._is_write else RetryLater(said, delay)
+            )
+        return GiveUp(said)
+
+    def _read(self, content: bytes) -> Any:
+        """Returns the result in the body of an answer."""
+        try:
+            answer = json.loads(content)
+        except (ValueError, RecursionError):
+            answer = None
+        expected = 'expected {"result": …} or {"feedback": {"type", "prompt"}}'
+        if not isinstance(answer, dict):
+            raise GiveUp(f"{self._shown} answers no JSON object; {expected}")
+        if strange := [key for key in answer if key not in _ANSWER_KEYS]:
+            hint = suggestion(strange[0], _ANSWER_KEYS) or expected
+            raise GiveUp(f"{self._shown} answers with the unknown key {strange[0]!r:.80}; {hint}")
+        if ("result" in answer) == ("feedback" in answer):
+            raise GiveUp(f"{self._shown} answers neither a result nor a question, or both; {expected}")
+        if "feedback" in answer:
+            self._not_begun(GiveUp())
+            raise question_to_person(self._card, answer["feedback"], checkpoint=answer.get("checkpoint"))
+        return answer["result"]
+
+
+async def _content_of(response: httpx.Response) -> bytes:
+    content = bytearray()
+    async for chunk in response.aiter_bytes():
+        content += chunk
+        if len(content) > BUILT_IN_RESULT_BYTES:
+            raise GiveUp(f"the service answers more than {BUILT_IN_RESULT_BYTES:,} bytes, the limit for a result")
+    return bytes(content)
+
+
+def _words(error: Exception) -> str:
+    return f"does not answer ({type(error).__name__} {error})".replace(" )", ")")

@@ -1,0 +1,101 @@
+"""The tools that agents are: `agent.NAME`, called with an objective and the results it depends on."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dagwright.agents.classes import AgentContext, ClassAgent, load_class
+from dagwright.agents.registry import AgentRegistry
+from dagwright.agents.services import ServiceCall
+from dagwright.plan.agent_cards import AgentCard
+from dagwright.plan.agents import agent_declaration
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.tools.context import context as current_call
+from dagwright.tools.docstrings import Documentation
+from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.errors import ToolChanged, ToolsUnreadable
+from dagwright.tools.parameters import parameters_of
+from dagwright.tools.registry import ToolRegistry
+from dagwright.tools.spec import ToolSpec
+
+_NOT_BEGUN_ATTEMPTS = 3
+"""Tries of a `write` of a service: only a call that is known not to have begun is made again."""
+
+
+FindsCard = Callable[[str, str], Awaitable[AgentCard | None]]
+"""Name and version of an agent -> its card, `None` if nobody knows it."""
+
+
+async def _no_card(name: str, version: str) -> AgentCard | None:  # noqa: ARG001 - the signature of who knows cards
+    """Knows no cards."""
+    return None
+
+
+def agent_tools(agents: AgentRegistry, environment: ToolEnvironment, *, find: FindsCard = _no_card) -> ToolRegistry:
+    """Returns a tool for each agent, in order; those of type `llm` are sub-plans, which no worker serves as a tool.
+
+    Args:
+        find: knows the cards of other versions: a plan may have been checked with one of them.
+    """
+    known = _Known(agents, environment, find)
+    return ToolRegistry.of(*(_tool_of(card, known) for card in agents), origins=agents.origins)
+
+
+def declared_agents(cards: Iterable[AgentCard]) -> ToolRegistry:
+    """Returns what plans know of agents that somebody else serves, in order."""
+    return ToolRegistry.of(*(ToolSpec(_declaration_of(card)) for card in cards))
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    agents: AgentRegistry
+    environment: ToolEnvironment
+    find: FindsCard
+
+    async def card(self, card: AgentCard, checked_version: str | None) -> AgentCard:
+        """Returns the card that the plan of a call was checked with.
+
+        Raises:
+            ToolChanged: it is another one, which nobody knows.
+        """
+        if checked_version in (None, card.version):
+            return card
+        found = await self.find(card.name, checked_version)
+        if found is None or found.type == "llm":
+            raise ToolChanged(
+                f"the card of the agent {card.name!r} has changed since the plan was checked; run it anew"
+            )
+        return found
+
+    def kind(self, card: AgentCard) -> type[ClassAgent]:
+        """Returns the class of a card, which need not be that of the card that is known by its name."""
+        assert card.class_name is not None
+        if card.name in self.agents and self.agents[card.name].class_name == card.class_name:
+            return self.agents.classes[card.name]
+        try:
+            return load_class(card.class_name, folder=Path.cwd())
+        except ToolsUnreadable as error:
+            raise ToolChanged(f"the agent {card.name!r} as the plan was checked with it: {error}") from None
+
+
+def _tool_of(card: AgentCard, known: _Known) -> ToolSpec:
+    if card.type == "llm":
+        return ToolSpec(_declaration_of(card))
+
+    # It holds on to what stands for no code that could be told: results of agents are never used again.
+    async def call_agent(objective: str, context: dict[str, Any] | None = None) -> Any:
+        call = current_call()
+        checked = await known.card(card, call.checked_version)
+        if checked.type == "class":
+            return await known.kind(checked)().run(objective, context or {}, AgentContext(checked, call))
+        return await ServiceCall(checked, call, known.environment).answer(objective, context or {})
+
+    return ToolSpec(_declaration_of(card), call_agent, parameters_of(call_agent, Documentation()))
+
+
+def _declaration_of(card: AgentCard) -> ToolDeclaration:
+    declaration = agent_declaration(card)
+    if card.type == "service" and card.effects in (None, "write"):
+        return replace(declaration, max_attempts=_NOT_BEGUN_ATTEMPTS)
+    return declaration

@@ -1,0 +1,58 @@
+"""A budget as it is written on a command line: `tokens=50000,money=1.50,calls=40,nodes=200`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dagwright.cli.exits import CommandRefused
+from dagwright.plan.budget import budget_of_options as checked_budget
+from dagwright.plan.budget import limits_from_json, options_to_json
+
+_NO_LIMIT = "none"
+
+
+def read_budget(text: str | None, *, is_asking: bool) -> Mapping[str, Any] | None:
+    """Returns the budget of a run as its options have it; `None` if none is written.
+
+    Args:
+        is_asking: whether somebody may be asked for more at the limit.
+
+    Raises:
+        CommandRefused: it is none; the message says which part.
+    """
+    if text is None:
+        return None
+    on_limit = {} if is_asking else {"on_limit": "finish"}
+    try:
+        return options_to_json(checked_budget({**_parts(text), **on_limit}))
+    except ValueError as error:
+        raise _refused(text, error) from None
+
+
+def read_new_limits(text: str) -> Mapping[str, Any]:
+    """Returns limits of a budget that are to be set in a run, null for those that are to be lifted.
+
+    Raises:
+        CommandRefused: they are none; the message says which part.
+    """
+    try:
+        parts = {name: None if value == _NO_LIMIT else value for name, value in _parts(text).items()}
+        limits_from_json(parts, can_be_lifted=True)
+    except ValueError as error:
+        raise _refused(text, error) from None
+    return parts
+
+
+def _parts(text: str) -> dict[str, Any]:
+    parts: dict[str, Any] = {}
+    for part in text.split(","):
+        name, equals, value = (each.strip() for each in part.partition("="))
+        if not (name and equals and value):
+            raise ValueError(f"{part.strip()!r} is no limit; write NAME=NUMBER")
+        if name in parts:
+            raise ValueError(f"{name} is given twice")
+        parts[name] = int(value) if name != "money" and value.isascii() and value.isdecimal() else value
+    return parts
+
+
+def _refused(text: str, error: ValueError) -> CommandRefused:
+    return CommandRefused(f"--budget {text}: {error}; such as tokens=50000,money=1.50,calls=40,nodes=200")

@@ -1,0 +1,76 @@
+"""Names, options and help of `ask`; what it does is in `goals`."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from dagwright.cli.calling import call, refuse_for_now
+from dagwright.cli.options import Agents, Budget, Json, NoColor, Tools
+from dagwright.cli.output import Output
+from dagwright.cli.requests import AskRequest
+
+
+def ask(
+    words: Annotated[str, typer.Argument(metavar="REQUEST", help="What should be done, in words.")],
+    *,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="MODEL", help="Which model is asked; else DAGWRIGHT_MODEL.")
+    ] = None,
+    tools: Tools = None,
+    agents: Agents = None,
+    plan_only: Annotated[bool, typer.Option("--plan-only", help="Write the plan, and run nothing.")] = False,
+    approve_plan: Annotated[
+        bool, typer.Option("--approve-plan", help="Ask somebody whether the plan may run; it can be changed then.")
+    ] = False,
+    workflow_id: Annotated[
+        str | None,
+        typer.Option(
+            "--id", metavar="ID", help="Id of the run; if it is there already with the same request, that run goes on."
+        ),
+    ] = None,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="DURATION", help="Deadline of the run, such as 90s or 2h.")
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", metavar="FILE", help="JSON or YAML with the calls that people are asked about."),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return at once; server and worker stay until `down`.")
+    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the server running until `down`.")] = False,
+    profile: Annotated[
+        Literal["plan", "intents", "rounds"],
+        typer.Option("--profile", metavar="PROFILE", help="plan; intents and rounds are not available yet."),
+    ] = "plan",
+    rounds: Annotated[int | None, typer.Option("--rounds", metavar="N", help="Not available yet.")] = None,
+    confidence: Annotated[float | None, typer.Option("--confidence", metavar="C", help="Not available yet.")] = None,
+    budget: Budget = None,
+    session: Annotated[str | None, typer.Option("--session", metavar="S", help="Not available yet.")] = None,
+    json: Json = False,
+    no_color: NoColor = False,
+) -> int:
+    """Have a model plan a request, run the plan, and answer."""
+    refuse_for_now(
+        {
+            f"--profile {profile}": profile != "plan",
+            "--rounds": rounds,
+            "--confidence": confidence,
+            "--session": session,
+        }
+    )
+    request = AskRequest(
+        words=words,
+        model=model,
+        tools=tools or [],
+        agents=agents or [],
+        workflow_id=workflow_id,
+        timeout=timeout,
+        policy_file=policy,
+        budget=budget,
+        is_plan_only=plan_only,
+        asks_first=approve_plan,
+        is_detached=detach,
+        is_keeping=keep,
+    )
+    return call("goals", "ask", request, Output(is_json=json, has_color=not no_color))

@@ -1,0 +1,108 @@
+"""`ask`: a request in words becomes a run whose plan a model writes, and ends with an answer."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dagwright.cli.budgets import read_budget
+from dagwright.cli.connecting import command_settings
+from dagwright.cli.endings import failure_lines, summary_line, tell_answer
+from dagwright.cli.exits import CommandRefused
+from dagwright.cli.output import Output, one_line
+from dagwright.cli.plan_approval import approve_on_terminal
+from dagwright.cli.plans import read_policy
+from dagwright.cli.preparing import PreparedRun, deadline_s_of
+from dagwright.cli.requests import AskRequest
+from dagwright.cli.running import Showing, run_prepared
+from dagwright.client import NO_TERMS, Terms
+from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
+from dagwright.feed import RunView
+from dagwright.planner import Asked, GoalRefused, prepare_goal
+from dagwright.settings import Settings
+from dagwright.toolset import Toolset, load_toolset, references_of
+
+
+def ask(request: AskRequest, output: Output) -> int:
+    """Plans and runs what is asked for, and returns the exit code.
+
+    Raises:
+        CommandRefused: nothing can come of it.
+    """
+    return ask_with(request, command_settings(), output)
+
+
+def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
+    """Plans and runs what is asked for as the settings say, and returns the exit code.
+
+    Raises:
+        CommandRefused: nothing can come of it.
+    """
+    if request.is_plan_only and request.asks_first:
+        raise CommandRefused(
+            "with --plan-only nothing is run, so there is nothing to approve: leave one of the two out"
+        )
+    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    prepared = _prepared(request, toolset, output)
+    if request.is_plan_only:
+        # Nothing but the plan is to stand on stdout.
+        tell = _tell_plan if output.is_json else _tell_plan_or_why_none
+        showing = Showing(tell, Output(is_json=True))
+    else:
+        is_asked = request.asks_first and not request.is_detached and output.can_ask
+        showing = Showing(_tell_answer, output, approve_on_terminal if is_asked else None)
+    return run_prepared(prepared, request, toolset, showing=showing, settings=settings)
+
+
+def _prepared(request: AskRequest, toolset: Toolset, output: Output) -> PreparedRun:
+    beside = replace(NO_TERMS.beside, budget=read_budget(request.budget, is_asking=True))
+    terms = Terms(deadline_s_of(request.timeout), read_policy(request.policy_file), beside=beside)
+    asked = Asked(_config(request, toolset), asks_first=request.asks_first, ends_with_plan=request.is_plan_only)
+    try:
+        plan, note = prepare_goal(request.words, toolset.declarations(), asked)
+    except GoalRefused as refused:
+        raise CommandRefused(str(refused), status=refused.code) from None
+    if note is not None:
+        output.tell(one_line(note, limit=1_000))
+    source = {
+        "goal": request.words.strip(),
+        "config": asked.config.to_json(),
+        "asks_first": asked.asks_first,
+        "ends_with_plan": asked.ends_with_plan,
+    }
+    return PreparedRun(plan, source, {}, terms)
+
+
+def _config(request: AskRequest, toolset: Toolset) -> ModelConfig:
+    if request.model is None:
+        if toolset.models.model is None and not request.is_detached:
+            raise CommandRefused("no model is named: give one with --model, or set DAGWRIGHT_MODEL", status="no_model")
+        return ModelConfig()
+    try:
+        return model_config_from_json({"model": request.model})
+    except ValueError as error:
+        raise CommandRefused(f"--model: {error}") from None
+
+
+def _tell_answer(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+    if output.is_json:
+        output.document(document)
+    else:
+        tell_answer(view, document, output)
+
+
+def _tell_plan(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+    """Writes the plan of a run that ended with it; the document of one that found none."""
+    if view.status == "completed":
+        output.document(document["output"])
+    else:
+        output.document(document)
+
+
+def _tell_plan_or_why_none(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+    """Writes the plan of a run that ended with it; of one that found none says why, on stderr."""
+    if view.status == "completed":
+        output.document(document["output"])
+        return
+    output.tell(summary_line(view, document))
+    for line in failure_lines(document):
+        output.tell(line)

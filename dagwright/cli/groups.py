@@ -1,0 +1,94 @@
+"""Commands in groups: `entities …`, `store …`, `agents …`; what they do is in a module for each group."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from dagwright.cli.calling import call
+from dagwright.cli.options import Json, NoColor
+from dagwright.cli.output import Output
+from dagwright.cli.plain_help import PlainHelp
+
+entities = typer.Typer(help="The parties that onboarding plans look up.", rich_markup_mode=None)
+store = typer.Typer(help="The store of large values.", rich_markup_mode=None)
+agents = typer.Typer(help="The agents that all workers on one database have.", rich_markup_mode=None)
+GROUPS: Mapping[str, typer.Typer] = {"entities": entities, "store": store, "agents": agents}
+
+
+@entities.command("load", cls=PlainHelp)
+def load_entities(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="CSV file with a header line.")],
+    *,
+    json: Json = False,
+    no_color: NoColor = False,
+) -> int:
+    """Bring parties in from a CSV file."""
+    return call("parties", "load", file, Output(is_json=json, has_color=not no_color))
+
+
+@entities.callback()
+def _entities() -> None:
+    """The parties that onboarding plans look up."""
+
+
+@store.command("show", cls=PlainHelp)
+def show_store(*, json: Json = False) -> int:
+    """Show what the store holds, and what of it no run can need any more."""
+    return call("storing", "show", None, Output(is_json=json))
+
+
+@store.command("clean", cls=PlainHelp)
+def clean_store(
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without, only say what would be removed.")] = False,
+    json: Json = False,
+) -> int:
+    """Remove what no run can need any more."""
+    return call("storing", "clean", yes, Output(is_json=json))
+
+
+@store.callback()
+def _store() -> None:
+    """The store of large values."""
+
+
+@agents.command("add", cls=PlainHelp)
+def add_agents(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="YAML, JSON or .py file with agents.")],
+    *,
+    json: Json = False,
+) -> int:
+    """Add the agents of a file; one that has changed is a new version."""
+    return call("agents", "add", file, Output(is_json=json))
+
+
+@agents.command("list", cls=PlainHelp)
+def list_agents(*, json: Json = False, no_color: NoColor = False) -> int:
+    """List the agents that were added."""
+    return call("agents", "list_agents", None, Output(is_json=json, has_color=not no_color))
+
+
+@agents.command("show", cls=PlainHelp)
+def show_agent(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")],
+    *,
+    json: Json = False,
+) -> int:
+    """Show the card of an agent, and its versions."""
+    return call("agents", "show", name, Output(is_json=json))
+
+
+@agents.command("remove", cls=PlainHelp)
+def remove_agent(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")],
+    *,
+    json: Json = False,
+) -> int:
+    """Remove an agent for new plans; runs that have its card go on with it."""
+    return call("agents", "remove", name, Output(is_json=json))
+
+
+@agents.callback()
+def _agents() -> None:
+    """The agents that all workers on one database have."""

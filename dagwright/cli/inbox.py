@@ -1,0 +1,81 @@
+"""`inbox`: what runs ask of people, over all runs."""
+
+import time
+from collections.abc import Iterable, Sequence
+
+from dagwright.cli.async_runs import Farewell, run_async
+from dagwright.cli.connecting import command_settings, connected_to_read
+from dagwright.cli.exits import CommandRefused, ExitCode
+from dagwright.cli.output import Output, one_line
+from dagwright.cli.request_words import (
+    ANYONE,
+    Request,
+    age_words,
+    answer_words,
+    asked_of,
+    deadline_words,
+    question_lines,
+)
+from dagwright.cli.requests import InboxRequest
+from dagwright.cli.wording import seconds_of
+from dagwright.people import People
+from dagwright.plan.durations import parse_duration
+
+
+def inbox(request: InboxRequest, output: Output) -> int:
+    """Lists the open requests of all runs, the oldest first; always 0.
+
+    Raises:
+        CommandRefused: `--older-than` is no duration.
+    """
+    settings = command_settings()
+    older_than_s = _seconds(request.older_than)
+
+    async def work(_: Farewell) -> int:
+        async with connected_to_read(settings, output) as connection:
+            found = [one.document for one in await People(connection).inbox()]
+        now = time.time()
+        wanted = [*chosen(found, request, older_than_s=older_than_s, now=now)]
+        if output.is_json:
+            output.document(wanted)
+        elif wanted:
+            for line in inbox_lines(wanted, now=now):
+                output.say(line)
+        else:
+            output.say("nothing of that kind is asked of anyone now" if found else "nothing is asked of anyone now")
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def chosen(requests: Iterable[Request], wanted: InboxRequest, *, older_than_s: float, now: float) -> Iterable[Request]:
+    """Yields the requests that the options of the command leave."""
+    for request in requests:
+        is_theirs = wanted.assignee in (None, request["assignee"] or ANYONE)
+        is_old = now - seconds_of(request["opened_at"]) >= older_than_s
+        if is_theirs and is_old and wanted.type in (None, request["type"]):
+            yield request
+
+
+def inbox_lines(requests: Sequence[Request], *, now: float) -> list[str]:
+    """Returns three lines for each request: where and for whom, what, and the command that answers it."""
+    lines = []
+    for request in requests:
+        facts = [
+            f"{request['type']} for {asked_of(request)}",
+            f"open for {age_words(request, now=now)}",
+            deadline_words(request, now=now),
+        ]
+        lines.append(f"{one_line(request['workflow_id'])}  {one_line(request['id'])}  {', '.join(filter(None, facts))}")
+        lines += [f"  {line}" for line in question_lines(request)]
+        lines.append(f"  {answer_words(request)}")
+    return lines
+
+
+def _seconds(duration: str | None) -> float:
+    if duration is None:
+        return 0.0
+    try:
+        return parse_duration(duration).total_seconds()
+    except ValueError as error:
+        raise CommandRefused(f"--older-than: {error}") from None

@@ -1,0 +1,83 @@
+"""The scheduler of a run as its input wants it, and how it begins: the same in the workflow and in the feed."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dagwright.contracts.budgets import first_budget, shared_budget
+from dagwright.contracts.deadlines import first_deadline
+from dagwright.contracts.messages import RunInput
+from dagwright.contracts.pursuits import pursuit_of
+from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.policy import ALL_RUN, default_policy
+from dagwright.plan.references import Lookup
+from dagwright.plan.scheduler import Scheduler
+
+
+def scheduler_of(
+    plan: CompiledPlan,
+    run_input: RunInput,
+    *,
+    began_at: float,
+    inputs: Mapping[str, Any],
+    lookups: Mapping[Lookup, Any] | None,
+) -> Scheduler:
+    """Returns the scheduler of a run that has not begun.
+
+    Args:
+        began_at: when the first execution of the run started, in seconds since the epoch.
+        inputs: those of the run's input, with the items of a chunk if it does one.
+        lookups: ids of the parties that were looked up.
+    """
+    pursuit = pursuit_of(plan)
+    # What a pursuit adds is what a model wants.
+    is_by_model = pursuit is not None or run_input.needs_approval or run_input.approved_by is not None
+    scheduler = Scheduler(
+        plan,
+        inputs,
+        lookups=lookups,
+        max_in_flight=run_input.max_in_flight,
+        policy=run_input.policy or default_policy("model" if is_by_model else "person"),
+    )
+    if pursuit is not None:
+        scheduler.pursuit = pursuit
+    scheduler.changes.budget = first_budget(run_input)
+    scheduler.changes.deadline = first_deadline(plan, run_input, began_at=began_at)
+    scheduler.requests.remembered.update(run_input.approved_tools)
+    if run_input.approved_by is not None:
+        scheduler.cover(run_input.approved_by)
+    return scheduler
+
+
+def handed_down(run_input: RunInput, scheduler: Scheduler, *, number: int) -> RunInput:
+    """Returns the input of a sub-plan with what people decided for the run above it.
+
+    Args:
+        number: of the node that starts it.
+    """
+    return replace(
+        run_input,
+        # Not what the policy says but whether somebody has given one: whoever wrote that all may run has decided for
+        # the calls of models too, about which a person is asked otherwise.
+        policy=scheduler.policy if scheduler.policy is not ALL_RUN else None,
+        approved_by=scheduler.changes.covered_by if number < scheduler.changes.covered else None,
+        approved_tools=dict(scheduler.requests.remembered),
+        shared_budget=shared_budget(scheduler),
+    )
+
+
+def begin_run(scheduler: Scheduler, run_input: RunInput, *, at: float) -> None:
+    """Begins a run, or asks first whether it may, and for the inputs that are missing."""
+    if run_input.needs_approval:
+        scheduler.ask_for_leave(at)
+    elif run_input.parent is None:
+        scheduler.begin_with_inputs(at)
+    else:
+        # The run above has given what there is.
+        scheduler.begin(at)
+
+
+def begin_fork(scheduler: Scheduler, run_input: RunInput | None, *, at: float) -> None:
+    """Begins a run that was restored from what it takes over as a fork; any other one that was restored goes on."""
+    if run_input is not None and run_input.carry is not None and run_input.carry.origin is not None:
+        begin_run(scheduler, run_input, at=at)

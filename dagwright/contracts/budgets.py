@@ -1,0 +1,113 @@
+"""The budget of a run on the wire: in its options, and between a run and its sub-plans.
+
+The run above all keeps the budget. A sub-plan tells by signal which calls wait and how others ended, and is told by
+signal which may start; a run between hands both on. The workflow and the feed take them by the same functions.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagwright.contracts import wire
+from dagwright.contracts.messages import MessageInvalid, RunInput
+from dagwright.contracts.notes import Notes
+from dagwright.contracts.outcomes import sub_plan_task
+from dagwright.contracts.taking import Read, defect
+from dagwright.plan.budget import Budget, Up, budget_from_json
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.usage import usage_from_json
+
+SIGNALS = frozenset({wire.SIGNAL_BUDGET_TOLD, wire.SIGNAL_BUDGET_GIVEN})
+_REASON = 300
+"""Characters of why a run finishes with what it has."""
+ABOVE_IS_GONE = "the run above, which has the budget, is gone"
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetTold:
+    """What a sub-plan tells the run above.
+
+    Args:
+        task: id of the call that started it.
+        grown: nodes that it, and those below it, have added.
+    """
+
+    task: str
+    up: Up
+    grown: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetGiven:
+    """What a run tells its sub-plan: which calls may start, or why it has to finish with what it has."""
+
+    calls: list[str] = field(default_factory=list)
+    finishing: str | None = None
+
+
+BudgetNews = BudgetTold | BudgetGiven
+
+
+def first_budget(run_input: RunInput) -> Budget | None:
+    """Returns the budget that a run begins with; `None` if nothing is limited."""
+    if run_input.parent is not None and run_input.shared_budget is not None:
+        finishing = run_input.shared_budget.get("finishing")
+        return Budget(is_below=True, finishing=None if finishing is None else str(finishing))
+    return budget_from_json(run_input.budget) if run_input.budget is not None else None
+
+
+def shared_budget(scheduler: Scheduler) -> Mapping[str, Any] | None:
+    """Returns what the input of a sub-plan says of the budget that it shares."""
+    budget = scheduler.budget
+    if budget is None:
+        return None
+    return {} if budget.finishing is None else {"finishing": budget.finishing}
+
+
+def told_to_json(up: Up, *, task: str, grown: int) -> dict[str, Any]:
+    """Returns what a sub-plan tells, as it travels."""
+    settled = {name: None if usage is None else usage.to_json() for name, usage in up.settled.items()}
+    return {"task": task, "claims": up.claims, "settled": settled, "grown": grown}
+
+
+def given_to_json(given: BudgetGiven) -> dict[str, Any]:
+    """Returns what a sub-plan is told, as it travels."""
+    return {"calls": given.calls} if given.finishing is None else {"finishing": given.finishing}
+
+
+def news_of(name: str, read: Read, notes: Notes) -> BudgetNews | None:
+    """Returns what a signal of a run or a sub-plan tells; what is none becomes a note.
+
+    Args:
+        name: of the signal.
+    """
+    try:
+        return _read(name, read())
+    except MessageInvalid as error:
+        notes.refuse(name, str(error))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        notes.refuse(name, f"this tells nothing of a budget: {error!r:.200}")
+    # The process edge: a defect in reading one message never ends the run, nor any look at it.
+    except Exception as error:
+        notes.refuse(name, defect(error))
+    return None
+
+
+def _read(name: str, message: Any) -> BudgetNews:
+    if name == wire.SIGNAL_BUDGET_GIVEN:
+        finishing = message.get("finishing")
+        return BudgetGiven([str(call) for call in message.get("calls", ())], finishing and str(finishing)[:_REASON])
+    settled = {str(key): None if usage is None else usage_from_json(usage) for key, usage in message["settled"].items()}
+    claims = {str(key): max(int(tokens), 0) for key, tokens in message["claims"].items()}
+    return BudgetTold(str(message["task"]), Up(claims, settled), max(int(message.get("grown", 0)), 0))
+
+
+def take_news(scheduler: Scheduler, news: BudgetNews, *, at: float) -> None:
+    """Takes what a run or a sub-plan tells; one that has ended meanwhile tells nothing any more."""
+    if isinstance(news, BudgetGiven):
+        scheduler.take_given(news.calls, finishing=news.finishing, at=at)
+        return
+    task_id = sub_plan_task(scheduler, news.task)
+    record = scheduler.record_of(task_id) if task_id is not None else None
+    if record is not None and not record.status.is_final:
+        scheduler.take_told(news.task, news.up, grown=news.grown, at=at)

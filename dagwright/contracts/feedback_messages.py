@@ -1,0 +1,85 @@
+"""Answers of people, decoded from plain JSON (contract.md section 6), and of whom a run says that it waits for them.
+
+Whoever sends them may be the Temporal UI or a program in another language: every field is checked here but the answer
+itself, which the request knows best.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dagwright.contracts.messages import MessageInvalid
+from dagwright.contracts.said import name_of, words_of
+from dagwright.plan.policy import Policy, policy_from_json
+from dagwright.plan.requests import Feedback, Through
+from dagwright.plan.scheduler import Scheduler
+
+_ID_BYTES = 2_000
+"""Some ids of 200 bytes: the path to a request in a sub-plan of a sub-plan."""
+
+_NAME_CHARACTERS = 100
+_NAMES_BYTES = 1_500
+"""The server takes 2 KB for one search attribute."""
+ANYONE = "anyone"
+"""Stands for the assignee of a request that has none."""
+
+
+def feedback_from_json(message: Any, *, through: Through) -> Feedback:
+    """Returns the answer of a message.
+
+    Args:
+        through: how it came.
+
+    Raises:
+        MessageInvalid: it is none.
+    """
+    if not isinstance(message, Mapping):
+        raise MessageInvalid('an answer must be an object such as {"request": "check", "answer": {"approved": true}}')
+    request = message.get("request")
+    if not isinstance(request, str) or not 0 < len(request.encode(errors="replace")) <= _ID_BYTES:
+        raise MessageInvalid("'request' must be the id of a request, such as check")
+    if "answer" not in message:
+        raise MessageInvalid("there is no 'answer'")
+    return Feedback(
+        request=request,
+        answer=message["answer"],
+        by=name_of(message) or "",
+        note=words_of(message, "note") or "",
+        through=through,
+    )
+
+
+def feedback_to_json(feedback: Feedback, *, request: str) -> dict[str, Any]:
+    """Returns an answer as it is sent on to the run that asked.
+
+    Args:
+        request: the id of the request there.
+    """
+    return {"request": request, "answer": feedback.answer, "by": feedback.by, "note": feedback.note}
+
+
+def policy_change_from_json(message: Any) -> tuple[Policy, str]:
+    """Returns the policy of a message `{"policy", "by"}`, and who changes it.
+
+    Raises:
+        MessageInvalid: it is none.
+    """
+    if not isinstance(message, Mapping) or "policy" not in message:
+        raise MessageInvalid('the message must be an object such as {"policy": {"otherwise": "run"}, "by": "ann"}')
+    try:
+        policy = policy_from_json(message["policy"])
+    except ValueError as error:
+        raise MessageInvalid(f"policy: {error}") from None
+    return policy, name_of(message) or ""
+
+
+def awaited(scheduler: Scheduler) -> list[str]:
+    """Returns whom the run waits for, in the order of the alphabet, within what a search attribute may hold."""
+    names = sorted({(request.assignee or ANYONE)[:_NAME_CHARACTERS] for request in scheduler.requests.open.values()})
+    kept: list[str] = []
+    left = _NAMES_BYTES
+    for name in names:
+        left -= len(name.encode(errors="replace"))
+        if left < 0:
+            break
+        kept.append(name)
+    return kept

@@ -1,0 +1,175 @@
+"""What a run knows of a request in words, and of the plan that a model wrote for it, as both travel."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
+from dagwright.contracts.wire import ACTIVITY_READ_MODEL_PLAN
+from dagwright.plan.compiled import CompiledNode, node_from_json, node_to_json, tool_from_json, tool_to_json
+from dagwright.plan.tools import Effects, ToolDeclaration
+
+KIND = "goal"
+"""`kind` of the pursuit."""
+PLAN, READ, APPROVE, ANSWER = "plan", "read", "approve", "answer"
+"""Ids of the nodes that a run adds by itself; those that follow have `#` and a number behind."""
+OWN_IDS = frozenset({PLAN, READ, APPROVE, ANSWER})
+PLAN_INVALID = "plan_invalid"
+"""Code of the error of a run for which no plan was found that can be run."""
+REPAIR = "repair"
+"""Purpose of the call of a model that is shown what is wrong with its plan; of the others it is their id."""
+MOST_PLANS = 4
+"""Plans that a model may write for one request, the repaired ones among them."""
+MOST_PLANS_LIMIT = 20
+
+READ_MODEL_PLAN = ToolDeclaration(
+    ACTIVITY_READ_MODEL_PLAN,
+    Effects.READ,
+    # Whoever approves a plan may give another one instead.
+    input_schema={
+        "type": "object",
+        "properties": {
+            "plan": {},
+            "text": {"type": ["string", "null"]},
+            "tools": {"type": "array"},
+            "accepted": {"type": "array"},
+        },
+        "required": ["plan"],
+        "additionalProperties": False,
+    },
+)
+"""What a run knows of the activity that reads and checks a plan."""
+DECLARATION = TypeAdapter(ToolDeclaration)
+"""How tools are told to whoever reads a plan."""
+HARMLESS = (Effects.PURE, Effects.READ)
+"""Effects of the tools that may be called before all of a plan is known."""
+
+
+def tools_read(told: Any) -> dict[str, ToolDeclaration]:
+    """Returns the tools that `dagwright.planner.reading` told.
+
+    Raises:
+        ValueError: they are none.
+    """
+    if not isinstance(told, list):
+        raise ValueError("tools must be a list")
+    tools = [DECLARATION.validate_python(tool) for tool in told]
+    return {tool.name: tool for tool in tools}
+
+
+def may_start_early(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> bool:
+    """Tells whether a node may run before all of its plan is known: it changes nothing, and nobody is asked first.
+
+    Args:
+        tools: what the plan may use.
+    """
+    tool = tools.get(node.tool)
+    is_harmless = node.kind == "tool" and node.sub_plan is None and tool is not None and tool.effects in HARMLESS
+    return is_harmless and node.approval == "policy"
+
+
+def is_own(node_id: str) -> bool:
+    """Tells whether an id is one of those that a run adds by itself."""
+    return node_id.partition("#")[0] in OWN_IDS
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A request, and all that is needed to plan for it and to answer it.
+
+    The texts that models are told travel along, so that another version of them changes no run that goes on.
+
+    Args:
+        words: the request.
+        tools: what a plan may use, as `dagwright.planner.reading` tells and reads it.
+        schema: response format of the planner.
+        answer_prompt: system message of the call that writes the answer.
+        config: how models are asked.
+        plans: how many plans the model may write, the repaired ones among them.
+        asks_first: whether somebody has to approve the plan before it runs.
+        ends_with_plan: whether the run ends with the plan and does not run it.
+        streams: whether nodes that change nothing start while the model still writes the plan.
+    """
+
+    words: str
+    tools: Sequence[Mapping[str, Any]]
+    schema: Mapping[str, Any]
+    answer_prompt: str
+    config: ModelConfig = field(default_factory=ModelConfig)
+    plans: int = MOST_PLANS
+    asks_first: bool = False
+    ends_with_plan: bool = False
+    streams: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the goal as a pursuit travels in a plan."""
+        encoded: dict[str, Any] = {
+            "kind": KIND,
+            "goal": self.words,
+            "tools": [dict(tool) for tool in self.tools],
+            "schema": dict(self.schema),
+            "answer_prompt": self.answer_prompt,
+            "plans": self.plans,
+        }
+        if config := self.config.to_json():
+            encoded["config"] = config
+        return encoded | {name: True for name in ("asks_first", "ends_with_plan", "streams") if getattr(self, name)}
+
+
+def goal_from_json(encoded: Any) -> Goal:
+    """Returns the goal that `Goal.to_json` told.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        plans, tools, schema = encoded.get("plans", MOST_PLANS), encoded["tools"], encoded["schema"]
+        if type(plans) is not int or not 1 <= plans <= MOST_PLANS_LIMIT:
+            raise ValueError(f"plans: a model may write 1 to {MOST_PLANS_LIMIT} plans, not {plans!r:.20}")
+        if not isinstance(tools, list) or not isinstance(schema, Mapping):
+            raise ValueError("tools must be a list, and schema an object")
+        return Goal(
+            str(encoded["goal"]),
+            tools,
+            schema,
+            str(encoded["answer_prompt"]),
+            model_config_from_json(encoded.get("config", {})),
+            plans,
+            asks_first=encoded.get("asks_first") is True,
+            ends_with_plan=encoded.get("ends_with_plan") is True,
+            streams=encoded.get("streams") is True,
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"this is no goal: {error!r}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNodes:
+    """The nodes of a plan, ready to be added to a run; their dependencies count from the first of them."""
+
+    nodes: Sequence[CompiledNode]
+    tools: Mapping[str, ToolDeclaration]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the nodes as they travel."""
+        return {
+            "nodes": [node_to_json(node) for node in self.nodes],
+            "tools": {name: tool_to_json(tool) for name, tool in self.tools.items()},
+        }
+
+
+def planned_from_json(encoded: Mapping[str, Any]) -> PlannedNodes:
+    """Returns the nodes that `PlannedNodes.to_json` told.
+
+    Raises:
+        ValueError: they are none.
+    """
+    try:
+        return PlannedNodes(
+            tuple(node_from_json(node) for node in encoded["nodes"]),
+            {name: tool_from_json(name, tool) for name, tool in encoded["tools"].items()},
+        )
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"these are no nodes of a plan: {error!r}") from None

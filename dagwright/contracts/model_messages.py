@@ -1,0 +1,38 @@
+"""What of a request is really said to a model: messages cut to their length, and those of a user in one piece."""
+
+from collections.abc import Sequence
+
+from dagwright.contracts.model_calls import Message, ModelRequest
+
+
+def fitting(request: ModelRequest) -> list[Message]:
+    """Returns the messages of a request as they are said: each cut with a mark, where the request says so.
+
+    Messages of a user that follow one another are said as one, since many services take no others.
+    """
+    messages = [*request.call.messages]
+    for place, characters in request.cuts.items():
+        if 0 <= place < len(messages):
+            messages[place] = cut(messages[place], characters)
+    return joined(messages)
+
+
+def cut(message: Message, limit: int) -> Message:
+    """Returns a message of at most so many characters, and behind them a mark that tells what is left out."""
+    content = message.content
+    if content is None or len(content) <= limit:
+        return message
+    mark = f"\n[… cut here: {len(content) - limit:,} of {len(content):,} characters are left out]"
+    return message.model_copy(update={"content": content[:limit] + mark})
+
+
+def joined(messages: Sequence[Message]) -> list[Message]:
+    """Returns messages of which no two of a user follow one another."""
+    found: list[Message] = []
+    for message in messages:
+        if found and message.role == "user" == found[-1].role:
+            content = f"{found[-1].content or ''}\n\n{message.content or ''}"
+            found[-1] = message.model_copy(update={"content": content})
+        else:
+            found.append(message)
+    return found

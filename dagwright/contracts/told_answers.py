@@ -1,0 +1,96 @@
+"""What a run is told of a model's answer: of a large one only the parts it decides by.
+
+The whole of such an answer lies in the payload store; its text and its output can be handed on by reference, as large
+results of tools are.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from dagwright.contracts.model_calls import ToolCall, as_said
+from dagwright.contracts.usage import Usage, usage_from_json
+from dagwright.plan.stored import StoredValue, Want
+
+TOLD: tuple[Want, ...] = (
+    (("finish_reason",), "value"),
+    (("model",), "value"),
+    (("usage",), "value"),
+    (("conversation",), "value"),
+    (("message", "content"), "value"),
+    (("output",), "value"),
+    (("message", "tool_calls"), "whole"),
+)
+"""The parts of a large answer that a run is told; tool calls it must see whole, the others as far as they are small."""
+ACCEPTED: Want = (("accepted",), "value")
+"""Of a plan whose nodes were sent to the run while the model wrote it: which."""
+TOOL_CALLS_BYTES = 128 * 1024
+"""JSON of all tool calls of one answer; below what a run may be told of one result."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldAnswer:
+    """An answer as a workflow has it.
+
+    Args:
+        text: what the model said, or where that lies.
+        output: the value that was asked for, or where that lies.
+        tool_calls: what the model wants called, whole.
+        conversation: reference for `ModelRequest.before` of the next call.
+    """
+
+    text: str | StoredValue
+    output: Any
+    tool_calls: tuple[ToolCall, ...]
+    finish_reason: str
+    model: str
+    usage: Usage
+    conversation: str | None = None
+
+
+def told_answer(value: Any) -> ToldAnswer:
+    """Returns the answer that the result of a model call holds.
+
+    Args:
+        value: as a run has it, so it may lie in the payload store.
+
+    Raises:
+        ValueError: it holds none.
+    """
+    try:
+        calls = as_said(_at(value, "message", "tool_calls")) or ()
+        text = _at(value, "message", "content")
+        return ToldAnswer(
+            text=as_said(text) if text is not None else "",
+            output=as_said(_at(value, "output")),
+            tool_calls=tuple(ToolCall.model_validate(call) for call in calls),
+            finish_reason=_at(value, "finish_reason"),
+            model=_at(value, "model"),
+            usage=usage_from_json(_at(value, "usage")),
+            conversation=_at(value, "conversation"),
+        )
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+
+
+def told_usage(value: Any) -> Usage:
+    """Returns what the answer that the result of a model call holds has used; the rest of it is not read."""
+    return usage_from_json(_at(value, "usage"))
+
+
+def _at(value: Any, *path: str) -> Any:
+    """Returns what stands at a path of an answer, in the run or in the store; `None` if nothing does."""
+    if isinstance(value, StoredValue):
+        found, left = value.at(path)
+        if isinstance(found, StoredValue):
+            told = found.told
+            return told.value if told is not None and told.state == "whole" else found
+        return None if found.state == "missing" else _walk(found.value, left)
+    return _walk(value, path)
+
+
+def _walk(value: Any, path: Any) -> Any:
+    for step in path:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(step)
+    return value

@@ -1,0 +1,52 @@
+"""What model calls have used, as it crosses the boundary: with a result, with a failure, or with the end of a run.
+
+Whoever asks a model in an activity says what that used, with every result in its metadata and with every failure in its
+details, all attempts that it knows of with it; so a run adds up what it is told, and asks for nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dagwright.contracts import wire
+from dagwright.contracts.decoding import json_from_bytes
+from dagwright.plan.usage import NONE, Usage, usage_from_json, usages_from_json
+
+__all__ = ["NONE", "Usage", "told_agents", "told_usage", "usage_from_json", "usage_of_metadata"]
+
+
+def usage_of_metadata(metadata: Mapping[str, bytes]) -> Usage:
+    """Returns the usage that the metadata of a result tell; none if they tell nothing that can be read."""
+    if wire.METADATA_USAGE not in metadata:
+        return NONE
+    try:
+        return usage_from_json(json_from_bytes(metadata[wire.METADATA_USAGE]))
+    except ValueError:
+        return NONE
+
+
+def told_usage(told: Any) -> Usage:
+    """Returns the usage that a failure, an end or an attempt tells in its JSON, none if it tells nothing of the kind.
+
+    Args:
+        told: an object that may have a `usage`.
+    """
+    usage = told.get(wire.DETAIL_USAGE) if isinstance(told, Mapping) else None
+    if not isinstance(usage, Mapping):
+        return NONE
+    try:
+        return usage_from_json(usage)
+    except ValueError:
+        return NONE
+
+
+def told_agents(told: Any) -> dict[str, Usage]:
+    """Returns what each agent has used by what the end of a run tells; none if it tells nothing of the kind.
+
+    Args:
+        told: an object that may have a `usage` with `agents`.
+    """
+    usage = told.get(wire.DETAIL_USAGE) if isinstance(told, Mapping) else None
+    try:
+        return usages_from_json(usage["agents"]) if isinstance(usage, Mapping) and "agents" in usage else {}
+    except ValueError:
+        return {}

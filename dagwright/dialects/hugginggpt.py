@@ -1,0 +1,130 @@
+"""The dialect `hugginggpt`: `[{"task", "id", "dep", "args"}]`, where `<GENERATED>-0` is the result of task 0.
+
+`dep` lists the ids of the tasks that come before, and is `[-1]` if there are none. `<GENERATED>` without an id is the
+result of the one task in `dep`. A reference to a task that is not in `dep` adds the edge, with a note.
+
+Source: Shen et al., "HuggingGPT: Solving AI Tasks with ChatGPT and its Friends in Hugging Face" (2023), and the
+prompts of its repository JARVIS.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import JsonValue
+
+from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
+from dagwright.dialects.foreign import with_references, with_texts
+from dagwright.dialects.json_reader import describe
+from dagwright.plan.document import Document
+from dagwright.plan.errors import Note
+from dagwright.plan.references import ResultOf
+
+KEYS = frozenset({"task", "id", "dep", "args"})
+NONE = -1
+"""What `dep` holds where a task needs no other."""
+
+_REFERENCE = re.compile(r"<GENERATED>(?:-([0-9]{1,9}))?")
+
+
+def read_hugginggpt(raw: JsonValue) -> Document:
+    """Returns the document of a list of tasks.
+
+    Raises:
+        PlanInvalid: there is no such list, or it is empty.
+    """
+    draft = Draft("hugginggpt", "")
+    tasks = draft.checked_entries(raw, name="a plan in the dialect hugginggpt")
+    ids = _ids(tasks)
+    known = frozenset(ids)
+    for index, (task, node_id) in enumerate(zip(tasks, ids, strict=True)):
+        entry = draft.entry(task, index, name=f"task {node_id}", node=node_id)
+        node: dict[str, Any] = {"id": node_id, **tool_or_stand_in(None)}
+        draft.nodes.append(_node(entry, draft, known=known) if entry is not None else node)
+    return draft.document(pointers=lambda: [pair for index in range(len(tasks)) for pair in _pointers(index)])
+
+
+def _pointers(index: int) -> Sequence[tuple[str, str]]:
+    return [
+        (f"/nodes/{index}/tool", f"/{index}/task"),
+        (f"/nodes/{index}/arguments", f"/{index}/args"),
+        (f"/nodes/{index}/depends_on", f"/{index}/dep"),
+    ]
+
+
+def _id_of(value: Any) -> str | None:
+    """Returns the node id of an id as written: a number from 0, or its digits."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return str(value)
+    return value if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value) else None
+
+
+def _ids(tasks: Sequence[Any]) -> list[str]:
+    ids = [_id_of(task.get("id")) if isinstance(task, dict) else None for task in tasks]
+    return [known if known is not None else f"number {number}" for number, known in enumerate(ids, start=1)]
+
+
+def _node(entry: Entry, draft: Draft, *, known: frozenset[str]) -> dict[str, Any]:
+    entry.expect_keys(KEYS)
+    if "id" not in entry.raw:
+        entry.tell("invalid_field", "the key 'id' is missing")
+    elif _id_of(entry.raw["id"]) is None:
+        entry.tell("invalid_field", f"'id' must be a number from 0, not {describe(entry.raw['id'])}", "id")
+    task = entry.name_text("task")
+    depends_on = _dependencies(entry)
+    used: dict[str, None] = {}
+    arguments = _arguments(entry, depends_on, known=known, used=used)
+    for name in used:
+        if name not in depends_on and name != entry.node:
+            message = (
+                f"task {entry.node} uses what task {name} generates, which is not in its 'dep'; the edge was added"
+            )
+            draft.notes.append(Note("added_edge", message, entry.node))
+    return {"id": entry.node, **tool_or_stand_in(task), "arguments": arguments, "depends_on": depends_on}
+
+
+def _dependencies(entry: Entry) -> list[str]:
+    written = entry.raw.get("dep", [NONE])
+    if not isinstance(written, list):
+        entry.tell("invalid_field", f"'dep' must be a list of ids, not {describe(written)}", "dep")
+        return []
+    found: list[str] = []
+    for place, value in enumerate(written):
+        if value == NONE and not isinstance(value, bool):
+            if len(written) > 1:
+                entry.tell("invalid_field", "'dep' holds -1, which is none, beside other ids", "dep", place)
+        elif (known := _id_of(value)) is None:
+            entry.tell("invalid_field", f"'dep' must hold ids, not {describe(value)}", "dep", place)
+        else:
+            entry.moved[f"/nodes/{entry.index}/depends_on/{len(found)}"] = f"{entry.at}/dep/{place}"
+            found.append(known)
+    return found
+
+
+def _arguments(
+    entry: Entry, depends_on: Sequence[str], *, known: frozenset[str], used: dict[str, None]
+) -> Mapping[str, Any]:
+    def changed(text: str, at: tuple[str | int, ...]) -> str:
+        def resolve(match: re.Match[str]) -> ResultOf | None:
+            if match[1] is None and len(depends_on) != 1:
+                message = f"<GENERATED> without an id is ambiguous: 'dep' holds {len(depends_on)} ids"
+                entry.tell("invalid_reference", message, "args", *at, hint="write <GENERATED>-0 for task 0")
+                return None
+            number = str(int(match[1])) if match[1] is not None else depends_on[0]
+            if number in known:
+                used[number] = None
+                return ResultOf(number, "result")
+            # One that 'dep' names too is told as a dependency.
+            if number not in depends_on:
+                entry.tell("invalid_reference", f"Invalid reference: there is no task {number}", "args", *at)
+            return None
+
+        try:
+            return with_references(text, _REFERENCE, resolve)
+        except ValueError as error:
+            entry.tell("invalid_reference", str(error), "args", *at)
+            return ""
+
+    arguments = with_texts(dict(entry.optional_object("args")), changed)
+    assert isinstance(arguments, dict)
+    return arguments

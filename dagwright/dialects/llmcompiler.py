@@ -1,0 +1,274 @@
+"""The dialect `llmcompiler`: a text with a numbered call on each line, `2. math("$1 * 2")`, and `join()` at the end.
+
+`$1` or `${1}` is the result of task 1. A line `Thought: …` says what the next task is for. `join()` ends the plan and
+is no task. Arguments are read as Python writes them; one without quotes is a text.
+
+Source: Kim et al., "An LLM Compiler for Parallel Function Calling" (2023), and the parser of its repository.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from dagwright.dialects.draft import STAND_IN, Draft, tool_or_stand_in
+from dagwright.dialects.foreign import Tools, WholeText, by_name, lines_of, literal, with_references, with_texts
+from dagwright.dialects.json_reader import describe
+from dagwright.dialects.written_values import CUT_OFF, NotRead, read_value, skip_space
+from dagwright.plan.document import Document
+from dagwright.plan.errors import Note, PlanInvalid, Problem
+from dagwright.plan.references import ResultOf
+
+TASK: Final = re.compile(r"[ \t]*(?P<number>[0-9]{1,9})\.[ \t]*(?P<tool>[A-Za-z_][\w.-]*)[ \t]*\(")
+"""How the line of a task begins."""
+
+JOIN: Final = "join"
+_BARE = re.compile(r"\$\{[0-9]{1,9}\}|\$[0-9]{1,9}(?![\w.,]*[0-9])")
+_REFERENCE = re.compile(r"\$\{([0-9]{1,9})\}|\$([0-9]{1,9})(?![0-9]*(?:[.,][0-9]|\w))")
+_NAME = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)")
+_THOUGHT = re.compile(r"[ \t]*Thought:[ \t]*(.*)")
+_BREAK = re.compile(r"[ \t]*(?:Thought:|###|<END_OF_PLAN>)")
+_REST = re.compile(r"\s*(?:#[^\n]*)?(?:<END_OF_PLAN>)?\s*")
+_PLAIN = re.compile(r"[^\"'\[{(\s][^\n]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A line of the plan.
+
+    Args:
+        positional, named: its arguments, as values.
+        start, end: offsets of its text.
+        line: number of its line, from 1.
+        problem: why its arguments could not be read.
+        is_open: the text ends inside of it.
+    """
+
+    number: int
+    tool: str
+    positional: Sequence[Any]
+    named: Mapping[str, Any]
+    thought: str | None
+    start: int
+    end: int
+    line: int
+    problem: str | None = None
+    is_open: bool = False
+
+    @property
+    def is_join(self) -> bool:
+        """Whether it is the end of the plan."""
+        return self.tool == JOIN
+
+
+@dataclass(slots=True)
+class TaskLines:
+    """Finds the tasks in the lines of a text, each as soon as its line is there.
+
+    A task whose line does not close goes on in the lines that follow, up to the next task.
+    """
+
+    thought: str | None = None
+    open_text: str = ""
+    _open: tuple[re.Match[str], int, int] | None = field(default=None)
+    _more: list[str] = field(default_factory=list)
+
+    def take(self, line: str, *, offset: int, number: int) -> list[Task]:
+        """Returns the tasks that a line completes.
+
+        Args:
+            line: with its line break, if it has one.
+            offset: of the line in the text.
+            number: of the line, from 1.
+        """
+        match = TASK.match(line)
+        if match is None:
+            ended = self.end() if _BREAK.match(line) else []
+            if thought := _THOUGHT.match(line):
+                self.thought = thought[1].strip() or None
+            elif self._open is not None:
+                self._more.append(line)
+            return ended
+        ended = self.end()
+        task = self._read(match, line, offset=offset, number=number)
+        if task is None:
+            self._open = (match, offset, number)
+            self._more = [line]
+            return ended
+        return [*ended, task]
+
+    def end(self) -> list[Task]:
+        """Returns the task that is not closed yet, as far as it goes."""
+        if self._open is None:
+            return []
+        match, offset, number = self._open
+        text = "".join(self._more)
+        self._open, self._more = None, []
+        task = self._read(match, text, offset=offset, number=number)
+        if task is None:
+            end = offset + len(text.rstrip())
+            task = self._task(match, (), {}, offset=offset, end=end, line=number)
+            task = replace(task, problem="its ')' is missing", is_open=True)
+        return [task]
+
+    def _read(self, match: re.Match[str], text: str, *, offset: int, number: int) -> Task | None:
+        """Returns the task of a text; `None` if the text may go on."""
+        start = match.end()
+        try:
+            positional, named, end = _arguments(text, start)
+        except NotRead as failure:
+            end = text.rstrip().removesuffix("<END_OF_PLAN>").rstrip().rfind(")")
+            plain = text[start:end].strip() if end >= start else ""
+            if end < 0 or text[start:end].count('"') % 2:
+                return None
+            task = self._task(match, (plain,), {}, offset=offset, end=offset + end + 1, line=number)
+            if _PLAIN.fullmatch(plain) and not _NAME.match(plain):
+                return task
+            return replace(task, problem=failure.message)
+        if end < 0:
+            return None
+        task = self._task(match, positional, named, offset=offset, end=offset + end, line=number)
+        line_end = text.find("\n", end)
+        if _REST.fullmatch(text, end, line_end if line_end >= 0 else len(text)) is None:
+            return replace(task, problem=f"something follows its ')': {describe(text[end:].strip())}")
+        return task
+
+    def _task(
+        self,
+        match: re.Match[str],
+        positional: Sequence[Any],
+        named: Mapping[str, Any],
+        *,
+        offset: int,
+        end: int,
+        line: int,
+    ) -> Task:
+        thought, self.thought = self.thought, None
+        start = offset + match.start("number")
+        return Task(int(match["number"]), match["tool"], positional, named, thought, start, end, line)
+
+
+def _arguments(text: str, at: int) -> tuple[list[Any], dict[str, Any], int]:
+    """Returns the arguments of a call, and the offset behind its `)`, which is -1 if the text ends before that.
+
+    Raises:
+        NotRead: they are no list of values.
+    """
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    while True:
+        at = skip_space(text, at)
+        if at >= len(text):
+            return positional, named, -1
+        if text[at] == ")":
+            return positional, named, at + 1
+        name = _NAME.match(text, at)
+        read = read_value(text, name.end() if name else at, bare=_BARE)
+        if any(mend.code == CUT_OFF for mend in read.mends):
+            return positional, named, -1
+        if name is not None:
+            named[name[1]] = read.value
+        elif named:
+            raise NotRead("an argument without a name follows one with a name", at, is_of_value=True)
+        else:
+            positional.append(read.value)
+        at = skip_space(text, read.end)
+        if at < len(text) and text[at] not in ",)":
+            raise NotRead(f"',' or ')' is missing before {describe(text[at : at + 20])}", at, is_of_value=True)
+        at += at < len(text) and text[at] == ","
+
+
+def tasks_of(text: str) -> list[Task]:
+    """Returns the tasks of a text, the one of `join()` included."""
+    return list(_tasks_of(text))
+
+
+def _tasks_of(text: str) -> Iterator[Task]:
+    lines = TaskLines()
+    for number, offset, line in lines_of(text):
+        yield from lines.take(line, offset=offset, number=number)
+    yield from lines.end()
+
+
+def needs_of(task: Task) -> dict[int, None]:
+    """Returns the numbers of the tasks that a task refers to, in order."""
+    found: dict[int, None] = {}
+
+    def look(text: str, _: object) -> str:
+        found.update((int(match[1] or match[2]), None) for match in _REFERENCE.finditer(text))
+        return text
+
+    with_texts([*task.positional, *task.named.values()], look)
+    return found
+
+
+def node_of(task: Task, *, numbers: Mapping[int, Any], tools: Tools, problems: list[Problem]) -> dict[str, Any]:
+    """Returns the node of a task.
+
+    Args:
+        numbers: of the tasks that there are; needs a fast `in`.
+        problems: list that what is wrong with it is appended to.
+    """
+    node: dict[str, Any] = {"id": str(task.number), **tool_or_stand_in(task.tool)}
+    if task.thought is not None:
+        node["title"] = task.thought
+
+    def tell(code: str, message: str, hint: str | None = None) -> None:
+        problems.append(Problem(code, f"task {task.number} (line {task.line}): {message}", "", node["id"], hint))
+
+    def resolve(match: re.Match[str]) -> ResultOf | None:
+        number = int(match[1] or match[2])
+        if number in numbers:
+            return ResultOf(str(number), "result")
+        hint = "an amount of money is written with the name of its currency, such as 100 USD"
+        tell("invalid_reference", f"Invalid reference: there is no task {number} for {match[0]}", hint)
+        return None
+
+    def changed(text: str, _: object) -> str:
+        try:
+            return with_references(text, _REFERENCE, resolve)
+        except ValueError as error:
+            tell("invalid_reference", str(error))
+            return literal(text)
+
+    if task.problem is not None:
+        tell("invalid_syntax", f"{task.tool}: {task.problem}", 'write it as one call: 1. tool("text", 2, ["$1"])')
+        return {"id": node["id"], **STAND_IN}
+    try:
+        arguments = by_name(task.positional, task.tool, tools=tools)
+        if doubled := arguments.keys() & task.named.keys():
+            raise ValueError(f"{task.tool} is given {', '.join(sorted(doubled))} twice")
+    except ValueError as error:
+        tell("invalid_arguments", str(error))
+        arguments = {}
+    node["arguments"] = with_texts({**arguments, **task.named}, changed)
+    return node
+
+
+def read_llmcompiler(raw: JsonValue, *, tools: Tools) -> Document:
+    """Returns the document of a text with numbered calls.
+
+    Raises:
+        PlanInvalid: there are none.
+    """
+    tasks = tasks_of(raw) if isinstance(raw, str) else []
+    if not tasks:
+        got = "a text without such a line" if isinstance(raw, str) else describe(raw)
+        message = f'a plan in the dialect llmcompiler is a text with lines like 1. tool("text"), not {got}'
+        raise PlanInvalid([Problem("invalid_field", message)])
+    draft = Draft("llmcompiler", "")
+    join = next((index for index, task in enumerate(tasks) if task.is_join), len(tasks))
+    for task in tasks[join + 1 :]:
+        message = f"task {task.number} (line {task.line}) stands after join(), which ends the plan"
+        draft.problems.append(Problem("invalid_field", message, "", str(task.number)))
+    if join == len(tasks):
+        draft.notes.append(Note("no_join", "the plan does not end with join(); it may have been cut off"))
+    tasks = tasks[:join]
+    if not tasks:
+        draft.problems.append(Problem("empty_plan", "there is no task before join(): there is nothing to run"))
+        raise PlanInvalid(draft.problems)
+    numbers = {task.number: None for task in tasks}
+    draft.nodes = [node_of(task, numbers=numbers, tools=tools, problems=draft.problems) for task in tasks]
+    return replace(draft.document(), pointers=WholeText())

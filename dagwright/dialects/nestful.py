@@ -1,0 +1,110 @@
+"""The dialect `nestful`: `[{"name", "arguments", "label"}]`, where `$var1.field$` is a field of what `var1` returned.
+
+`$var1$` is all of it. A last call named `var_result` calls nothing: its arguments are the output of the plan.
+
+Source: Basu et al., "NESTFUL: A Benchmark for Evaluating LLMs on Nested Sequences of API Calls" (2024), and its data.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import JsonValue
+
+from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
+from dagwright.dialects.foreign import with_references, with_texts
+from dagwright.dialects.json_reader import describe
+from dagwright.plan.document import Document
+from dagwright.plan.references import ResultOf, suggestion
+
+KEYS = frozenset({"name", "arguments", "label"})
+RESULT = "var_result"
+"""The name of the call that stands for the output."""
+
+_REFERENCE = re.compile(r"\$([A-Za-z_]\w*)((?:\.[^$.\[\]\n]+|\[[0-9]{1,9}\])*)\$")
+_STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
+
+
+def read_nestful(raw: JsonValue) -> Document:
+    """Returns the document of a list of calls.
+
+    Raises:
+        PlanInvalid: there is no such list, or it is empty.
+    """
+    draft = Draft("nestful", "")
+    calls = draft.checked_entries(raw, name="a plan in the dialect nestful")
+    is_output = isinstance(calls[-1], dict) and calls[-1].get("name") == RESULT
+    count = len(calls) - is_output if len(calls) > 1 else len(calls)
+    ids = _ids(calls[:count])
+    known = frozenset(ids)
+    for index, (call, node_id) in enumerate(zip(calls, ids, strict=False)):
+        entry = draft.entry(call, index, name=f"call {node_id}", node=node_id)
+        node: dict[str, Any] = {"id": node_id, **tool_or_stand_in(None)}
+        draft.nodes.append(_node(entry, known=known) if entry is not None else node)
+    output: JsonValue = None
+    if count < len(calls):
+        last = Entry(calls[-1], f"/{count}", RESULT, None, draft.problems)
+        last.expect_keys(KEYS)
+        output = _arguments(last, known=known)
+    document = draft.document(pointers=lambda: [*_pointers(count), ("/output", f"/{count}/arguments")])
+    return document if output is None else _with_output(document, output)
+
+
+def _with_output(document: Document, output: JsonValue) -> Document:
+    document.plan["output"] = output
+    return document
+
+
+def _pointers(count: int) -> Sequence[tuple[str, str]]:
+    return [
+        pair
+        for index in range(count)
+        for pair in ((f"/nodes/{index}/tool", f"/{index}/name"), (f"/nodes/{index}/id", f"/{index}/label"))
+    ]
+
+
+def _label_of(value: Any) -> str | None:
+    """Returns the name of a label; some write `$var1` for `var1`."""
+    name = value.strip("$") if isinstance(value, str) else ""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else None
+
+
+def _ids(calls: Sequence[Any]) -> list[str]:
+    labels = [_label_of(call.get("label")) if isinstance(call, dict) else None for call in calls]
+    taken = set(labels)
+    ids: list[str] = []
+    for number, label in enumerate(labels, start=1):
+        made_up = f"call {number}"
+        while label is None and made_up in taken:
+            made_up += "'"
+        ids.append(label if label is not None else made_up)
+    return ids
+
+
+def _node(entry: Entry, *, known: frozenset[str]) -> dict[str, Any]:
+    entry.expect_keys(KEYS)
+    name = entry.name_text("name")
+    label = entry.raw.get("label")
+    if label is not None and _label_of(label) is None:
+        message = f"'label' must be a name of letters, digits and _, not {describe(label)}"
+        entry.tell("invalid_field", message, "label")
+    return {"id": entry.node, **tool_or_stand_in(name), "arguments": _arguments(entry, known=known)}
+
+
+def _arguments(entry: Entry, *, known: frozenset[str]) -> Any:
+    def changed(text: str, at: tuple[str | int, ...]) -> str:
+        def resolve(match: re.Match[str]) -> ResultOf | None:
+            if match[1] in known:
+                steps = _STEP.findall(match[2])
+                return ResultOf(match[1], "result", tuple(name or int(index) for name, index in steps))
+            message = f"Invalid reference: there is no call with the label {match[1]!r}"
+            entry.tell("invalid_reference", message, "arguments", *at, hint=suggestion(match[1], known))
+            return None
+
+        try:
+            return with_references(text, _REFERENCE, resolve)
+        except ValueError as error:
+            entry.tell("invalid_reference", str(error), "arguments", *at)
+            return ""
+
+    return with_texts(dict(entry.optional_object("arguments")), changed)

@@ -1,0 +1,106 @@
+"""The dialect `rewoo`: a text with a line `#E1 = Tool[input]` for each step, and a line `Plan: …` before it.
+
+`#E1` in an input is the result of that step. The input is one text, up to the last `]` of the line, which the tool
+gets as its first argument; the line `Plan:` becomes the title.
+
+Source: Xu et al., "ReWOO: Decoupling Reasoning from Observations for Efficient Augmented Language Models" (2023).
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from dagwright.dialects.draft import STAND_IN, Draft
+from dagwright.dialects.foreign import Tools, WholeText, by_name, lines_of, literal, with_references
+from dagwright.dialects.json_reader import describe
+from dagwright.plan.document import Document
+from dagwright.plan.errors import PlanInvalid, Problem
+from dagwright.plan.references import ResultOf
+
+STEP: Final = re.compile(r"#(?P<id>E[0-9]{1,9})[ \t]*=[ \t]*(?P<tool>[A-Za-z_][\w.-]*)[ \t]*\[")
+"""How a step begins, within its line."""
+
+_REFERENCE = re.compile(r"#(E[0-9]{1,9})(?!\w)")
+_PLAN = re.compile(r"[ \t]*Plan[ \t]*[0-9]*:[ \t]*(.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A line of the plan.
+
+    Args:
+        text: the input of its tool.
+        start: offset of its `#`.
+        line: number of its line, from 1.
+        is_open: its `]` is missing.
+    """
+
+    id: str
+    tool: str
+    text: str
+    title: str | None
+    start: int
+    line: int
+    is_open: bool
+
+
+def steps_of(text: str) -> list[Step]:
+    """Returns the steps of a text, in order."""
+    return list(_steps_of(text))
+
+
+def _steps_of(text: str) -> Iterator[Step]:
+    title: str | None = None
+    for number, offset, line in lines_of(text):
+        match = STEP.search(line)
+        plan = _PLAN.match(line[: match.start()] if match else line)
+        if plan is not None:
+            title = plan[1].strip() or None
+        if match is not None:
+            end = line.rfind("]")
+            is_open = end < match.end()
+            written = line[match.end() :].rstrip() if is_open else line[match.end() : end]
+            yield Step(match["id"], match["tool"], written, title, offset + match.start(), number, is_open)
+            title = None
+
+
+def read_rewoo(raw: JsonValue, *, tools: Tools) -> Document:
+    """Returns the document of a text with steps.
+
+    Raises:
+        PlanInvalid: there are none.
+    """
+    steps = steps_of(raw) if isinstance(raw, str) else []
+    if not steps:
+        got = "a text without such a line" if isinstance(raw, str) else describe(raw)
+        message = f"a plan in the dialect rewoo is a text with lines like #E1 = Tool[input], not {got}"
+        raise PlanInvalid([Problem("invalid_field", message)])
+    draft = Draft("rewoo", "")
+    ids = {step.id: None for step in steps}
+    draft.nodes = [_node(step, ids=ids, tools=tools, problems=draft.problems) for step in steps]
+    return replace(draft.document(), pointers=WholeText())
+
+
+def _node(step: Step, *, ids: Mapping[str, Any], tools: Tools, problems: list[Problem]) -> dict[str, Any]:
+    def tell(code: str, message: str, hint: str | None = None) -> None:
+        problems.append(Problem(code, f"#{step.id} (line {step.line}): {message}", "", step.id, hint))
+
+    def resolve(match: re.Match[str]) -> ResultOf | None:
+        if match[1] in ids:
+            return ResultOf(match[1], "result")
+        tell("invalid_reference", f"Invalid reference: there is no step {match[0]}")
+        return None
+
+    if step.is_open:
+        tell("invalid_syntax", f"{step.tool}: its ']' is missing", f"write #{step.id} = {step.tool}[input] in one line")
+        return {"id": step.id, **STAND_IN}
+    try:
+        text = with_references(step.text.strip(), _REFERENCE, resolve)
+    except ValueError as error:
+        tell("invalid_reference", str(error))
+        text = literal(step.text)
+    title = {"title": step.title} if step.title is not None else {}
+    return {"id": step.id, **title, "tool": step.tool, "arguments": by_name([text], step.tool, tools=tools)}

@@ -1,0 +1,384 @@
+"""Steps of a plan while a model still writes it: each as soon as its last character is there.
+
+A stream is given a text in pieces of any size and finds the same steps, in the same order and with the same offsets,
+however the text is cut into pieces. It only finds where a step begins and ends; what the step says is read by the
+readers of whole texts, so both agree. Whether the whole plan is valid is known when it is complete, not here.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dagwright.dialects.foreign import Tools
+from dagwright.dialects.llmcompiler import Task, TaskLines, needs_of, node_of
+from dagwright.dialects.written_values import NotRead, read_value
+from dagwright.plan.errors import Problem
+
+ENTRY_KEYS: Final = frozenset({"nodes", "dag", "steps", "plan", "intents", "sub_goals", "task_nodes"})
+"""Keys of a document whose list holds its steps; a list alone holds them too."""
+
+_ROOT = re.compile(r"[{\[]")
+_NOT_SPACE = re.compile(r"[^ \t\r\n\u00a0\u200b\ufeff]")
+_SIGNS = re.compile("[\"'\u201c\u201d\u201e\u2018\u2019{}\\[\\],/#]")
+_ENDS: Final[Mapping[str, re.Pattern[str]]] = {
+    '"': re.compile(r'["\\]'),
+    "'": re.compile(r"['\\]"),
+    **dict.fromkeys("\u201c\u201d\u201e", re.compile("[\u201c\u201d\u201e\\\\]")),
+    **dict.fromkeys("\u2018\u2019", re.compile("[\u2018\u2019\\\\]")),
+}
+_THINKING: Final = {"<think>": "</think>", "<thinking>": "</thinking>"}
+_MAX_KEY = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of a plan that is complete.
+
+    Args:
+        index: its place in the plan, from 0.
+        value: the entry of its list as it was written, or the node of a call.
+        start, end: offsets of its text.
+    """
+
+    index: int
+    value: Any
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class _Answer:
+    """Skips what a model thinks before its answer."""
+
+    taken: int = 0
+    is_open: bool = False
+    _head: str = ""
+    _closer: str = ""
+
+    def rest_of(self, chunk: str) -> str:
+        """Returns the part of a piece that belongs to the answer; it ends where `taken` characters are taken."""
+        self.taken += len(chunk)
+        if self.is_open:
+            return chunk
+        self._head = (self._head + chunk).lstrip(" \t\r\n\u00a0\ufeff") if not self._closer else self._head + chunk
+        if not self._closer:
+            begun = next((tag for tag in _THINKING if self._head.startswith(tag)), None)
+            if begun is not None:
+                self._closer = _THINKING[begun]
+            elif any(tag.startswith(self._head) for tag in _THINKING):
+                return ""
+            else:
+                self.is_open = True
+                return self._head
+        end = self._head.find(self._closer)
+        if end < 0:
+            self._head = self._head[-len(self._closer) :]
+            return ""
+        self.is_open = True
+        return self._head[end + len(self._closer) :]
+
+
+@dataclass(slots=True)
+class JsonSteps:
+    """Finds the steps in a plan that is JSON, with prose and fences around it.
+
+    Args:
+        problem: why a step could not be read; nothing is found after it.
+        is_complete: the JSON value of the plan is closed.
+        key: under which its list of steps stands; `None` as long as there is none, and if it is the plan itself.
+
+    Complexity: linear in the length of the text, however it is cut into pieces.
+    """
+
+    problem: Problem | None = None
+    is_complete: bool = False
+    key: str | None = None
+    _answer: _Answer = field(default_factory=_Answer)
+    _mode: str = "prose"
+    _quote: str = ""
+    _before: str = ""
+    _first: int = -1
+    _chunk: str = ""
+    _offset: int = 0
+    _open: list[str] = field(default_factory=list)
+    _entries_at: int = 0
+    _key: str | None = None
+    _last_text: str = ""
+    _start: int = -1
+    _parts: list[str] = field(default_factory=list)
+    _part_at: int = 0
+    _count: int = 0
+    _found: list[Step] = field(default_factory=list)
+
+    def feed(self, chunk: str) -> list[Step]:
+        """Returns the steps that a piece of the text completes, in order."""
+        self._chunk = self._answer.rest_of(chunk)
+        self._offset = self._answer.taken - len(self._chunk)
+        self._part_at = 0
+        at = 0
+        while at < len(self._chunk) and self.problem is None and not self.is_complete:
+            at = _MODES[self._mode](self, at)
+        if self._start >= 0:
+            self._parts.append(self._chunk[self._part_at :])
+        found, self._found = self._found, []
+        return found
+
+    def end(self) -> list[Step]:
+        """Returns nothing: a step that is not closed at the end is not complete."""
+        return []
+
+    def _in_prose(self, at: int) -> int:
+        match = _ROOT.search(self._chunk, at)
+        if match is None:
+            return len(self._chunk)
+        self._before = match[0]
+        self._start = self._offset + match.start()
+        self._part_at = match.start()
+        self._mode = "maybe"
+        return match.end()
+
+    def _in_maybe(self, at: int) -> int:
+        """After what may begin the plan: it does if a key in quotes follows, within a list that of its first object."""
+        match = _NOT_SPACE.search(self._chunk, at)
+        if match is None:
+            return len(self._chunk)
+        sign = match[0]
+        if sign == "{" and self._before == "[":
+            self._before = "[{"
+            self._first = self._offset + match.start()
+            return match.end()
+        if self._before[-1] == "{" and sign in _ENDS:
+            return self._begin(match.start())
+        self._forget()
+        # A key without quotes, or prose: too little is there to tell, so this text is read when it is complete.
+        is_unclear = self._before[-1] == "{" or sign in _ENDS
+        self._mode = "blind" if is_unclear else "prose"
+        return match.start() if sign in "{[" else match.end()
+
+    def _begin(self, at: int) -> int:
+        """Begins the plan, whose first key stands at an offset of the piece."""
+        self._open = list(self._before)
+        self._mode = "value"
+        if self._before == "[{":
+            held = "".join([*self._parts, self._chunk[self._part_at : at]])
+            self._entries_at = 1
+            self._parts = [held[self._first - self._start :]]
+            self._start, self._part_at = self._first, at
+        else:
+            self._forget()
+        return at
+
+    def _forget(self) -> None:
+        self._start = -1
+        self._parts = []
+
+    def _in_value(self, at: int) -> int:
+        match = _SIGNS.search(self._chunk, at)
+        if match is None:
+            return len(self._chunk)
+        sign, at = match[0], match.start()
+        if sign in _ENDS:
+            self._quote, self._mode = sign, "text"
+            self._key = "" if len(self._open) == 1 else None
+        elif sign in "{[":
+            self._opened(sign, at)
+        elif sign in "}]":
+            self._closed(at)
+        elif sign == ",":
+            self._last_text = ""
+        else:
+            self._mode = "slash" if sign == "/" else "line"
+        return match.end()
+
+    def _opened(self, sign: str, at: int) -> None:
+        depth = len(self._open)
+        if sign == "[" and depth == 1 and not self._entries_at and self._last_text in ENTRY_KEYS:
+            self._entries_at = 2
+            self.key = self._last_text
+        elif sign == "{" and depth == self._entries_at and self._open[-1] == "[" and self._start < 0:
+            self._start, self._part_at = self._offset + at, at
+        self._open.append(sign)
+
+    def _closed(self, at: int) -> None:
+        self._open.pop()
+        depth = len(self._open)
+        if self._start >= 0 and depth == self._entries_at:
+            self._parts.append(self._chunk[self._part_at : at + 1])
+            self._read("".join(self._parts), self._start)
+            self._forget()
+        elif depth < self._entries_at:
+            # Its list is closed; there is only one.
+            self._entries_at = -1
+        self.is_complete = not self._open
+
+    def _read(self, text: str, start: int) -> None:
+        try:
+            read = read_value(text, 0)
+        except NotRead as failure:
+            message = f"step {self._count + 1} is no JSON that reads in one way: {failure.message}"
+            self.problem = Problem("invalid_syntax", f"{message} (character {start + failure.offset + 1})")
+            return
+        self._found.append(Step(self._count, read.value, start, start + len(text)))
+        self._count += 1
+
+    def _in_text(self, at: int) -> int:
+        match = _ENDS[self._quote].search(self._chunk, at)
+        end = match.start() if match is not None else len(self._chunk)
+        if self._key is not None and len(self._key) <= _MAX_KEY:
+            self._key += self._chunk[at : min(end, at + _MAX_KEY + 1)]
+        if match is None:
+            return end
+        if match[0] == "\\":
+            self._mode = "escape"
+        else:
+            self._mode = "value"
+            if self._key is not None:
+                self._last_text, self._key = self._key, None
+        return match.end()
+
+    def _in_escape(self, at: int) -> int:
+        self._mode = "text"
+        return at + 1
+
+    def _in_slash(self, at: int) -> int:
+        following = {"/": "line", "*": "block"}.get(self._chunk[at])
+        self._mode = following or "value"
+        return at + 1 if following else at
+
+    def _in_line(self, at: int) -> int:
+        end = self._chunk.find("\n", at)
+        if end < 0:
+            return len(self._chunk)
+        self._mode = "value"
+        return end + 1
+
+    def _in_block(self, at: int) -> int:
+        end = self._chunk.find("*", at)
+        if end < 0:
+            return len(self._chunk)
+        self._mode = "star"
+        return end + 1
+
+    def _in_star(self, at: int) -> int:
+        sign = self._chunk[at]
+        self._mode = "value" if sign == "/" else "star" if sign == "*" else "block"
+        return at + 1
+
+    def _in_blind(self, _: int) -> int:
+        return len(self._chunk)
+
+
+_MODES: Final[Mapping[str, Callable[[JsonSteps, int], int]]] = {
+    "prose": JsonSteps._in_prose,
+    "maybe": JsonSteps._in_maybe,
+    "value": JsonSteps._in_value,
+    "text": JsonSteps._in_text,
+    "escape": JsonSteps._in_escape,
+    "slash": JsonSteps._in_slash,
+    "line": JsonSteps._in_line,
+    "block": JsonSteps._in_block,
+    "star": JsonSteps._in_star,
+    "blind": JsonSteps._in_blind,
+}
+"""What a stream is in the middle of -> what reads on there, from an offset of the piece to another one."""
+
+
+@dataclass(slots=True)
+class CallSteps:
+    """Finds the calls in a plan of the dialect `llmcompiler`, as nodes.
+
+    A call that refers to one that is not there yet waits for it, at the longest to the end.
+
+    Args:
+        tools: as in `to_document`.
+        problem: why a call could not be read; nothing is found after it.
+        is_complete: `join()` was there.
+    """
+
+    tools: Tools = field(default_factory=dict)
+    problem: Problem | None = None
+    is_complete: bool = False
+    _answer: _Answer = field(default_factory=_Answer)
+    _lines: TaskLines = field(default_factory=TaskLines)
+    _parts: list[str] = field(default_factory=list)
+    _line_start: int = -1
+    _number: int = 0
+    _seen: dict[int, None] = field(default_factory=dict)
+    _waiting: dict[int, list[tuple[int, Task, dict[int, None]]]] = field(default_factory=dict)
+    _count: int = 0
+
+    def feed(self, chunk: str) -> list[Step]:
+        """Returns the steps that a piece of the text completes, in order."""
+        rest = self._answer.rest_of(chunk)
+        offset = self._answer.taken - len(rest)
+        found: list[Step] = []
+        at = 0
+        while at < len(rest) and self.problem is None and not self.is_complete:
+            if self._line_start < 0:
+                self._line_start = offset + at
+            end = rest.find("\n", at)
+            self._parts.append(rest[at : end + 1 if end >= 0 else len(rest)])
+            at = end + 1 if end >= 0 else len(rest)
+            if end >= 0:
+                found += self._line()
+        return found
+
+    def end(self) -> list[Step]:
+        """Returns the steps that the end of the text completes."""
+        found = self._line() if self._parts else []
+        found += self._taken(self._lines.end())
+        left = {index: task for waiting in self._waiting.values() for index, task, _ in waiting}
+        for index in sorted(left) if self.problem is None else ():
+            found += self._made(index, left[index])
+        return found
+
+    def _line(self) -> list[Step]:
+        line, self._parts = "".join(self._parts), []
+        self._number += 1
+        start, self._line_start = self._line_start, -1
+        return self._taken(self._lines.take(line, offset=start, number=self._number))
+
+    def _taken(self, tasks: list[Task]) -> list[Step]:
+        found: list[Step] = []
+        for task in tasks:
+            if self.problem is not None or self.is_complete or task.is_open:
+                break
+            if task.is_join:
+                self.is_complete = True
+                break
+            index, self._count = self._count, self._count + 1
+            self._seen[task.number] = None
+            missing = {number: None for number in needs_of(task) if number not in self._seen}
+            if missing:
+                for number in missing:
+                    self._waiting.setdefault(number, []).append((index, task, missing))
+            else:
+                found += self._made(index, task)
+            for waiting, held, lost in self._waiting.pop(task.number, ()):
+                del lost[task.number]
+                if not lost:
+                    found += self._made(waiting, held)
+        return found
+
+    def _made(self, index: int, task: Task) -> list[Step]:
+        problems: list[Problem] = []
+        node = node_of(task, numbers=self._seen, tools=self.tools, problems=problems)
+        if problems:
+            self.problem = self.problem or problems[0]
+            return []
+        return [Step(index, node, task.start, task.end)]
+
+
+def open_stream(dialect: str, *, tools: Tools | None = None) -> JsonSteps | CallSteps:
+    """Returns a stream for a text that a model is about to write.
+
+    Args:
+        dialect: `llmcompiler`, or a dialect that is JSON.
+
+    Raises:
+        ValueError: plans in that dialect have no steps that could be told before the end.
+    """
+    if dialect == "rewoo":
+        raise ValueError("a plan in the dialect rewoo is read when it is complete")
+    return CallSteps(tools or {}) if dialect == "llmcompiler" else JsonSteps()

@@ -1,0 +1,189 @@
+"""The dialect `taskbench`: `{"task_nodes": [{"task", "arguments"}], "task_steps", "task_links"}`.
+
+Node j of the list, from 0, is `node-j`, and `<node-j>` in an argument is its result. Arguments are a list: of values by
+position, or of `{"name", "value"}`. A link names two tasks; where arguments have names, a value that is the name of a
+linked task is the result of that task. The steps become the titles, if there are as many as nodes.
+
+Source: Shen et al., "TaskBench: Benchmarking Large Language Models for Task Automation" (2023), and its repository.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import JsonValue
+
+from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
+from dagwright.dialects.foreign import Tools, by_name, with_references, with_texts
+from dagwright.dialects.json_reader import describe
+from dagwright.plan.document import Document
+from dagwright.plan.errors import Problem
+from dagwright.plan.references import ResultOf, suggestion
+
+NODES = "task_nodes"
+_KEYS = frozenset({"task", "arguments"})
+_ROOT_KEYS = ("task_steps", "task_links")
+_LINK_KEYS = frozenset({"source", "target"})
+_ARGUMENT_KEYS = frozenset({"name", "value"})
+_REFERENCE = re.compile(r"<node-([0-9]{1,9})>")
+
+
+def read_taskbench(raw: JsonValue, *, tools: Tools) -> Document:
+    """Returns the document of a graph of tasks.
+
+    Raises:
+        PlanInvalid: there is no list of nodes, or it is empty.
+    """
+    draft = Draft("taskbench", f"/{NODES}")
+    nodes = draft.entries(raw, NODES, known=_ROOT_KEYS)
+    assert isinstance(raw, dict)
+    tasks = [node.get("task") if isinstance(node, dict) else None for node in nodes]
+    graph = _Graph(tasks, tools)
+    for at, source, target in _links(raw.get("task_links"), draft):
+        graph.link(source, target, at=at, problems=draft.problems)
+    titles = _titles(raw.get("task_steps"), len(nodes), draft)
+    for index, node in enumerate(nodes):
+        entry = draft.entry(node, index, name=f"node {index}", node=f"node-{index}")
+        made: dict[str, Any] = {"id": f"node-{index}", **tool_or_stand_in(None)}
+        if entry is not None:
+            made = _node(entry, graph)
+        if titles:
+            made["title"] = titles[index]
+        draft.nodes.append(made)
+    return draft.document(
+        pointers=lambda: [(f"/nodes/{index}/tool", f"/{NODES}/{index}/task") for index in range(len(nodes))]
+    )
+
+
+@dataclass(slots=True)
+class _Graph:
+    """The tasks by their names, and what is linked.
+
+    Args:
+        tasks: name of each node's task, as written.
+    """
+
+    tasks: Sequence[Any]
+    tools: Tools
+    numbers: dict[str, list[int]] = field(default_factory=dict)
+    needs: dict[int, list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for number, task in enumerate(self.tasks):
+            if isinstance(task, str):
+                self.numbers.setdefault(task, []).append(number)
+
+    def link(self, source: str, target: str, *, at: str, problems: list[Problem]) -> None:
+        """Notes a link, or tells why it leads nowhere."""
+        ends: list[int] = []
+        for key, name in (("source", source), ("target", target)):
+            found = self.numbers.get(name, [])
+            if len(found) == 1:
+                ends += found
+                continue
+            told = "there is no task" if not found else f"{len(found)} nodes have the task"
+            message = f"Invalid reference: {told} {name!r}, so it is unclear what the link means"
+            hint = suggestion(name, self.numbers) if not found else "write the references into the arguments: <node-0>"
+            problems.append(Problem("invalid_reference", message, f"{at}/{key}", None, hint))
+        if len(ends) == 2:
+            self.needs.setdefault(ends[1], []).append(ends[0])
+
+
+def _links(written: JsonValue, draft: Draft) -> Sequence[tuple[str, str, str]]:
+    found: list[tuple[str, str, str]] = []
+    if written is not None and not isinstance(written, list):
+        message = f"'task_links' must be a list, not {describe(written)}"
+        draft.problems.append(Problem("invalid_field", message, "/task_links"))
+    for index, raw in enumerate(written if isinstance(written, list) else ()):
+        at = f"/task_links/{index}"
+        if not isinstance(raw, dict):
+            draft.problems.append(Problem("invalid_field", f"a link must be an object, not {describe(raw)}", at))
+            continue
+        link = Entry(raw, at, f"link {index}", None, draft.problems)
+        link.expect_keys(_LINK_KEYS)
+        source, target = link.text("source"), link.text("target")
+        if source is not None and target is not None:
+            found.append((at, source, target))
+    return found
+
+
+def _titles(written: JsonValue, count: int, draft: Draft) -> Sequence[str]:
+    """Returns the steps, if there is one for each node."""
+    if written is not None and not isinstance(written, list):
+        message = f"'task_steps' must be a list, not {describe(written)}"
+        draft.problems.append(Problem("invalid_field", message, "/task_steps"))
+    steps = [step for step in written if isinstance(step, str)] if isinstance(written, list) else []
+    return steps if isinstance(written, list) and len(steps) == len(written) == count else ()
+
+
+def _node(entry: Entry, graph: _Graph) -> dict[str, Any]:
+    entry.expect_keys(_KEYS)
+    task = entry.name_text("task")
+    node: dict[str, Any] = {"id": entry.node, **tool_or_stand_in(task), "arguments": {}}
+    needs = graph.needs.get(entry.index)
+    if needs:
+        node["depends_on"] = [f"node-{number}" for number in dict.fromkeys(needs)]
+    written = entry.raw.get("arguments")
+    if written is not None and not isinstance(written, list):
+        entry.tell("invalid_field", f"'arguments' must be a list, not {describe(written)}", "arguments")
+    elif written:
+        node["arguments"] = _arguments(entry, written, graph=graph, tool=task or "")
+    return node
+
+
+def _arguments(entry: Entry, written: Sequence[Any], *, graph: _Graph, tool: str) -> Mapping[str, Any]:
+    named = [item for item in written if isinstance(item, dict) and "name" in item]
+    if not named:
+        values = [_with_results(entry, value, at=(index,), graph=graph) for index, value in enumerate(written)]
+        try:
+            return by_name(values, tool, tools=graph.tools)
+        except ValueError as error:
+            entry.tell("invalid_arguments", str(error), "arguments")
+            return {}
+    arguments: dict[str, Any] = {}
+    for index, item in enumerate(written):
+        if not isinstance(item, dict):
+            message = f"an argument without a name stands beside others with names: {describe(item)}"
+            entry.tell("invalid_field", message, "arguments", index)
+            continue
+        at = entry.at + f"/arguments/{index}"
+        argument = Entry(item, at, f"{entry.name}, argument {index}", entry.node, entry.problems)
+        argument.expect_keys(_ARGUMENT_KEYS)
+        name = argument.name_text("name")
+        if name is not None and name in arguments:
+            argument.tell("invalid_field", f"{name!r} stands twice", "name")
+        elif name is not None:
+            arguments[name] = _named_value(entry, item.get("value"), at=(index, "value"), graph=graph)
+    return arguments
+
+
+def _named_value(entry: Entry, value: Any, *, at: tuple[str | int, ...], graph: _Graph) -> Any:
+    """Returns a value, or the reference that the name of a linked task stands for."""
+    if not isinstance(value, str) or value not in graph.numbers:
+        return _with_results(entry, value, at=at, graph=graph)
+    linked = [number for number in graph.needs.get(entry.index, ()) if graph.tasks[number] == value]
+    if len(set(linked)) == 1:
+        return "{{" + str(ResultOf(f"node-{linked[0]}", "result")) + "}}"
+    message = f"{value!r} is the name of a task, but no link leads from it to this node: is it meant as a text?"
+    entry.tell("invalid_reference", message, "arguments", *at, hint="write the link, or <node-0> for the first node")
+    return None
+
+
+def _with_results(entry: Entry, value: Any, *, at: tuple[str | int, ...], graph: _Graph) -> Any:
+    def changed(text: str, inner: tuple[str | int, ...]) -> str:
+        def resolve(match: re.Match[str]) -> ResultOf | None:
+            number = int(match[1])
+            if number < len(graph.tasks):
+                return ResultOf(f"node-{number}", "result")
+            message = f"Invalid reference: there is no node {number} for {match[0]}; the first is <node-0>"
+            entry.tell("invalid_reference", message, "arguments", *at, *inner)
+            return None
+
+        try:
+            return with_references(text, _REFERENCE, resolve)
+        except ValueError as error:
+            entry.tell("invalid_reference", str(error), "arguments", *at, *inner)
+            return ""
+
+    return with_texts(value, changed)

@@ -1,0 +1,318 @@
+"""References and ids as language models write them, in plans of ours: `$1`, `${1}`, `#E1`, `<node-0>`, `@result_1`, …
+
+A number means a node in one of three ways: the number in its id, its place counted from 1, or its place counted from
+0. Which one is found out from the whole plan. A way is possible if every number has a node and no node would need
+itself, over others or not. The number in the ids goes first; if both ways of counting are possible, it is refused.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from dagwright.dialects.foreign import BACKSLASH, with_texts
+from dagwright.dialects.written_values import Mend
+from dagwright.plan import graph
+from dagwright.plan.document import Document
+from dagwright.plan.errors import Problem, pointer
+from dagwright.plan.references import ResultOf
+
+DIALECTS: Final = frozenset({"plan", "tasks", "steps", "agents"})
+"""Dialects whose own references are `{{id.result}}`; the others have a form of their own, which means one thing."""
+
+_FIELDS: Final = ("arguments", "objective", "for_each", "key", "human")
+"""Fields of a node in which references may stand."""
+
+_LISTS: Final = {"nodes": "depends_on", "dag": "dependencies", "steps": "depends_on", "plan": "depends_on"}
+"""Key of a list of nodes -> key of their dependencies."""
+
+_NUMBER = r"(?P<{0}>[0-9]{{1,6}})"
+_FORMS = re.compile(
+    "|".join(
+        (
+            r"\{\{\s*" + _NUMBER.format("braced") + r"\s*\}\}",
+            r"\{\{\s*(?P<id>[^\s{}][^{}]*?)\s*\}\}",
+            "<node-" + _NUMBER.format("node") + ">",
+            "<GENERATED>-" + _NUMBER.format("generated"),
+            "#E" + _NUMBER.format("evidence") + r"(?!\w)",
+            r"\$\{" + _NUMBER.format("dollar") + r"\}",
+            r"\$(?P<name>[A-Za-z_]\w*)(?P<path>(?:\.[^\s$.\[\]]+|\[[0-9]{1,9}\])*)\$",
+            "@result_" + _NUMBER.format("result") + r"(?!\w)",
+            r"\$" + _NUMBER.format("bare") + r"(?![0-9]*(?:[.,][0-9]|\w))",
+        )
+    )
+)
+_NUMBERED: Final = ("braced", "node", "generated", "evidence", "dollar", "result", "bare")
+_OWN = re.compile(r"\{\{[^{}]+\.(?:result|status|error)[.\[\s}]")
+_STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
+_ID = re.compile(r"(.*?)([0-9]{1,6})")
+_VARIABLE = re.compile(r"var_?([0-9]{1,6})")
+
+
+def with_text_ids(raw: JsonValue) -> tuple[JsonValue, list[Mend]]:
+    """Returns a document in which ids and dependencies that were written as numbers are texts, with what was mended."""
+    key = next((key for key in _LISTS if isinstance(raw, dict) and isinstance(raw.get(key), list)), None)
+    nodes = raw.get(key) if isinstance(raw, dict) and key is not None else raw
+    if not isinstance(nodes, list) or not any(isinstance(node, dict) and _is_number(node.get("id")) for node in nodes):
+        return raw, []
+    if key is None and not any(isinstance(node, dict) and "tool" in node for node in nodes):
+        return raw, []
+    needs = _LISTS[key or "steps"]
+    made = [_with_text_id(node, needs) if isinstance(node, dict) else node for node in nodes]
+    at = pointer(key) if key is not None else ""
+    mend = Mend("number_as_id", "ids that are numbers were read as texts", None, at)
+    return ({**raw, key: made} if isinstance(raw, dict) and key is not None else made), [mend]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _with_text_id(node: dict[str, JsonValue], needs: str) -> dict[str, JsonValue]:
+    made = {**node, "id": str(node["id"])} if _is_number(node.get("id")) else dict(node)
+    written = node.get(needs)
+    if isinstance(written, list):
+        made[needs] = [str(item) if _is_number(item) else item for item in written]
+    return made
+
+
+def mend_references(document: Document) -> tuple[Document, list[Mend]]:
+    """Returns a document whose references are all of our form, with what was mended.
+
+    What is ambiguous is among its problems.
+
+    Complexity: linear in the document.
+    """
+    nodes = document.plan.get("nodes")
+    if document.dialect not in DIALECTS or not isinstance(nodes, list):
+        return document, []
+    return _Mender(document, nodes).mended()
+
+
+@dataclass(slots=True)
+class _Number:
+    """A number that stands for a node: which one, in which node (`None`: in the output), and where."""
+
+    number: int
+    written: str
+    node: int | None
+    at: tuple[str | int, ...]
+
+
+@dataclass(slots=True)
+class _Mender:
+    document: Document
+    nodes: Sequence[Any]
+    ids: dict[str, int] = field(default_factory=dict)
+    found: list[_Number] = field(default_factory=list)
+    mends: list[Mend] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    reading: Mapping[int, int] = field(default_factory=dict)
+    is_own: bool = False
+
+    def mended(self) -> tuple[Document, list[Mend]]:
+        for index, node in enumerate(self.nodes):
+            if isinstance(node, dict) and isinstance(node.get("id"), str):
+                self.ids.setdefault(node["id"], index)
+        self.is_own = any(_holds_own(node) for node in self.nodes) or _holds_own(self.document.plan.get("output"))
+        self._collect()
+        if self.found and not self._choose():
+            return replace(self.document, problems=[*self.document.problems, *self.problems]), []
+        plan = {**self.document.plan, "nodes": [self._mended_node(index) for index in range(len(self.nodes))]}
+        if "output" in plan:
+            plan["output"] = self._mended_value(plan["output"], node=None, at=("output",))
+        if not self.mends and not self.problems:
+            return self.document, []
+        problems = [*self.document.problems, *self.problems]
+        return replace(self.document, plan=plan, problems=problems), self.mends
+
+    def _collect(self) -> None:
+        """Finds all numbers that stand for nodes."""
+        for owner, node in enumerate(self.nodes):
+            if not isinstance(node, dict):
+                continue
+            for name in _FIELDS:
+                self._collect_in(node.get(name), node=owner, at=("nodes", owner, name))
+            needs = node.get("depends_on")
+            for place, item in enumerate(needs if isinstance(needs, list) else ()):
+                number = item if _is_number(item) else self._number_of_text(item)
+                if number is not None:
+                    self.found.append(_Number(number, str(item), owner, ("nodes", owner, "depends_on", place)))
+        self._collect_in(self.document.plan.get("output"), node=None, at=("output",))
+
+    def _collect_in(self, value: Any, *, node: int | None, at: tuple[str | int, ...]) -> None:
+        def look(text: str, place: tuple[str | int, ...]) -> str:
+            for match in _FORMS.finditer(text):
+                number = self._number_in(match, text)
+                if number is not None and not _is_escaped(match, text):
+                    self.found.append(_Number(number, match[0], node, place))
+            return text
+
+        with_texts(value, look, at=at)
+
+    def _number_of_text(self, text: Any) -> int | None:
+        match = _FORMS.fullmatch(text) if isinstance(text, str) and text not in self.ids else None
+        return self._number_in(match, match.string) if match is not None else None
+
+    def _number_in(self, match: re.Match[str], text: str) -> int | None:
+        kind = match.lastgroup
+        if kind == "path" or match["name"] is not None:
+            variable = _VARIABLE.fullmatch(match["name"]) if match["name"] not in self.ids else None
+            return int(variable[1]) if variable else None
+        if match["id"] is not None or kind not in _NUMBERED:
+            return None
+        if match[0] in self.ids or (match["braced"] or "") in self.ids:
+            return None
+        number = int(match[kind])
+        return None if kind == "bare" and self._is_amount(number, is_whole=match[0] == text) else number
+
+    def _is_amount(self, number: int, *, is_whole: bool) -> bool:
+        """Tells whether `$5` is an amount of money: it is what it says where references are written as ours."""
+        is_too_large = number > len(self.nodes)
+        return (self.is_own and (is_too_large or not is_whole)) or (is_too_large and not is_whole)
+
+    def _choose(self) -> bool:
+        """Finds out which nodes the numbers stand for; tells why not, if that is unclear."""
+        count = len(self.nodes)
+        numbered = self._numbers_of_ids()
+        if numbered is not None and self._is_possible(numbered):
+            self.reading = numbered
+            return True
+        from_one = {number + 1: number for number in range(count)}
+        from_zero = {number: number for number in range(count)}
+        possible = [reading for reading in (from_one, from_zero) if self._is_possible(reading)]
+        if len(possible) == 1:
+            self.reading = possible[0]
+            return True
+        first = self.found[0]
+        if possible:
+            one, zero = (self._name(reading[first.number]) for reading in possible)
+            message = f"is ambiguous: counted from 1 it is node {one!r}, counted from 0 it is node {zero!r}"
+            self._tell("ambiguous", f"{first.written!r} {message}; both make sense", first)
+        else:
+            self._tell_impossible(numbered or from_one)
+        return False
+
+    def _tell_impossible(self, reading: Mapping[int, int]) -> None:
+        lost = [found for found in self.found if found.number not in reading] or self.found[:1]
+        for found in lost[:20]:
+            message = f"Invalid reference: {found.written!r} stands for none of the {len(self.nodes)} nodes"
+            self._tell("invalid_reference", f"{message}, or makes them need each other", found)
+
+    def _tell(self, code: str, message: str, found: _Number) -> None:
+        at = self.document.written_pointer(pointer(*found.at))
+        node = self._name(found.node) if found.node is not None else None
+        self.problems.append(Problem(code, message, at, node, "write {{id.result}} with the id of the node"))
+
+    def _name(self, index: int) -> str:
+        node = self.nodes[index]
+        return str(node.get("id")) if isinstance(node, dict) else f"number {index + 1}"
+
+    def _numbers_of_ids(self) -> Mapping[int, int] | None:
+        """Returns the numbers in the ids, if all ids are one word and a number."""
+        numbers: dict[int, int] = {}
+        words = set()
+        for index in range(len(self.nodes)):
+            match = _ID.fullmatch(self._name(index))
+            if match is None or int(match[2]) in numbers:
+                return None
+            words.add(match[1])
+            numbers[int(match[2])] = index
+        return numbers if len(words) == 1 else None
+
+    def _is_possible(self, reading: Mapping[int, int]) -> bool:
+        if any(found.number not in reading for found in self.found):
+            return False
+        needs: list[dict[int, None]] = [{} for _ in self.nodes]
+        for found in self.found:
+            if found.node is not None:
+                needs[found.node][reading[found.number]] = None
+        for index, node in enumerate(self.nodes):
+            written = node.get("depends_on") if isinstance(node, dict) else None
+            for item in written if isinstance(written, list) else ():
+                if isinstance(item, str) and item in self.ids:
+                    needs[index][self.ids[item]] = None
+        if any(index in found for index, found in enumerate(needs)):
+            return False
+        return graph.levels_of([list(found) for found in needs]) is not None
+
+    def _mended_node(self, index: int) -> Any:
+        node = self.nodes[index]
+        if not isinstance(node, dict):
+            return node
+        made = dict(node)
+        for name in _FIELDS:
+            if name in made:
+                made[name] = self._mended_value(made[name], node=index, at=("nodes", index, name))
+        needs = made.get("depends_on")
+        if isinstance(needs, list):
+            made["depends_on"] = [self._mended_need(item, index, place) for place, item in enumerate(needs)]
+        return made
+
+    def _mended_need(self, item: Any, index: int, place: int) -> Any:
+        number = item if _is_number(item) else self._number_of_text(item)
+        if number is None or number not in self.reading:
+            return item
+        name = self._name(self.reading[number])
+        self._mend(str(item), name, node=index, at=("nodes", index, "depends_on", place))
+        return name
+
+    def _mended_value(self, value: Any, *, node: int | None, at: tuple[str | int, ...]) -> Any:
+        return with_texts(value, lambda text, place: self._mended_text(text, node=node, at=place), at=at)
+
+    def _mended_text(self, text: str, *, node: int | None, at: tuple[str | int, ...]) -> str:
+        pieces: list[str] = []
+        end = 0
+        for match in _FORMS.finditer(text):
+            reference = self._reference(match, text)
+            if reference is None:
+                continue
+            if _is_escaped(match, text):
+                continue
+            if text[match.start() - 1 : match.start()] == "\\":
+                self._tell("invalid_reference", BACKSLASH, _Number(0, match[0], node, at))
+                continue
+            made = "{{" + str(reference) + "}}"
+            self._mend(match[0], made, node=node, at=at)
+            pieces += [text[end : match.start()], made]
+            end = match.end()
+        return "".join([*pieces, text[end:]]) if pieces else text
+
+    def _reference(self, match: re.Match[str], text: str) -> ResultOf | None:
+        if match["id"] is not None:
+            return ResultOf(match["id"], "result") if match["id"] in self.ids else None
+        number = self._number_in(match, text)
+        if match["name"] is not None:
+            steps = tuple(name or int(index) for name, index in _STEP.findall(match["path"] or ""))
+            if match["name"] in self.ids:
+                return ResultOf(match["name"], "result", steps)
+            return ResultOf(self._name(self.reading[number]), "result", steps) if number is not None else None
+        if match["braced"] is not None and match["braced"] in self.ids:
+            return ResultOf(match["braced"], "result")
+        return ResultOf(self._name(self.reading[number]), "result") if number is not None else None
+
+    def _mend(self, written: str, made: str, *, node: int | None, at: tuple[str | int, ...]) -> None:
+        place = self.document.written_pointer(pointer(*at))
+        name = self._name(node) if node is not None else None
+        self.mends.append(Mend("reference", f"{written!r} was read as {made!r}", None, place, name))
+
+
+def _is_escaped(match: re.Match[str], text: str) -> bool:
+    return match[0].startswith("{{") and text[match.start() - 1 : match.start()] == "\\"
+
+
+def _holds_own(value: Any) -> bool:
+    """Tells whether a text anywhere in a value holds a reference of our own form."""
+    stack = [value]
+    while stack:
+        current = stack.pop()
+        if isinstance(current, str):
+            if "{{" in current and _OWN.search(current):
+                return True
+        elif isinstance(current, dict):
+            stack += current.values()
+        elif isinstance(current, list):
+            stack += current
+    return False

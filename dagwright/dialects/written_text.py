@@ -1,0 +1,116 @@
+"""The one JSON value in an answer of a language model: in fences or not, with prose around it.
+
+A text with several values is refused: which of them is meant is not ours to say.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dagwright.dialects.written_values import Mend, NotRead, ReadValue, read_value
+from dagwright.plan.errors import PlanInvalid, Problem
+
+_START = re.compile(r"[{\[]")
+_THINKING = re.compile(r"\s*<(think|thinking)>.*?(?:</\1>|\Z)", re.DOTALL)
+_LABELLED_FENCE = re.compile(r"(?:```|~~~)[\w-]*\s*\Z")
+_MAX_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenJson:
+    """A JSON value that was found in a text.
+
+    Args:
+        start: offset of its first character in the text.
+    """
+
+    value: Any
+    start: int
+    mends: Sequence[Mend]
+
+
+def read_written_json(text: str) -> WrittenJson:
+    """Returns the one JSON object, or list of objects, that a text of a model holds.
+
+    Raises:
+        PlanInvalid: `empty_plan`, `invalid_syntax` (with line and column) or `ambiguous` (several values).
+
+    Complexity: linear in the length of the text.
+    """
+    found = list(_values_in(text))
+    distinct = {json.dumps(read.value, sort_keys=True): (start, read) for start, read in reversed(found)}
+    if len(distinct) > 1:
+        lines = [line_of(text, start) for start, _ in found]
+        shown = ", ".join(map(str, lines[:_MAX_SHOWN])) + (", …" if len(lines) > _MAX_SHOWN else "")
+        message = f"the text holds {len(found)} JSON values (at lines {shown}), and it is unclear which one is the plan"
+        raise PlanInvalid([Problem("ambiguous", message, hint="write one JSON value only")])
+    start, read = found[0]
+    return WrittenJson(read.value, start, [*_around(text, found), *read.mends])
+
+
+def line_of(text: str, offset: int) -> int:
+    """Returns the number of the line, from 1, in which an offset lies."""
+    return text.count("\n", 0, offset) + 1
+
+
+def without_thinking(text: str) -> int:
+    """Returns the offset behind a model's thinking in front of its answer; 0 if there is none."""
+    match = _THINKING.match(text)
+    return match.end() if match else 0
+
+
+def _values_in(text: str) -> Iterator[tuple[int, ReadValue]]:
+    """Yields objects and lists of objects with their offsets; an empty one only if there is nothing else."""
+    position = without_thinking(text)
+    empty: tuple[int, ReadValue] | None = None
+    is_any = False
+    prose: NotRead | None = None
+    while match := _START.search(text, position):
+        try:
+            read = read_value(text, match.start())
+        except NotRead as failure:
+            if failure.is_of_value:
+                raise PlanInvalid([_syntax_problem(text, failure)]) from None
+            prose = prose or failure
+            position = max(failure.offset, match.end())
+            continue
+        position = read.end
+        if not read.value:
+            empty = empty or (match.start(), read)
+        elif isinstance(read.value, dict) or any(isinstance(item, dict) for item in read.value):
+            is_any = True
+            yield match.start(), read
+    if is_any:
+        return
+    if empty is not None:
+        yield empty
+    elif prose is not None:
+        raise PlanInvalid([_syntax_problem(text, prose)])
+    else:
+        raise PlanInvalid([Problem("empty_plan", "the text holds no JSON object and no list of objects")])
+
+
+def _around(text: str, found: Sequence[tuple[int, ReadValue]]) -> Iterator[Mend]:
+    """Yields what stands around the value that is used: thinking, fences, prose, the value once more."""
+    start, read = found[0]
+    if begin := without_thinking(text):
+        yield Mend("thinking", "what the model thought before its answer was skipped", 0)
+    before, after = text[begin:start], text[read.end :]
+    fence = _LABELLED_FENCE.search(before)
+    if fence is not None:
+        yield Mend("fenced", "the plan stands in fences", begin + fence.start())
+        before, after = before[: fence.start()], after.replace("```", "").replace("~~~", "")
+    if before.strip("\ufeff \t\r\n"):
+        yield Mend("prose", "text before the plan was skipped", begin)
+    if after.strip() and len(found) == 1:
+        yield Mend("prose", "text behind the plan was skipped", read.end)
+    for other, _ in found[1:]:
+        yield Mend("repeated", f"the same plan stands again at line {line_of(text, other)}", other)
+
+
+def _syntax_problem(text: str, failure: NotRead) -> Problem:
+    column = failure.offset - text.rfind("\n", 0, failure.offset)
+    where = f"line {line_of(text, failure.offset)}, column {column}"
+    return Problem("invalid_syntax", f"the text is no JSON that reads in one way: {failure.message} at {where}")

@@ -1,0 +1,421 @@
+"""JSON values as language models write them, read without guessing.
+
+What means one thing only is mended and told: comments, trailing commas, single and typographic quotes, Python's
+literals, line breaks inside of texts, keys without quotes, a text that was cut off. What could mean two things is
+refused. Nothing here knows what a plan is, but that the last object of a list may be cut off.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dagwright.dialects.json_reader import (
+    MAX_DEPTH,
+    MAX_DIGITS,
+    checked_float,
+    checked_int,
+    describe,
+    json_problems,
+    printable,
+)
+from dagwright.plan.errors import Note, pointer
+
+CUT_OFF: Final = "cut_off"
+"""The code of the mend that left something out because the text ended before it."""
+
+MAX_MENDS_OF_A_CODE = 20
+"""Places that are told of one kind of mend; the last one says how many more there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mend:
+    """Something that was understood although it was not written as it should be.
+
+    Args:
+        code: what kind of slip it is, such as `trailing_comma`.
+        offset: of its first character in the text, if it has a place there.
+        pointer: RFC 6901 pointer of the value that it is about, in the document that was read.
+        node: id of the node it is about, if it is known.
+    """
+
+    code: str
+    message: str
+    offset: int | None = None
+    pointer: str = ""
+    node: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the mend as `{code, pointer, offset, message}`."""
+        return {"code": self.code, "pointer": self.pointer, "offset": self.offset, "message": self.message}
+
+    def to_note(self) -> Note:
+        """Returns the mend as a note of the `check` document."""
+        return Note(self.code, f"mended: {self.message}", self.node)
+
+
+class NotRead(Exception):
+    """A text is no value, or could be two.
+
+    Args:
+        offset: where that shows.
+        is_of_value: whether it surely was meant as one, and is not just prose with brackets.
+    """
+
+    def __init__(self, message: str, offset: int, *, is_of_value: bool) -> None:
+        self.message = message
+        self.offset = offset
+        self.is_of_value = is_of_value
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadValue:
+    """A value, and where it ends.
+
+    Args:
+        end: offset behind its last character.
+    """
+
+    value: Any
+    end: int
+    mends: Sequence[Mend]
+
+
+_SPACE = re.compile(r"[ \t\r\n\u00a0\u200b\ufeff]*")
+_COMMENT = re.compile(r"//[^\n]*|#(?!E[0-9])[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?(?![\w.])")
+_STRICT_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_WORD = re.compile(r"[A-Za-z_][\w-]*")
+_CURLY = "[\u201c\u201d\u201e]"
+_CURLY_SINGLE = "[\u2018\u2019]"
+_DOUBLE_TEXT = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL)
+_SINGLE_TEXT = re.compile(r"'([^'\\]*(?:\\.[^'\\]*)*)'", re.DOTALL)
+_CURLY_TEXT = re.compile(f"{_CURLY}([^\u201c\u201d\u201e\\\\]*(?:\\\\.[^\u201c\u201d\u201e\\\\]*)*){_CURLY}", re.DOTALL)
+_CURLY_SINGLE_TEXT = re.compile(
+    f"{_CURLY_SINGLE}([^\u2018\u2019\\\\]*(?:\\\\.[^\u2018\u2019\\\\]*)*){_CURLY_SINGLE}", re.DOTALL
+)
+_TEXTS: Final = {
+    '"': _DOUBLE_TEXT,
+    "'": _SINGLE_TEXT,
+    **dict.fromkeys("\u201c\u201d\u201e", _CURLY_TEXT),
+    **dict.fromkeys("\u2018\u2019", _CURLY_SINGLE_TEXT),
+}
+_ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|(\\.?)|([\x00-\x1f])|(")', re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f]")
+_WORDS: Final = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None, "NaN": None}
+_MAY_BE_WHOLE = re.compile(r"(?:[\]}]|```)\s*\Z")
+
+
+def skip_space(text: str, at: int) -> int:
+    """Returns the offset of the first sign that is no space."""
+    match = _SPACE.match(text, at)
+    assert match is not None
+    return match.end()
+
+
+def read_value(text: str, start: int, *, bare: re.Pattern[str] | None = None) -> ReadValue:
+    """Returns the value that begins at an offset; spaces and comments before it are skipped.
+
+    Args:
+        bare: matches what stands for itself as a text although it has no quotes, such as `$1`.
+
+    Raises:
+        NotRead: there is none, or there are two ways to read it.
+
+    Complexity: linear in the length of the value.
+    """
+    return _Reader(text, start, bare=bare).read()
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A list or an object that is not closed yet."""
+
+    items: Any
+    key: str = ""
+    has_key: bool = False
+    after_comma: bool = False
+
+
+class _EndOfText(Exception):
+    """The text ends inside of a piece."""
+
+
+@dataclass(slots=True)
+class _Reader:
+    text: str
+    at: int
+    bare: re.Pattern[str] | None
+    mends: list[Mend] = field(default_factory=list)
+    frames: list[_Frame] = field(default_factory=list)
+    root: Any = None
+    has_colon: bool = False
+
+    def read(self) -> ReadValue:
+        is_done = False
+        try:
+            while not is_done:
+                self._skip()
+                is_done = self._step()
+        except _EndOfText:
+            self._leave_out()
+            self.at = len(self.text)
+        if problems := json_problems(self.root):
+            raise self._refused(f"{problems[0].message} (at {problems[0].pointer or 'the whole value'})")
+        return ReadValue(self.root, self.at, self.mends)
+
+    def _step(self) -> bool:
+        """Reads one piece; tells whether the value is complete."""
+        if not self.frames:
+            return self._value()
+        frame, sign = self.frames[-1], self.text[self.at]
+        if frame.has_key:
+            return self._value()
+        if sign in "]}":
+            return self._close(frame, sign)
+        if frame.items and not frame.after_comma:
+            self._comma(frame, sign)
+            return False
+        if isinstance(frame.items, list):
+            return self._value()
+        self._key(frame)
+        return False
+
+    def _skip(self) -> None:
+        while True:
+            self.at = skip_space(self.text, self.at)
+            comment = _COMMENT.match(self.text, self.at)
+            if comment is None:
+                break
+            self._mend("comment", f"the comment {_short(comment[0])} was skipped")
+            self.at = comment.end()
+        if self.at >= len(self.text):
+            raise _EndOfText
+
+    def _value(self) -> bool:
+        sign = self.text[self.at]
+        if sign in "{[":
+            if len(self.frames) >= MAX_DEPTH:
+                raise self._refused(f"lists and objects are nested more than {MAX_DEPTH} deep")
+            self.frames.append(_Frame({} if sign == "{" else []))
+            self.at += 1
+            return False
+        return self._put(self._scalar(sign))
+
+    def _scalar(self, sign: str) -> Any:
+        if sign in _TEXTS:
+            return self._text()
+        if self.bare is not None and (match := self.bare.match(self.text, self.at)):
+            self.at = match.end()
+            return match[0]
+        if match := _NUMBER.match(self.text, self.at):
+            return self._number(match)
+        if match := _WORD.match(self.text, self.at):
+            return self._word(match)
+        if self.text.startswith(("...", "\u2026"), self.at):
+            raise self._refused("'...' stands for something that was left out; write all of it")
+        raise self._refused(f"{sign!r} stands where a value should be")
+
+    def _number(self, match: re.Match[str]) -> int | float:
+        if match.end() == len(self.text) and self.frames:
+            raise _EndOfText
+        written = match[0]
+        strict = _STRICT_NUMBER.fullmatch(written)
+        if strict is None:
+            bare = written.removeprefix("+")
+            if re.match(r"-?0[0-9]", bare):
+                raise self._refused(f"{_short(written)} begins with 0: is it a number or a text?")
+            self._mend("number", f"{_short(written)} was read as the number that it looks like")
+        self.at = match.end()
+        try:
+            whole = re.fullmatch(r"[-+]?[0-9]+", written)
+            return checked_int(written) if whole else checked_float(written)
+        except Exception:
+            message = f"{_short(written)} is no number that a double can hold, or has over {MAX_DIGITS} digits"
+            raise self._refused(message) from None
+
+    def _word(self, match: re.Match[str]) -> bool | None:
+        if match.end() == len(self.text) and self.frames:
+            raise _EndOfText
+        word = match[0]
+        if word not in _WORDS:
+            raise self._refused(f"{_short(word)} has no quotes, or a quote before it was not escaped")
+        if word[0].isupper():
+            code = "not_a_number" if word == "NaN" else "python_literal"
+            self._mend(code, f"{word} was read as {json.dumps(_WORDS[word])}")
+        self.at = match.end()
+        return _WORDS[word]
+
+    def _text(self) -> str:
+        quote = self.text[self.at]
+        match = _TEXTS[quote].match(self.text, self.at)
+        if match is None:
+            if _MAY_BE_WHOLE.search(self.text, max(self.at, len(self.text) - 200)):
+                raise self._refused("a text that begins here has no end: a quote is missing")
+            raise _EndOfText
+        body = match[1]
+        if quote == '"' and "\\" not in body and not _CONTROL.search(body):
+            self.at = match.end()
+            return body
+        value = self._unescaped(body)
+        if quote in _TEXTS and quote not in "\"'":
+            if '"' in body:
+                raise self._refused("typographic quotes and others are mixed: it is unclear where the text ends")
+            self._mend("typographic_quotes", f"the text {_short(body)} stands in typographic quotes")
+        elif quote == "'":
+            self._mend("single_quotes", f"the text {_short(body)} stands in single quotes")
+        self.at = match.end()
+        return value
+
+    def _unescaped(self, body: str) -> str:
+        has_control = False
+
+        def fixed(match: re.Match[str]) -> str:
+            nonlocal has_control
+            if match[1] is not None:
+                if match[1] == "\\'":
+                    return "'"
+                raise self._refused(f"{match[1]!r} is no escape of JSON: is the backslash meant, or what follows it?")
+            if match[2] is not None:
+                has_control = True
+                return f"\\u{ord(match[2]):04x}"
+            return '\\"' if match[3] is not None else match[0]
+
+        value = json.loads(f'"{_ESCAPE.sub(fixed, body)}"')
+        assert isinstance(value, str)
+        if has_control:
+            self._mend("control_character", f"the text {_short(body)} holds a line break or tab that is not escaped")
+        return value
+
+    def _key(self, frame: _Frame) -> None:
+        sign = self.text[self.at]
+        word = _WORD.match(self.text, self.at)
+        if sign in _TEXTS:
+            key = self._text()
+        elif word is not None:
+            key = word[0]
+            start, self.at = self.at, word.end()
+        else:
+            raise self._refused(f"{sign!r} stands where a key should be")
+        self._skip()
+        if self.text[self.at] != ":":
+            raise self._refused(f"after the key {_short(key)} there is no ':'")
+        if sign not in _TEXTS:
+            self._mend("unquoted_key", f"the key {_short(key)} has no quotes", at=start)
+        self.at += 1
+        self.has_colon = True
+        frame.key, frame.has_key, frame.after_comma = key, True, False
+
+    def _comma(self, frame: _Frame, sign: str) -> None:
+        if sign == ",":
+            self.at += 1
+        elif sign in '{["' and isinstance(_last(frame), dict | list):
+            self._mend("missing_comma", "a comma is missing before this")
+        else:
+            expected = "',' or ']'" if isinstance(frame.items, list) else "',' or '}'"
+            raise self._refused(f"{expected} is missing here, or a quote before it was not escaped")
+        frame.after_comma = True
+
+    def _close(self, frame: _Frame, sign: str) -> bool:
+        expected = "]" if isinstance(frame.items, list) else "}"
+        if sign != expected:
+            raise self._refused(f"{sign!r} closes what needs {expected!r}")
+        if frame.after_comma:
+            self._mend("trailing_comma", f"a comma stands before the closing {sign!r}")
+        self.frames.pop()
+        self.at += 1
+        return self._put(frame.items)
+
+    def _put(self, value: Any) -> bool:
+        if not self.frames:
+            self.root = value
+            return True
+        frame = self.frames[-1]
+        if isinstance(frame.items, list):
+            frame.items.append(value)
+        else:
+            self._check_doubled(frame, value)
+            frame.items[frame.key] = value
+        frame.has_key = frame.after_comma = False
+        return False
+
+    def _check_doubled(self, frame: _Frame, value: Any) -> None:
+        if frame.key not in frame.items:
+            return
+        if json.dumps(frame.items[frame.key]) != json.dumps(value):
+            raise self._refused(f"the key {_short(frame.key)} stands twice in one object, with different values")
+        self._mend("duplicate_key", f"the key {_short(frame.key)} stands twice in one object, with the same value")
+
+    def _leave_out(self) -> None:
+        """Keeps what is whole of a text that was cut off: whole objects of the first list, and whole keys."""
+        number = self._list_of_entries()
+        if number is None:
+            root = self.frames[0] if self.frames else None
+            if root is None or not isinstance(root.items, dict) or not root.items:
+                raise self._refused("the text ends before anything in it is complete")
+            lost = f"the key {_short(root.key)}" if root.has_key else "what follows"
+            self.root = root.items
+            self._mend(CUT_OFF, f"the text ends early; {lost} was left out", at=len(self.text))
+            return
+        entries = self.frames[number].items
+        if not entries:
+            raise self._refused("the text was cut off before its first step was complete")
+        at = pointer(*(frame.key for frame in self.frames[:number]))
+        for outer, inner in zip(self.frames[:number], self.frames[1 : number + 1], strict=True):
+            outer.items[outer.key] = inner.items
+        is_inside = len(self.frames) > number + 1
+        lost = f"number {len(entries) + 1} is incomplete and was left out" if is_inside else "more may be missing"
+        message = f"the text ends early; of its steps {len(entries)} are whole, {lost}"
+        self.mends.append(Mend(CUT_OFF, message, len(self.text), at))
+        self.root = self.frames[0].items
+
+    def _list_of_entries(self) -> int | None:
+        """Returns the number of the frame that is the list of objects which a document is about."""
+        for number, frame in enumerate(self.frames[:3]):
+            if isinstance(frame.items, dict):
+                continue
+            inner = self.frames[number + 1].items if number + 1 < len(self.frames) else None
+            holds_objects = isinstance(inner, dict) or (bool(frame.items) and isinstance(frame.items[-1], dict))
+            return number if holds_objects else None
+        return None
+
+    def _mend(self, code: str, message: str, *, at: int | None = None) -> None:
+        self.mends.append(Mend(code, message, self.at if at is None else at, self._pointer()))
+
+    def _pointer(self) -> str:
+        parts: list[str | int] = []
+        for frame in self.frames:
+            if isinstance(frame.items, list):
+                parts.append(len(frame.items))
+            elif frame.has_key:
+                parts.append(frame.key)
+        return pointer(*parts)
+
+    def _refused(self, message: str) -> NotRead:
+        return NotRead(printable(message), self.at, is_of_value=self.has_colon)
+
+
+def _last(frame: _Frame) -> Any:
+    return frame.items[-1] if isinstance(frame.items, list) else frame.items[frame.key]
+
+
+def _short(text: str) -> str:
+    return describe(text).removeprefix("the text ")
+
+
+def bounded(mends: Iterable[Mend]) -> Sequence[Mend]:
+    """Returns mends of which those of one kind are told for the first places only."""
+    kept: list[Mend] = []
+    counts: dict[str, int] = {}
+    for mend in mends:
+        counts[mend.code] = counts.get(mend.code, 0) + 1
+        if counts[mend.code] <= MAX_MENDS_OF_A_CODE:
+            kept.append(mend)
+    more = [
+        Mend(code, f"and in {count - MAX_MENDS_OF_A_CODE:,} more places")
+        for code, count in counts.items()
+        if count > MAX_MENDS_OF_A_CODE
+    ]
+    return (*kept, *more)

@@ -1,0 +1,53 @@
+"""Models: a client for every service that speaks OpenAI's protocol.
+
+`ModelClient` asks; `contracts.model_calls` has what it is asked with and what it answers; `ModelFailure` says what to
+do about a call that failed. Nothing here reads the environment or imports Temporal, and only `transport` imports
+`openai`, at the first call.
+"""
+
+from dagwright.contracts.model_calls import (
+    Action,
+    CallLabels,
+    Message,
+    ModelAnswer,
+    ModelCall,
+    ModelConfig,
+    ModelError,
+    OfferedTool,
+    OutputSchema,
+    ToolCall,
+    system,
+    tool_result,
+    user,
+)
+from dagwright.contracts.model_failures import ModelFailure
+from dagwright.contracts.usage import Usage
+from dagwright.llm.client import Endpoint, ModelClient, ModelStream
+from dagwright.llm.manners import Manners
+from dagwright.llm.prices import PricesUnreadable, PriceTable, read_prices, shipped_prices
+
+__all__ = [
+    "Action",
+    "CallLabels",
+    "Endpoint",
+    "Manners",
+    "Message",
+    "ModelAnswer",
+    "ModelCall",
+    "ModelClient",
+    "ModelConfig",
+    "ModelError",
+    "ModelFailure",
+    "ModelStream",
+    "OfferedTool",
+    "OutputSchema",
+    "PriceTable",
+    "PricesUnreadable",
+    "ToolCall",
+    "Usage",
+    "read_prices",
+    "shipped_prices",
+    "system",
+    "tool_result",
+    "user",
+]

@@ -1,0 +1,322 @@
+"""Reads what a server answered, whole or in pieces, and judges whether it is of use.
+
+Servers differ in what they leave out and in the types they send, so nothing is taken for granted here but that there
+is a message.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+from dagwright.contracts.model_calls import Message, ModelAnswer, ModelError, OutputSchema, ToolCall
+from dagwright.contracts.usage import Usage
+from dagwright.llm.bodies import Prepared, is_wrapped
+from dagwright.llm.failures import Trouble
+from dagwright.llm.found_json import values_in
+from dagwright.llm.manners import OutputMode
+from dagwright.llm.prices import PriceTable
+from dagwright.plan.arguments import validator_of
+
+_PROBLEMS_TOLD = 5
+
+
+@dataclass(slots=True)
+class Said:
+    """What a model has said.
+
+    Args:
+        usage: as it came.
+        calls: id, name and arguments of each tool that is wanted.
+    """
+
+    text: str = ""
+    refusal: str = ""
+    finish_reason: str = ""
+    model: str = ""
+    usage: Any = None
+    calls: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def tool_calls(self) -> list[ToolCall]:
+        """Returns the tools that are wanted, each with an id of its own.
+
+        An id that the server left out, or gave twice, is made from the place: each call gets an answer by its id.
+        """
+        ids: set[str] = set()
+        calls = []
+        for place, (call_id, name, arguments) in enumerate(self.calls):
+            own = call_id if call_id and call_id not in ids else f"call_{place + 1}"
+            while own in ids:
+                own += "_"
+            ids.add(own)
+            calls.append(ToolCall(id=own, name=name, arguments=arguments or "{}"))
+        return calls
+
+    def mended(self) -> "Said":
+        """Returns the same without halves of characters, which no JSON can carry: each becomes the mark U+FFFD."""
+        calls = [(_whole(call_id), _whole(name), _whole(arguments)) for call_id, name, arguments in self.calls]
+        return replace(
+            self, text=_whole(self.text), refusal=_whole(self.refusal), model=_whole(self.model), calls=calls
+        )
+
+
+def read_whole(body: Any) -> Said:
+    """Returns what an answer says that is not streamed.
+
+    Raises:
+        Trouble: it is no chat completion.
+    """
+    choice = _first_choice(body)
+    message = choice.get("message") if choice is not None else None
+    if not isinstance(body, Mapping) or choice is None or not isinstance(message, Mapping):
+        seen = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str)
+        raise Trouble("broken", f"answered what is no chat completion: {seen[:200]!r}")
+    said = Said(
+        finish_reason=_text(choice.get("finish_reason")), model=_text(body.get("model")), usage=body.get("usage")
+    )
+    said.text, said.refusal = _content(message.get("content")), _refusal(message)
+    said.calls = _calls_of(message)
+    return said
+
+
+class Pieces:
+    """Puts a streamed answer together.
+
+    Args:
+        output_tool: the tool whose arguments are the answer, where a server gives JSON in no other way.
+    """
+
+    def __init__(self, output_tool: str = "") -> None:
+        self._output_tool = output_tool
+        self._said = Said()
+        self._texts: list[str] = []
+        self._refusals: list[str] = []
+        self._calls: dict[Any, _CallInPieces] = {}
+
+    def take(self, chunk: Any) -> str:
+        """Takes the next chunk; returns what it adds to the answer's text.
+
+        Raises:
+            Trouble: it is no chunk of a chat completion.
+        """
+        if not isinstance(chunk, Mapping):
+            raise Trouble("broken", f"streamed what is no chunk of a chat completion: {chunk!r:.200}")
+        said = self._said
+        said.model = said.model or _text(chunk.get("model"))
+        said.usage = chunk.get("usage") or said.usage
+        choice = _first_choice(chunk)
+        if choice is None:
+            return ""
+        said.finish_reason = _text(choice.get("finish_reason")) or said.finish_reason
+        delta = choice.get("delta")
+        if not isinstance(delta, Mapping):
+            return ""
+        words = _content(delta.get("content"))
+        self._texts.append(words)
+        self._refusals.append(_refusal(delta))
+        arguments = "".join(self._take_call(call) for call in _list(delta.get("tool_calls")))
+        return arguments if self._output_tool else words
+
+    def _take_call(self, call: Any) -> str:
+        """Returns what a piece of a call adds to the answer's text."""
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping):
+            return ""
+        call_id, place = _text(call.get("id")), call.get("index")
+        if not isinstance(place, int):
+            # Some servers send each call in one piece and count none.
+            place = len(self._calls) if call_id or not self._calls else len(self._calls) - 1
+        known = self._calls.setdefault(place, _CallInPieces())
+        arguments = _arguments(function.get("arguments"))
+        known.id = known.id or call_id
+        known.name += _text(function.get("name"))
+        known.arguments.append(arguments)
+        return arguments if known.name == self._output_tool else ""
+
+    def so_far(self) -> Said:
+        """Returns what has been said until now."""
+        said = self._said
+        said.text, said.refusal = "".join(self._texts), "".join(self._refusals)
+        said.calls = [(call.id, call.name, "".join(call.arguments)) for call in self._calls.values()]
+        return said
+
+    def ended(self) -> Said:
+        """Returns all that was said.
+
+        Raises:
+            Trouble: the stream ended before the answer did.
+        """
+        if not self._said.finish_reason:
+            raise Trouble("broken", "ended its stream before its answer was whole")
+        return self.so_far()
+
+
+@dataclass(slots=True)
+class _CallInPieces:
+    """A tool that is wanted, as far as it has come."""
+
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+
+def _calls_of(message: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    functions = [
+        (_text(call.get("id")), call["function"])
+        for call in _list(message.get("tool_calls"))
+        if isinstance(call, Mapping) and isinstance(call.get("function"), Mapping)
+    ]
+    return [(call_id, _text(each.get("name")), _arguments(each.get("arguments"))) for call_id, each in functions]
+
+
+def _first_choice(body: Any) -> Mapping[str, Any] | None:
+    choices = _list(body.get("choices")) if isinstance(body, Mapping) else []
+    return choices[0] if choices and isinstance(choices[0], Mapping) else None
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _whole(text: str) -> str:
+    """Returns a text without lone surrogates; two that came in pieces are one character."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _refusal(message: Mapping[str, Any]) -> str:
+    """Returns why a model declines, which LiteLLM's proxy puts beside what is its own."""
+    own = message.get("provider_specific_fields")
+    return _text(message.get("refusal")) or (_text(own.get("refusal")) if isinstance(own, Mapping) else "")
+
+
+def _content(value: Any) -> str:
+    """Returns the text of a content, which some servers send in parts."""
+    if isinstance(value, list):
+        return "".join(_text(part.get("text")) for part in value if isinstance(part, Mapping))
+    return _text(value)
+
+
+def _arguments(value: Any) -> str:
+    """Returns the arguments of a call as text, which some servers send as an object."""
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def usage_of(said: Said, prices: PriceTable, *, asked: str) -> Usage:
+    """Returns what a call has used, and what it cost.
+
+    Args:
+        asked: the model that was asked for; the server may tell a more exact one.
+    """
+    told = said.usage if isinstance(said.usage, Mapping) else {}
+    if not any(isinstance(told.get(name), int) for name in ("prompt_tokens", "completion_tokens")):
+        return Usage(calls=1, uncounted_calls=1)
+    prompt = _count(told, "prompt_tokens")
+    usage = Usage(
+        calls=1,
+        prompt_tokens=prompt,
+        completion_tokens=_count(told, "completion_tokens"),
+        cached_tokens=min(prompt, _count(told.get("prompt_tokens_details"), "cached_tokens")),
+        reasoning_tokens=_count(told.get("completion_tokens_details"), "reasoning_tokens"),
+    )
+    return prices.priced(usage, said.model, asked)
+
+
+def _count(told: Any, name: str) -> int:
+    value = told.get(name) if isinstance(told, Mapping) else None
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def answer_of(said: Said, prepared: Prepared, mode: OutputMode, *, usage: Usage) -> ModelAnswer:
+    """Returns the answer that a model gave.
+
+    Raises:
+        Trouble: it is of no use; with what was said and used.
+    """
+    said = said.mended()
+    try:
+        return _answer_of(said, prepared, mode, usage=usage)
+    except Trouble as trouble:
+        trouble.partial, trouble.usage = said.text or "".join(arguments for _, _, arguments in said.calls), usage
+        raise
+
+
+def _answer_of(said: Said, prepared: Prepared, mode: OutputMode, *, usage: Usage) -> ModelAnswer:
+    output = prepared.call.output
+    _check_whole(said)
+    calls = said.tool_calls()
+    value: Any = None
+    text: str | None = said.text or None
+    if output is not None and mode is OutputMode.TOOL:
+        given = [call for call in calls if call.name == prepared.names.sent(output.name)]
+        if given:
+            # The tool is only how this server gives JSON: whoever asked never hears of it.
+            calls, text = [], given[0].arguments
+    named = tuple(call.model_copy(update={"name": prepared.names.ours(call.name)}) for call in calls)
+    if output is not None and not named:
+        value = _value_of(text or "", output, prepared, mode)
+    return ModelAnswer(
+        message=Message(role="assistant", content=text if text or named else "", tool_calls=named),
+        output=value,
+        finish_reason="tool_calls" if named else "stop",
+        model=said.model or prepared.model,
+        usage=usage,
+    )
+
+
+def _check_whole(said: Said) -> None:
+    if said.refusal:
+        raise Trouble("answer", f"declined: {said.refusal}", error=ModelError.REFUSED)
+    match said.finish_reason:
+        case "length":
+            raise Trouble("answer", "cut its answer off at the limit of tokens", error=ModelError.CUT_OFF)
+        case "content_filter":
+            raise Trouble("answer", "kept its answer back by its content filter", error=ModelError.FILTERED)
+
+
+def _value_of(text: str, output: OutputSchema, prepared: Prepared, mode: OutputMode) -> Any:
+    """Returns the value of an answer, checked against its schema; null if there is none and need not be one.
+
+    Raises:
+        Trouble: there is none.
+    """
+    validator, problems = validator_of(output.schema), ""
+    for found in values_in(text):
+        if not _can_travel(found):
+            problems = problems or "it holds a number or half a character that JSON cannot carry"
+            continue
+        if mode is OutputMode.SCHEMA and prepared.strict is not None:
+            candidates = [prepared.strict.restore(found), found]
+        else:
+            wrapped = is_wrapped(output) and isinstance(found, dict) and set(found) == {"value"}
+            candidates = [found["value"], found] if wrapped else [found]
+        for value in candidates:
+            if validator.is_valid(value):
+                return value
+        problems = problems or _problems(candidates[0], output)
+    if not output.is_binding:
+        return None
+    words = (
+        f"gave JSON that is not what was asked for: {problems}" if problems else "gave no JSON where it was asked for"
+    )
+    raise Trouble("answer", words, error=ModelError.OUTPUT_INVALID)
+
+
+def _can_travel(value: Any) -> bool:
+    """Tells whether a value that was read leniently is JSON: `1e999` and a lone surrogate are not."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _problems(value: Any, output: OutputSchema) -> str:
+    errors = islice(validator_of(output.schema).iter_errors(value), _PROBLEMS_TOLD)
+    return "; ".join(
+        "/".join(["answer", *map(str, error.instance_path)]) + f": {str(error.message)[:300]}" for error in errors
+    )

@@ -1,0 +1,121 @@
+"""A call as the JSON that goes out, asked in the manner of its server."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from dagwright.contracts.model_calls import Message, ModelCall, OutputSchema
+from dagwright.llm.manners import Manner, OutputMode
+from dagwright.llm.strict_schema import StrictSchema
+from dagwright.llm.tool_names import ToolNames
+from dagwright.plan.arguments import validator_of
+
+Json = dict[str, Any]
+
+_ONLY_JSON = (
+    "Answer with JSON only: no other text, no code fence. The JSON must be valid against this JSON Schema:\n{schema}"
+)
+
+
+class Prepared:
+    """A call, ready to be sent in any manner.
+
+    Args:
+        model: that is asked.
+
+    Raises:
+        ValueError: the output's schema is none.
+    """
+
+    def __init__(self, call: ModelCall, model: str) -> None:
+        self.call = call
+        self.model = model
+        own = [] if call.output is None else [call.output.name]
+        self.names = ToolNames([tool.name for tool in call.tools] + own)
+        self.strict: StrictSchema | None = None
+        if call.output is not None:
+            # A schema that is none must cost no call.
+            validator_of(call.output.schema)
+            self.strict = StrictSchema(call.output.schema)
+
+    def body(self, manner: Manner, *, is_streamed: bool) -> Json:
+        """Returns the request."""
+        call = self.call
+        config = call.config.to_json()
+        body: Json = {**config, "model": self.model, "messages": self._messages(manner)}
+        if call.config.max_tokens is not None and manner.limit not in config:
+            body[manner.limit] = body.pop("max_tokens")
+        tools = [self._tool(tool.name, tool.description, tool.parameters) for tool in call.tools]
+        if tools and call.tool_choice:
+            body["tool_choice"] = self._choice(call.tool_choice)
+        labels = call.labels.to_json()
+        if labels and "metadata" not in manner.without:
+            body["metadata"] = labels
+        if is_streamed:
+            body["stream"] = True
+            if "stream_options" not in manner.without:
+                body["stream_options"] = {"include_usage": True}
+        if call.output is not None and self.strict is not None:
+            match manner.mode:
+                case OutputMode.SCHEMA:
+                    described = {"name": call.output.name, "strict": True, "schema": self.strict.strict}
+                    body["response_format"] = {"type": "json_schema", "json_schema": described}
+                case OutputMode.JSON:
+                    body["response_format"] = {"type": "json_object"}
+                case OutputMode.TOOL:
+                    tools.append(self._tool(call.output.name, "Gives the answer.", object_schema(call.output)))
+                    # With tools of its own, the model may look before it answers.
+                    body["tool_choice"] = "required" if call.tools else self._choice(call.output.name)
+        if tools:
+            body["tools"] = tools
+        return body
+
+    def _choice(self, choice: str) -> Any:
+        if choice in ("auto", "none", "required"):
+            return choice
+        return {"type": "function", "function": {"name": self.names.sent(choice)}}
+
+    def _tool(self, name: str, description: str, parameters: Mapping[str, Any]) -> Json:
+        described = {"description": description} if description else {}
+        return {
+            "type": "function",
+            "function": {"name": self.names.sent(name), **described, "parameters": dict(parameters)},
+        }
+
+    def _messages(self, manner: Manner) -> list[Json]:
+        said = [self._message(message) for message in self.call.messages]
+        if self.call.output is None or manner.mode not in (OutputMode.JSON, OutputMode.TEXT):
+            return said
+        schema = json.dumps(object_schema(self.call.output), ensure_ascii=False)
+        words = _ONLY_JSON.format(schema=schema)
+        if said[0]["role"] == "system":
+            # Some servers take one such message only, and only at the beginning.
+            return [{**said[0], "content": f"{said[0]['content']}\n\n{words}"}, *said[1:]]
+        return [{"role": "system", "content": words}, *said]
+
+    def _message(self, message: Message) -> Json:
+        encoded = message.to_json()
+        if message.tool_calls:
+            encoded["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": self.names.sent(call.name), "arguments": call.arguments},
+                }
+                for call in message.tool_calls
+            ]
+        return encoded
+
+
+def object_schema(output: OutputSchema) -> Mapping[str, Any]:
+    """Returns the schema of an answer where only an object can be given: what is none stands under `value`."""
+    if output.schema.get("type") == "object" or "properties" in output.schema or "$ref" in output.schema:
+        return output.schema
+    definitions = {word: output.schema[word] for word in ("$defs", "definitions") if word in output.schema}
+    inner = {word: value for word, value in output.schema.items() if word not in definitions}
+    return {"type": "object", "properties": {"value": inner}, "required": ["value"], **definitions}
+
+
+def is_wrapped(output: OutputSchema) -> bool:
+    """Tells whether an answer stands under `value`."""
+    return object_schema(output) is not output.schema

@@ -1,0 +1,241 @@
+"""What a failed model call means: one table from whatever went wrong to what to do next, with advice in words.
+
+The servers differ in how they say the same thing. What is read here are the bodies that OpenAI, Azure, vLLM, Ollama,
+OpenRouter, Groq and LiteLLM's proxy send, as their documentation and source have them.
+
+    Exception
+    ├── Trouble           what the transport or the reader of answers met, before anybody judged it
+    └── ModelFailure      what whoever asked gets: `contracts.model_failures`
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.contracts.model_calls import Action, ModelError
+from dagwright.contracts.model_failures import ACTIONS, ModelFailure
+from dagwright.contracts.usage import Usage
+from dagwright.tools.retry_after import capped, retry_after
+
+Kind = Literal["status", "stream", "connection", "timeout", "broken", "answer"]
+
+_HIDDEN = "***"
+_OF_PROXY = "llm_provider-"
+_SHORTEST_HIDDEN = 6
+"""Characters: a shorter key is no secret, and may be a part of ordinary words."""
+_SERVER_WORDS_BYTES = 2_000
+
+
+class Trouble(Exception):
+    """Something that went wrong in a call, as it was seen.
+
+    Args:
+        kind: `status` an HTTP error; `stream` an error inside of a stream; `connection`, `timeout`; `broken` an answer
+            that is not of the protocol; `answer` an answer that is, and of no use.
+        words: what was said or seen.
+        status: of HTTP, or what a server gave as one.
+        code, type, param: of the error's body.
+        headers: names in lower case.
+        error: what it is, where that is known already.
+        partial: what the model had said until then.
+        usage: what the call has used.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        words: str,
+        *,
+        status: int | None = None,
+        body: "ErrorBody | None" = None,
+        headers: Mapping[str, str] | None = None,
+        error: ModelError | None = None,
+    ) -> None:
+        super().__init__(words)
+        self.kind = kind
+        self.words = words
+        self.status = status
+        self.body = body or ErrorBody()
+        self.headers = headers or {}
+        self.error = error
+        self.partial = ""
+        self.usage = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBody:
+    """What the body of an error says, in whichever form."""
+
+    message: str = ""
+    code: str = ""
+    type: str = ""
+    param: str = ""
+    text: str = ""
+    """All of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who was asked, for advice.
+
+    Args:
+        api_key: taken out of whatever the server says.
+    """
+
+    base_url: str
+    model: str = ""
+    max_tokens: int | None = None
+    api_key: str = field(default="", repr=False)
+
+
+_ADVICE: Mapping[ModelError, str] = {
+    ModelError.QUOTA_SPENT: "add credit or raise the limit of the account at {base_url}, then try again",
+    ModelError.KEY_MISSING: "set OPENAI_API_KEY for the worker, or OPENAI_BASE_URL for a service that needs no key",
+    ModelError.KEY_REFUSED: "set OPENAI_API_KEY of the worker to a key that {base_url} takes",
+    ModelError.FORBIDDEN: "the key may not do this at {base_url}: use another key or another model",
+    ModelError.MODEL_MISSING: "name one in the request, or set DAGWRIGHT_MODEL",
+    ModelError.MODEL_UNKNOWN: "name one that {base_url} has; GET {base_url}/models lists them",
+    ModelError.ADDRESS_WRONG: "check OPENAI_BASE_URL, now {base_url}; it mostly ends in /v1",
+    ModelError.CONTEXT_EXCEEDED: "shorten what {model} is given, or choose a model with a larger context",
+    ModelError.REFUSED: "word the request in another way, or do this step without a model",
+    ModelError.FILTERED: "word the request in another way, or change the filter of the service at {base_url}",
+    ModelError.CUT_OFF: "raise max_tokens{max_tokens}, or ask for less at once",
+    ModelError.REQUEST_INVALID: "leave out or change what the server names, or choose a model that takes it",
+}
+
+
+def failure_of(trouble: Trouble, asked: Asked, *, now: datetime) -> ModelFailure:
+    """Returns what a trouble means for whoever asked: the one place that maps failures to actions."""
+    error = error_of(trouble)
+    words = cut_text(_message(trouble, error, asked), max_bytes=MESSAGE_LIMIT_BYTES // 2)
+    limit = "" if asked.max_tokens is None else f" (now {asked.max_tokens:,})"
+    advice = _ADVICE.get(error, "").format(base_url=asked.base_url, model=asked.model, max_tokens=limit)
+    delay = _delay(trouble.headers, now) if ACTIONS[error] is Action.RETRY else None
+    failure = ModelFailure(error, words, advice=advice, delay=delay)
+    failure.partial, failure.usage = trouble.partial, trouble.usage
+    return failure
+
+
+def error_of(trouble: Trouble) -> ModelError:
+    """Returns which of the errors a trouble is."""
+    if trouble.error is not None:
+        return trouble.error
+    match trouble.kind:
+        case "connection" | "timeout":
+            return ModelError.UNAVAILABLE
+        case "broken" | "answer":
+            return ModelError.ANSWER_BROKEN
+    return _by_words(trouble) or _by_status(trouble.status)
+
+
+_QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "budget_exceeded"})
+_FILTER_CODES = frozenset({"content_filter", "content_policy_violation", "invalid_prompt"})
+_CONTEXT_CODES = frozenset({"context_length_exceeded", "string_above_max_length", "exceed_context_size_error"})
+_UNKNOWN_CODES = frozenset({"model_not_found", "deploymentnotfound"})
+_KEY_CODES = frozenset({"invalid_api_key", "token_not_found_in_db", "no_db_connection"})
+"""The last is what LiteLLM's proxy without a database says to every key but its own."""
+_BAD_OUTPUT_CODES = frozenset({"json_validate_failed", "tool_use_failed"})
+
+_QUOTA = re.compile(
+    r"exceeded your current quota|budget has been exceeded|exceeded budget|insufficient (credits|balance)"
+)
+_FILTER = re.compile(r"content management policy|contentpolicyviolation|usage policy|flagged as potentially violating")
+_CONTEXT = re.compile(
+    r"context length|context window|contextwindowexceeded|maximum context|exceeds the (available )?context|"
+    r"(prompt|input|request) is too (long|large)|request too large|reduce the length"
+)
+_UNKNOWN = re.compile(
+    r"(model|deployment)\b.{0,240}?(does not exist|doesn't exist|not found|not a valid model)|"
+    r"(invalid|unknown|no such) model",
+    re.DOTALL,
+)
+
+
+def _by_words(trouble: Trouble) -> ModelError | None:
+    """Returns what the body of an error says it is; the status alone tells less, and not the same everywhere."""
+    body = trouble.body
+    names = {body.code.lower(), body.type.lower()}
+    words = f"{body.message or body.text}".lower()[:10_000]
+    status = trouble.status or 0
+    if names & _QUOTA_CODES or status == 402 or _QUOTA.search(words):
+        return ModelError.QUOTA_SPENT
+    if names & _CONTEXT_CODES or status == 413 or (status < 500 and _CONTEXT.search(words)):
+        return ModelError.CONTEXT_EXCEEDED
+    if names & _FILTER_CODES or (status < 500 and _FILTER.search(words)):
+        return ModelError.FILTERED
+    if names & _UNKNOWN_CODES or (status in (400, 404) and _UNKNOWN.search(words)):
+        return ModelError.MODEL_UNKNOWN
+    if names & _KEY_CODES:
+        return ModelError.KEY_REFUSED
+    if names & _BAD_OUTPUT_CODES:
+        return ModelError.OUTPUT_INVALID
+    return None
+
+
+def _by_status(status: int | None) -> ModelError:
+    match status:
+        case 401:
+            return ModelError.KEY_REFUSED
+        case 403:
+            return ModelError.FORBIDDEN
+        case 404 | 405:
+            return ModelError.ADDRESS_WRONG
+        case 429:
+            return ModelError.BUSY
+        case None | 408 | 409 | 425:
+            return ModelError.UNAVAILABLE
+        case 501:
+            return ModelError.REQUEST_INVALID
+    return ModelError.UNAVAILABLE if status >= 500 else ModelError.REQUEST_INVALID
+
+
+def _message(trouble: Trouble, error: ModelError, asked: Asked) -> str:
+    said = trouble.body.message or trouble.body.text
+    said = cut_text(" ".join(said.split()), max_bytes=_SERVER_WORDS_BYTES)
+    if len(asked.api_key) >= _SHORTEST_HIDDEN:
+        said = said.replace(asked.api_key, _HIDDEN)
+    where = f"{asked.model or 'the model'} at {asked.base_url}"
+    if trouble.kind in ("status", "stream"):
+        number = f" {trouble.status}" if trouble.status is not None else ""
+        what = f"{where} answered{number}" if trouble.kind == "status" else f"{where} broke off its answer"
+        return f"{what}: {said}" if said else what
+    if error in (ModelError.KEY_MISSING, ModelError.MODEL_MISSING):
+        return trouble.words
+    return f"{where} {trouble.words}"
+
+
+def _delay(headers: Mapping[str, str], now: datetime) -> timedelta | None:
+    """Returns how long the service asks to be left alone: `retry-after-ms`, or `Retry-After` as it is defined."""
+    milliseconds = headers.get("retry-after-ms", "")
+    if re.fullmatch(r"\d{1,12}(\.\d+)?", milliseconds):
+        return capped(timedelta(milliseconds=min(float(milliseconds), 1e9)))
+    # LiteLLM's proxy hands the headers of the service behind it on under such names.
+    return retry_after(headers.get("retry-after") or headers.get(f"{_OF_PROXY}retry-after"), now)
+
+
+def error_body(given: Any, text: str) -> ErrorBody:
+    """Returns what the body of an error says.
+
+    Args:
+        given: its JSON, without the `error` around it; `None` or a text if it is none.
+        text: all of it as it came.
+    """
+    if isinstance(given, Mapping):
+        nested = given.get("error")
+        inner: Mapping[str, Any] = nested if isinstance(nested, Mapping) else given
+        message = inner.get("message", inner.get("detail", nested))
+        return ErrorBody(
+            message=message if isinstance(message, str) else "",
+            code=_name(inner.get("code")),
+            type=_name(inner.get("type")),
+            param=_name(inner.get("param")),
+            text=text,
+        )
+    return ErrorBody(message=given if isinstance(given, str) and not given.lstrip().startswith("<") else "", text=text)
+
+
+def _name(value: Any) -> str:
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""

@@ -1,0 +1,233 @@
+"""Makes a JSON Schema strict as OpenAI demands it, and turns what a model wrote for that back into what was asked for.
+
+Strict mode takes a part of JSON Schema only: every object closed, every property required, the root an object. So a
+property that may be left out may be null instead; an object with any keys, and a value of any type, are written as a
+text of JSON; what else cannot be said is left out, because the answer is checked against the schema as it was given.
+
+Source: OpenAI's guide to Structured Outputs, section on supported schemas.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Schema = Mapping[str, Any]
+
+_KEPT = ("type", "enum", "const", "description", "title", "pattern", "format", "$ref")
+_KEPT_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems")
+_FORMATS = frozenset("date-time time date duration email hostname ipv4 ipv6 uuid".split())  # noqa: SIM905
+_WRAPPED = "value"
+"""The one property of the object that stands for an answer that is none."""
+_JSON_TEXT = "The value as a text of JSON."
+_NULL: Schema = {"type": "null"}
+
+
+class StrictSchema:
+    """A schema in its strict form.
+
+    Args:
+        schema: any JSON Schema whose references lead to its own `$defs` or `definitions`.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._is_wrapped = not _is_closed_object(_resolved(schema, schema))
+        root = _strict(schema, schema) if not self._is_wrapped else _object_of({_WRAPPED: _strict(schema, schema)})
+        if "$ref" in root:
+            root = _strict(_resolved(schema, schema), schema)
+        definitions = {
+            word: {name: _strict(below, schema) for name, below in schema[word].items()}
+            for word in ("$defs", "definitions")
+            if isinstance(schema.get(word), Mapping)
+        }
+        self.strict: dict[str, Any] = {**root, **definitions}
+
+    def restore(self, written: Any) -> Any:
+        """Returns what was asked for of a value that fits the strict schema; any other value as good as it gets."""
+        if self._is_wrapped:
+            if not isinstance(written, dict) or set(written) != {_WRAPPED}:
+                return written
+            written = written[_WRAPPED]
+        return _restored(written, self._schema, self._schema)
+
+
+def _object_of(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _resolved(schema: Any, root: Schema) -> Schema:
+    """Returns what a chain of references inside of the schema leads to; nothing known where it leads nowhere."""
+    for _ in range(100):
+        if not isinstance(schema, Mapping):
+            return {}
+        if "$ref" not in schema:
+            return schema
+        schema = _target(schema["$ref"], root)
+    return {}
+
+
+def _target(ref: Any, root: Schema) -> Any:
+    if not isinstance(ref, str) or not ref.startswith("#"):
+        return {}
+    found: Any = root
+    for step in ref.removeprefix("#").split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if not isinstance(found, Mapping) or name not in found:
+            return {}
+        found = found[name]
+    return found
+
+
+def _types(schema: Schema) -> Sequence[str]:
+    given = schema.get("type", ())
+    if not given:
+        # Some schemas leave out what their other words say.
+        inferred = [kind for word, kind in (("properties", "object"), ("items", "array")) if word in schema]
+        return inferred or [kind for kind in dict.fromkeys(map(_type_of, schema.get("enum", ()))) if kind]
+    return [given] if isinstance(given, str) else list(given)
+
+
+def _type_of(value: Any) -> str:
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
+    return names.get(type(value), "")
+
+
+def _is_closed_object(schema: Schema) -> bool:
+    return _types(schema) == ["object"] and bool(schema.get("properties")) and "anyOf" not in schema
+
+
+def _choices(schema: Schema) -> Sequence[Any]:
+    return schema.get("anyOf") or schema.get("oneOf") or ()
+
+
+def _is_open(schema: Schema) -> bool:
+    """Tells whether a schema takes what strict mode cannot say: any value, or an object with any keys."""
+    if "$ref" in schema or "enum" in schema or "const" in schema or _choices(schema):
+        return False
+    types = _types(schema)
+    has_any_keys = not schema.get("properties") and schema.get("additionalProperties") is not False
+    return not types or ("object" in types and has_any_keys)
+
+
+def _merged(schema: Schema, root: Schema) -> Schema:
+    """Returns a schema with the parts of its `allOf` in it, as far as they can be put together by their words."""
+    merged = {word: value for word, value in schema.items() if word != "allOf"}
+    for part in schema.get("allOf", ()):
+        inner = _merged(_resolved(part, root), root)
+        properties = {**merged.get("properties", {}), **inner.get("properties", {})}
+        required = [*merged.get("required", ()), *inner.get("required", ())]
+        merged = {**inner, **merged}
+        if properties:
+            merged |= {"properties": properties, "required": required}
+    return merged
+
+
+def _strict(schema: Any, root: Schema) -> dict[str, Any]:
+    if not isinstance(schema, Mapping) or (_is_open(schema) and "allOf" not in schema):
+        described = schema.get("description") if isinstance(schema, Mapping) else None
+        return {"type": "string", "description": f"{described} {_JSON_TEXT}" if described else _JSON_TEXT}
+    if "$ref" in schema:
+        # Nothing may stand beside a reference.
+        return {"$ref": schema["$ref"]}
+    if "allOf" in schema:
+        return _strict(_merged(schema, root), root)
+    if _choices(schema):
+        told = {"description": schema["description"]} if "description" in schema else {}
+        return {**told, "anyOf": [_strict(choice, root) for choice in _choices(schema)]}
+    strict = {word: schema[word] for word in (*_KEPT, *_KEPT_BOUNDS) if word in schema}
+    if strict.get("format") not in _FORMATS:
+        strict.pop("format", None)
+    if "const" in strict:
+        strict["enum"] = [strict.pop("const")]
+    types = _types({**schema, **strict})
+    strict["type"] = types[0] if len(types) == 1 else types
+    if "object" in types:
+        required = set(schema.get("required", ()))
+        strict |= _object_of(
+            {
+                name: _strict(below, root) if name in required else _or_null(_strict(below, root))
+                for name, below in schema.get("properties", {}).items()
+            }
+        )
+        strict["type"] = types[0] if len(types) == 1 else types
+    if "array" in types:
+        strict["items"] = _strict(schema.get("items", {}), root)
+    return strict
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    if _NULL in schema.get("anyOf", ()) or "null" in _types(schema):
+        return schema
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [*schema["anyOf"], dict(_NULL)]}
+    return {"anyOf": [schema, dict(_NULL)]}
+
+
+def _restored(written: Any, schema: Any, root: Schema) -> Any:
+    """Returns a value as its schema has it: without the nulls of what was left out, with texts of JSON read."""
+    resolved = _resolved(schema, root)
+    if "allOf" in resolved:
+        resolved = _merged(resolved, root)
+    if _is_open(resolved):
+        return _read(written)
+    if _choices(resolved):
+        return _restored_choice(written, resolved, root)
+    if isinstance(written, list) and "array" in _types(resolved):
+        return [_restored(item, resolved.get("items", {}), root) for item in written]
+    if isinstance(written, dict) and "object" in _types(resolved):
+        properties, required = resolved.get("properties", {}), set(resolved.get("required", ()))
+        return {
+            name: _restored(value, properties.get(name, {}), root) if name in properties else value
+            for name, value in written.items()
+            if value is not None or name in required or _takes_null(properties.get(name), root)
+        }
+    return written
+
+
+def _restored_choice(written: Any, schema: Schema, root: Schema) -> Any:
+    """Returns a value by the first of several schemas that it looks like."""
+    for choice in _choices(schema):
+        resolved = _resolved(choice, root)
+        if isinstance(written, dict):
+            properties = resolved.get("properties", {})
+            fits = properties and written.keys() <= properties.keys() and _constants_fit(written, properties)
+        elif isinstance(written, list):
+            fits = "array" in _types(resolved)
+        elif isinstance(written, str):
+            fits = "string" in _types(resolved) or _is_open(resolved)
+        else:
+            fits = False
+        if fits:
+            return _restored(written, choice, root)
+    return written
+
+
+def _constants_fit(written: Mapping[str, Any], properties: Mapping[str, Any]) -> bool:
+    """Tells whether the fields that tell one object from another have the values of these properties."""
+    for name, below in properties.items():
+        allowed = [below["const"]] if "const" in below else below.get("enum")
+        if allowed is not None and name in written and written[name] not in allowed:
+            return False
+    return True
+
+
+def _takes_null(schema: Any, root: Schema) -> bool:
+    resolved = _resolved(schema, root)
+    if "null" in _types(resolved) or None in resolved.get("enum", ()):
+        return True
+    return any(_takes_null(choice, root) for choice in _choices(resolved))
+
+
+def _read(written: Any) -> Any:
+    """Returns the value of a text of JSON; a model that wrote the value itself is taken at its word."""
+    if not isinstance(written, str):
+        return written
+    try:
+        return json.loads(written)
+    except (ValueError, RecursionError):
+        return written

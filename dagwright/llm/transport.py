@@ -1,0 +1,110 @@
+"""The HTTP side of a model call, by `openai`: one request, one answer as plain JSON, and every failure as `Trouble`.
+
+Nothing else imports `openai`, which takes over half a second of CPU: this module is loaded with the first call of a
+process. Retries of the library are off, since Temporal's policy alone decides on them. Answers are taken as plain JSON
+because servers differ, and the library would put into its types unchecked whatever they send.
+"""
+
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import httpx2
+import openai
+from openai import AsyncOpenAI, AsyncStream
+
+from dagwright.llm.failures import ErrorBody, Trouble, error_body
+
+_COMPLETIONS = "/chat/completions"
+
+
+class Transport:
+    """Talks to one model service with one key; safe for many calls at once.
+
+    Args:
+        base_url: of the service.
+        api_key: empty if it needs none.
+        answer_s: seconds without a byte after which a call is given up.
+        connect_s: seconds for a connection.
+    """
+
+    def __init__(self, base_url: str, api_key: str, *, answer_s: float, connect_s: float) -> None:
+        # Without a key the library would look for one in the environment, and send it wherever this goes.
+        self._client = AsyncOpenAI(
+            base_url=base_url,
+            api_key=api_key or "none",
+            max_retries=0,
+            timeout=httpx2.Timeout(answer_s, connect=connect_s),
+        )
+
+    async def post(self, body: Mapping[str, Any]) -> Any:
+        """Returns the JSON of an answer.
+
+        Raises:
+            Trouble: there is none.
+        """
+        with _told():
+            answer = await self._client.post(_COMPLETIONS, cast_to=object, body=body)
+        return answer
+
+    async def stream(self, body: Mapping[str, Any]) -> "AsyncStream[object]":
+        """Returns the chunks of a streamed answer; whoever gets them closes them.
+
+        Raises:
+            Trouble: there is none.
+        """
+        with _told():
+            stream = await self._client.post(
+                _COMPLETIONS, cast_to=object, body=body, stream=True, stream_cls=AsyncStream[object]
+            )
+        return stream
+
+    async def chunks(self, stream: "AsyncStream[object]") -> AsyncIterator[Any]:
+        """Yields the chunks of a stream as plain JSON.
+
+        Raises:
+            Trouble: the stream broke off.
+        """
+        content_type = stream.response.headers.get("content-type", "")
+        if "text/event-stream" not in content_type:
+            raise Trouble("broken", f"answered with {content_type or 'no content type'} where a stream was asked for")
+        with _told():
+            async for chunk in stream:
+                yield chunk
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._client.close()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turns what the library raises into `Trouble`."""
+    try:
+        yield
+    except openai.APIStatusError as error:
+        raise _of_status(error) from error
+    except openai.APITimeoutError as error:
+        raise Trouble("timeout", "did not answer in time") from error
+    except openai.APIConnectionError as error:
+        cause = error.__cause__
+        words = f"{type(cause).__name__}: {cause}" if cause is not None else str(error)
+        raise Trouble("connection", f"could not be reached, or broke off ({words})") from error
+    except openai.APIError as error:
+        body = error_body(error.body, error.message)
+        raise Trouble("stream", error.message, status=_status_of(body), body=body) from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise Trouble("broken", f"answered what is no JSON ({error})") from error
+
+
+def _of_status(error: openai.APIStatusError) -> Trouble:
+    text = error.response.text
+    body = error_body(error.body, text)
+    headers = {name.lower(): value for name, value in error.response.headers.items()}
+    return Trouble("status", error.message, status=error.status_code, body=body, headers=headers)
+
+
+def _status_of(body: ErrorBody) -> int | None:
+    """Returns the status that an error inside of a stream has, as some services tell it in its code."""
+    return int(body.code) if body.code.isdecimal() and len(body.code) == 3 else None

@@ -1,0 +1,57 @@
+"""What a server wrote to its standard error last: the only thing that says why it ended."""
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+_LINES = 10
+_LINE_CHARACTERS = 300
+
+# Not structlog, which writes to stdout in a command that has configured no log.
+_LOG = logging.getLogger(__name__)
+
+
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """Leaves out the traceback behind a line that is no message of the protocol: many servers print such lines."""
+    record.exc_info = record.exc_text = None
+    return True
+
+
+logging.getLogger("mcp.client.stdio").addFilter(_in_one_line)
+
+
+class LastWords:
+    """Keeps the last lines that a server wrote; all of them are log lines of level `debug`.
+
+    Args:
+        server: its name, for the log.
+    """
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._lines: deque[str] = deque(maxlen=_LINES)
+
+    @property
+    def text(self) -> str:
+        """The last lines, joined to one; empty if there were none."""
+        return " / ".join(self._lines)
+
+    @contextmanager
+    def listening(self) -> Iterator[TextIO]:
+        """Yields the file that the server writes to, for as long as the block lasts."""
+        reader, writer = os.pipe()
+        # A thread, and one that ends with the last writer: a server that is slow to end may outlive the block.
+        threading.Thread(target=self._read, args=(reader,), name=f"mcp-{self._server}", daemon=True).start()
+        with os.fdopen(writer, "w", encoding="utf-8") as file:
+            yield file
+
+    def _read(self, descriptor: int) -> None:
+        with os.fdopen(descriptor, "r", encoding="utf-8", errors="replace", newline=None) as file:
+            while line := file.readline(_LINE_CHARACTERS):
+                if words := line.strip():
+                    self._lines.append(words)
+                    _LOG.debug("the MCP server %s says: %s", self._server, words)

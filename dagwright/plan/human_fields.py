@@ -1,0 +1,166 @@
+"""Questions to people as a plan writes them: their compiled form, and what can be wrong with them before anybody asks.
+
+Where a reference stands in a question, what hangs on it is judged when the question is asked.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pydantic_core
+from pydantic import ValidationError
+
+from dagwright.plan.answers import BadAnswer, default_answer
+from dagwright.plan.arguments import validator_of
+from dagwright.plan.compiled import Hole
+from dagwright.plan.model import Human, Node, OnTimeoutDefault, OnTimeoutEscalate
+from dagwright.plan.questions import OPTIONS, QUESTION_BYTES, BadQuestion
+from dagwright.plan.requests import Request
+
+FieldProblem = tuple[tuple[str | int, ...], str, str | None]
+"""Where in the node, what is wrong, and a hint."""
+
+_TOLD_PROBLEMS = 3
+
+_MEANINGLESS = {
+    "timeout": "it limits an attempt of a tool; how long people may take is the 'deadline' of the question",
+    "retry": "nothing is tried that could be tried again",
+    "heartbeat": "nothing runs that could send one",
+}
+"""Fields that mean nothing beside `human`, and why."""
+
+
+def question_of(human: Human) -> dict[str, Any]:
+    """Returns a question as a compiled node has it, without what has its default value."""
+    question: dict[str, Any] = {"type": human.type, "prompt": human.prompt}
+    parts: dict[str, Any] = {
+        "schema": human.answer_schema,
+        "options": human.options,
+        "multiple": human.multiple or None,
+        "assignee": human.assignee,
+        "deadline_s": human.deadline.total_seconds() if human.deadline else None,
+        "reminder_s": human.reminder.total_seconds() if human.reminder else None,
+        "on_timeout": None if isinstance(human.on_timeout, str) else human.on_timeout.model_dump(mode="json"),
+    }
+    return question | {name: part for name, part in parts.items() if part is not None}
+
+
+def question_raised(asked: Any) -> dict[str, Any]:
+    """Returns the question of a tool that asks while it runs.
+
+    Args:
+        asked: a text, or an object with the fields of `human`.
+
+    Raises:
+        BadQuestion: it is none.
+    """
+    written = {"type": "CLARIFICATION", "prompt": asked} if isinstance(asked, str) else asked
+    try:
+        human = Human.model_validate(written)
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, found['loc']))}: {found['msg']}".lstrip(": ") for found in error.errors()]
+        raise BadQuestion(f"what the tool asks is no question: {'; '.join(problems[:_TOLD_PROBLEMS])}") from None
+    for path, message, _ in _problems_of_question(human, ()):
+        raise BadQuestion(f"what the tool asks is no question: {'.'.join(map(str, path))}: {message}")
+    return question_of(human)
+
+
+def problems_of_people(
+    node: Node, *, human_holes: Sequence[Hole], approval_holes: Sequence[Hole]
+) -> Iterator[FieldProblem]:
+    """Yields what is wrong with what a node asks of people, as far as it can be known before it is asked.
+
+    Args:
+        human_holes, approval_holes: texts with references in the compiled forms of the two questions.
+    """
+    if node.human is not None:
+        # An empty one may stand in for what a dialect could not read.
+        yield from _problems_of_human(node) if node.human != Human() else ()
+        for at, message, hint in _problems_of_question(node.human, human_holes):
+            yield ("human", *at), message, hint
+    if isinstance(node.approval, Human):
+        if node.approval.type != "APPROVAL":
+            yield ("approval", "type"), "an approval is asked for by a question of type APPROVAL", None
+        for at, message, hint in _problems_of_question(node.approval, approval_holes):
+            yield ("approval", *at), message, hint
+
+
+def _problems_of_human(node: Node) -> Iterator[FieldProblem]:
+    """Yields what means nothing beside the question of a human node."""
+    for name, why in _MEANINGLESS.items():
+        if getattr(node, name) is not None:
+            yield (name,), f"{name!r} means nothing for a question to a person: {why}", f"leave {name!r} out"
+    if node.arguments:
+        yield ("arguments",), "a question to a person takes no 'arguments'", "put them into 'human'"
+    if node.on_error == "ask":
+        why = "a question to a person cannot be asked about again"
+        yield ("on_error",), why, "let 'on_timeout' say what happens when nobody answers"
+    if node.approval not in ("policy", "never"):
+        yield ("approval",), "a question to a person needs no approval", "leave 'approval' out"
+
+
+def _problems_of_question(human: Human, holes: Sequence[Hole]) -> Iterator[FieldProblem]:
+    filled = {path[0] for path, _ in holes}
+    yield from _problems_of_fields(human)
+    if human.type == "SELECTION":
+        yield from _problems_of_options(human.options, filled)
+    if human.answer_schema is not None and "schema" not in filled:
+        try:
+            validator_of(human.answer_schema)
+        except ValueError as error:
+            yield ("schema",), str(error), None
+            return
+    sizes = pydantic_core.to_json([human.answer_schema, human.options])
+    if len(sizes) > QUESTION_BYTES:
+        yield (), f"options and schema have {len(sizes):,} bytes as JSON; at most {QUESTION_BYTES:,} are allowed", None
+    is_known = not filled & {"options", "schema", "on_timeout"}
+    if (isinstance(human.on_timeout, OnTimeoutDefault) and is_known and human.type != "SELECTION") or (
+        isinstance(human.on_timeout, OnTimeoutDefault) and is_known and isinstance(human.options, list)
+    ):
+        yield from _problems_of_default(human)
+
+
+def _problems_of_fields(human: Human) -> Iterator[FieldProblem]:
+    if human.type != "SELECTION":
+        if human.options is not None:
+            yield ("options",), f"'options' belong to a SELECTION, and this is of type {human.type}", None
+        if human.multiple:
+            yield ("multiple",), f"'multiple' belongs to a SELECTION, and this is of type {human.type}", None
+    if human.answer_schema is not None and human.type != "INFORMATION":
+        yield ("schema",), f"'schema' belongs to an INFORMATION, and this is of type {human.type}", None
+    if human.deadline is None and human.on_timeout != "fail":
+        yield ("on_timeout",), "'on_timeout' needs a 'deadline', or it never comes to it", "add deadline: 2d"
+    if isinstance(human.on_timeout, OnTimeoutEscalate) and not human.on_timeout.escalate.strip():
+        yield ("on_timeout", "escalate"), "expected the name of somebody to escalate to", None
+
+
+def _problems_of_options(options: Any, filled: set[str | int]) -> Iterator[FieldProblem]:
+    if options is None:
+        yield ("options",), "a SELECTION needs 'options'", 'write options: [a, b], or "{{node.result.list}}"'
+    elif isinstance(options, str):
+        if "options" not in filled:
+            yield ("options",), "'options' must be a list or a reference to one", None
+    elif not 0 < len(options) <= OPTIONS:
+        yield ("options",), f"a SELECTION has 1 to {OPTIONS:,} options, not {len(options):,}", None
+    elif "options" not in filled and len(set(map(pydantic_core.to_json, options))) < len(options):
+        yield ("options",), "an option stands there twice", None
+
+
+def _problems_of_default(human: Human) -> Iterator[FieldProblem]:
+    assert isinstance(human.on_timeout, OnTimeoutDefault)
+    schema, options = human.answer_schema, human.options
+    request = Request(
+        id="",
+        task="",
+        purpose="answer",
+        type=human.type,
+        prompt="",
+        opened_at=0.0,
+        schema=schema,
+        options=options if isinstance(options, list) else None,
+        multiple=human.multiple,
+        on_timeout={"default": human.on_timeout.default},
+    )
+    try:
+        default_answer(request)
+    except BadAnswer as error:
+        yield ("on_timeout", "default"), f"the default does not fit the question: {error}", None

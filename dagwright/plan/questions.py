@@ -1,0 +1,111 @@
+"""Makes the request of a question whose references have been filled in.
+
+It must not import the scheduler.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pydantic_core
+
+from dagwright.plan.answers import BadAnswer, default_answer
+from dagwright.plan.arguments import validator_of
+from dagwright.plan.errors import NodeError
+from dagwright.plan.requests import Purpose, Request
+from dagwright.plan.resolution import as_text
+from dagwright.plan.stored import StoredValue, Unfilled, WorkerText, is_whole
+from dagwright.plan.unfilled import shown_in_arguments, with_shown
+
+PROMPT_CHARACTERS = 8_000
+"""Longest prompt; what comes behind is left out."""
+OPTIONS = 1_000
+QUESTION_BYTES = 64 * 1024
+"""Options and schema of one question as JSON: they stand in the run itself, and in what it hands on."""
+
+
+class BadQuestion(Exception):
+    """A question cannot be asked, because of the values that its references have brought."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.error = NodeError("invalid_question", message)
+
+
+def request_of(
+    question: Mapping[str, Any], request_id: str, *, task: str, purpose: Purpose, tool: str = "", at: float
+) -> Request:
+    """Returns the request of a question.
+
+    Args:
+        question: as in `CompiledNode.arguments` of a human node, with every hole filled.
+        request_id: its id, and `task` the id of the node or item that asks.
+        at: seconds since the epoch.
+
+    Raises:
+        BadQuestion: it cannot be asked.
+    """
+    deadline_s, reminder_s = question.get("deadline_s"), question.get("reminder_s")
+    request = Request(
+        id=request_id,
+        task=task,
+        purpose=purpose,
+        type=question.get("type", "APPROVAL"),
+        prompt=_prompt_of(question.get("prompt"), tool or task),
+        opened_at=at,
+        schema=question.get("schema"),
+        options=question.get("options"),
+        multiple=question.get("multiple", False),
+        assignee=question.get("assignee"),
+        deadline_s=deadline_s,
+        deadline_at=None if deadline_s is None else at + deadline_s,
+        reminder_s=reminder_s,
+        next_reminder_at=None if reminder_s is None else at + reminder_s,
+        on_timeout=question.get("on_timeout", "fail"),
+        tool=tool,
+    )
+    _check(request)
+    return request
+
+
+def _prompt_of(prompt: Any, name: str) -> str:
+    if prompt is None or prompt == "":
+        return f"May {name!r} go on?" if name else ""
+    shown = prompt if is_whole(prompt) else with_shown(prompt, _shown_in_prompt)
+    text = as_text(shown)
+    return text if len(text) <= PROMPT_CHARACTERS else text[: PROMPT_CHARACTERS - 1] + "…"
+
+
+def _shown_in_prompt(part: Unfilled) -> Any:
+    """Returns what a person reads where a value lies in the payload store."""
+    if isinstance(part, WorkerText):
+        return "".join(each if isinstance(each, str) else _beginning_of(each) for each in part.parts)
+    return _beginning_of(part)
+
+
+def _beginning_of(part: Any) -> str:
+    if isinstance(part, StoredValue) and part.shape is not None:
+        return f"{part.shape.preview}… ({part.shape.size_bytes:,} bytes)"
+    return str(shown_in_arguments(part)) if isinstance(part, StoredValue | WorkerText) else as_text(part)
+
+
+def _check(request: Request) -> None:
+    parts = [request.schema, request.options, request.on_timeout]
+    if not is_whole(parts) or len(pydantic_core.to_json(parts)) > QUESTION_BYTES:
+        raise BadQuestion(f"options and schema of a question may have {QUESTION_BYTES:,} bytes as JSON, not more")
+    if request.assignee is not None and not isinstance(request.assignee, str):
+        raise BadQuestion(f"assignee: expected the name of somebody, not {request.assignee!r:.80}")
+    escalates_to: Any = request.escalates_to
+    if escalates_to is not None and not isinstance(escalates_to, str):
+        raise BadQuestion(f"on_timeout: expected the name of somebody to escalate to, not {escalates_to!r:.80}")
+    if request.type == "SELECTION" and not (isinstance(request.options, list) and 0 < len(request.options) <= OPTIONS):
+        raise BadQuestion(f"options: expected a list of 1 to {OPTIONS:,} options, not {request.options!r:.80}")
+    if request.schema is not None:
+        try:
+            validator_of(request.schema)
+        except ValueError as error:
+            raise BadQuestion(f"schema: {error}") from None
+    if isinstance(request.on_timeout, Mapping) and "default" in request.on_timeout:
+        try:
+            default_answer(request)
+        except BadAnswer as error:
+            raise BadQuestion(f"on_timeout: the default does not fit the question: {error}") from None

@@ -1,0 +1,260 @@
+"""How a run keeps to its budget: calls of models wait at the limit, somebody is asked, or it finishes with what it has.
+
+It stands between the scheduler and what only moves nodes on; a run without a budget does nothing of it.
+
+Replay: which calls wait, and when they go on, is part of the order of commands in history.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dagwright.plan import chunks
+from dagwright.plan.budget import MODEL_TOOL, Budget, Kind, Limit, Up, asks_models, is_needed_to_finish
+from dagwright.plan.errors import NodeError
+from dagwright.plan.item_book import Place
+from dagwright.plan.questions import request_of
+from dagwright.plan.remaking import Remaking
+from dagwright.plan.requests import BUDGET, BUDGET_TASK
+from dagwright.plan.states import Attempt, NodeStatus
+from dagwright.plan.stored import StoredValue, WorkerText, unfilled_places
+from dagwright.plan.tasks import Task
+from dagwright.plan.unfilled import encode, shown_in_arguments
+from dagwright.plan.usage import NONE, Usage
+
+BYTES_OF_A_TOKEN = 3
+"""Of what is said, for an estimate on the safe side: it is about four in English, and two or three elsewhere."""
+ANSWER_TOKENS = 1_000
+"""What an answer is taken to have that has no `max_tokens`, however long those were that have come."""
+
+
+class Rationing(Remaking):
+    """The part of a scheduler that keeps to a budget."""
+
+    _rationed: tuple[int, Usage, int] | None = None
+    """What it hangs on who may start, as it was when that was last looked at."""
+    _told_at: int = 0
+    """Changes of the budget that the reasons of what waits tell of."""
+
+    def settle(self, at: float) -> None:
+        """Lets everything move on until nothing moves, calls that waited for budget too."""
+        super().settle(at)
+        if (budget := self.changes.budget) is not None:
+            self._ration(budget, at)
+
+    def _end(self, number: int, item: int, status: NodeStatus, at: float, *, error: NodeError | None = None) -> None:
+        budget = self.changes.budget
+        if budget is not None and not self._stopped and (budget.waiting or budget.held):
+            name = ("", self._task_id(number, item))
+            if name in budget.waiting or name in budget.held:
+                # Somebody cancelled it, or gave its result, before it was called.
+                budget.settle(name, NONE)
+        super()._end(number, item, status, at, error=error)
+
+    def _tell_waiting(self) -> None:
+        """Tells of all calls that wait for the budget how much of it is used."""
+        budget = self.changes.budget
+        if budget is None or budget.is_below or self._told_at == budget.changes:
+            return
+        self._told_at = budget.changes
+        for task_id, words in budget.reasons(used=self.usage.total, grown=self.grown).items():
+            place = self._items.find(task_id)
+            if place is not None and self._record(*place).status is NodeStatus.WAITING:
+                self._record(*place).reason = f"budget ({words})"
+
+    # What Scheduler does.
+
+    @abstractmethod
+    def end_by_hand(self, places: Sequence[Place], status: NodeStatus, *, at: float) -> None:
+        """Ends nodes and items that do not run, all of them before their dependents hear of it."""
+
+    # What a driver tells of other runs.
+
+    def take_told(self, call: str, told: Up, *, grown: int, at: float) -> None:
+        """Takes what a sub-plan that runs tells of its calls of models."""
+        if self.changes.budget is not None:
+            self.changes.budget.take_told(call, told, grown=grown)
+            self.settle(at)
+
+    def take_given(self, keys: list[str], *, finishing: str | None, at: float) -> None:
+        """Takes what the run above says: calls that may start, or that the run has to finish with what it has."""
+        budget = self.changes.budget
+        if budget is None or not budget.is_below or self._stopped:
+            # One that has nothing above keeps its own budget.
+            return
+        if finishing is not None:
+            self._finish(budget, finishing, at)
+            return
+        budget.take_given(keys)
+        for task_id in [key for owner, key in budget.held if not owner]:
+            self._let_go(task_id)
+        self.settle(at)
+
+    def give_back(self, task_id: str) -> None:
+        """Gives back what is held for a call that cannot be sent; its end has to be told next."""
+        budget = self.changes.budget
+        if budget is not None and ("", task_id) in budget.held:
+            budget.settle(("", task_id), NONE)
+
+    def set_budget(self, limits: Mapping[Kind, Limit | None], at: float) -> None:
+        """Sets limits in the place of those that there are; null is as much as it takes."""
+        assert self.changes.budget is not None
+        self.changes.budget.set_limits(limits)
+        self.settle(at)
+
+    def _take_budget(self, answer: Mapping[str, Any], at: float) -> None:
+        budget = self.changes.budget
+        assert budget is not None
+        if "finish" in answer:
+            self._finish(budget, budget.words([*budget.limits], used=self.usage.total, grown=self.grown), at)
+        else:
+            budget.raise_by(answer["more"])
+
+    # Calls.
+
+    def _has_to_wait(self, task: Task, at: float) -> bool:
+        """Tells whether a task that could start must not: it waits for budget, or is left out.
+
+        Its slots have been given back then.
+        """
+        budget = self.changes.budget
+        if budget is None or task.chunk is not None:
+            return False
+        if budget.finishing is not None and is_needed_to_finish(task.node):
+            return False
+        record = self._record(task.number, -1 if task.item is None else task.item)
+        if budget.finishing is not None and task.node.kind in ("tool", "plan"):
+            self._queue.release(task.number)
+            record.reason = f"left out: {budget.finishing}"
+            self._end(task.number, -1 if task.item is None else task.item, NodeStatus.SKIPPED, at)
+            self.settle(at)
+            return True
+        if not asks_models(task.node):
+            return False
+        tokens = self._estimate(task)
+        if budget.claim(("", task.id), tokens, used=self.usage.total, grown=self.grown):
+            return False
+        self._queue.release(task.number)
+        record.status, record.reason = NodeStatus.WAITING, "budget (the run above is asked)"
+        if budget.short_of(used=self.usage.total, grown=self.grown, name=("", task.id)):
+            is_asked = budget.on_limit == "ask" and self.requests.of_task(BUDGET_TASK) is not None
+            if not is_asked:
+                self._ration(budget, at)
+        return True
+
+    def _stop(self, at: float, reason: str | None) -> None:
+        super()._stop(at, reason)
+        self._close_request(BUDGET_TASK, at)
+
+    def _estimate(self, task: Task) -> int:
+        """Returns about how many tokens a call will use, on the safe side; of an agent nobody knows, so it is one."""
+        if task.node.tool != MODEL_TOOL:
+            return 1
+        arguments = task.arguments
+        try:
+            size = len(encode(arguments, shown_in_arguments)[0])
+        except ValueError:
+            # It is no JSON, and is refused as soon as it is to be sent.
+            return 1
+        for _, part in unfilled_places(arguments):
+            for each in part.parts if isinstance(part, WorkerText) else (part,):
+                if isinstance(each, StoredValue) and each.shape is not None:
+                    size += each.shape.size_bytes
+        nodes = self.plan.nodes
+        before = [self.usage.tasks.get(nodes[needed].id, NONE).tokens for needed in task.node.dependencies]
+        said = max(before, default=0) if arguments.get("before") is not None else 0
+        config = arguments.get("config")
+        most = config.get("max_tokens") if isinstance(config, Mapping) else None
+        return size // BYTES_OF_A_TOKEN + said + (most if isinstance(most, int) else ANSWER_TOKENS)
+
+    def _settle_claim(self, task_id: str, place: Place, attempt: Attempt) -> None:
+        """Takes the end of a call, or of a run below."""
+        budget = self.changes.budget
+        assert budget is not None
+        number, item = place
+        chunk = self._chunk(number, item)
+        if self.plan.nodes[number].kind == "plan" or (chunk is not None and chunk.count):
+            budget.end_below(self.call_of_task(task_id), attempt.usage)
+        elif attempt.usage.is_something or ("", task_id) in budget.held:
+            # What has not even told when it started was lost on its way.
+            is_known = attempt.usage.is_something or attempt.started_at is not None
+            budget.settle(("", task_id), attempt.usage if is_known else None)
+
+    # The limit.
+
+    def _ration(self, budget: Budget, at: float) -> None:
+        """Lets go on what waits and may now; asks for more, or finishes, where nothing will come free."""
+        if self._stopped or not self._unfinished:
+            self._close_request(BUDGET_TASK, at)
+            return
+        total, grown = self.usage.total, self.grown
+        rationed = self._rationed
+        if rationed is not None and rationed[1] is total and (rationed[0], rationed[2]) == (budget.changes, grown):
+            return
+        self._rationed = (budget.changes, total, grown)
+        for task_id in budget.free(used=total, grown=grown):
+            self._let_go(task_id)
+        short = budget.short_of(used=total, grown=grown)
+        request = self.requests.of_task(BUDGET_TASK)
+        words = budget.words(short, used=total, grown=grown) if short else ""
+        if short and budget.on_limit == "finish":
+            self._finish(budget, words, at)
+        elif short and request is None:
+            self._ask_for_more(budget, words, at)
+        elif not short:
+            self._close_request(BUDGET_TASK, at)
+
+    def _let_go(self, task_id: str) -> None:
+        number, item = self._items.place(task_id)
+        record = self._record(number, item)
+        if record.status is NodeStatus.WAITING:
+            record.status, record.reason = NodeStatus.READY, None
+            self._queue.push((self.plan.nodes[number].priority, number, item))
+
+    def _ask_for_more(self, budget: Budget, words: str, at: float) -> None:
+        count = self.requests.counts.get(BUDGET_TASK, 0)
+        name = BUDGET if self._items.find(BUDGET) is None else f"{BUDGET}#0"
+        prompt = f"The budget of the run is used up ({words}). How much more may it use, or is it to finish as it is?"
+        amounts: dict[str, Any] = {
+            kind: {"type": "number" if kind == "money" else "integer", "title": f"how much more of {kind}"}
+            for kind in budget.limits
+        }
+        finish = {"type": "boolean", "title": "true, and nothing else, to finish with what there is"}
+        schema = {"type": "object", "properties": {**amounts, "finish": finish}}
+        question = {"type": "INFORMATION", "prompt": prompt, "schema": schema}
+        request_id = name if not count else f"{name}#{count + 1}"
+        self.requests.add(request_of(question, request_id, task=BUDGET_TASK, purpose="budget", at=at))
+
+    def _finish(self, budget: Budget, words: str, at: float) -> None:
+        """Leaves out what has not started; what makes the answer of what there is may start yet."""
+        if budget.finishing is not None:
+            return
+        budget.finishing = words
+        places = self._not_started()
+        for number, item in places:
+            self._record(number, item).reason = f"left out: {words}"
+        waiting = [name for name in budget.waiting if not name[0]]
+        for name in waiting:
+            budget.settle(name, NONE)
+        self.end_by_hand(places, NodeStatus.SKIPPED, at=at)
+        for _, task_id in waiting:
+            # What makes the answer; all else was left out.
+            self._let_go(task_id)
+
+    def _not_started(self) -> list[Place]:
+        found: list[Place] = []
+        for number, (node, record) in enumerate(zip(self.plan.nodes, self.records, strict=True)):
+            if node.kind in ("region", "reported") or is_needed_to_finish(node) or chunks.is_cut(record):
+                continue
+            if record.items:
+                found += [(number, item) for item in range(len(record.items)) if self._is_idle(number, item)]
+            elif self._is_idle(number, -1):
+                found.append((number, -1))
+        return found
+
+    def _is_idle(self, number: int, item: int) -> bool:
+        status = self._record(number, item).status
+        if status is NodeStatus.WAITING:
+            # What people have been asked goes on with their answer.
+            return self.requests.of_task(self._task_id(number, item)) is None
+        return status in (NodeStatus.PENDING, NodeStatus.READY)

@@ -1,0 +1,47 @@
+"""Declarations of tools as they travel beside nodes that somebody sends to a run."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dagwright.plan.tools import TOLD_FIELDS, Effects, ToolDeclaration
+
+MAX_TIMEOUT_S = 365 * 86_400.0
+_FIELDS: Mapping[str, type] = {**TOLD_FIELDS, "max_attempts": int}
+"""The retries of a node follow from `max_attempts` when it is compiled, so a compiled plan has them already."""
+
+
+def tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
+    """Returns what a run is told of a tool: all but what only the check before it needs."""
+    encoded: dict[str, Any] = {"effects": tool.effects.value, "timeout_s": tool.timeout_s}
+    for name in _FIELDS:
+        if getattr(tool, name) is not None:
+            encoded[name] = getattr(tool, name)
+    return encoded
+
+
+def tools_from_json(encoded: Any) -> dict[str, ToolDeclaration]:
+    """Returns the declarations of `{name: …}`, each as `tool_to_json` tells it; none of null.
+
+    Raises:
+        ValueError: they are none.
+    """
+    if encoded is not None and not isinstance(encoded, Mapping):
+        raise ValueError("'tools' must be an object of declarations by name")
+    return {str(name): _tool_from_json(str(name), each) for name, each in (encoded or {}).items()}
+
+
+def _tool_from_json(name: str, encoded: Any) -> ToolDeclaration:
+    if not isinstance(encoded, Mapping):
+        raise ValueError(f"the tool {name!r} must be an object")
+    timeout_s = encoded.get("timeout_s", 60.0)
+    values = {field: encoded[field] for field in _FIELDS if encoded.get(field) is not None}
+    wrong = [field for field, value in values.items() if type(value) is not _FIELDS[field]]
+    if wrong or type(timeout_s) not in (int, float) or not 0 <= timeout_s <= MAX_TIMEOUT_S:
+        raise ValueError(f"the tool {name!r} has a wrong {wrong[0] if wrong else 'timeout_s'!r}")
+    if any(values.get(field, 1) < 1 for field in ("max_parallel", "max_attempts")):
+        raise ValueError(f"the limits of the tool {name!r} must be at least 1")
+    try:
+        effects = Effects(encoded.get("effects", "write"))
+    except ValueError:
+        raise ValueError(f"the effects of the tool {name!r} must be pure, read, idempotent or write") from None
+    return ToolDeclaration(name, effects, timeout_s=timeout_s, **values)

@@ -1,0 +1,111 @@
+"""What a plan may use, as a model is told: tools and agents in a fixed order, within a fixed size.
+
+Each stands on a line of its own as JSON, so that no name or description, whoever wrote it, can end its line and say
+something else.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dagwright.plan.agent_cards import AgentCard
+from dagwright.plan.tools import ToolDeclaration
+
+CATALOGUE_CHARACTERS = 96 * 1024
+"""All lines together, some 25,000 tokens: models that plan well read four times as much."""
+DESCRIPTION_CHARACTERS = 1_000
+SCHEMA_CHARACTERS = 6_000
+"""JSON of the schema of one tool's arguments; of a longer one only the names and types are told."""
+_LEFT_OUT_NAMED = 20
+CUT = " […cut]"
+"""Ends a text that goes on where the model cannot see it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """What a plan may use, and how it is told.
+
+    Args:
+        tools: those that are told, agents first, each kind by name.
+        text: a line for each.
+        left_out: names that were not told, for want of room.
+    """
+
+    tools: Mapping[str, ToolDeclaration]
+    text: str
+    left_out: Sequence[str] = ()
+
+    def note(self) -> str | None:
+        """Returns a sentence about what is not told; `None` if all is."""
+        if not self.left_out:
+            return None
+        named = ", ".join(map(repr, self.left_out[:_LEFT_OUT_NAMED]))
+        more = f" and {len(self.left_out) - _LEFT_OUT_NAMED} more" if len(self.left_out) > _LEFT_OUT_NAMED else ""
+        return f"the planner is not told of {named}{more}: there is no room for them in what it reads"
+
+
+def catalogue_of(tools: Mapping[str, ToolDeclaration]) -> Catalogue:
+    """Returns what a model is told of tools, and of those that are agents.
+
+    What does not fit into `CATALOGUE_CHARACTERS` is left out, and said to be.
+    """
+    known = sorted(tools.items(), key=lambda item: (item[1].agent is None, item[0]))
+    told: dict[str, str] = {}
+    left_out: list[str] = []
+    room = CATALOGUE_CHARACTERS
+    for name, tool in known:
+        line = _line(_tool_told(tool) if tool.agent is None else _agent_told(tool.agent))
+        if len(line) < room:
+            told[name] = line
+            room -= len(line) + 1
+        else:
+            left_out.append(name if tool.agent is None else tool.agent.name)
+    parts = [
+        (title, [line for name, line in told.items() if (tools[name].agent is not None) is are_agents])
+        for title, are_agents in (("Agents:", True), ("Tools:", False))
+    ]
+    text = "\n\n".join("\n".join([title, *lines]) for title, lines in parts if lines)
+    return Catalogue({name: tools[name] for name in told}, text, left_out)
+
+
+def _agent_told(agent: AgentCard) -> dict[str, Any]:
+    told = {"agent": agent.name, "description": cut(" ".join(agent.description.split()), DESCRIPTION_CHARACTERS)}
+    return {**told, "objective": cut(agent.objective_template, DESCRIPTION_CHARACTERS)}
+
+
+def _tool_told(tool: ToolDeclaration) -> dict[str, Any]:
+    told: dict[str, Any] = {"tool": tool.name, "effects": tool.effects.value}
+    if tool.description:
+        told["description"] = cut(" ".join(tool.description.split()), DESCRIPTION_CHARACTERS)
+    if tool.input_schema is None:
+        return {**told, "arguments": "any"}
+    schema: Any = {name: part for name, part in tool.input_schema.items() if name not in ("$schema", "title")}
+    if len(_line(schema)) > SCHEMA_CHARACTERS:
+        schema = _outline(schema)
+    return {**told, "arguments": schema}
+
+
+def _outline(schema: Mapping[str, Any]) -> Any:
+    """Returns what fits of a long schema: the names of the arguments, their types, and which there must be."""
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return "a long schema, which is not told"
+    types = {
+        str(name): part.get("type", "any") if isinstance(part, Mapping) else "any" for name, part in properties.items()
+    }
+    outline = {"types": types, "required": schema.get("required", []), "note": "the schema is longer than this"}
+    return outline if len(_line(outline)) <= SCHEMA_CHARACTERS else "a long schema, which is not told"
+
+
+def _line(value: Any) -> str:
+    # Line ends of Unicode's own would split a line for whoever reads by them.
+    text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
+    for sign in ("\x85", "\u2028", "\u2029"):
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text.encode("utf-8", errors="replace").decode()
+
+
+def cut(text: str, most: int) -> str:
+    """Returns a text of at most so many characters, with a mark where it was cut."""
+    return text if len(text) <= most else text[: most - len(CUT)] + CUT

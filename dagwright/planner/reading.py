@@ -1,0 +1,236 @@
+"""What is made of a model's answer: nodes that a run can take, or every reason why it cannot.
+
+Nothing that a model writes is trusted: its plan is checked as any plan is, it may use only what it was told of, and it
+cannot let itself off an approval.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dagwright.contracts.agent_nodes import with_agents
+from dagwright.contracts.documents import encoded_size
+from dagwright.contracts.goals import DECLARATION, OWN_IDS, PlannedNodes, is_own, may_start_early
+from dagwright.contracts.limits import NOTES
+from dagwright.contracts.plan_limits import PlanTooLarge, refuse_too_large
+from dagwright.dialects.written_values import CUT_OFF, Mend
+from dagwright.plan.agents import agent_cards
+from dagwright.plan.compilation import compile_plan
+from dagwright.plan.compiled import CompiledNode, CompiledPlan
+from dagwright.plan.errors import Note, PlanInvalid, Problem, pointer
+from dagwright.plan.plan_words import words_and_shown
+from dagwright.plan.regions import contract
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.validation import Checked
+from dagwright.planner.prompts import accepted_words, repair_words
+from dagwright.planner.schema import MAX_PLANNED_NODES
+from dagwright.preparation import check_plan, check_written_plan
+
+PLANNED_BYTES = 160 * 1024
+"""JSON of all that is told of a plan: it stands in the history, and in the state of the run from then on."""
+_PROBLEMS_TOLD = 200
+_PROBLEMS_CHARACTERS = 48 * 1024
+_IGNORED = ("output", "deadline", "on_failure")
+"""What a plan may say that does not count here: the run itself has it."""
+
+
+TOOLS_BYTES = 128 * 1024
+"""JSON of the tools as they travel to whoever reads the plan; schemas beyond that are left to the tools themselves."""
+
+
+def tools_told(tools: Mapping[str, ToolDeclaration]) -> list[dict[str, Any]]:
+    """Returns what is told of the tools to whoever reads a plan: all but what only people and models read.
+
+    The tools of agents are told to the models of these.
+    """
+    named = {name for card in agent_cards(tools) for name in card.tools}
+    told = [
+        DECLARATION.dump_python(
+            tool if tool.name in named else replace(tool, description=""), mode="json", exclude_defaults=True
+        )
+        for tool in tools.values()
+    ]
+    for tool in sorted(told, key=encoded_size, reverse=True):
+        if encoded_size(told) <= TOOLS_BYTES:
+            break
+        tool.pop("input_schema", None)
+    return told
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """A plan that can be run.
+
+    Args:
+        planned: its nodes as a run takes them.
+        written: the plan itself, for people.
+        words: what it does, in lines.
+        shown: ids of its nodes of which all stands in these lines.
+        notes: what was mended, and what does not count.
+    """
+
+    planned: PlannedNodes
+    written: Mapping[str, Any]
+    words: str
+    shown: Sequence[str] = ()
+    notes: Sequence[Note] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the plan as the activity tells it."""
+        return {
+            "valid": True,
+            "plan": dict(self.written),
+            "words": self.words,
+            "shown": list(self.shown),
+            "notes": [note.to_json() for note in self.notes[:NOTES]],
+            **self.planned.to_json(),
+        }
+
+
+def read_plan(plan: Any, text: str, tools: Mapping[str, ToolDeclaration], *, accepted: Sequence[Any] = ()) -> ReadPlan:
+    """Returns the plan that a model wrote, or somebody who changed it.
+
+    Args:
+        plan: it, if it fits the response format or somebody gave it; null if it has to be found in the text.
+        text: all that the model said.
+        tools: what the plan may use.
+        accepted: nodes that stand already, as they were written; they are of the plan, whether it repeats them or not.
+
+    Raises:
+        PlanInvalid: with everything that is wrong or ambiguous.
+    """
+    checked, mends = _checked(plan, text, tools, accepted=accepted)
+    cut = [Problem(CUT_OFF, f"a part of the plan is missing: {mend.message}") for mend in mends if mend.code == CUT_OFF]
+    if problems := [*cut, *_problems_of(checked)]:
+        raise PlanInvalid(problems)
+    compiled = compile_plan(checked)
+    asked = _with_all_asked(replace(compiled, output=None, output_holes=(), deadline_s=None, on_failure="continue"))
+    plan = with_agents(asked, tools)
+    try:
+        refuse_too_large(plan)
+    except PlanTooLarge as error:
+        raise PlanInvalid([Problem("too_large", str(error), node=error.node)]) from None
+    notes = [*(mend.to_note() for mend in mends), *_notes_of(checked)]
+    read = ReadPlan(
+        PlannedNodes(_with_regions_below(plan), plan.tools),
+        checked.document.plan,
+        *words_and_shown(asked),
+        notes,
+    )
+    if (size := encoded_size(read.to_json())) > PLANNED_BYTES:
+        message = f"the plan has {size:,} bytes with all that is made of it; at most {PLANNED_BYTES:,} are taken"
+        hint = "let tools bring what is long, and plan fewer nodes"
+        raise PlanInvalid([Problem("too_large", message, hint=hint)])
+    return read
+
+
+def _checked(
+    plan: Any, text: str, tools: Mapping[str, ToolDeclaration], *, accepted: Sequence[Any]
+) -> tuple[Checked, Sequence[Mend]]:
+    if plan is None:
+        return check_written_plan(text, tools, accepted=accepted)
+    if isinstance(plan, str):
+        return check_written_plan(plan, tools, accepted=accepted)
+    dialect = "plan" if isinstance(plan, dict) and "nodes" in plan else None
+    try:
+        return check_plan(plan, tools, dialect=dialect, accepted=accepted), ()
+    except PlanInvalid as invalid:
+        # Models name tools by near misses here too; a mend that leaves a problem is of no use.
+        try:
+            return check_written_plan(json.dumps(plan), tools, dialect="plan", accepted=accepted)
+        except PlanInvalid:
+            raise invalid from None
+
+
+def fits_early(nodes: Sequence[Any], tools: Mapping[str, ToolDeclaration]) -> bool:
+    """Tells whether the last of some nodes may start while the rest of their plan is still being written.
+
+    Nothing is mended here, for what follows may show that something else was meant.
+
+    Args:
+        nodes: as written; all but the last one stand already.
+    """
+    try:
+        checked = check_plan({"nodes": list(nodes)}, tools, dialect="plan")
+        if any(True for _ in _problems_of(checked)):
+            return False
+        return may_start_early(compile_plan(checked).nodes[-1], tools)
+    except PlanInvalid:
+        return False
+
+
+def refused_plan(invalid: PlanInvalid, *, accepted: Sequence[Any] = ()) -> dict[str, Any]:
+    """Returns what is wrong with a plan as the activity tells it, with what the model is to be told.
+
+    Args:
+        accepted: nodes that stand already.
+    """
+    told = [problem.to_json() for problem in invalid.problems[:_PROBLEMS_TOLD]]
+    while len(told) > 1 and len(json.dumps(told)) > _PROBLEMS_CHARACTERS:
+        told = told[: len(told) // 2]
+    return {
+        "valid": False,
+        "problems": told,
+        "problem_count": len(invalid.problems),
+        "repair": "\n\n".join([repair_words(invalid.problems), *([accepted_words(accepted)] if accepted else [])]),
+    }
+
+
+def _problems_of(checked: Checked) -> Iterator[Problem]:
+    """Yields what a valid plan has that a run cannot take which goes on already."""
+    if (count := len(checked.nodes)) > MAX_PLANNED_NODES:
+        message = f"the plan has {count:,} nodes; at most {MAX_PLANNED_NODES} are taken"
+        yield Problem("too_large", message, pointer("nodes"), hint="use for_each instead of many nodes")
+    for index, node in enumerate(checked.nodes):
+        if is_own(node.id):
+            at = checked.document.written_pointer(pointer("nodes", index, "id"))
+            taken = ", ".join(sorted(OWN_IDS))
+            message = f"the id {node.id!r} is taken by the run itself, as are {taken}"
+            yield Problem("reserved_id", message, at, node.id, "choose another id, in its references too")
+    for name in checked.inputs:
+        message = f"the plan has an input {name!r}, which nobody can be asked for before"
+        hint = "write the value itself, or ask with a human node and use its result"
+        yield Problem("missing_input", message, pointer("inputs", name), hint=hint)
+    yield from _secrets_of(checked)
+    for lookup in checked.lookups[:1]:
+        message = f"the plan looks {lookup.search_text!r} up, which only a plan can that is whole before its run"
+        yield Problem("not_available", message, hint="let a tool find it")
+
+
+def _secrets_of(checked: Checked) -> Iterator[Problem]:
+    """Yields the nodes that want a secret: whoever talks a model into a plan could have it sent anywhere."""
+    for index, (node, references) in enumerate(zip(checked.nodes, checked.references, strict=True)):
+        if references.has_secrets:
+            at = checked.document.written_pointer(pointer("nodes", index))
+            message = "a plan that a model wrote cannot name secrets"
+            yield Problem("invalid_reference", message, at, node.id, "leave it out: a tool knows its own secrets")
+        if index in checked.sub_plans:
+            yield from _secrets_of(checked.sub_plans[index])
+
+
+def _notes_of(checked: Checked) -> Iterator[Note]:
+    written = checked.document.plan
+    for name in _IGNORED:
+        if written.get(name) is not None:
+            yield Note("ignored", f"{name!r} of a plan that a model wrote does not count")
+    for node in checked.nodes:
+        if node.approval == "never":
+            yield Note("ignored", "approval: never of a plan that a model wrote does not count", node.id)
+
+
+def _with_all_asked(plan: CompiledPlan) -> CompiledPlan:
+    """Returns a plan in which no node says that nobody is to be asked about it."""
+    return replace(plan, nodes=tuple(_asked(node) for node in plan.nodes))
+
+
+def _asked(node: CompiledNode) -> CompiledNode:
+    below = None if node.sub_plan is None else _with_all_asked(node.sub_plan)
+    return replace(node, approval="policy" if node.approval == "never" else node.approval, sub_plan=below)
+
+
+def _with_regions_below(plan: CompiledPlan) -> Sequence[CompiledNode]:
+    """Returns the nodes of a plan; those of its sub-plans that are pure run together."""
+    return tuple(
+        node if node.sub_plan is None else replace(node, sub_plan=contract(node.sub_plan)) for node in plan.nodes
+    )

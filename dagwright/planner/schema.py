@@ -1,0 +1,91 @@
+"""The response format of the planner, made from the plan model: `python -m dagwright.planner [--check]`.
+
+It is the part of the plan format that a model needs. What it writes beyond that is read all the same, and checked as
+any plan is.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dagwright.plan_schema import plan_schema
+
+RESPONSE_FILE = Path(__file__).parent.parent.parent / "docs" / "planner" / "plan.schema.json"
+MAX_PLANNED_NODES = 200
+"""Nodes of a plan that a model writes: a run takes so many at once."""
+
+_FIELDS = (
+    "id", "title", "tool", "agent", "human", "arguments", "objective", "depends_on", "for_each", "key", "when", "join",
+    "on_error",
+)  # fmt: skip
+_HUMAN_FIELDS = ("type", "prompt", "options", "multiple")
+_DESCRIPTIONS = {
+    "arguments": "What the tool is called with; texts may hold references such as {{other.result}}.",
+    "objective": "What the agent is to do, in words; may hold references.",
+    "depends_on": "Ids of nodes that have to be done before and that nothing refers to.",
+    "for_each": "A reference to a list, or a list: the node runs once for each element, {{item}}.",
+    "when": "A CEL expression over results, such as size(search.result) > 0.",
+}
+
+
+def response_schema() -> dict[str, Any]:
+    """Returns the JSON Schema (2020-12) of what a planner answers."""
+    plan = plan_schema()
+    definitions = plan["$defs"]
+    human = _part_of(definitions["Human"], _HUMAN_FIELDS, required=("prompt",))
+    human["properties"]["options"] = {"type": "array", "items": {"type": "string"}}
+    node = _part_of(definitions["Node"], _FIELDS, required=("id",))
+    node["description"] = "One step of a plan: exactly one of tool, agent and human."
+    node["properties"]["on_error"] = {
+        "anyOf": [{"type": "string", "enum": ["block", "skip", "ask"]}, {"$ref": "#/$defs/OnErrorValue"}]
+    }
+    for name, description in _DESCRIPTIONS.items():
+        node["properties"][name]["description"] = description
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Answer of Dagwright's planner",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "title": {"type": "string"},
+            "nodes": {
+                "type": "array",
+                "items": {"$ref": "#/$defs/Node"},
+                "minItems": 1,
+                "maxItems": MAX_PLANNED_NODES,
+            },
+        },
+        "required": ["nodes"],
+        "$defs": {
+            "AtLeast": definitions["AtLeast"],
+            "Human": human,
+            "Node": node,
+            "JsonValue": definitions["JsonValue"],
+            "OnErrorValue": definitions["OnErrorValue"],
+        },
+    }
+
+
+def _part_of(definition: Any, names: tuple[str, ...], *, required: tuple[str, ...]) -> dict[str, Any]:
+    properties = {name: _plain(definition["properties"][name]) for name in names}
+    return {
+        "type": "object",
+        "description": definition["description"],
+        "additionalProperties": False,
+        "properties": properties,
+        "required": list(required),
+    }
+
+
+def _plain(schema: Any) -> dict[str, Any]:
+    """Returns the schema of a property without its default, and without null: what is not there is left out."""
+    plain = {word: part for word, part in schema.items() if word != "default"}
+    choices = [choice for choice in plain.pop("anyOf", ()) if choice != {"type": "null"}]
+    if len(choices) == 1:
+        return {**choices[0], **plain}
+    return {**plain, "anyOf": choices} if choices else plain
+
+
+def schema_text() -> str:
+    """Returns the text of the published file."""
+    return json.dumps(response_schema(), indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,114 @@
+"""From a request in words to the plan that its run starts with: what `ask` and whoever else starts one share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagwright.contracts.goal_pursuit import goal_plan
+from dagwright.contracts.goals import MOST_PLANS, Goal
+from dagwright.contracts.limits import summary_of
+from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
+from dagwright.contracts.wire import ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN
+from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.errors import PlanInvalid, Problem, pointer
+from dagwright.plan.references import suggestion
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.planner.catalogue import catalogue_of
+from dagwright.planner.goals import GoalRefused, checked_goal
+from dagwright.planner.prompts import ANSWER_PROMPT, planning_messages
+from dagwright.planner.reading import tools_told
+from dagwright.planner.schema import response_schema
+
+_OWN_TOOLS = (ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN)
+"""What a run calls by itself; a plan cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How a request is to be planned for.
+
+    Args:
+        config: how models are asked.
+        plans: how many plans the model may write, the repaired ones among them.
+        asks_first: whether somebody has to approve the plan before it runs.
+        ends_with_plan: whether the run ends with the plan and does not run it.
+        streams: whether nodes that change nothing start while the model still writes the plan; none does in the two
+            cases before.
+    """
+
+    config: ModelConfig = field(default_factory=ModelConfig)
+    plans: int = MOST_PLANS
+    asks_first: bool = False
+    ends_with_plan: bool = False
+    streams: bool = True
+
+
+def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked) -> tuple[CompiledPlan, str | None]:
+    """Returns the plan that a run for a request starts with, and what is worth saying of it.
+
+    Args:
+        words: the request as it was given.
+        tools: what a plan for it may use, its agents with them.
+
+    Raises:
+        GoalRefused: nothing can come of it.
+    """
+    catalogue = catalogue_of({name: tool for name, tool in tools.items() if name not in _OWN_TOOLS})
+    request = checked_goal(words, catalogue)
+    goal = Goal(
+        request,
+        tools_told(catalogue.tools),
+        response_schema(),
+        ANSWER_PROMPT,
+        config=asked.config,
+        plans=asked.plans,
+        asks_first=asked.asks_first,
+        ends_with_plan=asked.ends_with_plan,
+        streams=asked.streams and not (asked.asks_first or asked.ends_with_plan),
+    )
+    plan = goal_plan(goal, planning_messages(request, catalogue), title=summary_of(request))
+    return plan, catalogue.note()
+
+
+_FIELDS = ("goal", "config", "approve_plan", "plan_only")
+
+
+def is_goal(document: Any) -> bool:
+    """Tells whether what a run is given as its plan is a request in words: `{"goal": "…"}`."""
+    return isinstance(document, Mapping) and "goal" in document and "nodes" not in document
+
+
+def goal_of_document(document: Mapping[str, Any], tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
+    """Returns the plan that a run starts with which is given a request in place of a plan.
+
+    Args:
+        document: `{"goal", "config": how models are asked, "approve_plan", "plan_only"}`.
+
+    Raises:
+        PlanInvalid: it is none, or nothing can come of it.
+    """
+    problems = [
+        Problem(
+            "invalid_field", f"a request has no field {name!r:.60}", pointer(str(name)), hint=suggestion(name, _FIELDS)
+        )
+        for name in document
+        if name not in _FIELDS
+    ]
+    flags = {name: document.get(name, False) for name in ("approve_plan", "plan_only")}
+    problems += [
+        Problem("invalid_field", f"{name} must be true or false", pointer(name))
+        for name, value in flags.items()
+        if not isinstance(value, bool)
+    ]
+    try:
+        config = model_config_from_json(document.get("config", {}))
+    except ValueError as error:
+        problems.append(Problem("invalid_field", f"config: {error}", pointer("config")))
+        config = ModelConfig()
+    if problems:
+        raise PlanInvalid(problems)
+    asked = Asked(config, asks_first=flags["approve_plan"], ends_with_plan=flags["plan_only"])
+    try:
+        return prepare_goal(document["goal"], tools, asked)[0]
+    except GoalRefused as refused:
+        raise PlanInvalid([Problem(refused.code, refused.message, pointer("goal"), hint=refused.hint)]) from None

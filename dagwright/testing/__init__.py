@@ -1,0 +1,64 @@
+"""A model, and a web search, that answer as a script says: what tests and demos use where real ones would cost money.
+
+`ModelServer` speaks OpenAI's protocol over real sockets, so everything that talks to a model can be tried, its client
+and its retries included. It is strict: see `dagwright.testing.server`. `python -m dagwright.testing SCRIPT.yaml` serves
+a file. The fixture `model_server` of `dagwright.testing.fixtures` gives tests of pytest one that is checked at their
+end. Nothing here imports the model client, so neither can hide a mistake of the other.
+"""
+
+from dagwright.testing.answers import (
+    Answer,
+    Completion,
+    Cut,
+    Pace,
+    Raw,
+    Refused,
+    Reset,
+    ScriptedToolCall,
+    Silence,
+    Tokens,
+    busy,
+    http_date,
+    json_text,
+    slow,
+    text,
+    tool_call,
+    tool_calls,
+)
+from dagwright.testing.script import ANY_NUMBER, ReceivedCall, ScriptNotFollowed, Step, When, step
+from dagwright.testing.script_file import ScriptUnreadable, read_script
+from dagwright.testing.search import Found, SearchAnswer, SearchServer, found
+from dagwright.testing.server import ModelServer
+
+__all__ = [
+    "ANY_NUMBER",
+    "Answer",
+    "Completion",
+    "Cut",
+    "Found",
+    "ModelServer",
+    "Pace",
+    "Raw",
+    "ReceivedCall",
+    "Refused",
+    "Reset",
+    "ScriptNotFollowed",
+    "ScriptUnreadable",
+    "ScriptedToolCall",
+    "SearchAnswer",
+    "SearchServer",
+    "Silence",
+    "Step",
+    "Tokens",
+    "When",
+    "busy",
+    "found",
+    "http_date",
+    "json_text",
+    "read_script",
+    "slow",
+    "step",
+    "text",
+    "tool_call",
+    "tool_calls",
+]

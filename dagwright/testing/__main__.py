@@ -1,0 +1,48 @@
+"""Serves a script until it is told to stop: `python -m dagwright.testing SCRIPT.yaml --port 8081`.
+
+The first line on stdout is the address, for `OPENAI_BASE_URL`. At its end it says what did not go as the script says;
+the exit code is 1 then, and 2 if the script cannot be read.
+"""
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from dagwright.testing.script import ScriptNotFollowed
+from dagwright.testing.script_file import ScriptUnreadable, read_script
+from dagwright.testing.server import ModelServer
+
+
+async def _serve(server: ModelServer) -> None:
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    async with server:
+        sys.stdout.write(f"{server.base_url}\n")
+        sys.stdout.flush()
+        await stopped.wait()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serves as the arguments say and returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m dagwright.testing", description="Serve a scripted model.")
+    parser.add_argument("script", type=Path, metavar="SCRIPT", help="YAML file with the answers")
+    parser.add_argument("--port", type=int, default=0, help="port to serve on; without it a free one")
+    parser.add_argument("--host", default="127.0.0.1", help="address to serve on (default 127.0.0.1)")
+    options = parser.parse_args(arguments)
+    try:
+        asyncio.run(_serve(read_script(options.script, host=options.host, port=options.port)))
+    except ScriptUnreadable as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    except (ScriptNotFollowed, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

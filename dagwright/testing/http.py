@@ -1,0 +1,189 @@
+"""A small HTTP/1.1 server whose answers may go wrong in every way: cut, reset, or never sent.
+
+The protocol is h11's; what is left here is reading from and writing to sockets, because no finished server lets its
+user break a connection in the middle of an answer.
+"""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+import h11
+
+BODY_LIMIT_BYTES = 64 * 1024 * 1024
+_READ_BYTES = 64 * 1024
+
+
+class ConnectionGone(Exception):
+    """The client has closed its connection, or it was closed on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request with all of its body; names of headers are in lower case."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Exchange:
+    """The answer to one request."""
+
+    def __init__(self, machine: h11.Connection, writer: asyncio.StreamWriter) -> None:
+        self._machine = machine
+        self._writer = writer
+
+    async def start(self, status: int, headers: Mapping[str, str]) -> None:
+        """Sends the head of the answer; without a length the body is chunked."""
+        await self._send(h11.Response(status_code=status, headers=list(headers.items())))
+
+    async def write(self, content: bytes) -> None:
+        """Sends a part of the body."""
+        await self._send(h11.Data(data=content))
+
+    async def end(self) -> None:
+        """Ends the body as it should end."""
+        await self._send(h11.EndOfMessage())
+
+    async def whole(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        """Sends an answer in one piece."""
+        await self.start(status, {**headers, "content-length": str(len(body))})
+        await self.write(body)
+        await self.end()
+
+    def reset(self) -> None:
+        """Resets the connection, so that the client gets an RST.
+
+        Raises:
+            ConnectionGone: always.
+        """
+        sock = self._writer.get_extra_info("socket")
+        # Closing without lingering throws away what was not sent and answers with a reset.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._writer.transport.abort()
+        raise ConnectionGone
+
+    async def close(self) -> None:
+        """Closes the connection in the middle of the answer; what was written goes out before.
+
+        Raises:
+            ConnectionGone: always.
+        """
+        await self._writer.drain()
+        self._writer.close()
+        raise ConnectionGone
+
+    async def _send(self, event: h11.Event) -> None:
+        content = self._machine.send(event)
+        if content:
+            self._writer.write(content)
+            try:
+                await self._writer.drain()
+            except ConnectionError as error:
+                raise ConnectionGone from error
+
+
+Handler = Callable[[Request, Exchange], Awaitable[None]]
+
+
+class HttpServer:
+    """Serves on a port of its own; used as `async with`."""
+
+    def __init__(self, handler: Handler, *, host: str, port: int) -> None:
+        self._handler = handler
+        self._host = host
+        self._port = port
+        self._server: asyncio.Server | None = None
+        self._address = ""
+        self._connections: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> str:
+        """Returns host and port, once it serves, and still when it has ended."""
+        assert self._address, "the server is not started"
+        return self._address
+
+    async def __aenter__(self) -> "HttpServer":
+        self._server = await asyncio.start_server(self._connected, self._host, self._port)
+        host, port = self._server.sockets[0].getsockname()[:2]
+        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        await self._server.wait_closed()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            await self._converse(reader, writer)
+        except (ConnectionGone, ConnectionError, h11.RemoteProtocolError):
+            pass
+        except asyncio.CancelledError:
+            # The server ends; asyncio would print the traceback of a task of its own that was cancelled.
+            writer.transport.abort()
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        machine = h11.Connection(h11.SERVER)
+        while True:
+            request = await _next_request(machine, reader, writer)
+            if request is None:
+                return
+            answering = asyncio.ensure_future(self._handler(request, Exchange(machine, writer)))
+            # Nothing more comes before the answer is out, unless the client goes away.
+            gone = asyncio.ensure_future(_wait_gone(reader, machine))
+            try:
+                await asyncio.wait({answering, gone}, return_when=asyncio.FIRST_COMPLETED)
+                if not answering.done():
+                    return
+                answering.result()
+            finally:
+                gone.cancel()
+                answering.cancel()
+                await asyncio.gather(gone, answering, return_exceptions=True)
+            if machine.our_state is h11.MUST_CLOSE or machine.their_state is not h11.DONE:
+                return
+            machine.start_next_cycle()
+
+
+async def _wait_gone(reader: asyncio.StreamReader, machine: h11.Connection) -> None:
+    while content := await reader.read(_READ_BYTES):
+        machine.receive_data(content)
+
+
+async def _next_request(
+    machine: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> Request | None:
+    """Returns the next request of a connection; `None` if the client has closed it."""
+    head: h11.Request | None = None
+    body = bytearray()
+    while True:
+        event = machine.next_event()
+        if event is h11.NEED_DATA:
+            if machine.they_are_waiting_for_100_continue:
+                writer.write(machine.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
+            machine.receive_data(await reader.read(_READ_BYTES))
+        elif isinstance(event, h11.Request):
+            head = event
+        elif isinstance(event, h11.Data):
+            body += event.data
+            if len(body) > BODY_LIMIT_BYTES:
+                raise ConnectionGone
+        elif isinstance(event, h11.EndOfMessage) and head is not None:
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+            return Request(head.method.decode(), head.target.decode(), headers, bytes(body))
+        else:
+            return None

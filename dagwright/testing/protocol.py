@@ -1,0 +1,234 @@
+"""OpenAI's chat completions protocol, on the side of the server: what a request must be, and what an answer looks like.
+
+Source: OpenAI's API reference, Chat Completions and Structured Outputs.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+from dagwright.testing.answers import Completion, Refused, Tokens
+from dagwright.testing.script import ReceivedCall
+
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+_METADATA_KEYS, _METADATA_KEY_CHARACTERS, _METADATA_VALUE_CHARACTERS = 16, 64, 512
+_numbers = count(1)
+
+
+def refusal_of(call: ReceivedCall) -> Refused | None:
+    """Returns the error that OpenAI's own server would answer to a request it cannot take; `None` if it can."""
+    body = call.body
+    if not isinstance(body, dict):
+        return Refused(400, "We could not parse the JSON body of your request.")
+    for problem in (_wrong_fields(body), _wrong_messages(body), _wrong_tools(body), _wrong_format(body, call)):
+        if problem is not None:
+            param, words = problem
+            return Refused(400, words, param=param)
+    return None
+
+
+def _wrong_fields(body: Mapping[str, Any]) -> tuple[str, str] | None:
+    if not isinstance(body.get("model"), str) or not body["model"]:
+        return "model", "you must provide a model parameter"
+    metadata = body.get("metadata")
+    if metadata is not None:
+        is_right = isinstance(metadata, dict) and len(metadata) <= _METADATA_KEYS
+        is_right = is_right and all(
+            isinstance(value, str) and len(key) <= _METADATA_KEY_CHARACTERS and len(value) <= _METADATA_VALUE_CHARACTERS
+            for key, value in metadata.items()
+        )
+        if not is_right:
+            return "metadata", "Invalid 'metadata': at most 16 keys of 64 characters, each with a string of 512"
+    if body.get("stream_options") is not None and body.get("stream") is not True:
+        return "stream_options", "The 'stream_options' parameter is only allowed when 'stream' is enabled."
+    return None
+
+
+def _wrong_messages(body: Mapping[str, Any]) -> tuple[str, str] | None:
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        return "messages", "Invalid 'messages': expected an array with at least one message."
+    awaited: set[str] = set()
+    for place, message in enumerate(messages):
+        here = f"messages.[{place}]"
+        if not isinstance(message, dict) or message.get("role") not in _ROLES:
+            return here, f"Invalid value for '{here}.role'."
+        if message["role"] == "tool":
+            if message.get("tool_call_id") not in awaited:
+                return here, "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
+            awaited.discard(message["tool_call_id"])
+            continue
+        if awaited:
+            return here, (
+                "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+                f"'tool_call_id'. Missing: {', '.join(sorted(awaited))}"
+            )
+        calls = message.get("tool_calls") or []
+        awaited = {str(call["id"]) for call in calls}
+        if message.get("content") is None and not (calls or message.get("refusal")):
+            return f"{here}.content", f"Invalid value for '{here}.content': expected a string, got null."
+    return ("messages", f"tool calls without an answer: {', '.join(sorted(awaited))}") if awaited else None
+
+
+def _wrong_tools(body: Mapping[str, Any]) -> tuple[str, str] | None:
+    tools = body.get("tools")
+    if tools is None:
+        return None
+    if not isinstance(tools, list) or not tools:
+        return "tools", "Invalid 'tools': empty array. Expected an array with minimum length 1."
+    for place, tool in enumerate(tools):
+        function = tool.get("function") if isinstance(tool, dict) else None
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(name, str) or not 1 <= len(name) <= 64 or not name.replace("-", "_").isidentifier():
+            return f"tools[{place}].function.name", "Invalid tool name: expected ^[a-zA-Z0-9_-]{1,64}$"
+        if function is not None and function.get("strict") is True:
+            wrong = not_strict(function.get("parameters"))
+            if wrong:
+                return f"tools[{place}].function.parameters", f"Invalid schema for function {name!r}: {wrong}"
+    return None
+
+
+def _wrong_format(body: Mapping[str, Any], call: ReceivedCall) -> tuple[str, str] | None:
+    wanted = body.get("response_format")
+    if wanted is None:
+        return None
+    if call.response_format == "json_object" and "json" not in call.text.lower():
+        return "messages", (
+            "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'."
+        )
+    if call.response_format != "json_schema":
+        return None
+    described = wanted.get("json_schema")
+    if not isinstance(described, dict) or not isinstance(described.get("name"), str):
+        return "response_format.json_schema", "Missing required parameter: 'response_format.json_schema.name'."
+    wrong = not_strict(described.get("schema")) if described.get("strict") is True else ""
+    return ("response_format", f"Invalid schema for response_format {described['name']!r}: {wrong}") if wrong else None
+
+
+def not_strict(schema: Any) -> str:
+    """Returns why OpenAI's strict mode would not take a schema; empty if it would."""
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        return "schema must be a JSON Schema of 'type: \"object\"'"
+    return next(_strict_problems(schema, ()), "")
+
+
+_SHAPE_WORDS = {"type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf"}
+_NAMING_WORDS = {"$ref", "$defs", "definitions", "description", "title"}
+_BOUND_WORDS = {"pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+_KNOWN_WORDS = _SHAPE_WORDS | _NAMING_WORDS | _BOUND_WORDS | {"minItems", "maxItems"}
+
+
+def _strict_problems(schema: Any, context: tuple[str, ...]) -> Iterator[str]:
+    if not isinstance(schema, dict):
+        yield f"In context={context}, schema must be an object"
+        return
+    unknown = sorted(schema.keys() - _KNOWN_WORDS)
+    if unknown:
+        yield f"In context={context}, {unknown[0]!r} is not permitted."
+    properties = schema.get("properties", {})
+    if schema.get("type") == "object":
+        if schema.get("additionalProperties") is not False:
+            yield f"In context={context}, 'additionalProperties' is required to be supplied and to be false."
+        missing = sorted(properties.keys() - set(schema.get("required", ())))
+        if missing:
+            yield f"In context={context}, 'required' is required to include every key. Missing '{missing[0]}'."
+    if not any(word in schema for word in ("type", "anyOf", "$ref", "enum", "const")):
+        yield f"In context={context}, schema must have a 'type' key."
+    if schema.get("type") == "array" and "items" not in schema:
+        yield f"In context={context}, array schema missing items."
+    for word in ("properties", "$defs", "definitions"):
+        for name, below in schema.get(word, {}).items():
+            yield from _strict_problems(below, (*context, word, name))
+    if "items" in schema:
+        yield from _strict_problems(schema["items"], (*context, "items"))
+    for place, below in enumerate(schema.get("anyOf", ())):
+        yield from _strict_problems(below, (*context, "anyOf", str(place)))
+
+
+class Sent:
+    """One completion as it goes over the wire."""
+
+    def __init__(self, completion: Completion, call: ReceivedCall) -> None:
+        self._completion = completion
+        self._id = f"chatcmpl-{next(_numbers)}"
+        self._created = int(time.time())
+        self._model = completion.model or call.model
+        self._tokens = completion.tokens or _counted(completion, call)
+        options = call.body.get("stream_options") if isinstance(call.body, dict) else None
+        self._streams_usage = isinstance(options, dict) and options.get("include_usage") is True
+
+    def whole(self) -> dict[str, Any]:
+        """Returns the body of an answer that is not streamed."""
+        given = self._completion
+        message: dict[str, Any] = {"role": "assistant", "content": given.text, "refusal": given.refusal}
+        if given.reasoning is not None:
+            message["reasoning_content"] = given.reasoning
+        if given.tool_calls:
+            message["tool_calls"] = [
+                {
+                    "id": call_id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments_text},
+                }
+                for call_id, call in self._calls()
+            ]
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": given.ending}
+        usage = {"usage": self._tokens.to_json()} if given.has_usage else {}
+        return self._body("chat.completion") | {"choices": [choice]} | usage
+
+    def pieces(self) -> list[dict[str, Any]]:
+        """Returns the chunks of a streamed answer that come before its end."""
+        given, deltas = self._completion, [{"role": "assistant", "content": ""}]
+        found: list[dict[str, Any]] = [*deltas]
+        if given.reasoning is not None:
+            found += [{"reasoning_content": piece} for piece in _cut(given.reasoning, given.pace.characters)]
+        found += [{"content": piece} for piece in _cut(given.text or "", given.pace.characters)]
+        found += [{"refusal": piece} for piece in _cut(given.refusal or "", given.pace.characters)]
+        for place, (call_id, call) in enumerate(self._calls()):
+            head = {"index": place, "id": call_id, "type": "function"}
+            found.append({"tool_calls": [head | {"function": {"name": call.name, "arguments": ""}}]})
+            found += [
+                {"tool_calls": [{"index": place, "function": {"arguments": piece}}]}
+                for piece in _cut(call.arguments_text, given.pace.characters)
+            ]
+        return [self._chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]) for delta in found]
+
+    def endings(self) -> list[dict[str, Any]]:
+        """Returns the chunks that end a stream: the finish reason, and the usage if it was asked for."""
+        end = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": self._completion.ending}
+        is_told = self._streams_usage and self._completion.has_usage
+        usage = [self._chunk([]) | {"usage": self._tokens.to_json()}] if is_told else []
+        return [self._chunk([end]), *usage]
+
+    def _calls(self) -> Iterator[tuple[str, Any]]:
+        for place, call in enumerate(self._completion.tool_calls):
+            yield call.id or f"call_{self._id.removeprefix('chatcmpl-')}_{place + 1}", call
+
+    def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        usage = {"usage": None} if self._streams_usage else {}
+        return self._body("chat.completion.chunk") | {"choices": choices} | usage
+
+    def _body(self, kind: str) -> dict[str, Any]:
+        return {"id": self._id, "object": kind, "created": self._created, "model": self._model}
+
+
+def event(chunk: Mapping[str, Any]) -> bytes:
+    """Returns a chunk as a server-sent event."""
+    return b"data: " + json.dumps(chunk, ensure_ascii=False).encode() + b"\n\n"
+
+
+DONE = b"data: [DONE]\n\n"
+"""What ends a stream."""
+
+
+def _cut(words: str, characters: int) -> Sequence[str]:
+    if not words:
+        return []
+    return [words[start : start + characters] for start in range(0, len(words), characters)] if characters else [words]
+
+
+def _counted(completion: Completion, call: ReceivedCall) -> Tokens:
+    said = " ".join([completion.text or "", *(each.arguments_text for each in completion.tool_calls)])
+    return Tokens(prompt=len(call.text.split()), completion=len(said.split()))

@@ -1,0 +1,179 @@
+"""Scripts as YAML files, for demos and for tests that are not written in Python.
+
+models: [small]
+steps:
+  - when: {metadata: {purpose: planner}}
+    json: {nodes: []}
+  - text: The answer is 42.
+    pace: {first: 500ms, each: 20ms}
+  - error: {status: 429, retry_after: 2}
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from dagwright.plan.durations import parse_duration
+from dagwright.testing.answers import (
+    Answer,
+    Completion,
+    Cut,
+    Pace,
+    Raw,
+    Refused,
+    Reset,
+    ScriptedToolCall,
+    Silence,
+    Tokens,
+    json_text,
+)
+from dagwright.testing.script import ANY_NUMBER, Step, When
+from dagwright.testing.server import ModelServer
+
+
+class ScriptUnreadable(ValueError):
+    """A script cannot be used; the text says what is wrong, and where."""
+
+
+def _seconds(given: Any) -> Any:
+    return parse_duration(given).total_seconds() if isinstance(given, str) else given
+
+
+_Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _When(_Strict):
+    model: str | None = None
+    metadata: dict[str, str] = {}
+    text: str | None = None
+    last: str | None = None
+    tool: str | None = None
+    response_format: Literal["text", "json_object", "json_schema"] | None = None
+    streamed: bool | None = None
+
+    def condition(self) -> When:
+        fields = self.model_dump(exclude={"streamed"})
+        return When(**fields, is_streamed=self.streamed)
+
+
+class _Pace(_Strict):
+    first: _Seconds = 0.0
+    each: _Seconds = 0.0
+    characters: int = Field(default=8, ge=0)
+    cut_after: int | None = Field(default=None, ge=0)
+    cut: Cut = Cut.CLOSE
+
+    def pace(self) -> Pace:
+        return Pace(self.first, self.each, self.characters, self.cut_after, self.cut)
+
+
+class _Tokens(_Strict):
+    prompt: int = Field(ge=0)
+    completion: int = Field(ge=0)
+    cached: int = Field(default=0, ge=0)
+    reasoning: int = Field(default=0, ge=0)
+
+
+class _ToolCall(_Strict):
+    name: str
+    arguments: dict[str, Any] | str = {}
+    id: str = ""
+
+
+class _Error(_Strict):
+    status: int = Field(ge=400, le=599)
+    message: str = "scripted error"
+    code: str | None = None
+    type: str = "invalid_request_error"
+    param: str | None = None
+    retry_after: float | str | None = None
+
+
+class _Raw(_Strict):
+    body: str
+    status: int = Field(default=200, ge=200, le=599)
+    content_type: str = "application/json"
+
+
+_KINDS = ("text", "value", "tool_calls", "refusal", "error", "raw", "connection")
+
+
+class _Step(_Strict):
+    when: _When = _When()
+    times: int | Literal["any"] = 1
+    text: str | None = None
+    value: Any = Field(default=None, alias="json")
+    tool_calls: tuple[_ToolCall, ...] = ()
+    refusal: str | None = None
+    error: _Error | None = None
+    raw: _Raw | None = None
+    connection: Literal["reset", "silence"] | None = None
+    finish_reason: str = ""
+    usage: _Tokens | None = None
+    pace: _Pace = _Pace()
+
+    @model_validator(mode="after")
+    def _one_answer(self) -> "_Step":
+        given = [kind for kind in _KINDS if kind in self.model_fields_set]
+        if not given or (len(given) > 1 and set(given) != {"text", "tool_calls"}):
+            names = ", ".join("json" if kind == "value" else kind for kind in _KINDS)
+            raise ValueError(f"a step has exactly one of {names} (text and tool_calls may stand together)")
+        return self
+
+    def step(self) -> Step:
+        times = ANY_NUMBER if self.times == "any" else self.times
+        return Step(self._answer(), self.when.condition(), times=times)
+
+    def _answer(self) -> Answer:
+        if self.error is not None:
+            return Refused(**self.error.model_dump())
+        if self.raw is not None:
+            return Raw(self.raw.body.encode(), self.raw.status, self.raw.content_type)
+        if self.connection is not None:
+            return Reset() if self.connection == "reset" else Silence()
+        more: dict[str, Any] = {
+            "finish_reason": self.finish_reason,
+            "tokens": None if self.usage is None else Tokens(**self.usage.model_dump()),
+            "pace": self.pace.pace(),
+        }
+        if "value" in self.model_fields_set:
+            return json_text(self.value, **more)
+        calls = tuple(ScriptedToolCall(call.name, call.arguments, call.id) for call in self.tool_calls)
+        return Completion(text=self.text, tool_calls=calls, refusal=self.refusal, **more)
+
+
+class _Script(_Strict):
+    steps: tuple[_Step, ...]
+    models: tuple[str, ...] | None = None
+    api_keys: tuple[str, ...] | None = None
+
+
+def read_script(path: Path, *, host: str = "127.0.0.1", port: int = 0) -> ModelServer:
+    """Returns a server, not started yet, that answers as a file says.
+
+    Raises:
+        ScriptUnreadable: the file cannot be read, or is no script.
+    """
+    try:
+        script = _Script.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ScriptUnreadable(f"{path}: {error.strerror or error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ScriptUnreadable(f"{path}: {error}") from error
+    except ValidationError as error:
+        raise ScriptUnreadable(f"{path}: {_words(error)}") from error
+    steps = [each.step() for each in script.steps]
+    return ModelServer(*steps, models=script.models, api_keys=script.api_keys, host=host, port=port)
+
+
+def _words(error: ValidationError) -> str:
+    return "; ".join(
+        f"{'.'.join(map(str, problem['loc'])) or 'the script'}: {problem['msg']}"
+        for problem in error.errors(include_url=False, include_context=False, include_input=False)
+    )

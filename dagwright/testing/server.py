@@ -1,0 +1,205 @@
+"""A scripted server that speaks OpenAI's protocol over real sockets: the only fake of a model.
+
+    async with ModelServer(step("Hello"), step(tool_call("look", at="Oslo"), metadata={"purpose": "agent"})) as server:
+        ...  # the program under test talks to server.base_url
+    assert server.calls[0].model == "small"
+
+At the end of the block everything must have gone as the script says: a call that no step answers, a request that
+OpenAI's own server would refuse, and an answer that nobody asked for each raise `ScriptNotFollowed`.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from dagwright.testing.answers import Answer, Completion, Cut, Pace, Raw, Refused, Reset, Silence
+from dagwright.testing.http import Exchange, HttpServer, Request
+from dagwright.testing.protocol import DONE, Sent, event, refusal_of
+from dagwright.testing.script import ReceivedCall, Script, ScriptNotFollowed, Step, step
+
+_COMPLETIONS = "/chat/completions"
+_MODELS = "/models"
+_JSON = {"content-type": "application/json"}
+UNEXPECTED_CALL = "unexpected_call"
+"""Code of the error that a call gets which no step answers; no client tries it again."""
+
+
+class ModelServer:
+    """Answers calls as a script says, strictly, and keeps what it was asked.
+
+    Args:
+        steps: the answers; a text or an answer alone stands for a step that answers any call.
+        models: what the server has, as `/models` tells; a call of another model gets the 404 of OpenAI. Without it
+            every model is known.
+        api_keys: keys that it takes; a call with another gets the 401 of OpenAI. Without it every key is taken.
+    """
+
+    def __init__(
+        self,
+        *steps: Step | Answer | str,
+        models: Sequence[str] | None = None,
+        api_keys: Sequence[str] | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        self._steps = [each if isinstance(each, Step) else step(each) for each in steps]
+        self._script = Script(self._steps)
+        self._models = models
+        self._api_keys = api_keys
+        self._calls: list[ReceivedCall] = []
+        self._http = HttpServer(self._answer, host=host, port=port)
+
+    @property
+    def base_url(self) -> str:
+        """Returns what `OPENAI_BASE_URL` must be to reach the server."""
+        return f"http://{self._http.address}/v1"
+
+    @property
+    def calls(self) -> Sequence[ReceivedCall]:
+        """Returns the chat completions that were asked for, in the order in which they came."""
+        return self._calls
+
+    @property
+    def is_followed(self) -> bool:
+        """Tells whether everything has gone as the script says, to its end."""
+        return self._script.is_followed
+
+    def report(self) -> str:
+        """Returns everything that did not go as the script says, for a person to read."""
+        return self._script.report()
+
+    async def __aenter__(self) -> Self:
+        await self._http.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.__aexit__(kind, error, trace)
+        if self.is_followed:
+            return
+        if error is None:
+            raise ScriptNotFollowed(self.report())
+        # What failed first may well be a consequence.
+        error.add_note(self.report())
+
+    async def _answer(self, request: Request, exchange: Exchange) -> None:
+        path = request.target.partition("?")[0].rstrip("/")
+        received = ReceivedCall(request.method, path, request.headers, _json_of(request.body))
+        if request.method == "GET" and path.endswith(_MODELS):
+            listed = [{"id": name, "object": "model", "created": 0, "owned_by": "script"} for name in self._known()]
+            await _send_json(exchange, 200, {"object": "list", "data": listed})
+        elif request.method == "POST" and path.endswith(_COMPLETIONS):
+            await self._complete(received, exchange)
+        else:
+            self._script.unexpected(received)
+            await _send_json(exchange, 404, Refused(404, f"Invalid URL ({request.method} {path})").body())
+
+    def _known(self) -> Sequence[str]:
+        return self._models if self._models is not None else ["scripted-model"]
+
+    async def _complete(self, received: ReceivedCall, exchange: Exchange) -> None:
+        refusal = self._turned_away(received)
+        if refusal is None:
+            refusal = refusal_of(received)
+            if refusal is not None:
+                self._script.violated(received, refusal.message)
+        place = self._script.take(received) if refusal is None else None
+        self._calls.append(ReceivedCall(received.method, received.path, received.headers, received.body, step=place))
+        if refusal is not None:
+            await _send_refusal(exchange, refusal)
+        elif place is None:
+            words = f"no step of the script answers this call: {received.summary()}"
+            await _send_refusal(exchange, Refused(400, words, code=UNEXPECTED_CALL, type=UNEXPECTED_CALL))
+        else:
+            await self._send(self._steps[place], received, exchange)
+
+    def _turned_away(self, received: ReceivedCall) -> Refused | None:
+        if self._api_keys is not None and received.api_key not in self._api_keys:
+            words = f"Incorrect API key provided: {received.api_key[:3]}***. You can find your API key in your account."
+            return Refused(401, words, code="invalid_api_key")
+        if self._models is not None and received.model not in self._models:
+            words = f"The model `{received.model}` does not exist or you do not have access to it."
+            return Refused(404, words, code="model_not_found")
+        return None
+
+    async def _send(self, taken: Step, received: ReceivedCall, exchange: Exchange) -> None:
+        if taken.released is not None:
+            await taken.released.wait()
+        match taken.answer:
+            case Completion() as completion if received.is_streamed:
+                await _send_stream(exchange, Sent(completion, received), completion.pace)
+            case Completion() as completion:
+                await _pause(completion.pace.first_s)
+                if completion.pace.cut_after is not None:
+                    await _break_off(exchange, completion.pace.cut, body=Sent(completion, received).whole())
+                await _send_json(exchange, 200, Sent(completion, received).whole())
+            case Refused() as refusal:
+                await _send_refusal(exchange, refusal)
+            case Raw(body, status, content_type, headers):
+                await exchange.whole(status, body, {"content-type": content_type, **headers})
+            case Reset():
+                exchange.reset()
+            case Silence():
+                await asyncio.Event().wait()
+
+
+def _json_of(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None
+
+
+async def _send_json(exchange: Exchange, status: int, body: Mapping[str, Any]) -> None:
+    await exchange.whole(status, json.dumps(body, ensure_ascii=False).encode(), _JSON)
+
+
+async def _send_refusal(exchange: Exchange, refusal: Refused) -> None:
+    await _pause(refusal.first_s)
+    given = refusal.retry_after
+    delay = {} if given is None else {"retry-after": given if isinstance(given, str) else f"{given:g}"}
+    body = json.dumps(refusal.body(), ensure_ascii=False).encode()
+    await exchange.whole(refusal.status, body, {**_JSON, **delay, **refusal.headers})
+
+
+async def _send_stream(exchange: Exchange, sent: Sent, pace: Pace) -> None:
+    await _pause(pace.first_s)
+    await exchange.start(200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"})
+    first, *pieces = sent.pieces()
+    await exchange.write(event(first))
+    for place, piece in enumerate(pieces):
+        if place == pace.cut_after:
+            await _break_off(exchange, pace.cut)
+            return
+        if place == pace.held_after and pace.released is not None:
+            await pace.released.wait()
+        await _pause(pace.each_s)
+        await exchange.write(event(piece))
+    if pace.cut_after is not None:
+        await _break_off(exchange, pace.cut)
+        return
+    for ending in sent.endings():
+        await exchange.write(event(ending))
+    await exchange.write(DONE)
+    await exchange.end()
+
+
+async def _break_off(exchange: Exchange, how: Cut, *, body: Mapping[str, Any] | None = None) -> None:
+    """Ends an answer too early; of one that is not streamed the first half comes."""
+    if body is not None:
+        whole = json.dumps(body, ensure_ascii=False).encode()
+        await exchange.start(200, _JSON if how is Cut.END else {**_JSON, "content-length": str(len(whole))})
+        await exchange.write(whole[: len(whole) // 2])
+    if how is Cut.RESET:
+        exchange.reset()
+    if how is Cut.CLOSE:
+        await exchange.close()
+    await exchange.end()
+
+
+async def _pause(seconds: float) -> None:
+    if seconds > 0:
+        await asyncio.sleep(seconds)

@@ -1,0 +1,52 @@
+"""Stands in for the web search and for the model that plan.json needs: scripted answers, no key, no network.
+
+`python examples/age-difference/services.py` writes what to export, and serves until it is stopped. Each answer is given
+as often as it is asked for.
+"""
+
+import asyncio
+import sys
+
+from dagwright.testing import ANY_NUMBER, Found, ModelServer, SearchAnswer, SearchServer, json_text, step
+
+WU = SearchAnswer(
+    (
+        Found("He was born in 156 BC and died on 29 March 87 BC, at the age of 69.", "Emperor Wu of Han"),
+        Found("His reign of 54 years was the longest for 1,800 years.", "The Han dynasty"),
+    )
+)
+CAESAR = SearchAnswer(
+    (Found("Caesar was killed on the Ides of March, 44 BC.", "Julius Caesar"),),
+    answer=Found("55 years", "Julius Caesar, age at death"),
+)
+SEARCHES = {"age of Emperor Wu of Han at death": WU, "age of Julius Caesar at death": CAESAR}
+EXPRESSION = json_text({"is_calculation": True, "expression": "69 - 55", "reason": ""})
+LABELS = {"purpose": "calculate"}
+
+_RUNS = 1_000
+"""As often as anybody tries."""
+
+
+async def main() -> None:
+    """Serves until it is stopped."""
+    model = ModelServer(step(EXPRESSION, metadata=LABELS, times=ANY_NUMBER))
+    search = SearchServer({query: [answer] * _RUNS for query, answer in SEARCHES.items()})
+    await model.__aenter__()
+    await search.__aenter__()
+    lines = {
+        "SERPER_BASE_URL": search.base_url,
+        "SERPER_API_KEY": "any",
+        "OPENAI_BASE_URL": model.base_url,
+        "OPENAI_API_KEY": "any",
+        "DAGWRIGHT_MODEL": "scripted-model",
+    }
+    sys.stdout.write("".join(f"export {name}={value}\n" for name, value in lines.items()))
+    sys.stdout.flush()
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(main())
+    except KeyboardInterrupt:
+        sys.exit(0)

@@ -1,0 +1,36 @@
+"""What runs by itself, after the tests that share the machine: tests that kill what they run on, or measure time."""
+
+import ast
+from collections.abc import Iterator
+
+from tests.architecture.source_files import place, python_files, syntax_tree
+
+_ALONE = "pytest.mark.alone"
+
+
+def _measuring(module: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yields the tests that assert how long the processor took."""
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            asserted = [ast.unparse(each.test) for each in ast.walk(node) if isinstance(each, ast.Assert)]
+            if any("time.process_time()" in text for text in asserted):
+                yield node
+
+
+def test_tests_that_kill_or_measure_run_alone() -> None:
+    together, found = [], 0
+    for path in python_files("tests"):
+        if not path.name.startswith("test_"):
+            continue
+        marks = [ast.unparse(node.value) for node in syntax_tree(path).body if isinstance(node, ast.Assign)]
+        if any(_ALONE in mark for mark in marks):
+            found += 1
+            continue
+        if place(path).startswith("tests/chaos/"):
+            together.append(place(path))
+        for test in _measuring(syntax_tree(path)):
+            found += 1
+            if _ALONE not in map(ast.unparse, test.decorator_list):
+                together.append(f"{place(path)}::{test.name}")
+    assert found > 10
+    assert together == []

@@ -1,0 +1,33 @@
+"""What limits the time of the activities that workflows start: nothing that a legal plan can go over."""
+
+import ast
+
+from tests.architecture.source_files import place, python_files, syntax_tree
+
+
+def _limits() -> dict[str, set[str]]:
+    """Returns the limits of one attempt: how they are written -> the files where they are."""
+    found: dict[str, set[str]] = {}
+    for path in python_files("workflows"):
+        for node in ast.walk(syntax_tree(path)):
+            if isinstance(node, ast.keyword) and node.arg == "start_to_close_timeout":
+                found.setdefault(ast.unparse(node.value), set()).add(place(path))
+    return found
+
+
+def test_attempts_of_activities_end_by_their_node_or_after_longer_than_any_work_takes() -> None:
+    assert _limits() == {
+        "timedelta(seconds=node.activity_timeout_s)": {"workflows/calls.py"},
+        "_SLICE_TIMEOUT": {"workflows/calls.py"},
+        "OWN_ATTEMPT": {
+            "workflows/blobs.py",
+            "workflows/calls.py",
+            "workflows/handing_on.py",
+            "workflows/maps.py",
+            "workflows/notifying.py",
+            "workflows/plan_pages.py",
+            "workflows/run_plan.py",
+        },
+        # A look at other runs, which the next look repeats.
+        "timedelta(minutes=2)": {"workflows/sub_plans.py"},
+    }

@@ -1,0 +1,39 @@
+"""A server, a worker and a folder that one chaos test has for itself."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.chaos import FaultPoints, WorkerProcess, worker_process
+from tests.support.chaos_tools import make_database
+from tests.support.server import LiveServer, live_server
+
+
+@pytest.fixture
+async def own_server(tmp_path: Path) -> AsyncIterator[LiveServer]:
+    """A server with no other workers, which the test may kill."""
+    async with live_server(tmp_path / "server") as server:
+        yield server
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """What test, tools and worker share."""
+    found = tmp_path / "shared"
+    found.mkdir()
+    make_database(found)
+    return found
+
+
+@pytest.fixture
+def points(folder: Path) -> FaultPoints:
+    """The fault points of the tools."""
+    return FaultPoints(folder)
+
+
+@pytest.fixture
+async def worker(own_server: LiveServer, folder: Path) -> AsyncIterator[WorkerProcess]:
+    """A worker that the test may kill."""
+    async with worker_process(own_server.address, folder) as process:
+        yield process

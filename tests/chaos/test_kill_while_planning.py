@@ -1,0 +1,56 @@
+"""A worker that is killed while a model writes a plan: what was started stands, and the next attempt finishes it."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dagwright.contracts import wire
+from dagwright.contracts.messages import RunInput, run_input_to_json
+from dagwright.planner import Asked, prepare_goal
+from dagwright.settings import Settings
+from dagwright.testing import ModelServer, slow, text
+from dagwright.toolset import load_toolset
+from tests.support.chaos import TOOLS, FaultPoints, result_within, worker_process
+from tests.support.goals import call, written
+from tests.support.runs import assert_clean, assert_replays
+from tests.support.server import LiveServer
+
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
+
+
+async def test_next_attempt_is_told_what_was_started_and_finishes_the_plan(
+    own_server: LiveServer, folder: Path, points: FaultPoints
+) -> None:
+    first = call("a", "compute", name="a", values=[])
+    plan = written(first, call("b", "compute", name="b", values=["{{a.result}}"]))
+    rest = written(call("b", "compute", name="b", values=["{{a.result}}"]))
+    pieces = -(-(plan.index(json.dumps(first)) + len(json.dumps(first))) // 8)
+    stopped = slow(text(plan), held_after=pieces, released=asyncio.Event())
+    tools = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)]).declarations()
+    begun, _ = prepare_goal("Compute.", {"compute": tools["compute"]}, Asked())
+    # A worker that dies is noticed by its heartbeats.
+    begun = replace(begun, nodes=(replace(begun.nodes[0], heartbeat_s=2.0), *begun.nodes[1:]))
+    async with ModelServer(stopped, rest, "Done.") as server:
+        environment = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
+        async with worker_process(own_server.address, folder, environment=environment) as worker:
+            handle = await (await own_server.start()).start_workflow(
+                wire.WORKFLOW_PURSUE_GOAL,
+                run_input_to_json(RunInput(compiled=begun)),
+                id="killed-while-planning",
+                task_queue=wire.DEFAULT_TASK_QUEUE,
+            )
+            await points.reached("a")
+            await worker.kill()
+            await worker.start()
+            document = await result_within(handle, 120)
+    assert (document["status"], document["output"]) == ("completed", "Done.")
+    assert [*document["nodes"]] == ["plan", "read", "a", "b", "answer"]
+    told = server.calls[1].messages[-1]["content"]
+    assert told.startswith("Your last answer broke off before the plan was whole.")
+    assert json.dumps(first) in told
+    history = await handle.fetch_history()
+    assert_clean(history)
+    await assert_replays(history)

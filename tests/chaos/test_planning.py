@@ -1,0 +1,238 @@
+"""Kills of the worker while a request is planned for and while an agent works: no answer is paid for twice."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowExecutionStatus
+
+from dagwright.contracts import model_nodes, wire
+from dagwright.contracts.agent_spec import AgentSpec, agent_plan
+from dagwright.contracts.messages import RunInput, run_input_to_json
+from dagwright.planner import Asked, prepare_goal
+from dagwright.settings import Settings
+from dagwright.testing import ANY_NUMBER, ModelServer, Step, step, tool_call, tool_calls
+from dagwright.toolset import load_toolset
+from tests.support.chaos import QUICK_WORKER, TOOLS, FaultPoints, WorkerProcess, result_within, worker_process
+from tests.support.chaos_tools import effects_of
+from tests.support.eventually import eventually
+from tests.support.goals import call, written
+from tests.support.quick_worker import HEARTBEAT_S
+from tests.support.runs import Handle, assert_clean, assert_replays, events_of
+from tests.support.server import LiveServer
+
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
+
+KILLS = 5
+"""Of one run, wherever they hit it: each costs the ten seconds in which the server waits for a worker that it knows."""
+_LOST = "said to a worker that is gone"
+_RETRIES = {"retry": {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0}, "heartbeat": "1s"}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets what this process starts notice a dead worker as soon as what the worker adds does."""
+    monkeypatch.setattr(model_nodes, "MODEL_HEARTBEAT_S", HEARTBEAT_S)
+
+
+@asynccontextmanager
+async def serving(server: LiveServer, folder: Path, model: ModelServer) -> AsyncIterator[WorkerProcess]:
+    """Serves with a worker that asks the scripted model, and may be killed."""
+    environment = {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
+    async with worker_process(server.address, folder, environment=environment, program=QUICK_WORKER) as worker:
+        yield worker
+
+
+def lost(node: str) -> Step:
+    """Returns an answer that is held until whoever asked is dead."""
+    return step(_LOST, metadata={"node": node}, released=asyncio.Event())
+
+
+def said_to(node: str, answer: Any) -> Step:
+    """Returns the answer of a node."""
+    return step(answer, metadata={"node": node})
+
+
+async def asked(model: ModelServer, *nodes: str) -> None:
+    """Waits until the model was asked by these nodes, in this order."""
+    await eventually(lambda: [received.metadata["node"] for received in model.calls] == [*nodes])
+
+
+async def start_goal(client: Client, words: str, *tools: str) -> Handle:
+    """Starts a request for which some of the tools of the worker may be used."""
+    known = load_toolset(Settings(), [str(TOOLS)]).declarations()
+    compiled, _ = prepare_goal(words, {name: known[name] for name in tools}, Asked())
+    return await _start(client, wire.WORKFLOW_PURSUE_GOAL, RunInput(compiled=compiled))
+
+
+async def start_agent(client: Client, objective: str, *tools: str) -> Handle:
+    """Starts an agent that may call some of the tools of the worker."""
+    known = load_toolset(Settings(), [str(TOOLS)]).declarations()
+    spec = AgentSpec("helper", tools={name: known[name] for name in tools})
+    compiled = agent_plan(spec, prompt="Help.", results={})
+    return await _start(client, wire.WORKFLOW_RUN_AGENT, RunInput(compiled=compiled, inputs={"objective": objective}))
+
+
+async def _start(client: Client, kind: str, run_input: RunInput) -> Handle:
+    name = f"killed-{uuid4().hex}"
+    return await client.start_workflow(kind, run_input_to_json(run_input), id=name, task_queue=wire.DEFAULT_TASK_QUEUE)
+
+
+async def assert_whole(handle: Handle) -> None:
+    """Checks that the history of a run is without a failed task, and replays."""
+    history = await handle.fetch_history()
+    assert_clean(history)
+    await assert_replays(history)
+
+
+async def test_worker_killed_at_each_step_of_a_request_asks_again_only_what_was_not_answered(
+    own_server: LiveServer, folder: Path, points: FaultPoints
+) -> None:
+    plan = written({**call("made", "effect_then_hold", name="made"), **_RETRIES})
+    script = [
+        lost("plan"),
+        said_to("plan", "I would make it."),
+        lost("plan#2"),
+        said_to("plan#2", plan),
+        lost("answer"),
+        said_to("answer", "It is made."),
+    ]
+    points.hold("made")
+    async with ModelServer(*script) as model:
+        # Before anybody was asked.
+        handle = await start_goal(await own_server.start(), "Make it.", "effect_then_hold")
+        async with serving(own_server, folder, model) as worker:
+            # While the model is asked, and asked again after a plan that could not be run.
+            await asked(model, "plan")
+            await restart_worker(worker)
+            await asked(model, "plan", "plan", "plan#2")
+            await restart_worker(worker)
+            # Behind the plan, in the middle of what it does.
+            await points.reached("made")
+            await worker.kill()
+            points.release("made")
+            await worker.start()
+            # In the synthesizer.
+            await asked(model, "plan", "plan", "plan#2", "plan#2", "answer")
+            await restart_worker(worker)
+            document = await result_within(handle, 240)
+    assert (document["status"], document["output"]) == ("completed", "It is made.")
+    assert {name: node["attempts"] for name, node in document["nodes"].items()} == {
+        "plan": 2, "read": 1, "plan#2": 2, "read#2": 1, "made": 2, "answer": 2,
+    }  # fmt: skip
+    assert effects_of(folder) == ["made"]
+    assert [received.metadata["node"] for received in model.calls] == [
+        "plan", "plan", "plan#2", "plan#2", "answer", "answer",
+    ]  # fmt: skip
+    assert _LOST not in json.dumps(document)
+    await assert_whole(handle)
+
+
+async def test_worker_killed_at_each_step_of_an_agent_asks_again_only_what_was_not_answered(
+    own_server: LiveServer, folder: Path, points: FaultPoints
+) -> None:
+    both = tool_calls(("effect_then_hold", {"name": "one"}), ("effect_then_hold", {"name": "two"}))
+    script = [
+        lost("turn1"),
+        said_to("turn1", both),
+        lost("turn2"),
+        said_to("turn2", tool_call("echo", n=3)),
+        lost("turn3"),
+        said_to("turn3", "Both are made."),
+    ]
+    points.hold("one")
+    async with ModelServer(*script) as model:
+        handle = await start_agent(await own_server.start(), "Make both.", "effect_then_hold", "echo")
+        async with serving(own_server, folder, model) as worker:
+            await asked(model, "turn1")
+            await restart_worker(worker)
+            # Between two turns: one of two calls is done, the other one is not.
+            await points.reached("one")
+            await points.reached("two")
+            await worker.kill()
+            points.release("one")
+            await worker.start()
+            await asked(model, "turn1", "turn1", "turn2")
+            await restart_worker(worker)
+            await asked(model, "turn1", "turn1", "turn2", "turn2", "turn3")
+            await restart_worker(worker)
+            document = await result_within(handle, 240)
+    assert (document["status"], document["output"]) == ("completed", "Both are made.")
+    assert [*document["nodes"]] == ["turn1", "turn1.1", "turn1.2", "turn2", "turn2.1", "turn3"]
+    assert effects_of(folder) == ["one", "two"]
+    assert Counter(received.metadata["node"] for received in model.calls) == {"turn1": 2, "turn2": 2, "turn3": 2}
+    told = [message for message in model.calls[-1].messages if message["role"] == "tool"]
+    assert [message["content"] for message in told] == ["one", "two", '{"n":3}']
+    await assert_whole(handle)
+
+
+async def test_worker_killed_again_and_again_pays_for_no_recorded_answer_twice(
+    own_server: LiveServer, folder: Path
+) -> None:
+    nodes = [{**call(f"n{number}", "long_text", name=f"{number}"), **_RETRIES} for number in range(3)]
+    script = [
+        step("No.", metadata={"node": "plan"}, times=ANY_NUMBER),
+        step(written(*nodes), metadata={"node": "plan#2"}, times=ANY_NUMBER),
+        step("Three texts.", metadata={"node": "answer"}, times=ANY_NUMBER),
+    ]
+    recorded: dict[str, int] = {}
+    kills = 0
+    async with ModelServer(*script) as model:
+        handle = await start_goal(await own_server.start(), "Write three texts.", "long_text")
+        async with serving(own_server, folder, model) as worker:
+            length = 0
+            while kills < KILLS and await grows_past(handle, length + 5):
+                await worker.kill()
+                kills += 1
+                length, ended = await ended_activities(handle)
+                paid = Counter(str(received.metadata["node"]) for received in model.calls)
+                assert {name: paid[name] for name in recorded} == recorded
+                recorded.update({name: paid[name] for name in ended if name in ("plan", "plan#2", "answer")})
+                await worker.start()
+            document = await result_within(handle, 240)
+    assert (document["status"], document["output"]) == ("completed", "Three texts.")
+    assert kills >= 3
+    paid = Counter(str(received.metadata["node"]) for received in model.calls)
+    assert {name: paid[name] for name in recorded} == recorded
+    assert {*recorded} >= {"plan"}
+    await assert_whole(handle)
+
+
+async def restart_worker(worker: WorkerProcess) -> None:
+    """Kills a worker and starts it again at once."""
+    await worker.kill()
+    await worker.start()
+
+
+async def grows_past(handle: Handle, length: int) -> bool:
+    """Waits until a run has that many events, and tells whether it goes on then."""
+    is_running = True
+
+    async def does() -> bool:
+        nonlocal is_running
+        described = await handle.describe()
+        is_running = described.status is WorkflowExecutionStatus.RUNNING
+        return described.history_length >= length or not is_running
+
+    await eventually(does)
+    return is_running
+
+
+async def ended_activities(handle: Handle) -> tuple[int, Sequence[str]]:
+    """Returns how many events a run has, and the ids of the activities whose results it has recorded."""
+    history = await handle.fetch_history()
+    ids = {
+        event.event_id: event.activity_task_scheduled_event_attributes.activity_id
+        for event in events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    }
+    ended = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+    return len(history.events), [
+        ids[event.activity_task_completed_event_attributes.scheduled_event_id] for event in ended
+    ]

@@ -1,0 +1,67 @@
+"""Agents that a model does, through the commands: from a file of cards to the answer."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dagwright.testing import ModelServer, step, tool_call
+from tests.e2e.command import CommandLine
+from tests.support.server import LiveServer
+
+pytestmark = pytest.mark.server
+
+_CARDS = {
+    "agents": {
+        "adder": {
+            "description": "Adds numbers",
+            "objective_template": "Add {numbers}",
+            "type": "llm",
+            "prompt": "You add.",
+            "tools": ["calculator"],
+        },
+        "writer": {
+            "description": "Writes",
+            "objective_template": "Write {what}",
+            "type": "llm",
+            "prompt": "You write.",
+        },
+    }
+}
+_PLAN = {
+    "nodes": [
+        {"id": "add", "agent": "adder", "objective": "Add 6 and 7."},
+        {"id": "write", "agent": "writer", "objective": "Write the sum.", "depends_on": ["add"]},
+    ],
+    "metadata": {"explanation": "two steps"},
+}
+
+
+async def test_a_plan_of_agents_runs_from_a_file_of_cards(server: LiveServer, tmp_path: Path) -> None:
+    (tmp_path / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
+    (tmp_path / "plan.json").write_text(json.dumps(_PLAN), encoding="utf-8")
+    steps = (
+        step(tool_call("calculator", expression="6+7"), last="Add 6"),
+        step("It is 13.", last="13"),
+        step("Thirteen.", last="Write the sum."),
+    )
+    async with ModelServer(*steps) as model:
+        # A server of its own worker: another one would not know this model.
+        environment = {
+            **server.environment(),
+            "DAGWRIGHT_TASK_QUEUE": "agents-of-a-test",
+            "DAGWRIGHT_MODEL": "small",
+            "OPENAI_BASE_URL": model.base_url,
+            "OPENAI_API_KEY": "key",
+        }
+        run = await CommandLine(tmp_path, environment)(
+            "run", "plan.json", "--agents", "cards.json", "--model", "tiny", "--json"
+        )
+    assert run.code == 0, run.stderr
+    nodes = run.document["nodes"]
+    assert (run.document["status"], run.document["output"]) == ("completed", {"write": "Thirteen."})
+    assert {name: node["tool"] for name, node in nodes.items()} == {"add": "agent.adder", "write": "agent.writer"}
+    usage = run.document["usage"]
+    assert (usage["calls"], [*usage["agents"]]) == (3, ["adder", "writer"])
+    assert {call.model for call in model.calls} == {"tiny"}
+    assert "Result of add:\n\nIt is 13." in model.calls[2].text

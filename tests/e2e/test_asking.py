@@ -1,0 +1,180 @@
+"""`ask`: from a request in words to the answer, with the scripted model; what it refuses; the demo."""
+
+import json
+
+import pytest
+
+from dagwright.testing import ModelServer
+from tests.e2e.command import CommandLine, ended
+from tests.support.eventually import eventually
+from tests.support.goals import call, written
+
+pytestmark = pytest.mark.server
+
+SUM = written(
+    call("sum", "calculator", expression="1 + 2"), call("more", "calculator", expression="{{sum.result}} * 2")
+)
+
+
+def asking(commands: CommandLine, server: ModelServer) -> CommandLine:
+    """Returns the same commands, which ask a model of the test."""
+    more = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
+    return CommandLine(commands.folder, {**commands.environment, **more})
+
+
+async def test_ask_tells_the_answer_first(command_line: CommandLine) -> None:
+    async with ModelServer(SUM, "It is 6.") as server:
+        end = await asking(command_line, server)("ask", "Double the sum of 1 and 2.", "--id", "ask-first")
+    lines = end.stdout.splitlines()
+    assert (end.code, end.stderr) == (0, "")
+    answered = lines.index("It is 6.")
+    assert lines[0] == "run ask-first"
+    assert lines[answered + 1].startswith("ask-first (Double the sum of 1 and 2.): completed in ")
+
+
+async def test_ask_writes_the_document_and_finds_the_same_run_again(command_line: CommandLine) -> None:
+    async with ModelServer(SUM, "It is 6.") as server:
+        commands = asking(command_line, server)
+        first = await commands("ask", "Double it.", "--model", "large", "--id", "ask-again", "--json")
+        again = await commands("ask", "Double it.", "--model", "large", "--id", "ask-again", "--json")
+        other = await commands("ask", "Triple it.", "--model", "large", "--id", "ask-again", "--json")
+        listed = await commands("list", "--json")
+    assert (first.code, first.document["output"], first.document["usage"]["calls"]) == (0, "It is 6.", 2)
+    assert again.document == first.document
+    assert (other.code, other.document["status"]) == (2, "id_in_use")
+    assert {call.model for call in server.calls} == {"large"}
+    assert "ask-again" in {run["workflow_id"] for run in listed.document}
+
+
+async def test_plan_only_writes_a_plan_that_can_be_run(command_line: CommandLine) -> None:
+    async with ModelServer(SUM) as server:
+        end = await asking(command_line, server)("ask", "Double it.", "--plan-only", "--id", "ask-plan-only")
+    assert (end.code, end.stderr) == (0, "")
+    assert [node["id"] for node in end.document["nodes"]] == ["sum", "more"]
+    ran = await command_line("run", "-", "--json", "--id", "ask-plan-only-run", text=end.stdout)
+    assert (ran.code, ran.document["output"]) == (0, {"more": 6})
+
+
+async def test_request_for_which_no_plan_can_be_run_fails_with_what_is_wrong(command_line: CommandLine) -> None:
+    async with ModelServer(*["I cannot."] * 4) as server:
+        end = await asking(command_line, server)("ask", "Fly.", "--json", "--id", "ask-nothing")
+    assert (end.code, end.document["status"], end.document["error"]["code"]) == (1, "failed", "plan_invalid")
+
+
+async def test_words_of_a_request_without_a_plan_name_what_the_model_wrote_last(command_line: CommandLine) -> None:
+    async with ModelServer(*["I cannot."] * 4) as server:
+        end = await asking(command_line, server)("ask", "Fly.", "--id", "ask-no-plan")
+    lines = end.stdout.splitlines()
+    error = next(number for number, line in enumerate(lines) if line.startswith("error: plan_invalid: "))
+    assert (end.code, '"read#4"' in end.stdout) == (1, False)
+    assert lines[error + 1] == (
+        "what the model wrote last, and all that is wrong with it: "
+        "dagwright node ask-no-plan plan#4, dagwright node ask-no-plan read#4"
+    )
+
+
+async def test_plan_only_writes_nothing_to_stdout_if_no_plan_can_be_run(command_line: CommandLine) -> None:
+    async with ModelServer(*["I cannot."] * 4) as server:
+        end = await asking(command_line, server)("ask", "Fly.", "--plan-only", "--id", "ask-no-plan-only")
+    said = end.stderr.splitlines()
+    assert (end.code, end.stdout) == (1, "")
+    assert said[0].startswith("ask-no-plan-only (Fly.): failed in ")
+    assert said[1].startswith("error: plan_invalid: the model wrote 4 plans, and none can be run; ")
+
+
+async def test_plan_is_approved_on_the_terminal(command_line: CommandLine) -> None:
+    async with ModelServer(SUM, "It is 6.") as server:
+        commands = asking(command_line, server)
+        code, screen = await commands.on_terminal("ask", "Double it.", "--approve-plan", answers="what\nyes\n")
+    assert (code, "The plan has 2 nodes; none of them changes anything." in screen) == (0, True)
+    assert screen.count("May it run? (yes, no or edit): ") == 2
+    assert "It is 6." in screen
+
+
+async def test_plan_is_approved_by_a_command_elsewhere(own_command_line: CommandLine) -> None:
+    async with ModelServer(SUM, "It is 6.") as server:
+        commands = asking(own_command_line, server)
+        left = await commands("ask", "Double it.", "--approve-plan", "--detach", "--id", "ask-approved", "--json")
+        assert (left.code, left.document["ok"]) == (0, True)
+        watching = await commands.start("watch", "ask-approved", "--json")
+
+        async def asks() -> bool:
+            asked = await commands("inbox", "--json")
+            return ("ask-approved", "approve") in [(each["workflow_id"], each["id"]) for each in asked.document]
+
+        await eventually(asks)
+        approved = await commands("feedback", "ask-approved", "approve", "--approve")
+        end = await ended(watching)
+    assert (approved.code, approved.stderr) == (0, "")
+    assert (end.code, end.document["output"]) == (0, "It is 6.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["ask", " "], "empty_goal"),
+        (["ask", "x" * 100_000], "too_large"),
+        (["ask", "Do it.", "--profile", "rounds"], "not_available"),
+        (["ask", "Do it.", "--profile", "intents"], "not_available"),
+        (["ask", "Do it.", "--budget", "1$"], "bad_usage"),
+        (["ask", "Do it.", "--timeout", "soon"], "bad_usage"),
+        (["ask", "Do it.", "--plan-only", "--approve-plan"], "bad_usage"),
+    ],
+    ids=["empty", "long", "rounds", "intents", "budget", "timeout", "nothing to approve"],
+)
+async def test_what_nothing_can_come_of_is_refused(
+    command_line: CommandLine, arguments: list[str], status: str
+) -> None:
+    command_line.environment["DAGWRIGHT_MODEL"] = "small"
+    end = await command_line(*arguments, "--json")
+    assert (end.code, end.document["status"]) == (2, status)
+
+
+async def test_no_model_is_refused_before_anything_starts(command_line: CommandLine) -> None:
+    end = await command_line("ask", "Do it.", "--json")
+    message = "no model is named: give one with --model, or set DAGWRIGHT_MODEL"
+    assert (end.code, end.document) == (2, {"status": "no_model", "message": message})
+
+
+async def test_demo_says_first_that_a_script_plays_the_model(command_line: CommandLine) -> None:
+    end = await ended(await command_line.start(program=("-m", "examples.ask_demo")))
+    lines = end.stdout.splitlines()
+    assert (end.code, lines[0]) == (0, "no OPENAI_API_KEY is set, so a script plays the model")
+    assert any("running    plan#2  call_model · mending the plan" in line for line in lines)
+    assert any(line.startswith("The regions sold 1,305.75 together.") for line in lines)
+
+
+async def test_demo_asks_a_real_model_if_there_is_one(command_line: CommandLine) -> None:
+    plan = written(call("files", "list_files", folder="data", pattern="*.txt"))
+    async with ModelServer(plan, "There are four.") as server:
+        commands = asking(command_line, server)
+        del commands.environment["DAGWRIGHT_MODEL"]
+        end = await ended(await commands.start(program=("-m", "examples.ask_demo")))
+    assert (end.code, end.stdout.partition(" plans;")[0]) == (0, "gpt-4o-mini")
+    assert "There are four." in end.stdout.splitlines()
+    assert json.dumps("list_files") in server.calls[0].text
+
+
+_MANY_TOOLS = """
+from dagwright.tools import tool
+
+def made(number):
+    def look(where: str, **more: str) -> str:
+        return f"{number} {where}"
+    look.__doc__ = f"Looks for number {number}. " + "It is long to tell how. " * 100
+    return tool(effects="read", name=f"look.{number}")(look)
+
+for number in range(150):
+    globals()[f"look_{number}"] = made(number)
+"""
+
+
+async def test_more_tools_than_a_planner_can_be_told_of_are_left_out_and_named(command_line: CommandLine) -> None:
+    (command_line.folder / "many.py").write_text(_MANY_TOOLS, encoding="utf-8")
+    plan = written(call("a", "look.1", where="here"))
+    async with ModelServer(plan, "There.") as server:
+        commands = asking(command_line, server)
+        end = await commands("ask", "Look.", "--tools", "many.py", "--id", "ask-many-tools", "--json")
+    assert (end.code, end.document["output"], end.document["nodes"]["a"]["result"]) == (0, "There.", "1 here")
+    assert end.stderr.startswith("the planner is not told of '")
+    assert len(server.calls[0].text) < 110_000

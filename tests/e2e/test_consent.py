@@ -1,0 +1,159 @@
+"""What people are asked before a run and its calls: inputs, the policy, and whether the plan of a model may run."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.command import CommandLine, ended, line_with
+from tests.e2e.conftest import Plans, calculation
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.server
+
+_TOOLS = """
+from dagwright.tools import tool
+
+@tool(effects="write")
+def pay(to: str) -> str:
+    return f"paid {to}"
+"""
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> str:
+    """A file with the tool `pay`, which changes the world."""
+    path = tmp_path / "bank.py"
+    path.write_text(_TOOLS, encoding="utf-8")
+    return str(path)
+
+
+def _pay(node_id: str, to: str) -> dict[str, Any]:
+    return {"id": node_id, "tool": "pay", "arguments": {"to": to}}
+
+
+async def test_inputs_are_asked_together_before_anything_runs(command_line: CommandLine, write_plan: Plans) -> None:
+    plan = write_plan(
+        calculation("sum", "{{PLACEHOLDER_left}} + {{PLACEHOLDER_right}}"),
+        inputs={
+            "left": {"type": "integer"},
+            "right": {"type": "integer", "prompt": "Right?"},
+            "sure": {"type": "boolean", "default": True},
+        },
+    )
+    code, screen = await command_line.on_terminal("run", plan, "--id", "inputs-asked", answers="1\nx\n2\n\n")
+
+    assert code == 0
+    before, _, after = screen.partition("run inputs-asked")
+    questions = [
+        "The plan needs 2 inputs: left, right",
+        "left (a whole number): ",
+        "Right? (a whole number): ",
+        "type a whole number, not 'x'",
+        "sure (yes or no, empty: true): ",
+    ]
+    assert [words in before for words in questions] == [True] * 5
+    assert "Right?" not in after
+    assert "3" in after
+
+
+async def test_run_in_the_background_asks_for_inputs_by_a_request(
+    own_command_line: CommandLine, write_plan: Plans
+) -> None:
+    plan = write_plan(
+        calculation("sum", "{{PLACEHOLDER_left}} + {{PLACEHOLDER_right}}"),
+        inputs={"left": {"type": "integer"}, "right": {"type": "integer", "default": 5}},
+        output="{{sum.result}}",
+    )
+    begun = await own_command_line("run", plan, "--id", "inputs-later", "--detach", "--json")
+
+    async def has_asked() -> bool:
+        waiting = (await own_command_line("status", "inputs-later", "--json")).document["waiting_for"]
+        return [(request["id"], request["type"]) for request in waiting] == [("inputs", "INFORMATION")]
+
+    await eventually(has_asked)
+    waiting = await own_command_line("status", "inputs-later")
+    wrong = await own_command_line("feedback", "inputs-later", "inputs", "--data", '{"left": "x"}')
+    given = await own_command_line("feedback", "inputs-later", "inputs", "--data", '{"left": 2}', "--by", "ann")
+    end = await own_command_line("watch", "inputs-later", "--json")
+    told = await own_command_line("status", "inputs-later")
+
+    assert begun.code == 0
+    assert begun.document["message"].endswith(
+        """; it asks for its inputs first: `dagwright feedback inputs-later inputs --data '{"left": 1}'`"""
+    )
+    assert """dagwright feedback inputs-later inputs --data '{"left": 1}'""" in waiting.stdout
+    assert (wrong.code, given.code, given.stdout) == (2, 0, "'inputs' is answered\n")
+    assert 'data/left: "x" is not of type "integer"' in wrong.stderr
+    assert (end.code, end.document["output"]) == (0, 7)
+    assert re.search(r"^inputs: answered by ann at \S+ \S+ \S+ through update$", told.stdout, re.MULTILINE)
+
+
+async def test_policy_of_a_file_asks_about_calls(command_line: CommandLine, write_plan: Plans, tools: str) -> None:
+    policy = command_line.folder / "policy.yaml"
+    policy.write_text("rules:\n  - {tool: pay, then: ask}\n", encoding="utf-8")
+    plan = write_plan(_pay("a", "ann"), _pay("b", "ben"), output="{{b.result}}")
+    run = await command_line.start("run", plan, "--tools", tools, "--policy", str(policy), "--id", "policed")
+    await line_with(run, "b waits for anyone: May 'pay' go on?")
+    no = await command_line("feedback", "policed", "a", "--reject", "--by", "cy")
+    yes = await command_line("feedback", "policed", "b", "--approve", "--arguments", '{"to": "bob"}', "--by", "cy")
+    end = await ended(run)
+
+    assert [done.code for done in (no, yes, end)] == [0, 0, 1]
+    assert "rejected by cy" in end.stdout
+    assert end.stdout.endswith("paid bob\n")
+
+
+async def test_plan_of_a_model_is_shown_on_the_terminal_and_runs_when_it_is_approved(
+    command_line: CommandLine, write_plan: Plans, tools: str
+) -> None:
+    plan = write_plan(calculation("sum", "1 + 1"), {**_pay("a", "ann"), "depends_on": ["sum"]}, title="Pay ann")
+    options = ("run", plan, "--tools", tools, "--approve-plan")
+    refused, words = await command_line.on_terminal(*options, "--id", "not-approved", answers="no\n")
+    code, screen = await command_line.on_terminal(*options, "--id", "approved", answers="maybe\nyes\n")
+    listed = await command_line("list", "--json")
+
+    told = [
+        "The plan 'Pay ann' has 2 nodes; 1 of them can change something.",
+        "- sum: calculator (pure)",
+        '! a: pay (write) with {"to":"ann"}, after sum',
+    ]
+    assert [line in words.splitlines() for line in told] == [True] * 3
+    assert (refused, "the plan was not approved; nothing has run" in words) == (2, True)
+    assert (code, screen.count("May it run?"), "paid ann" in screen) == (0, 2, True)
+    ids = [run["workflow_id"] for run in listed.document]
+    assert ("approved" in ids, "not-approved" in ids) == (True, False)
+
+
+async def test_without_a_terminal_the_run_asks_whether_the_plan_may_run(
+    command_line: CommandLine, write_plan: Plans, tools: str
+) -> None:
+    plan = write_plan(_pay("a", "ann"))
+    run = await command_line.start("run", plan, "--tools", tools, "--approve-plan", "--id", "asks-leave")
+    line = await line_with(run, "plan waits for anyone: ")
+    why = await command_line("why", "asks-leave", "--json")
+    code, screen = await command_line.on_terminal("feedback", "asks-leave", answers="yes\n")
+    end = await ended(run)
+
+    assert "plan waits for anyone: The plan has 1 node; 1 of them can change something." in line
+    assert why.document["message"] == "plan waits for anyone: The plan has 1 node; 1 of them can change something."
+    assert re.search(r'^! a: pay \(write\) with {"to":"ann"}\r?$', screen, re.MULTILINE)
+    assert (code, end.code) == (0, 0)
+    document = (await command_line("result", "asks-leave", "--json")).document
+    assert (document["status"], document["nodes"]["a"]["result"]) == ("completed", "paid ann")
+
+
+async def test_plan_that_nobody_approved_fails(command_line: CommandLine, write_plan: Plans, tools: str) -> None:
+    run = await command_line.start(
+        "run", write_plan(_pay("a", "ann")), "--tools", tools, "--approve-plan", "--id", "no"
+    )
+    await line_with(run, "plan waits for anyone: ")
+    told = await command_line("feedback", "no", "plan", "--reject", "--reason", "too dear", "--by", "cy", "--json")
+    end = await ended(run)
+
+    assert (told.code, end.code) == (0, 1)
+    assert json.loads((await command_line("result", "no", "--json")).stdout)["error"]["message"] == (
+        "rejected by cy: too dear"
+    )

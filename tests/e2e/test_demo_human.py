@@ -1,0 +1,45 @@
+"""`make demo-human`: the run asks, is answered from a second terminal with the commands that it shows, and goes on."""
+
+import asyncio
+import shlex
+from asyncio.subprocess import PIPE
+
+import pytest
+
+from tests.e2e.command import ROOT, CommandLine, ended, line_with
+
+pytestmark = pytest.mark.server
+
+
+async def test_demo_goes_on_when_both_questions_are_answered_with_the_commands_it_shows(
+    own_command_line: CommandLine,
+) -> None:
+    make = await asyncio.create_subprocess_exec("make", "-n", "demo-human", cwd=ROOT, stdout=PIPE)
+    script, _ = await make.communicate()
+    program, *arguments = shlex.split(next(line for line in script.decode().splitlines() if "dagwright run" in line))
+    assert program == ".venv/bin/dagwright"
+    run = await own_command_line.start(*(str(ROOT / word) if "/" in word else word for word in arguments))
+
+    # One is asked at once, the other when the total is known.
+    asked = [await line_with(run, "asked "), await line_with(run, "answer ")]
+    asked += [await line_with(run, "asked "), await line_with(run, "answer ")]
+    assert [line.rstrip().partition("  ")[2].partition(" dagwright feedback run-")[0] for line in asked] == [
+        "asked      channels waits for anyone: Where shall it be published?",
+        "answer    ",
+        "asked      check waits for ann: The total is 860. Publish it?",
+        "answer    ",
+    ]
+    assert asked[1].rstrip().endswith(" channels --select web  (or print, mail; several may be given)")
+    assert asked[3].rstrip().endswith(" check --approve  (or --reject)")
+    selected = await own_command_line(*_command(asked[1]), "--select", "mail")
+    approved = await own_command_line(*_command(asked[3]), "--by", "ann")
+
+    assert [(end.code, end.stderr) for end in (selected, approved)] == [(0, ""), (0, "")]
+    end = await ended(run)
+    assert (end.code, end.stderr) == (0, "")
+    assert end.stdout.endswith("Published by web and mail: the total is 860.\n")
+
+
+def _command(line: str) -> list[str]:
+    """Returns the words behind `dagwright` in a line that shows a command."""
+    return shlex.split(line.partition("dagwright ")[2].partition("  (")[0])

@@ -1,0 +1,125 @@
+"""`fork`: what the command shows, what it starts, and that it starts it once, whatever becomes of the command."""
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.command import CommandLine
+from tests.e2e.conftest import Plans
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.server
+
+_TOOLS = '''
+from pathlib import Path
+from dagwright.tools import context, tool
+
+_MARKS = Path(__file__).parent / "marks.txt"
+
+@tool(effects="write")
+def mark(name: str, works: bool = True) -> str:
+    """Writes a line with its key, so that a test can count the calls."""
+    with _MARKS.open("a") as marks:
+        marks.write(f"{name} {context().idempotency_key}\\n")
+    if not works:
+        raise ValueError("no")
+    return name
+'''
+
+
+def _mark(name: str, **fields: Any) -> dict[str, Any]:
+    return {"id": name, "tool": "mark", "arguments": {"name": name}, **fields}
+
+
+def _marks(folder: Path) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for line in (folder / "marks.txt").read_text().splitlines():
+        found.setdefault(line.split()[0], []).append(line.split()[1])
+    return found
+
+
+async def test_fork_shows_the_difference_and_starts_once(
+    command_line: CommandLine, write_plan: Plans, tmp_path: Path
+) -> None:
+    (tmp_path / "marks.py").write_text(_TOOLS)
+    works = {"works": "{{PLACEHOLDER_works}}"}
+    plan = write_plan(
+        _mark("first"),
+        _mark("second", arguments={"name": "second", **works}, depends_on=["first"]),
+        _mark("third", depends_on=["second"]),
+        inputs={"works": {"type": "boolean"}},
+    )
+    ran = await command_line("run", plan, "--tools", "marks.py", "--input", "works=false", "--id", "forked")
+    unasked = await command_line("fork", "forked", "--input", "works=true", "--json")
+    assert (ran.code, unasked.code) == (1, 2)
+    assert unasked.document == {
+        "workflow_id": "forked",
+        "ok": False,
+        "message": "nothing was started; --yes starts it",
+        "difference": {
+            "reused": ["first"],
+            "runs": [{"node": "second", "why": "had failed", "effects": "write"}],
+            "undecided": [],
+            "later": ["third"],
+        },
+    }
+
+    killed = await command_line.start("fork", "forked", "--input", "works=true", "--yes")
+    killed.send_signal(signal.SIGKILL)
+    await killed.wait()
+    forks = await asyncio.gather(
+        *(command_line("fork", "forked", "--input", "works=true", "--yes", "--json") for _ in range(2))
+    )
+    name = forks[0].document["fork"]
+    assert [(end.code, end.document["ok"], end.document["fork"]) for end in forks] == [(0, True, name)] * 2
+    watched = await command_line("watch", name, "--json")
+    assert (watched.code, {node: each["status"] for node, each in watched.document["nodes"].items()}) == (
+        0,
+        {"first": "completed", "second": "completed", "third": "completed"},
+    )
+    marks = _marks(tmp_path)
+    assert {mark: len(keys) for mark, keys in marks.items()} == {"first": 1, "second": 2, "third": 1}
+    shown = await command_line("node", name, "first")
+    assert "reused from: first of the run forked" in shown.stdout
+    why = await command_line("why", name, "--node", "first", "--json")
+    assert why.document["chain"][0]["reused"] == {"workflow_id": "forked", "node": "first"}
+
+
+async def test_fork_survives_a_killed_worker_and_does_nothing_twice(
+    command_line: CommandLine, write_plan: Plans, tmp_path: Path
+) -> None:
+    (tmp_path / "marks.py").write_text(_TOOLS)
+    plan = write_plan(_mark("one"), {"id": "wait", "tool": "wait", "arguments": {"duration": "2s"}}, _mark("two"))
+    await command_line("run", plan, "--tools", "marks.py", "--id", "killed-fork")
+    forked = await command_line("fork", "killed-fork", "--rerun", "wait", "--rerun", "two", "--yes", "--json")
+    name = forked.document["fork"]
+    watching = await command_line.start("watch", name, "--json")
+    await eventually(lambda: len(_marks(tmp_path)["two"]) == 2)
+    watching.send_signal(signal.SIGKILL)
+    await watching.wait()
+    watched = await command_line("watch", name, "--json")
+
+    assert (watched.code, watched.document["nodes"]["one"]["lineage"]["reused"]["node"]) == (0, "one")
+    marks = _marks(tmp_path)
+    assert {mark: len(keys) for mark, keys in marks.items()} == {"one": 1, "two": 2}
+    assert len(set(marks["two"])) == 2
+
+
+async def test_what_cannot_be_forked_is_told(command_line: CommandLine, write_plan: Plans) -> None:
+    plan = write_plan({"id": "a", "tool": "calculator", "arguments": {"expression": "{{PLACEHOLDER_x}} + 1"}})
+    await command_line("run", plan, "--input", "x=1", "--id", "unforked")
+    wrong, strange, nowhere, terminal = await asyncio.gather(
+        command_line("fork", "unforked", "--input", "y=1", "--yes", "--json"),
+        command_line("fork", "unforked", "--rerun", "b", "--yes", "--json"),
+        command_line("fork", "nowhere", "--yes", "--json"),
+        command_line.on_terminal("fork", "unforked", "--input", "x=2", answers="n\n"),
+    )
+    assert [end.code for end in (wrong, strange, nowhere)] == [2, 2, 2]
+    assert wrong.document["errors"][0]["message"] == "the plan has no input 'y'"
+    assert strange.document == {"status": "refused", "message": "--rerun b: the fork has no such node or item"}
+    assert nowhere.document == {"status": "not_found", "message": "there is no run 'nowhere'"}
+    assert terminal[0] == 2
+    assert "Start it? [y/N]" in terminal[1]

@@ -1,0 +1,146 @@
+"""The model client through LiteLLM's real proxy, in front of the scripted server."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from dagwright.llm import (
+    Action,
+    Endpoint,
+    ModelCall,
+    ModelClient,
+    ModelConfig,
+    ModelError,
+    ModelFailure,
+    OfferedTool,
+    OutputSchema,
+    user,
+)
+from dagwright.testing import (
+    Answer,
+    Completion,
+    Refused,
+    Reset,
+    Tokens,
+    busy,
+    json_text,
+    slow,
+    text,
+    tool_calls,
+)
+from tests.support.litellm import PROXY_KEY, UPSTREAM_KEY, Proxy, litellm_proxy
+
+pytestmark = pytest.mark.litellm
+
+HI = ModelCall((user("Hi"),))
+NUMBER = OutputSchema("answer", {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
+
+
+@pytest.fixture(scope="module")
+async def proxy(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Proxy]:
+    async with litellm_proxy(tmp_path_factory.mktemp("litellm")) as found:
+        yield found
+
+
+@pytest.fixture
+async def asker(proxy: Proxy) -> AsyncIterator[ModelClient]:
+    async with ModelClient(Endpoint(proxy.base_url, PROXY_KEY), model="small") as found:
+        yield found
+
+
+async def test_answers_come_whole_and_streamed_with_their_usage(proxy: Proxy, asker: ModelClient) -> None:
+    answer = text("one two three", tokens=Tokens(100, 20, cached=40, reasoning=5))
+    async with proxy.upstream(answer, answer) as upstream:
+        whole = await asker.complete(HI)
+        async with asker.stream(HI) as stream:
+            pieces = [words async for words in stream]
+    assert (whole.text, "".join(pieces), stream.answer.text) == ("one two three",) * 3
+    for usage in (whole.usage, stream.answer.usage):
+        assert (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.reasoning_tokens) == (
+            100,
+            20,
+            40,
+            5,
+        )
+    assert {call.api_key for call in upstream.calls} == {UPSTREAM_KEY}
+    assert {call.model for call in upstream.calls} == {"scripted-model"}
+
+
+async def test_tools_are_called_together_whole_and_streamed(proxy: Proxy, asker: ModelClient) -> None:
+    call = ModelCall((user("Hi"),), tools=(OfferedTool("look.up"),))
+    wanted = tool_calls(("look_up", {"at": 1}), ("look_up", {"at": 2}))
+    async with proxy.upstream(wanted, wanted):
+        whole = await asker.complete(call)
+        async with asker.stream(call) as stream:
+            assert [words async for words in stream] == []
+    for answer in (whole, stream.answer):
+        assert [(each.name, each.arguments) for each in answer.message.tool_calls] == [
+            ("look.up", '{"at": 1}'),
+            ("look.up", '{"at": 2}'),
+        ]
+
+
+async def test_structured_answers_and_every_field_of_a_config_go_through(proxy: Proxy, asker: ModelClient) -> None:
+    config = ModelConfig(temperature=0.5, max_tokens=9, top_p=0.5, seed=1, reasoning_effort="low")
+    async with proxy.upstream(json_text({"n": 1})) as upstream:
+        answer = await asker.complete(ModelCall((user("Hi"),), config=config, output=NUMBER))
+    assert answer.output == {"n": 1}
+    sent = upstream.calls[0].body
+    assert {name: sent[name] for name in config.to_json()} == config.to_json()
+    assert upstream.calls[0].response_format == "json_schema"
+
+
+async def test_what_the_service_behind_refuses_is_asked_in_another_way(proxy: Proxy, asker: ModelClient) -> None:
+    refusal = Refused(400, "response_format of type json_schema is not supported with this model")
+    async with proxy.upstream(refusal, json_text({"n": 1})) as upstream:
+        answer = await asker.complete(ModelCall((user("Hi"),), output=NUMBER))
+    assert answer.output == {"n": 1}
+    assert [call.response_format for call in upstream.calls] == ["json_schema", "json_object"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (busy(retry_after=3), ModelError.BUSY),
+        (Refused(400, "maximum context length is 5", code="context_length_exceeded"), ModelError.CONTEXT_EXCEEDED),
+        (Refused(429, "You exceeded your current quota", code="insufficient_quota"), ModelError.QUOTA_SPENT),
+        (Refused(401, "Incorrect API key provided", code="invalid_api_key"), ModelError.KEY_REFUSED),
+        (Refused(500, "boom", type="server_error"), ModelError.UNAVAILABLE),
+        (Reset(), ModelError.UNAVAILABLE),
+        (text("So", finish_reason="content_filter"), ModelError.FILTERED),
+        (text("So", finish_reason="length"), ModelError.CUT_OFF),
+        (Completion(refusal="I decline."), ModelError.REFUSED),
+    ],
+    ids=lambda value: value.value if isinstance(value, ModelError) else "",
+)
+async def test_failures_of_the_service_behind_keep_their_meaning(
+    answer: Answer, error: ModelError, proxy: Proxy, asker: ModelClient
+) -> None:
+    async with proxy.upstream(answer):
+        with pytest.raises(ModelFailure) as caught:
+            await asker.complete(HI)
+    assert caught.value.error is error
+    if error is ModelError.BUSY:
+        assert (caught.value.action, caught.value.delay and caught.value.delay.total_seconds()) == (Action.RETRY, 3)
+
+
+async def test_a_stream_that_breaks_off_behind_the_proxy_fails(proxy: Proxy, asker: ModelClient) -> None:
+    async with proxy.upstream(slow(text("one two three four five six"), cut_after=2)):
+        with pytest.raises(ModelFailure) as caught:
+            await read(asker, HI)
+    assert caught.value.action is Action.RETRY
+
+
+async def read(asker: ModelClient, call: ModelCall) -> Any:
+    async with asker.stream(call) as stream:
+        return [words async for words in stream]
+
+
+async def test_the_proxy_itself_refuses_wrong_keys_and_unknown_models(proxy: Proxy, asker: ModelClient) -> None:
+    async with proxy.upstream(), ModelClient(Endpoint(proxy.base_url, "sk-wrong"), model="small") as stranger:
+        with pytest.raises(ModelFailure) as wrong:
+            await stranger.complete(HI)
+        with pytest.raises(ModelFailure) as unknown:
+            await asker.complete(ModelCall((user("Hi"),), config=ModelConfig(model="huge")))
+    assert (wrong.value.error, unknown.value.error) == (ModelError.KEY_REFUSED, ModelError.MODEL_UNKNOWN)

@@ -1,0 +1,105 @@
+"""Files of MCP servers on the command line: checked, run, served in the background, ended with their worker."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.command import CommandLine
+from tests.e2e.conftest import Plans
+from tests.support.eventually import eventually
+from tests.support.tool_servers import ROOT, calls_of, server_entry, write_servers
+
+pytestmark = pytest.mark.server
+
+
+def _say(text: str, tool: str = "srv.say") -> dict[str, Any]:
+    return {"id": "say", "tool": tool, "arguments": {"text": text}}
+
+
+@pytest.fixture
+def did(tmp_path: Path) -> Path:
+    return tmp_path / "did"
+
+
+@pytest.fixture
+def servers(tmp_path: Path, did: Path) -> str:
+    """A file of one server, as commands in the folder of the test name it."""
+    return write_servers(tmp_path, srv=server_entry(did)).name
+
+
+async def test_a_run_calls_a_server_and_ends_it(
+    command_line: CommandLine, write_plan: Plans, servers: str, did: Path
+) -> None:
+    ended = await command_line("run", write_plan(_say("hello")), "--tools", servers, "--json")
+    assert (ended.code, ended.document["output"]) == (0, {"say": "hello"})
+    [call] = calls_of(did)
+    with pytest.raises(ProcessLookupError):
+        os.kill(call["pid"], 0)
+
+
+async def test_check_knows_the_tools_of_servers(command_line: CommandLine, write_plan: Plans, servers: str) -> None:
+    valid = await command_line("check", write_plan(_say("x")), "--tools", servers, "--json")
+    assert (valid.code, valid.document["status"], valid.stderr) == (0, "valid", "")
+
+    wrong = await command_line("check", write_plan(_say("x", "srv.sya")), "--tools", servers, "--json")
+    [error] = wrong.document["errors"]
+    assert (wrong.code, error["code"], error["hint"]) == (2, "unknown_tool", "did you mean 'srv.say'?")
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+async def test_a_file_that_is_wrong_is_refused_with_the_place(
+    command: str, command_line: CommandLine, write_plan: Plans, tmp_path: Path
+) -> None:
+    file = write_servers(tmp_path, srv={"comand": "x"}).name
+    ended = await command_line(command, write_plan(_say("x")), "--tools", file, "--json")
+    message = "servers.json: /mcpServers/srv/comand: unknown key; did you mean 'command'?"
+    assert (ended.code, ended.document) == (2, {"status": "unreadable", "message": message})
+
+
+async def test_a_worker_in_the_background_serves_them(
+    own_command_line: CommandLine, write_plan: Plans, servers: str, did: Path
+) -> None:
+    started = await own_command_line(
+        "run", write_plan(_say("hello")), "--tools", servers, "--id", "mcp-detached", "--detach", "--json"
+    )
+    assert started.code == 0, started.stderr
+    watched = await own_command_line("watch", "mcp-detached", "--no-serve", "--json")
+    assert (watched.code, watched.document["output"]) == (0, {"say": "hello"})
+    assert len(calls_of(did)) == 1
+
+
+async def test_a_server_ends_when_its_worker_is_killed_and_the_run_goes_on_with_another(
+    command_line: CommandLine, write_plan: Plans, servers: str, did: Path
+) -> None:
+    plan = write_plan({"id": "slow", "tool": "srv.slow", "arguments": {"seconds": 1}})
+    run = await command_line.start("run", plan, "--tools", servers, "--id", "mcp-killed", "--json")
+    await eventually(lambda: len(calls_of(did)) == 1)
+    server = calls_of(did)[0]["pid"]
+    run.kill()
+    await run.wait()
+
+    def is_gone() -> bool:
+        # One that nobody has taken note of yet is a zombie.
+        told = subprocess.run(["ps", "-o", "stat=", "-p", str(server)], capture_output=True, text=True, check=False)
+        return told.stdout.strip()[:1] in ("", "Z")
+
+    await eventually(is_gone)
+    watched = await command_line("watch", "mcp-killed", "--json")
+    assert (watched.code, watched.document["output"]) == (0, {"slow": "done"})
+    begun = [call["pid"] for call in calls_of(did) if call["slow"] == "begun"]
+    assert (begun[0], len(set(begun))) == (server, 2)
+
+
+def test_the_sdk_is_not_imported_where_no_server_is_named() -> None:
+    program = (
+        "import json, sys\nimport starter, worker\nfrom dagwright.settings import Settings\n"
+        "from dagwright.toolset import load_toolset\nload_toolset(Settings(), [])\n"
+        "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert {"mcp", "mcp_types", "starlette"} & set(json.loads(ended.stdout)) == set()

@@ -1,0 +1,201 @@
+"""Plans that call the servers of the package registries: filesystem, everything, time and fetch."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.mcp import ServersOfTools, load_servers
+from dagwright.plan.tools import Effects
+from dagwright.settings import Settings
+from dagwright.tools.testing import RecordedCall
+from tests.support.runs import Runs, bare, document_of, done, serving_runs
+from tests.support.tool_servers import (
+    call_tool,
+    free_port,
+    listening,
+    load,
+    node_server,
+    python_server,
+    variables,
+    write_servers,
+)
+
+pytestmark = [pytest.mark.server, pytest.mark.node]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the filesystem server may see."""
+    return tmp_path_factory.mktemp("files")
+
+
+@pytest.fixture(scope="module")
+async def servers(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServersOfTools]:
+    found = await asyncio.to_thread(
+        load,
+        tmp_path_factory.mktemp("mcp"),
+        filesystem={"command": node_server("mcp-server-filesystem"), "args": [str(folder)]},
+        everything={"command": node_server("mcp-server-everything"), "env": {"COLOUR": "green"}},
+        time={"command": python_server("mcp-server-time")},
+        fetch={"command": python_server("mcp-server-fetch"), "args": ["--allow-private-ips"]},
+    )
+    yield found
+    await found.close()
+
+
+@pytest.fixture
+async def mcp_runs(servers: ServersOfTools, client: Client, tmp_path: Path) -> AsyncIterator[Runs]:
+    async with serving_runs(client, servers.registry, settings=Settings(state_dir=tmp_path)) as runs:
+        yield runs
+        await runs.check_ended()
+
+
+def _node(node_id: str, tool: str, /, *depends_on: str, **arguments: Any) -> dict[str, Any]:
+    return {"id": node_id, "tool": tool, "arguments": arguments, "depends_on": list(depends_on)}
+
+
+def _plan(*nodes: dict[str, Any]) -> dict[str, Any]:
+    return {"plan": 1, "nodes": list(nodes)}
+
+
+def test_effects_are_those_of_the_annotations(servers: ServersOfTools) -> None:
+    effects = {spec.name: spec.declaration.effects for spec in servers.registry}
+    assert {name: effect for name, effect in effects.items() if name.startswith("filesystem.")} == {
+        **{
+            f"filesystem.{name}": Effects.READ
+            for name in (
+                "read_file",
+                "read_text_file",
+                "read_media_file",
+                "read_multiple_files",
+                "list_directory",
+                "list_directory_with_sizes",
+                "directory_tree",
+                "search_files",
+                "get_file_info",
+                "list_allowed_directories",
+            )
+        },
+        "filesystem.write_file": Effects.IDEMPOTENT,
+        "filesystem.create_directory": Effects.IDEMPOTENT,
+        "filesystem.edit_file": Effects.WRITE,
+        "filesystem.move_file": Effects.WRITE,
+    }
+    assert effects["time.get_current_time"] is Effects.READ
+
+
+async def test_a_plan_writes_reads_and_moves_files(mcp_runs: Runs, folder: Path) -> None:
+    first, second = str(folder / "first.txt"), str(folder / "second.txt")
+    document = await mcp_runs.run(
+        _plan(
+            _node("write", "filesystem.write_file", path=first, content="two\nlines"),
+            _node("read", "filesystem.read_text_file", "write", path=first),
+            _node("copy", "filesystem.write_file", path=second, content="{{read.result.content}} more"),
+            _node("moved", "filesystem.move_file", "copy", source=first, destination=str(folder / "third.txt")),
+            _node("list", "filesystem.list_directory", "moved", path=str(folder)),
+        )
+    )
+    assert document["status"] == "completed", document
+    assert document["nodes"]["list"] == done({"content": "[FILE] second.txt\n[FILE] third.txt"})
+    assert (folder / "second.txt").read_text() == "two\nlines more"
+
+
+async def test_what_a_server_refuses_is_the_error_of_the_node(mcp_runs: Runs) -> None:
+    plan = _plan({**_node("n", "filesystem.move_file", source="/etc/hostname", destination="/etc/x")})
+    node = (await mcp_runs.run(plan))["nodes"]["n"]
+    assert node["status"] == "failed"
+    assert node["error"].startswith("tool_failed: Access denied - path outside allowed directories")
+
+
+async def test_an_image_and_structured_content_come_as_they_are(mcp_runs: Runs) -> None:
+    handle = await mcp_runs.start(
+        _plan(
+            _node("image", "everything.get-tiny-image"),
+            _node("weather", "everything.get-structured-content", location="Chicago"),
+            _node("sum", "everything.get-sum", a=2, b=3),
+            _node("type", "everything.echo", message="{{image.result[1].mimeType}}"),
+        )
+    )
+    nodes = bare(await document_of(handle))["nodes"]
+    assert nodes["type"] == done("Echo: image/png")
+    assert nodes["sum"] == done("The sum of 2 and 3 is 5.")
+    assert set(nodes["weather"]["result"]) == {"temperature", "conditions", "humidity"}
+
+
+async def test_times_are_told_and_a_local_page_is_fetched(mcp_runs: Runs) -> None:
+    with _page("<html><body><h1>Hello</h1><p>from a page</p></body></html>") as address:
+        document = await mcp_runs.run(
+            _plan(
+                _node(
+                    "convert",
+                    "time.convert_time",
+                    source_timezone="UTC",
+                    target_timezone="Asia/Tokyo",
+                    time="12:00",
+                ),
+                _node("page", "fetch.fetch", url=address),
+            )
+        )
+    nodes = document["nodes"]
+    assert nodes["convert"]["result"]["time_difference"] == "+9.0h"
+    assert "Hello" in nodes["page"]["result"]
+    assert "from a page" in nodes["page"]["result"]
+
+
+@contextmanager
+def _page(text: str) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = self.path == "/"
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            if found:
+                self.wfile.write(text.encode())
+
+        def log_message(self, *_: Any) -> None:
+            """Says nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+async def test_a_server_on_node_is_reached_by_its_address(tmp_path: Path) -> None:
+    port = free_port()
+    file = write_servers(tmp_path, web={"type": "http", "url": f"http://127.0.0.1:{port}/mcp"})
+    program = node_server("mcp-server-everything")
+    async with listening(program, "streamableHttp", port=port, PORT=str(port)):
+        servers = await asyncio.to_thread(load_servers, [file], variables())
+        try:
+            assert await call_tool(servers, "web.get-sum", a=1, b=2) == "The sum of 1 and 2 is 3."
+            recorded = RecordedCall()
+            told = await call_tool(servers, "web.trigger-long-running-operation", recorded, duration=1, steps=4)
+            assert told == "Long running operation completed. Duration: 1 seconds, Steps: 4."
+            assert [(step.done, step.total) for step in recorded.progress][-1] == (4, 4)
+
+            slow = asyncio.create_task(
+                call_tool(servers, "web.trigger-long-running-operation", duration=600, steps=6000)
+            )
+            begun = RecordedCall()
+            other = asyncio.create_task(
+                call_tool(servers, "web.trigger-long-running-operation", begun, duration=1, steps=4)
+            )
+            await other
+            slow.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await slow
+            assert await call_tool(servers, "web.echo", message="there") == "Echo: there"
+        finally:
+            await servers.close()

@@ -1,0 +1,151 @@
+"""`park` and `unpark`: who is told what, and that a kill of everything takes nothing back and does nothing twice."""
+
+import asyncio
+import signal
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.e2e.command import CommandLine, ended
+from tests.e2e.conftest import Plans, calculation
+from tests.support.eventually import eventually
+from tests.support.server import live_server
+
+pytestmark = pytest.mark.server
+
+_TOOLS = '''
+from pathlib import Path
+from dagwright.tools import tool
+
+@tool(effects="write")
+def {name}(text: str) -> str:
+    """Writes a line."""
+    with (Path(__file__).parent / "sent").open("a") as sent:
+        print(text, file=sent)
+    return text
+
+@tool(effects="pure")
+def double_{name}(text: str) -> str:
+    """Says it twice."""
+    return text * 2
+'''
+
+
+def _write_tools(folder: Path) -> tuple[str, str]:
+    """Returns the path of a file of tools, and the name of the one that sends."""
+    name = f"send_{uuid4().hex[:8]}"
+    path = folder / "own_tools.py"
+    path.write_text(_TOOLS.format(name=name), encoding="utf-8")
+    return str(path), name
+
+
+async def _waits(command_line: CommandLine, run: str) -> None:
+    async def does() -> bool:
+        return bool((await command_line("status", run, "--json")).document.get("status") == "waiting")
+
+    await eventually(does)
+
+
+async def test_everything_that_looks_at_a_run_says_who_parked_its_tool_and_how_to_go_on(
+    command_line: CommandLine, write_plan: Plans, tmp_path: Path
+) -> None:
+    tools, name = _write_tools(tmp_path)
+    plan = write_plan(
+        {"id": "send", "tool": name, "arguments": {"text": "hello"}},
+        calculation("beside", "1 + 1"),
+        calculation("after", "2 + 2", depends_on=["send"]),
+    )
+    parked = await command_line("park", name, "--tools", tools, "--by", "ann", "--reason", "it loses mail", "--json")
+    assert parked.document == {
+        "tool": name,
+        "ok": True,
+        "message": f"{name} is parked: no call of it begins any more, and those that run, run to their end; "
+        f"`dagwright unpark {name}` lets them go",
+    }
+    running = await command_line.start("run", plan, "--id", f"r-{name}", "--tools", tools, "--json")
+    await _waits(command_line, f"r-{name}")
+    shown, node, why, listed, again, all_parked = await asyncio.gather(
+        command_line("status", f"r-{name}"),
+        command_line("node", f"r-{name}", "send"),
+        command_line("why", f"r-{name}"),
+        command_line("list"),
+        command_line("park", name, "--json"),
+        command_line("park", "--json"),
+    )
+    hint = f"`dagwright unpark {name}` lets it go"
+    for text in (shown.stdout, node.stdout, why.stdout):
+        assert "tool parked by ann at 20" in text
+        assert "it loses mail" in text
+        assert hint in text
+    assert f"{name} parked by ann since " in listed.stdout
+    assert f"`dagwright unpark {name}`" in listed.stdout
+    # The worker of the run has told of its tools.
+    assert again.document["message"].startswith(f"{name} is parked already: tool parked by ann at 20")
+    assert [(each["by"], each["reason"]) for each in all_parked.document if each["tool"] == name] == [
+        ("ann", "it loses mail")
+    ]
+    assert not (tmp_path / "sent").exists()
+
+    released = await command_line("unpark", name, "--over", "500ms", "--json")
+    assert released.document == {
+        "tool": name,
+        "ok": True,
+        "message": f"{name} is not parked any more; 1 call of 1 run starts within 500 ms",
+    }
+    end = await ended(running)
+    assert (end.code, end.document["output"]) == (0, {"beside": 2, "after": 4})
+    assert (tmp_path / "sent").read_text() == "hello\n"
+    twice = await command_line("unpark", name, "--json")
+    assert (twice.code, twice.document) == (
+        2,
+        {"tool": name, "ok": False, "message": f"{name} is not parked, and no call of it waits"},
+    )
+
+
+async def test_what_cannot_be_parked_is_refused(command_line: CommandLine, tmp_path: Path) -> None:
+    tools, name = _write_tools(tmp_path)
+    pure, unknown, bad = await asyncio.gather(
+        command_line("park", f"double_{name}", "--tools", tools, "--json"),
+        command_line("park", "http_reqest", "--json"),
+        command_line("unpark", name, "--over", "soon", "--json"),
+    )
+    assert [end.code for end in (pure, unknown, bad)] == [2, 2, 2]
+    assert pure.document["message"].startswith(f"'double_{name}' cannot be parked: it is pure, ")
+    assert unknown.document["message"] == "no tool is called 'http_reqest'; did you mean 'http_request'?"
+    assert bad.document["message"].startswith("--over must be a duration such as 2m: ")
+
+
+async def test_kill_of_worker_and_server_leaves_the_tool_parked_and_the_call_held(
+    write_plan: Plans, tmp_path: Path
+) -> None:
+    tools, name = _write_tools(tmp_path)
+    plan = write_plan({"id": "send", "tool": name, "arguments": {"text": "hello"}})
+    async with live_server(tmp_path / "state") as live:
+        command_line = CommandLine(tmp_path, live.environment())
+        await command_line("park", name, "--tools", tools, "--by", "ann")
+        running = await command_line.start("run", plan, "--id", "parked-killed", "--tools", tools)
+        await _waits(command_line, "parked-killed")
+        running.send_signal(signal.SIGKILL)
+        await ended(running)
+        await live.kill()
+        await live.start()
+        document = (await command_line("status", "parked-killed", "--json")).document
+        assert (document["status"], document["nodes"]["send"]["status"]) == ("waiting", "waiting")
+        assert document["nodes"]["send"]["reason"].startswith("tool parked by ann at 20")
+        watching = await command_line.start("watch", "parked-killed", "--json")
+        other = await ended(await command_line.start("run", plan, "--id", "other", "--tools", tools, "--detach"))
+        assert other.code == 0
+        await _waits(command_line, "other")
+        assert not (tmp_path / "sent").exists()
+        released = await command_line("unpark", name, "--over", "100ms", "--json")
+        assert "; 2 calls of 2 runs start within " in released.document["message"]
+        end = await ended(watching)
+        assert (end.code, end.document["status"]) == (0, "completed")
+
+        async def has_ended() -> bool:
+            return bool((await command_line("status", "other", "--json")).document["status"] == "completed")
+
+        await eventually(has_ended)
+        assert (tmp_path / "sent").read_text() == "hello\n" * 2
+        await command_line("down")

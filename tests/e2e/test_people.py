@@ -1,0 +1,319 @@
+"""People answer a run: `feedback`, `inbox` and what the commands show while it waits."""
+
+import json
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.cli.account import account_name
+from tests.e2e.command import CommandLine, ended, line_with
+from tests.e2e.conftest import Plans, calculation
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.server
+
+
+def _asking(node_id: str = "check", **human: Any) -> dict[str, Any]:
+    return {"id": node_id, "human": {"prompt": f"Is {node_id} right?", "assignee": "ann", **human}}
+
+
+async def _inbox_of(command_line: CommandLine, workflow_id: str, *options: str) -> list[dict[str, Any]]:
+    """Returns what one run asks; other tests have runs on the same server."""
+    listed = await command_line("inbox", "--json", *options)
+    assert listed.code == 0, listed.stderr
+    return [request for request in listed.document if request["workflow_id"] == workflow_id]
+
+
+async def _has_asked(command_line: CommandLine, workflow_id: str, count: int = 1) -> list[dict[str, Any]]:
+    """Waits until a run has asked for so many answers, and returns what it asks."""
+    found: list[dict[str, Any]] = []
+
+    async def asked() -> bool:
+        found[:] = await _inbox_of(command_line, workflow_id)
+        return len(found) == count
+
+    await eventually(asked)
+    return found
+
+
+async def test_run_waits_for_an_answer_and_tells_who_gave_it(command_line: CommandLine, write_plan: Plans) -> None:
+    plan = write_plan(
+        calculation("sum", "2 + 3"),
+        _asking(prompt="Total {{sum.result}}. Publish?", deadline="2d"),
+        calculation("after", "7", when="check.result.approved"),
+    )
+    run = await command_line.start("run", plan, "--id", "asks")
+    await line_with(run, "check waits for ann: Total 5. Publish?")
+    [request] = await _has_asked(command_line, "asks")
+    waiting = await command_line("status", "asks")
+    status = await command_line("status", "asks", "--json")
+    wrong = await command_line("feedback", "asks", "check", "--select", "x", "--json")
+    given = await command_line("feedback", "asks", "check", "--approve", "--reason", "fine", "--by", "ben", "--json")
+    end = await ended(run)
+    again = await command_line("feedback", "asks", "check", "--approve", "--json")
+
+    assert {name: request[name] for name in ("id", "node", "type", "prompt", "options", "assignee")} == {
+        "id": "check", "node": "check", "type": "APPROVAL", "prompt": "Total 5. Publish?", "options": None,
+        "assignee": "ann",
+    }  # fmt: skip
+    assert (status.document["status"], status.document["waiting_for"]) == ("waiting", [request])
+    assert "check waits for ann: Total 5. Publish? (until " in waiting.stdout
+    assert "  dagwright feedback asks check --approve  (or --reject)\n" in waiting.stdout
+    assert (wrong.code, wrong.document["ok"]) == (2, False)
+    assert "unknown key 'selected'" in wrong.document["message"]
+    assert (given.code, given.document["ok"]) == (0, True)
+    assert (end.code, end.stderr) == (0, "")
+    assert (again.code, again.document) == (
+        2,
+        {"workflow_id": "asks", "ok": False, "message": "the run 'asks' has ended"},
+    )
+    result = await command_line("result", "asks", "--json")
+    assert result.document["nodes"]["check"]["result"] == {"approved": True, "reason": "fine"}
+    assert result.document["waiting_for"] == []
+
+
+async def test_second_answer_is_refused_and_told_who_was_first(command_line: CommandLine, write_plan: Plans) -> None:
+    run = await command_line.start("run", write_plan(_asking("a"), _asking("b")), "--id", "twice")
+    await line_with(run, "b waits for ann")
+    first = await command_line("feedback", "twice", "a", "--reject", "--reason", "too dear", "--by", "ann")
+    second = await command_line("feedback", "twice", "a", "--approve", "--by", "ben")
+    only_one_left = await command_line("feedback", "twice", "--approve")
+
+    assert [end.code for end in (first, second, only_one_left)] == [0, 2, 0]
+    assert re.fullmatch(r"'a' was answered by ann at \S+ \(rejected, through update\)\n", second.stderr)
+    assert (await ended(run)).code == 0
+
+
+async def test_early_answer_is_kept_and_one_after_the_deadline_is_told_so(
+    command_line: CommandLine, write_plan: Plans
+) -> None:
+    plan = write_plan(
+        _asking("late", deadline="1s"),
+        _asking("first"),
+        {**_asking("later"), "depends_on": ["first"]},
+        calculation("a", "1"),
+    )
+    run = await command_line.start("run", plan, "--id", "early")
+    await line_with(run, "late  ")
+    odd = await command_line("feedback", "early", "later", "--text", "yes", "--by", "eve")
+    early = await command_line("feedback", "early", "later", "--approve", "--by", "ann")
+    twice = await command_line("feedback", "early", "later", "--reject", "--by", "ben")
+    late = await command_line("feedback", "early", "late", "--approve")
+    given = await command_line("feedback", "early", "first", "--approve", "--by", "ann")
+    end = await ended(run)
+
+    assert [done.code for done in (early, twice, late, given, end)] == [0, 2, 2, 0, 1]
+    assert odd.stderr.startswith("'later' has not asked yet, and will not take this: unknown key 'text'; expected ")
+    assert early.stdout == "'later' has not asked yet; the answer is kept until it does\n"
+    assert twice.stderr == "'later' has not asked yet, and the answer of ann is kept for it already\n"
+    assert re.fullmatch(r"the deadline of 'late' passed at \S+Z\n", late.stderr)
+    nodes = (await command_line("result", "early", "--json")).document["nodes"]
+    assert {name: node["status"] for name, node in nodes.items()} == {
+        "late": "failed", "first": "completed", "later": "completed", "a": "completed",
+    }  # fmt: skip
+
+
+async def test_answer_without_a_worker_is_left_by_signal_and_counts_when_one_comes(
+    command_line: CommandLine, write_plan: Plans
+) -> None:
+    run = await command_line.start("run", write_plan(_asking()), "--id", "asks-alone")
+    await line_with(run, "check waits for ann")
+    run.send_signal(signal.SIGKILL)
+    await ended(run)
+    wrong = await command_line("feedback", "asks-alone", "check", "--text", "yes")
+    left = await command_line("feedback", "asks-alone", "check", "--approve", "--by", "ann")
+    second = await command_line("feedback", "asks-alone", "check", "--reject", "--by", "ben")
+    watched = await command_line("watch", "asks-alone", "--json")
+
+    assert wrong.code == 2
+    assert "unknown key 'text'" in wrong.stderr
+    assert (left.code, left.stdout) == (
+        0,
+        "no worker answered within 3 s, so the answer was left by signal; it counts as soon as a worker serves "
+        "the run\n",
+    )
+    assert second.code == 2
+    assert re.fullmatch(r"'check' was answered by ann at \S+ \(approved, through signal\)\n", second.stderr)
+    assert (watched.code, watched.document["nodes"]["check"]["result"]["approved"]) == (0, True)
+
+
+async def test_requests_of_sub_plans_are_answered_through_the_run_above(
+    command_line: CommandLine, write_plan: Plans
+) -> None:
+    inner = {"plan": 1, "nodes": [{"id": "b/c", "plan": {"plan": 1, "nodes": [_asking()]}}], "output": "{{b/c.result}}"}
+    plan = write_plan({"id": "archive", "plan": inner}, _asking("own"), output="{{archive.result}}")
+    run = await command_line.start("run", plan, "--id", "above")
+    requests = await _has_asked(command_line, "above", 2)
+    status = await command_line("status", "above")
+    given = await command_line("feedback", "above", "archive/b/c/check", "--approve")
+    too_late = await command_line("feedback", "above", "archive/b/c/check", "--approve")
+    own = await command_line("feedback", "above", "own", "--approve")
+    end = await ended(run)
+
+    assert sorted(request["id"] for request in requests) == ["archive/b/c/check", "own"]
+    assert "dagwright feedback above archive/b/c/check --approve" in status.stdout
+    assert given.stdout == "'archive/b/c/check' is answered\n"
+    assert [answered.code for answered in (given, too_late, own, end)] == [0, 2, 0, 0]
+    assert "dagwright feedback above archive/b/c/check --approve" in end.stdout
+
+
+async def test_name_of_a_node_answers_all_its_items(command_line: CommandLine, write_plan: Plans) -> None:
+    each = {**_asking("each", type="SELECTION", options=[1, 2], prompt="Which {{item}}?"), "for_each": ["x", "y", "z"]}
+    run = await command_line.start("run", write_plan({**each, "key": "{{item}}"}), "--id", "items")
+    requests = await _has_asked(command_line, "items", 3)
+    one = await command_line("feedback", "items", "each[y]", "--select", "1")
+    rest = await command_line("feedback", "items", "each", "--select", "2")
+    end = await ended(run)
+    result = await command_line("result", "items", "--json")
+
+    assert [request["id"] for request in requests] == ["each[x]", "each[y]", "each[z]"]
+    assert [done.code for done in (one, rest, end)] == [0, 0, 0]
+    assert (one.stdout, rest.stdout) == ("'each[y]' is answered\n", "2 requests of 'each' are answered\n")
+    assert [item["selected"] for item in result.document["nodes"]["each"]["result"]] == [[2], [1], [2]]
+
+
+async def test_all_that_one_node_asks_is_answered_at_once_in_every_sub_plan(
+    command_line: CommandLine, write_plan: Plans
+) -> None:
+    inner = {"plan": 1, "inputs": {"x": {}}, "nodes": [_asking()], "output": "{{check.result.reason}}"}
+    each = {"id": "each", "for_each": ["a", "b", "c"], "key": "{{item}}", "plan": inner, "arguments": {"x": "{{item}}"}}
+    run = await command_line.start("run", write_plan(each, _asking("own"), output="{{each.result}}"), "--id", "all")
+    requests = await _has_asked(command_line, "all", 4)
+    unclear = await command_line("feedback", "all", "--all", "--approve")
+    wrong = await command_line("feedback", "all", "each/check", "--all", "--text", "yes", "--json")
+    no_item = await command_line("feedback", "all", "each/check", "--approve")
+    given = await command_line("feedback", "all", "each/check", "--all", "--approve", "--reason", "fine")
+    again = await command_line("feedback", "all", "each/check", "--all", "--approve")
+    own = await command_line("feedback", "all", "--all", "--approve")
+    end = await ended(run)
+
+    assert sorted(request["id"] for request in requests) == ["each[a]/check", "each[b]/check", "each[c]/check", "own"]
+    assert [done.code for done in (unclear, wrong, given, again, own, end)] == [2, 2, 0, 2, 0, 0]
+    assert unclear.stderr.startswith("the run 'all' asks 4 things; say which: ")
+    assert wrong.document["message"].startswith("answered in 0 of 3 sub-plans: 'each/check': unknown key 'text'")
+    assert no_item.code == 2
+    assert re.fullmatch(
+        r"'each' has a sub-plan for each of its items: name one, as each\[key\]/check; "
+        r"each\[.\]/check, each\[.\]/check, each\[.\]/check ask now; `--all` answers all of them\n",
+        no_item.stderr,
+    )
+    assert given.stdout == "answered in 3 of 3 sub-plans: 'each/check' is answered\n"
+    assert again.stderr.startswith("the run 'all' does not ask 'each/check' now")
+    result = await command_line("result", "all", "--json")
+    assert result.document["output"] == ["fine", "fine", "fine"]
+
+
+async def test_form_on_a_terminal_asks_for_typed_fields(command_line: CommandLine, write_plan: Plans) -> None:
+    schema = {"type": "object", "properties": {"amount": {"type": "integer", "minimum": 1}}, "required": ["amount"]}
+    plan = write_plan(_asking("ask", type="INFORMATION", schema=schema), output="{{ask.result.data}}")
+    run = await command_line.start("run", plan, "--id", "form", "--json")
+    await _has_asked(command_line, "form")
+    code, screen = await command_line.on_terminal("feedback", "form", answers="many\n0\n12\n")
+
+    assert code == 0
+    assert "Is ask right?" in screen
+    assert "type a whole number, not 'many'" in screen
+    assert json.loads((await ended(run)).stdout)["output"] == {"amount": 12}
+
+
+async def test_without_a_terminal_an_answer_must_be_given(command_line: CommandLine, write_plan: Plans) -> None:
+    form = {"type": "object", "properties": {"size": {"enum": ["S", "L"]}, "hat": {}}, "required": ["size"]}
+    asking = [_asking("a"), _asking("b", type="GUIDANCE"), _asking("c", type="INFORMATION", schema=form)]
+    run = await command_line.start("run", write_plan(*asking), "--id", "must-give")
+    await line_with(run, "c waits for ann")
+    fields = await command_line("feedback", "must-give", "c")
+    shown = await command_line("status", "must-give")
+    missing = await command_line("feedback", "must-give", "b")
+    unclear = await command_line("feedback", "must-give", "--approve")
+    unknown = await command_line("feedback", "must-give", "aa", "--approve", "--json")
+    nowhere = await command_line("feedback", "nowhere", "a", "--approve", "--json")
+
+    assert [end.code for end in (missing, unclear, unknown, nowhere)] == [2, 2, 2, 2]
+    assert missing.stderr == "b waits for ann: Is b right? (give --text TEXT)\n"
+    assert fields.stderr == (
+        "c waits for ann: Is c right? (give --data JSON; its fields: size (S or L); hat (may be left out))\n"
+    )
+    assert "\n  size (S or L)\n  hat (may be left out)\n" in shown.stdout
+    assert unclear.stderr == "the run 'must-give' asks 3 things; say which: a, b, c\n"
+    assert unknown.document["message"] == "there is no request 'aa'; did you mean 'a'?"
+    assert nowhere.document == {"status": "not_found", "message": "there is no run 'nowhere'"}
+    await command_line("cancel", "must-give")
+    assert (await ended(run)).code == 3
+    assert await _inbox_of(command_line, "must-give") == []
+
+
+async def test_inbox_is_filtered(command_line: CommandLine, write_plan: Plans) -> None:
+    plan = write_plan(_asking("a"), _asking("b", type="SELECTION", options=["x"], assignee=None))
+    run = await command_line.start("run", plan, "--id", "filtered")
+    await _has_asked(command_line, "filtered", 2)
+    found = [
+        [request["id"] for request in await _inbox_of(command_line, "filtered", *options)]
+        for options in (
+            ["--assignee", "ann"],
+            ["--assignee", "anyone"],
+            ["--type", "selection"],
+            ["--older-than", "1d"],
+        )
+    ]
+    lines = (await command_line("inbox")).stdout.splitlines()
+    await command_line("cancel", "filtered")
+    await ended(run)
+
+    assert found == [["a"], ["b"], ["b"], []]
+    at = next(
+        number for number, line in enumerate(lines) if line.startswith("filtered  a  APPROVAL for ann, open for ")
+    )
+    assert lines[at + 1 : at + 3] == ["  Is a right?", "  dagwright feedback filtered a --approve  (or --reject)"]
+
+
+async def test_default_at_the_deadline_and_who_paused_are_told_as_such(
+    command_line: CommandLine, write_plan: Plans
+) -> None:
+    default = {"default": {"approved": True, "reason": "by the plan"}}
+    plan = write_plan(_asking("late", deadline="1s", on_timeout=default), _asking("open"))
+    run = await command_line.start("run", plan, "--id", "deadline")
+    await _has_asked(command_line, "deadline", 1)
+    paused = await command_line("pause", "deadline")
+
+    async def is_noted() -> bool:
+        notes = (await command_line("status", "deadline", "--json")).document["notes"]
+        by = f"paused by {account_name()}"
+        return [note["message"] for note in notes] == [by, f"nothing new starts: {by}"]
+
+    await eventually(is_noted)
+    why = await command_line("why", "deadline", "--node", "late")
+    await command_line("cancel", "deadline")
+
+    assert (paused.code, (await ended(run)).code) == (0, 3)
+    assert re.search(r"\n  +approved at .+: nobody answered, the default at the deadline\n", why.stdout), why.stdout
+
+
+async def test_guidance_is_answered_with_nodes_from_a_file(
+    command_line: CommandLine, write_plan: Plans, tmp_path: Path
+) -> None:
+    plan = write_plan(calculation("sum", "2 + 3"), _asking("hint", type="GUIDANCE"))
+    run = await command_line.start("run", plan, "--id", "guided")
+    await line_with(run, "hint waits for ann")
+    more = tmp_path / "more.json"
+    more.write_text(json.dumps([calculation("bad", "1", depends_on=["som"]), {"id": "x", "tool": "calculater"}]))
+    wrong = await command_line("feedback", "guided", "hint", "--nodes", str(more), "--json")
+    beside = await command_line("feedback", "guided", "hint", "--nodes", str(more), "--approve")
+    more.write_text(json.dumps({"plan": 1, "nodes": [calculation("more", "{{sum.result}} * 10")]}))
+    given = await command_line("feedback", "guided", "--nodes", str(more), "--text", "ten times", "--by", "ann")
+    end = await ended(run)
+
+    assert wrong.code == 2
+    assert [(error["code"], error["pointer"]) for error in wrong.document["errors"]] == [
+        ("unknown_tool", "/nodes/1/tool"), ("unknown_dependency", "/nodes/0/depends_on/0")
+    ]  # fmt: skip
+    assert (beside.code, beside.stderr) == (2, "--approve and --nodes do not go together: one answer is of one kind\n")
+    assert (given.code, given.stdout) == (0, "'hint' is answered\n")
+    assert end.code == 0
+    nodes = (await command_line("result", "guided", "--json")).document["nodes"]
+    assert {name: node["result"] for name, node in nodes.items()} == {
+        "sum": 5, "hint": {"text": "ten times", "nodes": ["more"]}, "more": 50,
+    }  # fmt: skip
+    assert nodes["more"]["lineage"]["by_hand"][0]["request"] == "hint"

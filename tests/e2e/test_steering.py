@@ -1,0 +1,217 @@
+"""An operator steers a run with commands: `pause`, `limits`, `policy`, `cancel`, `retry`, `set-result`, `append`."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.cli.account import account_name
+from tests.e2e.command import CommandLine, ended, line_with
+from tests.e2e.conftest import Plans, calculation, pause
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.server
+
+
+async def _nodes(command_line: CommandLine, run: str) -> dict[str, Any]:
+    status = await command_line("status", run, "--json")
+    found: dict[str, Any] = status.document.get("nodes", {})
+    return found
+
+
+async def _is(command_line: CommandLine, run: str, **states: str) -> None:
+    async def reached() -> bool:
+        nodes = await _nodes(command_line, run)
+        return all(name in nodes and nodes[name]["status"] == state for name, state in states.items())
+
+    await eventually(reached)
+
+
+async def test_run_is_mended_while_it_goes_on(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
+    plan = write_plan(
+        calculation("sum", "1 / 0"),
+        calculation("after", "{{sum.result}} + 1"),
+        pause("long", "1h"),
+        calculation("last", "2", depends_on=["long"]),
+    )
+    run = await command_line.start("run", plan, "--id", "mended")
+    await _is(command_line, "mended", after="blocked", long="running")
+
+    wrong = await command_line("retry", "mended", "--node", "som", "--json")
+    running = await command_line("set-result", "mended", "5", "--node", "long", "--json")
+    no_json = await command_line("set-result", "mended", "five", "--node", "sum", "--json")
+    retried = await command_line(
+        "retry", "mended", "--node", "sum", "--arguments", '{"expression": "2 * 3"}', "--by", "ann"
+    )
+    await _is(command_line, "mended", after="completed")
+
+    more = tmp_path / "more.json"
+    more.write_text(json.dumps([calculation("more", "{{sum.result}} * 10"), {"id": "bad", "tool": "calculater"}]))
+    refused = await command_line("append", "mended", str(more), "--json")
+    more.write_text(json.dumps({"plan": 1, "nodes": [calculation("more", "{{sum.result}} * 10")]}))
+    added = await command_line("append", "mended", str(more), "--by", "ann", "--json")
+    await _is(command_line, "mended", more="completed")
+
+    cancelled = await command_line(
+        "cancel", "mended", "--node", "long", "--branch", "--reason", "enough", "--by", "ann", "--json"
+    )
+    end = await ended(run)
+    late = await command_line("retry", "mended", "--node", "long", "--json")
+
+    assert (wrong.code, wrong.document) == (
+        2, {"workflow_id": "mended", "ok": False, "message": "the run has no node 'som'; did you mean 'sum'?"},
+    )  # fmt: skip
+    assert (running.code, running.document["message"]) == (2, "'long' is running; cancel it first")
+    assert (no_json.code, no_json.document["status"]) == (2, "bad_usage")
+    assert (retried.code, retried.stdout) == (0, "mended: 'sum' is tried again with these arguments, as a new node\n")
+    assert refused.code == 2
+    assert [(error["code"], error["pointer"]) for error in refused.document["errors"]] == [
+        ("unknown_tool", "/nodes/1/tool")
+    ]
+    assert (added.code, added.document) == (0, {"workflow_id": "mended", "ok": True, "message": "one node was added"})
+    assert (cancelled.code, cancelled.document["ok"]) == (0, True)
+    assert end.code == 1
+    message = "the run 'mended' has ended; `fork` makes a new run that takes over what is done"
+    assert (late.code, late.document) == (2, {"workflow_id": "mended", "ok": False, "message": message})
+    table = (await command_line("status", "mended")).stdout
+    assert [line.rstrip().endswith("added to the plan by ann") for line in table.splitlines() if " more " in line] == [
+        True
+    ]
+    assert "\nby hand: append nodes by ann at " in (await command_line("node", "mended", "more")).stdout
+    nodes = await _nodes(command_line, "mended")
+    assert {name: (node["status"], node["result"]) for name, node in nodes.items()} == {
+        "sum": ("superseded", None),
+        "sum#2": ("completed", 6),
+        "after": ("completed", 7),
+        "long": ("cancelled", None),
+        "last": ("cancelled", None),
+        "more": ("completed", 60),
+    }
+    assert nodes["sum#2"]["supersedes"] == "sum"
+    assert [step["by"] for name in ("sum#2", "long", "more") for step in nodes[name]["lineage"]["by_hand"]] == [
+        "ann"
+    ] * 3
+
+
+async def test_what_no_run_could_be_sent_is_refused_in_one_sentence(command_line: CommandLine) -> None:
+    deep = "[" * 9_000 + "]" * 9_000
+    half, nested, infinite, arguments, *unnamed = [
+        await command_line(*words, "--json")
+        for words in (
+            ("set-result", "nowhere", '"\\ud800"', "--node", "sum"),
+            ("set-result", "nowhere", deep, "--node", "sum"),
+            ("set-result", "nowhere", "1e999", "--node", "sum"),
+            ("retry", "nowhere", "--node", "sum", "--arguments", '{"text": "\\ud800"}'),
+            ("pause", ""),
+            ("retry", "", "--node", "sum"),
+            ("feedback", "", "check", "--approve"),
+        )
+    ]
+    assert [end.code for end in (half, nested, infinite, arguments, *unnamed)] == [2] * 7
+    assert {end.document["status"] for end in (half, nested, infinite, arguments)} == {"bad_usage"}
+    assert all(end.document["message"].startswith("set-result takes JSON, and '") for end in (half, nested, infinite))
+    assert arguments.document["message"].startswith("--arguments takes JSON, and '{")
+    assert [end.document["message"] for end in unnamed] == ["there is no run ''"] * 3
+
+
+async def test_node_of_a_sub_plan_gets_its_result_through_the_run_above(
+    command_line: CommandLine, write_plan: Plans
+) -> None:
+    below = {
+        "plan": 1,
+        "nodes": [calculation("sum", "1 / 0"), calculation("double", "{{sum.result}} * 2"), pause("long", "1h")],
+    }
+    plan = write_plan({"id": "archive", "plan": {**below, "output": "{{double.result}}"}})
+    run = await command_line.start("run", plan, "--id", "mended_above")
+    await _is(command_line, "mended_above/archive", double="blocked", long="running")
+    given = await command_line("set-result", "mended_above", "4", "--node", "archive/sum", "--json")
+    await _is(command_line, "mended_above/archive", double="completed")
+    stopped = await command_line("cancel", "mended_above", "--node", "archive/long", "--json")
+    end = await ended(run)
+    assert (given.document["message"], stopped.document["ok"], end.code) == (
+        "'sum' has the result that you gave",
+        True,
+        0,
+    )
+    assert (await _nodes(command_line, "mended_above"))["archive"]["result"] == 8
+    shown = await command_line("node", "mended_above", "archive/sum", "--json")
+    told = await command_line("node", "mended_above", "archive/sum")
+    table = await command_line("status", "mended_above/archive")
+    missing = await command_line("node", "mended_above", "archive/som", "--json")
+    assert (shown.document["id"], shown.document["workflow_id"]) == ("archive/sum", "mended_above/archive")
+    assert (shown.document["result"], told.stdout.splitlines()[0]) == (4, "archive/sum: completed")
+    assert f"\nby hand: set result by {account_name()} at " in told.stdout
+    (line,) = [line for line in table.stdout.splitlines() if " sum " in line]
+    assert line.rstrip().endswith(f"its result was given by {account_name()}")
+    message = "the run 'mended_above/archive' has no node 'som'; did you mean 'sum'?"
+    assert (missing.code, missing.document) == (2, {"status": "not_found", "message": message})
+
+
+async def test_whole_run_is_steered_while_it_goes_on(
+    command_line: CommandLine, write_plan: Plans, tmp_path: Path
+) -> None:
+    plan = write_plan(pause("long", "1h"), calculation("last", "2", depends_on=["long"]))
+    run = await command_line.start("run", plan, "--id", "governed", "--timeout", "2h")
+    await _is(command_line, "governed", long="running")
+
+    paused = await command_line("pause", "governed", "--reason", "too early", "--by", "ann")
+    twice = await command_line("pause", "governed", "--json")
+    raised = await command_line("limits", "governed", "--max-parallel", "3", "--deadline", "4h", "--by", "ann")
+    past = await command_line("limits", "governed", "--deadline", "1ms", "--json")
+    odd = await command_line("limits", "governed", "--deadline", "soon")
+    shown = await command_line("limits", "governed", "--json")
+    (tmp_path / "policy.yaml").write_text("otherwise: ask\n")
+    changed = await command_line("policy", "governed", str(tmp_path / "policy.yaml"), "--by", "ann")
+    policy = await command_line("policy", "governed", "--json")
+    under_way = await command_line("status", "governed", "--json")
+    resumed = await command_line("resume", "governed", "--by", "bob")
+    cancelled = await command_line("cancel", "governed", "--reason", "enough", "--by", "ann")
+    end = await ended(run)
+    late = await command_line("limits", "governed", "--max-parallel", "3", "--json")
+    document = (await command_line("result", "governed", "--json")).document
+
+    assert [done.stdout for done in (paused, raised, changed, resumed, cancelled)] == [
+        "governed: the run is paused; what runs runs to its end\n",
+        "governed: the run has max_parallel 3 and deadline 4h now\n",
+        "governed: the policy is changed\n",
+        "governed: the run goes on\n",
+        "governed: the run is being stopped\n",
+    ]
+    assert [done.code for done in (paused, twice, past, odd, late, cancelled, end)] == [0, 2, 2, 2, 2, 0, 3]
+    assert twice.document["message"] == "the run is paused already, paused by ann: too early"
+    assert past.document["message"].startswith("a deadline counts from the start of the run, which was ")
+    assert odd.stderr.startswith("--deadline must be a duration such as 4h, or none: ")
+    assert (shown.document["max_parallel"], shown.document["deadline"] is None) == (3, False)
+    assert policy.document == {"workflow_id": "governed", "policy": {"rules": [], "otherwise": "ask"}}
+    notes = [
+        "paused by ann: too early",
+        "max_parallel 3 and deadline 4h set by ann",
+        "policy changed by ann",
+        "nothing new starts: paused by ann",
+    ]
+    assert [note["message"] for note in under_way.document["notes"]] == notes
+    ends = ["resumed by bob", "cancelled by ann: enough"]
+    assert [note["message"] for note in document["notes"]] == [*notes[:3], *ends]
+
+
+async def test_run_without_a_worker_is_steered_by_signal(command_line: CommandLine, write_plan: Plans) -> None:
+    plan = write_plan({"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?", "assignee": "ann"}})
+    run = await command_line.start("run", plan, "--id", "nobody-serves")
+    await line_with(run, "check waits for ann")
+    run.send_signal(signal.SIGKILL)
+    await ended(run)
+
+    limited = await command_line("limits", "nobody-serves", "--deadline", "none", "--by", "ann")
+    left = await command_line("cancel", "nobody-serves", "--reason", "enough", "--by", "ann")
+    second = await command_line("cancel", "nobody-serves")
+    watched = await command_line("watch", "nobody-serves", "--json")
+
+    told = "no worker answered within 3 s, so it was left by signal; it counts as soon as a worker serves the run"
+    assert [(done.code, done.stdout) for done in (limited, left)] == [(0, f"nobody-serves: {told}\n")] * 2
+    assert (second.code, second.stderr) == (2, "the run is being stopped already\n")
+    assert (watched.code, watched.document["status"]) == (3, "cancelled")
+    assert [note["message"] for note in watched.document["notes"]] == [
+        "no deadline set by ann", "cancelled by ann: enough",
+    ]  # fmt: skip

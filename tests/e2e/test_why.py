@@ -1,0 +1,58 @@
+"""`why`: what the command says of a run that has ended, of its nodes, and of what is not there."""
+
+import asyncio
+
+import pytest
+
+from tests.e2e.command import CommandLine
+from tests.e2e.conftest import Plans, calculation
+
+pytestmark = pytest.mark.server
+
+
+async def test_why_tells_ends_and_what_is_behind_them(command_line: CommandLine, write_plan: Plans) -> None:
+    plan = write_plan(
+        calculation("a", "{{PLACEHOLDER_count}} + 1"),
+        calculation("bad", "1 / 0", depends_on=["a"]),
+        calculation("after", "3", depends_on=["bad"]),
+        calculation("off", "3", when="a.result > 5"),
+        calculation("good", "{{a.result}} * 2"),
+        {"id": "made", "tool": "json_query", "arguments": {"value": {"it's": [True, None, "é"]}, "path": "$.*"}},
+        inputs={"count": {"type": "integer"}},
+    )
+    await command_line("run", plan, "--input", "count=2", "--id", "asked-why", "--json")
+    whole, document, after, off, good, made, unknown = await asyncio.gather(
+        command_line("why", "asked-why"),
+        command_line("why", "asked-why", "--json"),
+        command_line("why", "asked-why", "--node", "after"),
+        command_line("why", "asked-why", "--node", "off"),
+        command_line("why", "asked-why", "--node", "good"),
+        command_line("why", "asked-why", "--node", "made"),
+        command_line("why", "asked-why", "--node", "goood", "--json"),
+    )
+
+    assert [end.code for end in (whole, document, after, off, good, unknown)] == [0, 0, 0, 0, 0, 2]
+    lines = whole.stdout.splitlines()
+    assert lines[0] == "asked-why is completed with failures"
+    assert lines[1].startswith("bad failed at ")
+    assert lines[1].endswith("; 1 node is blocked by it")
+    assert [(each["node"], each["why"], each["blocks"]) for each in document.document["chain"]] == [
+        ("bad", "failed", 1)
+    ]
+    assert after.stdout.startswith("after is blocked by bad at ")
+    assert ", which failed at " in after.stdout.splitlines()[0]
+    assert "off was skipped at " in off.stdout
+    assert "(its condition is false: a.result > 5)" in off.stdout
+    shown = good.stdout.splitlines()
+    assert shown[0].startswith("good completed at ")
+    assert [line for line in shown if line.startswith(("  from", "  result", "  input"))] == [
+        "  from a",
+        "  result: 6",
+        "  input count: 2",
+        "  result: 3",
+    ]
+    assert made.stdout.splitlines()[-1] == """  result: [[true, null, "é"]]"""
+    assert unknown.document == {
+        "status": "not_found",
+        "message": "the run 'asked-why' has no node 'goood'; did you mean 'good'?",
+    }

@@ -1,0 +1,125 @@
+"""A fork ends as a run would that began anew, whatever was changed, and makes no effect twice that it has already."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.forking import Change, Source, outlook, takeover
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import NodeStatus
+from dagwright.plan.tools import Effects
+from tests.property.naive import Model, Step
+from tests.property.plans import Driver, steps
+from tests.unit.plan.building import TOOLS, compiled, plan_of
+
+KEYED = {name: replace(tool, effects=Effects.IDEMPOTENT) for name, tool in TOOLS.items()}
+
+
+def driver_of(plan: tuple[Step, ...], data: st.DataObject) -> Driver:
+    """Returns a driver of a plan whose calls change the world."""
+    driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)))
+    driver.plan = compiled(plan_of(*(step.to_json() for step in plan)), tools=KEYED)
+    driver.scheduler = Scheduler(driver.plan, {})
+    return driver
+
+
+@st.composite
+def changed(draw: st.DrawFn, plan: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Returns a plan of which some steps are mended, read otherwise, have other items, are left out or are new."""
+    gone = {
+        step.id for step in plan if not any(step.id in other.dependencies for other in plan) and draw(st.booleans())
+    }
+    made = []
+    for step in plan:
+        if step.id in gone:
+            continue
+        what = draw(st.sampled_from(["same", "same", "mend", "reads", "items", "when"]))
+        fields: dict[str, Any] = {}
+        if what == "mend":
+            fields = {"fails": frozenset(), "asks_too_much": False}
+        elif what == "reads" and step.reads:
+            fields = {"needs": tuple(step.dependencies), "reads": step.reads[1:], "asks_too_much": False}
+        elif what == "items" and step.items is not None:
+            fields = {"items": tuple(draw(st.permutations([*step.items, "w"])))}
+        elif what == "when":
+            fields = {"when": draw(st.sampled_from([None, True, False]))}
+        made.append(replace(step, **fields))
+    return (*made, Step("new", reads=(made[0].id,) if made else ()))
+
+
+@settings(max_examples=150, deadline=None)
+@given(plan=steps(), data=st.data(), stop_after=st.integers(0, 12), is_open=st.booleans())
+def test_fork_ends_as_a_new_run_and_repeats_no_effect(
+    plan: tuple[Step, ...], data: st.DataObject, stop_after: int, is_open: bool
+) -> None:
+    before = driver_of(plan, data)
+    before.scheduler.begin(0.0)
+    before.start_all()
+    for _ in range(stop_after):
+        if before.running:
+            before.end_one()
+            before.start_all()
+    if not is_open:
+        before.scheduler.cancel(1.0)
+        while before.running:
+            before.end_one()
+    has_result = {
+        task: before.arguments[task]
+        for task in before.order
+        if (record := before.scheduler.record_of(task)) is not None
+        and record.status is NodeStatus.COMPLETED
+        and record.error is None
+    }
+
+    following = data.draw(changed(plan))
+    after = driver_of(following, data)
+    taken = takeover(before.scheduler, after.plan, source=Source("old", "scope", is_open=is_open), change=Change())
+    seen = outlook(Scheduler(after.plan, {}), before.scheduler, taken, change=Change())
+    after.scheduler.changes.kept = taken.book
+    begun = Scheduler(after.plan, {})
+    restore(begun, json.loads(json.dumps(carry_of(after.scheduler))))
+    after.scheduler = begun
+    begun.catch_up(0.0)
+    scopes = run_to_the_end(after, data)
+    begun = after.scheduler
+
+    model = Model(following)
+    assert after.ends() == model.ends
+    for step in following:
+        record = begun.record_of(step.id)
+        assert record is not None
+        if model.ends[step.id] == "completed":
+            assert record.result == model.values[step.id]
+    for task in after.order:
+        assert has_result.get(task) != after.arguments[task], f"{task} was done again"
+        had_begun = task in before.arguments and task not in has_result
+        if had_begun and before.arguments[task] == after.arguments[task]:
+            assert scopes[task] == "scope", f"{task} has another key than the call that had not ended"
+        elif task in before.arguments:
+            assert scopes[task] is None, f"{task} is another effect, and needs a key of its own"
+    for task in seen.reused:
+        assert task not in after.order
+    assert set(seen.runs) <= {*after.order, *(task for task in seen.runs if _is_final(begun, task))}
+
+
+def run_to_the_end(driver: Driver, data: st.DataObject) -> dict[str, Any]:
+    """Runs a scheduler that has begun to its end, now and then in a new execution; returns the scopes of the keys."""
+    scopes: dict[str, Any] = {}
+    while True:
+        driver.start_all()
+        scopes |= {task.id: task.scope for task in driver.running}
+        if not driver.running:
+            assert driver.scheduler.is_finished
+            return scopes
+        driver.end_one()
+        if data.draw(st.integers(0, 3)) == 0:
+            driver.go_on_elsewhere()
+
+
+def _is_final(scheduler: Scheduler, task: str) -> bool:
+    record = scheduler.record_of(task)
+    return record is not None and record.status.is_final

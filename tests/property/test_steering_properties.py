@@ -1,0 +1,141 @@
+"""Acts of people between the events of a run, in any order: it stays sound, and comes to its end."""
+
+import math
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagwright.plan.carry import carry_of, restore, tasks_in_flight
+from dagwright.plan.compilation import compiled_form
+from dagwright.plan.compiled import CompiledNode, CompiledPlan
+from dagwright.plan.extension import Extension
+from dagwright.plan.node_acts import AppendNodes, CancelNode, RetryNode, SetResult
+from dagwright.plan.requests import Feedback
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import NodeStatus
+from dagwright.plan.steering import Act, Cancel, Pause, Resume, SetLimits, take
+from tests.unit.plan.building import broken, check, node, plan_of
+
+_JOINS = ("all", "any", "all_done", {"at_least": 2})
+
+
+@st.composite
+def _plans(draw: st.DrawFn) -> dict[str, Any]:
+    """Draws a plan of a few nodes, some with items, of which each may wait for those before it."""
+    nodes: list[dict[str, Any]] = []
+    for number in range(draw(st.integers(1, 7))):
+        needs = draw(st.lists(st.integers(0, number - 1), unique=True, max_size=3)) if number else []
+        fields: dict[str, Any] = {"join": draw(st.sampled_from(_JOINS))} if len(needs) > 1 else {}
+        if draw(st.booleans()):
+            fields["for_each"] = list(range(draw(st.integers(0, 3))))
+        if draw(st.integers(0, 3)) == 0:
+            fields["human"] = {
+                "type": "CLARIFICATION",
+                "prompt": "Well?",
+                "deadline": draw(st.sampled_from(["5s", "1d"])),
+            }
+        else:
+            fields["on_error"] = draw(st.sampled_from(["block", "skip", {"value": 1}, "ask"]))
+        nodes.append(node(f"n{number}", *(f"n{each}" for each in needs), **fields))
+    return plan_of(*nodes)
+
+
+def _drawn_act(draw: st.DataObject, scheduler: Scheduler) -> Act:
+    names = [name for each in scheduler.shown() for name in _names_of(*each)]
+    ended = [name for name in names if _has_failed(scheduler, name)]
+    name = draw.draw(st.sampled_from(ended or names) if draw.draw(st.booleans()) else st.sampled_from(names))
+    base = scheduler.plan.written_count
+    new = CompiledNode(f"x{base}", tool="any", dependencies=(draw.draw(st.integers(0, base - 1)),))
+    acts: tuple[Act, ...] = (
+        Pause(),
+        Resume(),
+        CancelNode(name, branch=draw.draw(st.booleans())),
+        RetryNode(name),
+        RetryNode(name, {"by": "hand"}),
+        SetResult(name, "by hand"),
+        AppendNodes(Extension(base, (new,))),
+        SetLimits(
+            draw.draw(st.sampled_from([None, 1, 2, 500])), draw.draw(st.sampled_from([None, 3.0, 9.0, math.inf]))
+        ),
+    )
+    if draw.draw(st.integers(0, 19)) == 0:
+        # Nothing comes behind it.
+        return Cancel()
+    return draw.draw(st.sampled_from(acts))
+
+
+def _has_failed(scheduler: Scheduler, name: str) -> bool:
+    record = scheduler.record_of(name)
+    return record is not None and record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED)
+
+
+def _names_of(each: CompiledNode, record: Any) -> list[str]:
+    return [each.id, *(f"{each.id}[{item.key}]" for item in record.items)]
+
+
+def _answer(draw: st.DataObject, scheduler: Scheduler, at: float) -> None:
+    """Answers one of the open requests, rightly or wrongly; what is refused changes nothing."""
+    request = draw.draw(st.sampled_from([*scheduler.requests.open]))
+    answers: list[Any] = [{"text": "so"}, *({"action": action} for action in ("retry", "skip", "stop")), {"odd": 1}]
+    before = carry_of(scheduler)
+    if scheduler.answer(Feedback(request, draw.draw(st.sampled_from(answers))), at) is not None:
+        assert carry_of(scheduler) == before
+
+
+def _check(scheduler: Scheduler, base: CompiledPlan) -> None:
+    """Checks what holds at any moment of a run that began with a plan."""
+    assert scheduler.is_finished == all(record.status.is_final for record in scheduler.records)
+    assert scheduler.in_flight == len(tasks_in_flight(scheduler))
+    assert scheduler.cancelling.keys() <= set(tasks_in_flight(scheduler))
+    for each, record in scheduler.shown():
+        begun = record.status in (NodeStatus.READY, NodeStatus.RUNNING)
+        if begun and each.join[0] == "all":
+            ends = [scheduler.records[needed].status for needed in each.dependencies]
+            assert all(status is NodeStatus.COMPLETED for status in ends)
+    tasks = [(name, scheduler.record_of(name)) for each in scheduler.shown() for name in _names_of(*each)]
+    waiting = [name for name, record in tasks if record is not None and record.status is NodeStatus.WAITING]
+    assert sorted(request.task for request in scheduler.requests.open.values()) == sorted(waiting)
+    following = Scheduler(base, {})
+    restore(following, carry_of(scheduler))
+    assert carry_of(following) == carry_of(scheduler)
+    if scheduler.changes.has_new_limits:
+        assert (following.max_in_flight, following.deadline) == (scheduler.max_in_flight, scheduler.deadline)
+
+
+@settings(max_examples=300, deadline=None)
+@given(plan=_plans(), draw=st.data())
+def test_run_that_people_steer_stays_sound_and_ends(plan: dict[str, Any], draw: st.DataObject) -> None:
+    base = compiled_form(check(plan))
+    scheduler = Scheduler(base, {}, max_in_flight=draw.draw(st.sampled_from([1, 2, 500])))
+    scheduler.begin(0.0)
+    acts_left, at = 8, 0.0
+    while not scheduler.is_finished:
+        at += 1.0
+        scheduler.advance(at)
+        if acts_left and draw.draw(st.booleans()):
+            acts_left -= 1
+            act, before = _drawn_act(draw, scheduler), carry_of(scheduler)
+            if take(act, scheduler, at=at) is not None:
+                assert carry_of(scheduler) == before
+            _check(scheduler, base)
+            continue
+        if not acts_left:
+            take(Resume(), scheduler, at=at)
+        scheduler.expire(at)
+        while scheduler.next_task(at) is not None:
+            assert scheduler.in_flight <= scheduler.max_in_flight
+        if running := tasks_in_flight(scheduler):
+            task_id = draw.draw(st.sampled_from(running))
+            if task_id in scheduler.cancelling and draw.draw(st.booleans()):
+                scheduler.task_cancelled(task_id, at=at)
+            elif draw.draw(st.booleans()):
+                scheduler.complete(task_id, task_id, at=at)
+            else:
+                scheduler.fail(task_id, broken(), at=at)
+        elif scheduler.requests.open:
+            _answer(draw, scheduler, at)
+        _check(scheduler, base)
+    grown = Scheduler(base, {})
+    restore(grown, carry_of(scheduler))
+    assert (carry_of(grown), grown.is_finished, grown.status()) == (carry_of(scheduler), True, scheduler.status())

@@ -1,0 +1,64 @@
+"""Activities called as a worker would call them, without a server."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
+
+from activities.call_headers import ToolInterceptor
+
+
+class Inside(ActivityInboundInterceptor):
+    """The end of the interceptor chain: calls the activity."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        return await input.fn(*input.args)
+
+
+class ActivityBench:
+    """Calls one activity, as the second attempt of the node n1.
+
+    Args:
+        activity: its function.
+    """
+
+    def __init__(self, activity: Callable[..., Any]) -> None:
+        self.activity = activity
+        self.temporal = ActivityEnvironment()
+        self.temporal.info = replace(
+            ActivityEnvironment.default_info(),
+            activity_id="n1",
+            attempt=2,
+            started_time=datetime(2024, 2, 3, 4, 5, 6, 789000, tzinfo=UTC),
+        )
+
+    async def payload(self, *arguments: Any, **headers: Any) -> Payload:
+        """Returns what the activity answers; the headers are JSON by name."""
+        named = {
+            name: Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(value).encode())
+            for name, value in headers.items()
+        }
+
+        async def call() -> Any:
+            inbound = ToolInterceptor().intercept_activity(Inside())
+            return await inbound.execute_activity(ExecuteActivityInput(self.activity, arguments, None, named))
+
+        raw = await self.temporal.run(call)
+        assert isinstance(raw.payload, Payload)
+        return raw.payload
+
+    async def failure(self, *arguments: Any, **headers: Any) -> ApplicationError:
+        """Returns the error that the activity ends with."""
+        with pytest.raises(ApplicationError) as caught:
+            await self.payload(*arguments, **headers)
+        return caught.value

@@ -1,0 +1,76 @@
+"""Agents for tests: their runs with a worker whose model is the scripted one, and what to compare of them."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+from temporalio.client import Client
+
+from dagwright.contracts.agent_spec import AgentSpec, agent_plan
+from dagwright.feed import RunFeed
+from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.settings import Settings
+from dagwright.testing import ModelServer, ReceivedCall
+from tests.support.runs import Document, Handle, Runs, bare, document_of, serving_runs
+from tests.support.tools import Bench
+
+
+@asynccontextmanager
+async def agent_runs(
+    client: Client, server: ModelServer, folder: Path, *, bench: Bench | None = None, keeps_state: bool = True
+) -> AsyncIterator[Runs]:
+    """Serves runs whose model is the scripted one; each is looked at, and replayed, when the block ends well."""
+    settings = Settings(
+        state_dir=folder, model="small", openai_base_url=server.base_url, openai_api_key=SecretStr("key")
+    )
+    registry = (bench or Bench()).registry()
+    async with serving_runs(client, registry, settings=settings, keeps_state=keeps_state) as runs:
+        yield runs
+        await runs.check_ended()
+
+
+def agent(runs: Runs, *tools: str, prompt: str = "You are helpful.", **fields: Any) -> CompiledPlan:
+    """Returns the plan of an agent that may call some tools of the bench and has no context."""
+    declared: Mapping[str, ToolDeclaration] = {name: runs.tools[name] for name in tools}
+    return agent_plan(AgentSpec("helper", tools=declared, **fields), prompt=prompt, results={})
+
+
+async def ended(runs: Runs, handle: Handle) -> Document:
+    """Returns the bare document of a run, after a look at whether its history alone tells the same."""
+    written = await document_of(handle)
+    view = await RunFeed(runs.client, handle.id).read()
+    told = replace(view, written=None, error=None).document()
+    assert bare(told) == bare(written)
+    return bare(written)
+
+
+def said(call: ReceivedCall) -> list[tuple[str, Any]]:
+    """Returns what a model was told: role and content of each message, for an assistant the names of what it calls."""
+    return [
+        (message["role"], [tool["function"]["name"] for tool in message["tool_calls"]])
+        if message.get("tool_calls")
+        else (message["role"], message["content"])
+        for message in call.messages
+    ]
+
+
+def answered(text: str | None) -> Any:
+    """Equals the answer of a model that said a text, whatever it has used."""
+    return _Answer(text)
+
+
+class _Answer:
+    def __init__(self, text: str | None) -> None:
+        self._text = text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, dict) and other["message"]["content"] == self._text
+
+    __hash__ = None  # type: ignore[assignment]  # it equals many things
+
+    def __repr__(self) -> str:
+        return f"answered({self._text!r})"

@@ -1,0 +1,50 @@
+"""Requests in words for tests: the plan that a run of one starts with, and what models are told."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from dagwright.contracts.goals import KIND
+from dagwright.feed import RunFeed
+from dagwright.plan.compiled import CompiledPlan
+from dagwright.planner import Asked, prepare_goal
+from dagwright.testing import ReceivedCall
+from tests.support.runs import Document, Handle, Runs, bare, document_of
+
+
+def goal(runs: Runs, words: str, *tools: str, **asked: Any) -> CompiledPlan:
+    """Returns the plan of a request for which some tools of the bench may be used."""
+    plan, _ = prepare_goal(words, {name: runs.tools[name] for name in tools}, Asked(**asked))
+    assert plan.pursuit is not None
+    assert plan.pursuit["kind"] == KIND
+    return plan
+
+
+async def ended(runs: Runs, handle: Handle) -> Document:
+    """Returns the bare document of a run, after a look at whether its history alone tells the same.
+
+    Of a run that failed the last event of its history tells an error of its own.
+    """
+    written_by_run = bare(await document_of(handle))
+    view = await RunFeed(runs.client, handle.id).read()
+    told = bare(replace(view, written=None).document())
+    if written_by_run["status"] == "failed":
+        told["error"] = written_by_run.get("error")
+        told = {name: part for name, part in told.items() if part is not None or name == "output"}
+    assert told == written_by_run
+    return written_by_run
+
+
+def written(*nodes: Any, **more: Any) -> str:
+    """Returns what a model writes: a plan of these nodes."""
+    return json.dumps({"nodes": list(nodes), **more})
+
+
+def call(node_id: str, tool: str, **arguments: Any) -> dict[str, Any]:
+    """Returns a node that calls a tool."""
+    return {"id": node_id, "tool": tool, "arguments": arguments}
+
+
+def purposes(calls: list[ReceivedCall]) -> list[tuple[str, str]]:
+    """Returns the node and the purpose of each model call."""
+    return [(str(each.metadata["node"]), str(each.metadata["purpose"])) for each in calls]

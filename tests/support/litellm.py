@@ -1,0 +1,89 @@
+"""LiteLLM's real proxy as a process of its own, in front of a scripted server at a fixed port."""
+
+import asyncio
+import os
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from dagwright.testing import ModelServer
+from tests.support.eventually import eventually
+
+PROXY_KEY = "sk-proxy-key"
+UPSTREAM_KEY = "sk-upstream-key"
+_CONFIG = """
+model_list:
+  - model_name: small
+    litellm_params: {{model: openai/scripted-model, api_base: "http://127.0.0.1:{port}/v1", api_key: {key}}}
+litellm_settings: {{num_retries: 0, telemetry: false}}
+router_settings: {{disable_cooldowns: true}}
+general_settings: {{master_key: {proxy_key}}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A proxy that serves.
+
+    Args:
+        base_url: for clients.
+        upstream_port: where it expects the scripted server.
+    """
+
+    base_url: str
+    upstream_port: int
+
+    def upstream(self, *steps: Any) -> ModelServer:
+        """Returns the server behind the proxy, not started yet."""
+        return ModelServer(*steps, port=self.upstream_port)
+
+
+@asynccontextmanager
+async def litellm_proxy(folder: Path) -> AsyncIterator[Proxy]:
+    """Runs the proxy inside the block; its program is on the path."""
+    program = shutil.which("litellm")
+    assert program is not None, "LiteLLM's proxy is not installed: scripts/test-needs does it"
+    port, upstream_port = _free_port(), _free_port()
+    config = folder / "litellm.yaml"
+    config.write_text(_CONFIG.format(port=upstream_port, key=UPSTREAM_KEY, proxy_key=PROXY_KEY), encoding="utf-8")
+    log = folder / "litellm.log"
+    with log.open("wb") as written:
+        process = await asyncio.create_subprocess_exec(
+            program,
+            *("--config", str(config), "--host", "127.0.0.1", "--port", str(port)),
+            # Prices come with the package; it would fetch newer ones.
+            env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False"},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=written,
+            stderr=written,
+        )
+    try:
+        base_url = f"http://127.0.0.1:{port}"
+        await eventually(lambda: _serves(process, base_url, log), timeout_s=300)
+        yield Proxy(f"{base_url}/v1", upstream_port)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def _serves(process: asyncio.subprocess.Process, base_url: str, log: Path) -> bool:
+    assert process.returncode is None, log.read_text(encoding="utf-8", errors="replace")
+    try:
+        async with httpx.AsyncClient() as client:
+            return (await client.get(f"{base_url}/health/liveliness")).is_success
+    except httpx.HTTPError:
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port

@@ -1,0 +1,155 @@
+"""A real MCP server for tests, written with the official SDK: `python mcp_server.py FOLDER [PORT]`.
+
+It speaks stdio, or streamable HTTP if there is a port. Everything that it does is noted in `FOLDER/calls`, a line of
+JSON each. A file `FOLDER/other` gives `order` other arguments from the next start on; the tool `change` does so at
+once.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import mcp_types
+import uvicorn
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+FOLDER = Path(sys.argv[1])
+READ = mcp_types.ToolAnnotations(read_only_hint=True)
+server = MCPServer("test", log_level="ERROR")
+
+
+def note(**told: Any) -> None:
+    with (FOLDER / "calls").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"pid": os.getpid(), **told}) + "\n")
+
+
+@server.tool(annotations=READ, structured_output=False)
+def say(text: str) -> str:
+    """Says what it is told.
+
+    Args:
+        text: what to say
+    """
+    note(say=text)
+    return text
+
+
+@server.tool(annotations=READ)
+def count(text: str) -> dict[str, int]:
+    """Counts characters."""
+    return {"characters": len(text)}
+
+
+@server.tool(annotations=READ, structured_output=False)
+def picture() -> list[mcp_types.TextContent | mcp_types.ImageContent]:
+    """Draws a picture."""
+    return [
+        mcp_types.TextContent(type="text", text="here"),
+        mcp_types.ImageContent(type="image", data="AAAA", mime_type="image/png"),
+    ]
+
+
+@server.tool(annotations=READ, structured_output=False)
+def environment(name: str) -> str:
+    """Tells a variable."""
+    return f"{name} is {os.environ.get(name)}"
+
+
+@server.tool(annotations=mcp_types.ToolAnnotations(idempotent_hint=True), structured_output=False)
+def key(context: Context) -> str:
+    """Tells the idempotency key that came with the call."""
+    return str((context.request_context.meta or {}).get("dagwright/idempotencyKey"))
+
+
+@server.tool(annotations=READ, structured_output=False)
+def refuse(reason: str) -> str:
+    """Fails."""
+    note(refuse=reason)
+    raise ToolError(reason)
+
+
+@server.tool(structured_output=False)
+def write(text: str) -> str:
+    """Writes, and dies in the middle if the text is `die`."""
+    note(write=text)
+    if text == "die":
+        sys.stderr.write("the disk is full\n")
+        os._exit(3)
+    return "written"
+
+
+@server.tool(annotations=READ, structured_output=False)
+def die(times: int) -> str:
+    """Dies as often as it is told, and then answers."""
+    note(die=times)
+    if sum("die" in json.loads(line) for line in (FOLDER / "calls").read_text().splitlines()) <= times:
+        sys.stderr.write("no more memory\n")
+        os._exit(3)
+    return "alive"
+
+
+@server.tool(annotations=READ, structured_output=False)
+async def slow(seconds: float, context: Context) -> str:
+    """Works for long, and notes if it is cancelled."""
+    note(slow="begun")
+    try:
+        for done in range(round(seconds * 10)):
+            await context.report_progress(done, round(seconds * 10))
+            await asyncio.sleep(0.1)
+    except asyncio.CancelledError:
+        note(slow="cancelled")
+        raise
+    return "done"
+
+
+@server.tool(annotations=READ, structured_output=False)
+async def change(context: Context) -> str:
+    """Gives `order` other arguments, and tells so."""
+    server.remove_tool("order")
+    server.tool(name="order", annotations=READ, structured_output=False)(order_other)
+    await context.session.send_tool_list_changed()
+    await context.notify_tools_changed()
+    return "changed"
+
+
+def order(item: str) -> str:
+    """Orders an item."""
+    note(order=item)
+    return f"one {item}"
+
+
+def order_other(item: str, amount: int) -> str:
+    """Orders some of an item."""
+    note(order=item, amount=amount)
+    return f"{amount} {item}"
+
+
+server.tool(name="order", annotations=READ, structured_output=False)(
+    order_other if (FOLDER / "other").exists() else order
+)
+
+
+def refusing(app: Any) -> Any:
+    """Answers calls of tools with the status in `FOLDER/status`, if that is there, as a gateway would."""
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        status = FOLDER / "status"
+        if scope["type"] != "http" or dict(scope["headers"]).get(b"mcp-method") != b"tools/call" or not status.exists():
+            await app(scope, receive, send)
+            return
+        headers = [(b"content-type", b"text/plain"), (b"retry-after", b"7")]
+        await send({"type": "http.response.start", "status": int(status.read_text()), "headers": headers})
+        await send({"type": "http.response.body", "body": b"no"})
+
+    return answer
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        uvicorn.run(refusing(server.streamable_http_app()), port=int(sys.argv[2]), log_level="error")
+    else:
+        server.run("stdio")

@@ -1,0 +1,123 @@
+"""A workflow that asks models one after the other: what the activity `call_model` does, without a plan around it."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pydantic_core
+from temporalio import workflow
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError
+
+from dagwright.contracts import limits, wire
+from dagwright.contracts.model_answers import read_answer, read_model_failure
+from dagwright.contracts.model_calls import ModelRequest, request_from_json, request_to_json
+from dagwright.contracts.model_nodes import MODEL_HEARTBEAT_S, MODEL_TIMEOUT_S
+from dagwright.contracts.outcomes import is_cancellation
+from dagwright.contracts.told_answers import ToldAnswer
+from dagwright.plan.stored import StoredValue
+from workflows.calls import Call, json_payload
+
+ASK_MODELS = "AskModels"
+
+
+@workflow.defn(name=ASK_MODELS, sandboxed=False)
+class AskModelsWorkflow:
+    """Makes the calls of `{"requests", "holes", "task_queue"}` and tells how each ended."""
+
+    @workflow.run
+    async def run(self, message: dict[str, Any]) -> list[Any]:
+        """Asks one question after the other."""
+        return [await self._ask(message, place) for place in range(len(message["requests"]))]
+
+    async def _ask(self, message: dict[str, Any], place: int) -> Any:
+        name = f"ask{place}"
+        retry = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=5)
+        try:
+            answer = await _start_model_call(
+                request_from_json(message["requests"][place]),
+                name,
+                summary=f"question {place}",
+                task_queue=message.get("task_queue"),
+                holes=message.get("holes", ()),
+                retry=retry,
+            )
+            return told(read_answer(answer.payload, name=name))
+        except RequestTooLarge as error:
+            return {"refused": str(error)}
+        except ActivityError as error:
+            if is_cancellation(error):
+                raise
+            failed = read_model_failure(error)
+            return {
+                "code": failed.code,
+                "action": failed.action,
+                "message": failed.message,
+                "said": failed.said,
+                "calls": failed.usage.calls,
+            }
+
+
+def told(answer: ToldAnswer) -> dict[str, Any]:
+    """Returns an answer as the workflow sees it; what is not in the run as its reference."""
+    return {
+        "text": _shown(answer.text),
+        "output": _shown(answer.output),
+        "tools": [call.name for call in answer.tool_calls],
+        "model": answer.model,
+        "calls": answer.usage.calls,
+        "conversation": answer.conversation,
+    }
+
+
+def _shown(value: Any) -> Any:
+    return (
+        {"ref": value.ref, "paths": [list(path) for path in value.paths]} if isinstance(value, StoredValue) else value
+    )
+
+
+class RequestTooLarge(ValueError):
+    """What is said to a model is too large for history; the text says what to do."""
+
+
+def _start_model_call(
+    request: ModelRequest,
+    activity_id: str,
+    *,
+    summary: str,
+    task_queue: str | None = None,
+    holes: Sequence[Any] = (),
+    retry: RetryPolicy,
+) -> workflow.ActivityHandle[RawValue]:
+    """Starts a model call; `contracts.model_answers` reads its result and its failure.
+
+    Args:
+        request: what is asked.
+        activity_id: unique among the activities of the run that are open.
+        summary: what the call is for, in the Temporal UI.
+        task_queue: whose workers ask; the run's own without it.
+        holes: parts of the request that lie in the payload store, as `wire.HEADER_HOLES` has them: a path such as
+            `["messages", 1, "content"]`.
+
+    Raises:
+        RequestTooLarge: what is not by reference has over 256 KiB.
+    """
+    encoded = pydantic_core.to_json(request_to_json(request))
+    if len(encoded) > limits.ARGUMENTS_LIMIT_BYTES:
+        raise RequestTooLarge(
+            f"what is said to the model has {len(encoded):,} bytes; at most {limits.ARGUMENTS_LIMIT_BYTES:,} can stand "
+            "in history: hand on large values by reference"
+        )
+    headers = {wire.HEADER_HOLES: json_payload(pydantic_core.to_json(list(holes)))} if holes else {}
+    return workflow.start_activity(
+        wire.ACTIVITY_CALL_MODEL,
+        Call(json_payload(encoded), headers),
+        activity_id=limits.activity_id(activity_id),
+        task_queue=task_queue,
+        result_type=RawValue,
+        start_to_close_timeout=timedelta(seconds=MODEL_TIMEOUT_S),
+        heartbeat_timeout=timedelta(seconds=MODEL_HEARTBEAT_S),
+        retry_policy=retry,
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        summary=limits.summary_of(summary),
+    )

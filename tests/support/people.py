@@ -1,0 +1,88 @@
+"""What tests of people ask and answer: plans that ask, and answers by update and by signal."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+
+from dagwright.contracts import wire
+from dagwright.feed import RunFeed, RunView
+from dagwright.people import People
+from dagwright.server import Connection, Server
+from tests.support.eventually import eventually
+from tests.support.runs import Handle, Runs
+
+_ANSWERED_WITHIN_S = 60.0
+"""Far more than an answer takes on a busy machine; the SDK would wait for ever."""
+
+
+def human(node: str, kind: str = "APPROVAL", **question: Any) -> dict[str, Any]:
+    """Returns a node that asks."""
+    return {"id": node, "human": {"type": kind, "prompt": f"What of {node}?", **question}}
+
+
+def after(node: str, *needs: str) -> dict[str, Any]:
+    """Returns a node that answers what the nodes before it have as results."""
+    return {"id": node, "tool": "echo", "arguments": {name: f"{{{{{name}.result}}}}" for name in needs}}
+
+
+async def view_of(runs: Runs, handle: Handle) -> RunView:
+    """Returns a run as the feed sees it."""
+    return await RunFeed(runs.client, handle.id).read()
+
+
+async def asks(runs: Runs, handle: Handle, *requests: str) -> None:
+    """Waits until a run, as the feed sees it, asks exactly this."""
+
+    async def does() -> bool:
+        found = (await view_of(runs, handle)).document()["waiting_for"]
+        return [request["id"] for request in found] == list(requests)
+
+    await eventually(does)
+
+
+async def asks_below(runs: Runs, handle: Handle, *requests: str) -> None:
+    """Waits until a run and its sub-plans ask exactly this, in the words of the run."""
+    connection = Connection(runs.client, Server("here", runs.client.namespace), frozenset({wire.SEARCH_AWAITING}))
+    people = People(connection)
+
+    async def does() -> bool:
+        return [request.id for request in await people.requests_of(handle.id)] == list(requests)
+
+    await eventually(does)
+
+
+async def has_notes(runs: Runs, handle: Handle, count: int) -> bool:
+    """Tells whether a run has that many notes."""
+    return len((await view_of(runs, handle)).notes) == count
+
+
+async def answer(handle: Handle, request: str, content: Any, **more: Any) -> Any:
+    """Answers as ann, by update."""
+    message = {"request": request, "answer": content, "by": "ann", **more}
+    async with asyncio.timeout(_ANSWERED_WITHIN_S):
+        return await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
+
+
+async def signal(handle: Handle, request: str, content: Any, **more: Any) -> None:
+    """Answers as bob, by signal."""
+    await handle.signal(wire.SIGNAL_FEEDBACK, {"request": request, "answer": content, "by": "bob", **more})
+
+
+async def refusal_of(handle: Handle, message: Any, *, update: str = wire.UPDATE_SUBMIT_FEEDBACK) -> str:
+    """Returns why an update is refused, and checks that it is not in history."""
+    before = await _updates_in_history(handle)
+    with pytest.raises(WorkflowUpdateFailedError) as refused:
+        await handle.execute_update(update, message)
+    assert isinstance(refused.value.cause, ApplicationError)
+    assert refused.value.cause.type == wire.ERROR_REFUSED
+    assert await _updates_in_history(handle) == before
+    return refused.value.cause.message
+
+
+async def _updates_in_history(handle: Handle) -> int:
+    history = await handle.fetch_history()
+    return sum("WORKFLOW_EXECUTION_UPDATE" in EventType.Name(event.event_type) for event in history.events)

@@ -1,0 +1,15 @@
+"""A worker whose model calls are noticed within a second to have lost their worker.
+
+Run as a program in place of `worker.py`; it has the same options.
+"""
+
+import runpy
+from pathlib import Path
+
+from dagwright.contracts import model_nodes
+
+HEARTBEAT_S = 1.0
+
+if __name__ == "__main__":
+    model_nodes.MODEL_HEARTBEAT_S = HEARTBEAT_S
+    runpy.run_path(str(Path(__file__).parents[2] / "worker.py"), run_name="__main__")

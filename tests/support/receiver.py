@@ -1,0 +1,122 @@
+"""A real HTTP server that takes what is sent to a hook, and behaves as a test wants."""
+
+import base64
+import hashlib
+import hmac
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+"""The example key of Standard Webhooks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One request as it came.
+
+    Args:
+        status: how it was answered.
+    """
+
+    headers: dict[str, str]
+    body: bytes
+    status: int
+
+    @property
+    def notice(self) -> Any:
+        """What was told."""
+        return json.loads(self.body)
+
+    @property
+    def name(self) -> str:
+        """Request and kind of the notice: `check opened`."""
+        return f"{self.notice['request']['id']} {self.notice['kind']}"
+
+    @property
+    def id(self) -> str:
+        """What tells doubles."""
+        return self.headers["webhook-id"]
+
+    @property
+    def is_signed(self) -> bool:
+        """Tells whether the signature is that of Standard Webhooks, version 1."""
+        key = base64.b64decode(SECRET.removeprefix("whsec_"))
+        signed = b".".join([self.id.encode(), self.headers["webhook-timestamp"].encode(), self.body])
+        expected = base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+        return self.headers["webhook-signature"] == f"v1,{expected}"
+
+
+class Receiver:
+    """What came to the hook, in order.
+
+    Args:
+        answer: returns the status for the notice of that name, as often as it comes; 0 never answers.
+    """
+
+    def __init__(self) -> None:
+        self.answer: Callable[[str], int] = lambda name: 204
+        self.deliveries: list[Delivery] = []
+        self.url = ""
+        self.hung = threading.Event()
+        """Set when the test is over, so that nobody hangs on."""
+
+    @property
+    def taken(self) -> list[str]:
+        """Names of what was taken."""
+        return [delivery.name for delivery in self.deliveries if delivery.status == 204]
+
+    def take(self, headers: dict[str, str], body: bytes) -> int:
+        """Returns how to answer."""
+        notice = json.loads(body)
+        status = self.answer(f"{notice['request']['id']} {notice['kind']}")
+        self.deliveries.append(Delivery(headers, body, status))
+        return status
+
+
+@contextmanager
+def posts_answered(take: Callable[[dict[str, str], bytes], int], *, hung: threading.Event) -> Iterator[str]:
+    """Serves posts for as long as the block lasts, and yields the address.
+
+    Args:
+        take: returns the status of the answer to headers (named in small letters) and body; with 0 there is none.
+        hung: until when there is none.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            status = take({name.lower(): value for name, value in self.headers.items()}, body)
+            if status == 0:
+                hung.wait(60)
+                self.close_connection = True
+                return
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as service:
+        thread = threading.Thread(target=service.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{service.server_address[1]}"
+        finally:
+            hung.set()
+            service.shutdown()
+            thread.join()
+
+
+@contextmanager
+def receiving() -> Iterator[Receiver]:
+    """Serves a hook for as long as the block lasts."""
+    receiver = Receiver()
+    with posts_answered(receiver.take, hung=receiver.hung) as address:
+        receiver.url = f"{address}/hook?token=hidden"
+        yield receiver

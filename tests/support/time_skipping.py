@@ -1,0 +1,93 @@
+"""Temporal's time-skipping test server: a month of waiting passes in a second. It is a Java program.
+
+It is fetched once from Maven Central by Maven into the user's cache. It lists no workflows and knows no search
+attributes of ours, so what is asked there has to come from queries.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from temporalio.testing import WorkflowEnvironment
+
+from dagwright.contracts.conversion import data_converter
+from dagwright.settings import Settings
+
+VERSION = "1.32.0"
+_FETCH_TIMEOUT_S = 600
+_POM = f"""\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>dagwright</groupId><artifactId>test-server</artifactId><version>1</version>
+  <dependencies>
+    <dependency>
+      <groupId>io.temporal</groupId><artifactId>temporal-test-server</artifactId><version>{VERSION}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+_SCRIPT = """\
+#!/bin/sh
+exec {java} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xmx256m -cp '{folder}/*' io.temporal.testserver.TestServer "$@"
+"""
+
+
+@asynccontextmanager
+async def time_skipping() -> AsyncIterator[WorkflowEnvironment]:
+    """Runs a server whose clock jumps ahead whenever all that is left is to wait.
+
+    Raises:
+        RuntimeError: Java or Maven is not on the path, or the server cannot be fetched.
+    """
+    script = _fetched()
+    async with await WorkflowEnvironment.start_time_skipping(
+        test_server_existing_path=str(script), data_converter=data_converter
+    ) as environment:
+        yield environment
+
+
+def _fetched() -> Path:
+    """Returns the script that starts the server."""
+    folder = Settings().cache_home / "dagwright" / f"test-server-{VERSION}"
+    script = folder / "test-server"
+    if not script.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as made:
+            _fetch(Path(made))
+            jars = Path(made) / "jars"
+            (jars / script.name).write_text(_SCRIPT.format(java=_program("java"), folder=folder), encoding="utf-8")
+            (jars / script.name).chmod(0o755)
+            try:
+                jars.rename(folder)
+            except OSError:
+                # Another process was quicker.
+                if not script.exists():
+                    raise
+    return script
+
+
+def _fetch(folder: Path) -> None:
+    (folder / "pom.xml").write_text(_POM, encoding="utf-8")
+    command = [_program("mvn"), "-q", "-B", "-f", f"{folder}/pom.xml", "dependency:copy-dependencies"]
+    ended = subprocess.run(
+        [*command, f"-DoutputDirectory={folder}/jars"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_FETCH_TIMEOUT_S,
+        env={**os.environ, "MAVEN_OPTS": os.environ.get("MAVEN_OPTS", "-Xmx256m")},
+    )
+    if ended.returncode != 0:
+        raise RuntimeError(f"the test server cannot be fetched from Maven Central:\n{ended.stdout}{ended.stderr}")
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise RuntimeError(f"{name} is not on the path; install Java and Maven to run the tests marked java")
+    return found

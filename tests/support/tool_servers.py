@@ -1,0 +1,121 @@
+"""Files of MCP servers for tests, and what the server of `mcp_server.py` did."""
+
+import asyncio
+import functools
+import json
+import os
+import socket
+import subprocess
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from dagwright.mcp import ServersOfTools, load_servers
+from dagwright.mcp.config import Variables
+from dagwright.tools.testing import RecordedCall, tool_context
+from tests.support.eventually import eventually
+
+ROOT = Path(__file__).parents[2]
+SERVER = Path(__file__).with_name("mcp_server.py")
+
+
+def variables(**values: str) -> Variables:
+    """Returns what `${NAME}` stands for; a name that starts with SECRET is a secret."""
+    secrets = {name: value for name, value in values.items() if name.startswith("SECRET")}
+    return Variables(secrets.get, values.get)
+
+
+def server_entry(folder: Path, **more: Any) -> dict[str, Any]:
+    """Returns the entry of a server that notes in `folder` what it does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return {"command": sys.executable, "args": [str(SERVER), str(folder)], **more}
+
+
+def write_servers(folder: Path, **entries: Any) -> Path:
+    """Writes a file of MCP servers and returns its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "servers.json"
+    file.write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
+    return file
+
+
+def load(folder: Path, **entries: Any) -> ServersOfTools:
+    """Returns the tools of servers, with no variable set."""
+    return load_servers([write_servers(folder, **entries)], variables())
+
+
+def calls_of(folder: Path) -> list[dict[str, Any]]:
+    """Returns what the server that notes in `folder` did, in order, with the process that did it."""
+    file = folder / "calls"
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+
+
+def without_pids(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns what a server did, whichever process it was."""
+    return [{name: value for name, value in call.items() if name != "pid"} for call in calls]
+
+
+@functools.cache
+def installed() -> Path:
+    """Returns the folder of the servers from the package registries; installs them if they are not there."""
+    ended = subprocess.run([ROOT / "scripts" / "mcp-servers"], stdout=subprocess.PIPE, check=True, text=True)
+    return Path(ended.stdout.strip())
+
+
+def node_server(name: str) -> str:
+    """Returns the program of an installed server that runs on Node."""
+    return str(installed() / "node_modules" / ".bin" / name)
+
+
+def python_server(name: str) -> str:
+    """Returns the program of an installed server that is written in Python."""
+    return str(installed() / "python" / "bin" / name)
+
+
+def free_port() -> int:
+    """Returns a port of this machine that nobody listens to."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@asynccontextmanager
+async def listening(program: str, *arguments: str, port: int, **environment: str) -> AsyncIterator[Process]:
+    """Runs a server that listens to a port for as long as the block lasts."""
+    process = await asyncio.create_subprocess_exec(
+        program, *arguments, env={**os.environ, **environment}, stdout=DEVNULL, stderr=DEVNULL
+    )
+
+    async def is_listening() -> bool:
+        with suppress(OSError):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            await writer.wait_closed()
+            return True
+        return False
+
+    try:
+        await eventually(is_listening)
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def call_tool(
+    servers: ServersOfTools, tool: str, recorded: RecordedCall | None = None, /, **arguments: Any
+) -> Any:
+    """Calls a tool outside of any run, and adds what it told of itself to `recorded`."""
+    spec = servers.registry[tool]
+    assert spec.function is not None
+    with tool_context() as call:
+        try:
+            return await spec.function(**spec.bind(arguments))
+        finally:
+            if recorded is not None:
+                recorded.heartbeats += call.heartbeats
+                recorded.progress += call.progress

@@ -1,0 +1,36 @@
+"""The travel service of examples/travel, and other services like it, served by threads of this process."""
+
+import importlib.util
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "travel"
+
+
+@contextmanager
+def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Serves, and gives the address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
+def travel_service() -> Iterator[str]:
+    """Serves what the example offers, and gives the address."""
+    spec = importlib.util.spec_from_file_location("travel_server", EXAMPLE / "server.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with served(module.Handler) as address:
+        yield address

@@ -1,0 +1,173 @@
+"""The activity `call_model` without a server: what it takes, what it keeps, and what its failures hold."""
+
+import json
+from typing import Any
+
+import pydantic_core
+import pytest
+from temporalio.api.common.v1 import Payload
+
+from activities.call_model import model_activity
+from activities.values import Values
+from dagwright.contracts.model_answers import read_answer, read_model_failure
+from dagwright.contracts.model_calls import Action, ModelRequest, NamedEndpoint, request_to_json
+from dagwright.contracts.told_answers import TOOL_CALLS_BYTES
+from dagwright.contracts.wire import HEADER_HOLES, HEADER_WANTED
+from dagwright.llm import CallLabels, Endpoint, ModelCall, Usage, user
+from dagwright.llm.clients import ModelClients, ModelSetup
+from dagwright.plan.stored import StoredValue
+from dagwright.testing import Completion, ModelServer, ScriptedToolCall, Tokens, text, tool_call
+from tests.support.activity_bench import ActivityBench
+from tests.support.memory_store import MemoryStore
+
+SECRETS = {"OTHER": "sk-other-key"}
+
+
+class Bench(ActivityBench):
+    """Makes model calls as a worker would."""
+
+    def __init__(self, server: ModelServer, store: MemoryStore | None = None) -> None:
+        setup = ModelSetup(Endpoint(server.base_url, "sk-own-key"), model="small", secret=SECRETS.get)
+        self.clients = ModelClients(setup)
+        self.store = store or MemoryStore()
+        super().__init__(model_activity(self.clients, Values(self.store, patience_s=())))
+
+    async def payload(self, *arguments: Any, **headers: Any) -> Payload:
+        async with self.clients:
+            return await super().payload(*arguments, **headers)
+
+
+def request(words: str = "Hello?", **fields: Any) -> dict[str, Any]:
+    return request_to_json(ModelRequest(ModelCall((user(words),)), **fields))
+
+
+async def test_a_small_answer_stands_in_the_result_with_its_attempt() -> None:
+    async with ModelServer(text("Hi", tokens=Tokens(3, 4))) as server:
+        payload = await Bench(server).payload(request())
+    assert json.loads(payload.data) == {
+        "message": {"role": "assistant", "content": "Hi"},
+        "output": None,
+        "finish_reason": "stop",
+        "model": "small",
+        "usage": Usage(calls=1, prompt_tokens=3, completion_tokens=4, unpriced_calls=1).to_json(),
+    }
+    assert {name: value.decode() for name, value in payload.metadata.items()} == {
+        "encoding": "json/plain",
+        "dagwright-attempt": "2",
+        "dagwright-started-at": "2024-02-03T04:05:06.789Z",
+        "dagwright-usage": pydantic_core.to_json(json.loads(payload.data)["usage"]).decode(),
+    }
+    assert server.calls[0].metadata == {"run": "test", "node": "n1"}
+
+
+async def test_labels_that_are_given_stand() -> None:
+    asked = ModelRequest(ModelCall((user("?"),), labels=CallLabels("root", "plan/agent", "agent")))
+    async with ModelServer("Hi") as server:
+        await Bench(server).payload(request_to_json(asked))
+    assert server.calls[0].metadata == {"run": "root", "node": "plan/agent", "purpose": "agent"}
+
+
+async def test_of_a_large_answer_the_run_is_told_what_it_decides_by() -> None:
+    calls = tuple(ScriptedToolCall(f"look{n}", {"at": "x" * 3_000}) for n in range(5))
+    async with ModelServer(Completion(text="y" * 9_000, tool_calls=calls)) as server:
+        bench = Bench(server)
+        wanted = [[["message", "role"], "value"]]
+        payload = await bench.payload(request(is_continued=True), **{HEADER_WANTED: wanted})
+    answer = read_answer(payload, name="n1.result")
+    assert [(call.name, len(call.arguments)) for call in answer.tool_calls] == [(f"look{n}", 3_010) for n in range(5)]
+    assert isinstance(answer.text, StoredValue)
+    assert (answer.text.paths, answer.output, answer.finish_reason) == ((("message", "content"),), None, "tool_calls")
+    assert answer.conversation is not None
+    whole = json.loads(bench.store.contents[answer.text.ref])
+    assert whole["message"]["content"] == "y" * 9_000
+    said = json.loads(bench.store.contents[answer.conversation])
+    assert [message["role"] for message in said] == ["user", "assistant"]
+    assert [["message", "role"], {"value": "assistant"}] in json.loads(payload.data)["projections"]
+
+
+async def test_tool_calls_that_no_run_could_hold_are_to_be_fixed() -> None:
+    async with ModelServer(tool_call("write", content="x" * TOOL_CALLS_BYTES)) as server:
+        failure = await Bench(server).failure(request())
+    assert (failure.type, failure.non_retryable) == ("model_output_invalid", True)
+    assert "over the limit of 131,072" in failure.message
+
+
+async def test_another_service_gets_its_own_key_and_never_that_of_the_settings() -> None:
+    async with ModelServer("one", "two") as other, ModelServer() as server:
+        for secret in ("OTHER", ""):
+            endpoint = NamedEndpoint(other.base_url, secret)
+            await Bench(server).payload(request(endpoint=endpoint))
+        failure = await Bench(server).failure(request(endpoint=NamedEndpoint(other.base_url, "MISSING")))
+    assert [call.api_key for call in other.calls] == ["sk-other-key", "none"]
+    assert (failure.type, failure.non_retryable) == ("model_key_missing", True)
+    assert failure.message == f"the key of {other.base_url} is not set; set DAGWRIGHT_SECRET_MISSING for the worker"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "Invalid arguments: call_model takes one request"),
+        (({}, {}), "Invalid arguments: call_model takes one request"),
+        ((7,), "Invalid arguments: call_model takes one request"),
+        (({},), "Invalid arguments: this is no request to a model: KeyError: 'messages'"),
+        (({"messages": []},), "Invalid arguments: nothing is said to the model"),
+        (
+            ({"messages": [], "config": {"top_p": 3}},),
+            "Invalid arguments: top_p: must be less than or equal to 1, got 3",
+        ),
+    ],
+)
+async def test_a_wrong_request_is_final(arguments: tuple[Any, ...], words: str) -> None:
+    async with ModelServer() as server:
+        failure = await Bench(server).failure(*arguments)
+    assert (failure.message, failure.type, failure.non_retryable) == (words, "invalid_arguments", True)
+
+
+async def test_a_secret_is_never_told_to_a_model() -> None:
+    holes = [[["messages", 0, "content"], [{"secret": "OTHER"}]]]
+    async with ModelServer() as server:
+        failure = await Bench(server).failure(request(), **{HEADER_HOLES: holes})
+    assert failure.message == "Invalid arguments: a secret must not be told to a model"
+
+
+async def test_a_conversation_that_is_gone_is_lost_and_a_store_that_is_down_is_asked_again() -> None:
+    ref = f"sha256-{'0' * 64}"
+    async with ModelServer() as server:
+        gone = await Bench(server).failure(request(before=ref))
+        store = MemoryStore()
+        store.is_down = True
+        down = await Bench(server, store).failure(request(before=ref))
+        other = MemoryStore()
+        odd = await other.put(b'{"odd": 1}')
+        no_conversation = await Bench(server, other).failure(request(before=odd))
+    assert (gone.type, gone.non_retryable) == ("value_lost", True)
+    assert (down.type, down.non_retryable) == ("store_unavailable", False)
+    assert (no_conversation.type, no_conversation.non_retryable) == ("value_lost", True)
+
+
+async def test_a_store_that_does_not_take_a_conversation_costs_another_attempt() -> None:
+    store = MemoryStore()
+    store.is_down = True
+    async with ModelServer("Hi") as server:
+        failure = await Bench(server, store).failure(request(is_continued=True))
+    assert (failure.type, failure.non_retryable) == ("store_unavailable", False)
+
+
+async def test_what_a_model_said_before_it_failed_comes_with_the_failure() -> None:
+    answers = (text("So", finish_reason="length"), text("x" * 9_000, finish_reason="length"))
+    async with ModelServer(*answers) as server:
+        bench = Bench(server)
+        short, long = await bench.failure(request()), await bench.failure(request())
+    assert short.details[0] | {"usage": None} == {
+        "attempt": 2,
+        "started_at": "2024-02-03T04:05:06.789Z",
+        "action": "give_up",
+        "advice": "raise max_tokens, or ask for less at once",
+        "usage": None,
+        "said": "So",
+    }
+    told = read_model_failure(short)
+    assert (told.code, told.action, told.said, told.usage.calls) == ("model_cut_off", Action.GIVE_UP, "So", 1)
+    ref = read_model_failure(long).said_ref
+    assert ref is not None
+    assert json.loads(bench.store.contents[ref]) == {"said": "x" * 9_000}

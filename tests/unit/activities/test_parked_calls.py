@@ -1,0 +1,96 @@
+"""What a worker does about a tool that may be parked: how often it asks, and when the server does not help."""
+
+from typing import Any, cast
+
+import pytest
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.testing import ActivityEnvironment
+
+from activities import parked_calls
+from activities.errors import ToolParked, posture_of, text_of
+from activities.parked_calls import ParkedCalls
+from dagwright.parking import Parked
+from dagwright.plan.tools import Effects
+
+_PARKED = Parked("send", 0.0, "ann", "down")
+_LOST = RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
+
+
+class Server:
+    """Answers from a list what it is asked about a tool, and keeps what it was told to pause."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Parked | RPCError | None) -> None:
+        self.answers = list(answers)
+        self.done: list[str] = []
+        self.refuses = False
+        for name in ("parked_tool", "pause_call", "go_on_with_call"):
+            monkeypatch.setattr(parked_calls, name, getattr(self, name))
+
+    async def parked_tool(self, client: Client, tool: str) -> Parked | None:
+        answer = self.answers.pop(0)
+        if isinstance(answer, RPCError):
+            raise answer
+        return answer
+
+    async def pause_call(self, client: Client, run: Any, activity_id: str, *, reason: str) -> None:
+        if self.refuses:
+            raise RPCError("unknown method", RPCStatusCode.UNIMPLEMENTED, b"")
+        self.done.append(f"pause {activity_id}: {reason}")
+
+    async def go_on_with_call(self, client: Client, run: Any, activity_id: str) -> None:
+        self.done.append(f"go on {activity_id}")
+
+
+async def _held(calls: int = 1) -> list[Parked | None]:
+    parked = ParkedCalls(cast(Client, None))
+
+    async def hold() -> list[Parked | None]:
+        return [await parked.hold_back("send") for _ in range(calls)]
+
+    return await ActivityEnvironment().run(hold)
+
+
+async def test_server_is_asked_once_for_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(monkeypatch, None)
+    assert await _held(calls=5) == [None] * 5
+    assert (server.answers, server.done) == ([], [])
+
+
+async def test_call_of_a_parked_tool_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(monkeypatch, _PARKED, _PARKED, _PARKED)
+    assert await _held() == [_PARKED]
+    assert server.done == ["pause test: tool parked by ann at 1970-01-01T00:00:00.000Z: down"]
+
+
+async def test_what_is_known_for_a_while_is_looked_at_again_before_a_call_is_paused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = Server(monkeypatch, _PARKED, None)
+    assert await _held() == [None]
+    assert (server.answers, server.done) == ([], [])
+
+
+async def test_call_paused_too_late_for_the_release_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(monkeypatch, _PARKED, _PARKED, None)
+    assert await _held() == [None]
+    assert [each.partition(":")[0] for each in server.done] == ["pause test", "go on test"]
+
+
+async def test_server_that_does_not_tell_parks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    Server(monkeypatch, _LOST)
+    assert await _held() == [None]
+
+
+async def test_call_is_not_made_where_the_server_cannot_pause_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(monkeypatch, _PARKED, _PARKED)
+    server.refuses = True
+    assert await _held() == [_PARKED]
+
+
+@pytest.mark.parametrize("effects", Effects)
+def test_attempt_that_found_its_tool_parked_may_be_made_again_whatever_the_effects(effects: Effects) -> None:
+    error = ToolParked(f"send: {_PARKED.words}")
+    posture = posture_of(error, effects)
+    assert (posture.code, posture.is_final, posture.delay is not None) == ("tool_parked", False, True)
+    assert text_of(error) == "send: tool parked by ann at 1970-01-01T00:00:00.000Z: down"

@@ -1,0 +1,167 @@
+"""Agents that are added at run time: versions, what commands say of them, and who knows them."""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.agents.finding import StoredAgentTools, stored_cards
+from dagwright.agents.stored import Added, StoredAgents
+from dagwright.cli.app import run_command_line
+from dagwright.entities.database import EntityDatabase
+from dagwright.plan.agent_cards import AgentCard
+from dagwright.settings import Settings
+from dagwright.tools.environment import ToolEnvironment
+from dagwright.toolset import load_toolset
+from tests.support.agent_bench import card_of
+
+WRITER: dict[str, Any] = {
+    "description": "Writes",
+    "objective_template": "Write {what}",
+    "type": "llm",
+    "prompt": "You write.",
+    "tools": ["calculator"],
+}
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'agents.db'}"
+
+
+@pytest.fixture
+def stored(url: str) -> Iterator[StoredAgents]:
+    database = EntityDatabase(url)
+    yield StoredAgents(database)
+    database.dispose()
+
+
+def card(name: str = "helper", **fields: Any) -> AgentCard:
+    return card_of("service", name=name, service_url="https://desk.example.com/ask", **fields)
+
+
+def test_changed_card_is_a_new_version_and_the_same_one_is_not(stored: StoredAgents) -> None:
+    first, second = card(), card(description="Helps more")
+    assert stored.add([first, card("other")]) == [Added("helper", 1, True), Added("other", 1, True)]
+    assert stored.add([first]) == [Added("helper", 1, False)]
+    assert stored.add([second]) == [Added("helper", 2, True)]
+    assert stored.add([first]) == [Added("helper", 3, True)]
+    assert [(each.card, each.number, each.is_current) for each in stored.versions("helper")] == [
+        (first, 3, True),
+        (second, 2, False),
+        (first, 1, False),
+    ]
+    assert [(each.card.name, each.number) for each in stored.current()] == [("helper", 3), ("other", 1)]
+
+
+def test_removed_agent_stays_for_those_who_have_its_version(stored: StoredAgents) -> None:
+    first, second = card(), card(description="Helps more")
+    stored.add([first])
+    stored.add([second])
+    assert stored.remove("helper")
+    assert not stored.remove("helper")
+    assert (stored.current(), stored.remove("nobody")) == ([], False)
+    assert stored.card("helper", first.version) == first
+    assert stored.card("helper", "0123456789ab") is None
+    assert stored.add([second]) == [Added("helper", 3, True)]
+    assert stored.card("helper", None) == second
+
+
+def test_nothing_is_opened_where_nobody_has_added_an_agent(url: str, tmp_path: Path) -> None:
+    assert stored_cards(url) == ()
+    assert not (tmp_path / "agents.db").exists()
+    (tmp_path / "agents.db").write_bytes(b"no database")
+    assert stored_cards(url) == ()
+    assert StoredAgentTools(url, ToolEnvironment(tmp_path)).spec("helper", None) is None
+
+
+def test_database_that_cannot_be_read_gives_no_agents_and_a_line_in_the_log(
+    url: str, stored: StoredAgents, caplog: pytest.LogCaptureFixture
+) -> None:
+    stored.add([card()])
+    database = EntityDatabase(url)
+    database.write(lambda session: session.connection().exec_driver_sql("ALTER TABLE agent_card DROP COLUMN card"))
+    database.dispose()
+    with caplog.at_level(logging.WARNING, logger="dagwright.agents.finding"):
+        assert stored_cards(url) == ()
+    assert "the agents in the database are not known: no such column" in caplog.text
+
+
+def test_every_process_knows_the_agents_in_the_database_and_a_file_stands_above_them(tmp_path: Path) -> None:
+    settings = Settings(state_dir=tmp_path)
+    database = EntityDatabase(settings.database_url)
+    StoredAgents(database).add([card(), card("writer", description="Of the database")])
+    database.dispose()
+    (tmp_path / "agents.json").write_text(json.dumps({"agents": {"writer": WRITER}}))
+    told = load_toolset(settings, [f"agents:{tmp_path / 'agents.json'}"]).declarations()
+    agents = {name: tool.agent.description for name, tool in told.items() if tool.agent is not None}
+    assert agents == {"agent.helper": "Helps", "agent.writer": "Writes"}
+    assert (told["agent.helper"].task_queue, told["agent.helper"].is_pinned) == (None, True)
+
+
+def test_version_that_a_plan_was_checked_with_is_what_a_worker_calls(
+    url: str, stored: StoredAgents, tmp_path: Path
+) -> None:
+    first, second = card(), card(description="Helps more")
+    for each in (first, second, card("writer")):
+        stored.add([each])
+    stored.remove("helper")
+    tools = StoredAgentTools(url, ToolEnvironment(tmp_path))
+    for version, wanted in ((first.version, first), (second.version, second), (None, second)):
+        spec = tools.spec("helper", version)
+        assert spec is not None
+        assert (spec.name, spec.declaration.agent) == ("agent.helper", wanted)
+    assert tools.spec("helper", "0123456789ab") is None
+    assert tools.spec("nobody", None) is None
+
+
+def test_commands_add_list_show_and_remove(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("agents.json").write_text(json.dumps({"agents": {"writer": WRITER}}))
+    Path("more.json").write_text(json.dumps({"agents": {"writer": {**WRITER, "tools": ["web_serch"]}}}))
+
+    def said(*arguments: str) -> tuple[int, str, str]:
+        code = run_command_line(["agents", *arguments])
+        written = capsys.readouterr()
+        return code, written.out, written.err
+
+    nobody = "no agents were added; `dagwright agents add FILE` adds those of a file\n"
+    assert said("list") == (0, nobody, "")
+    assert said("add", "agents.json") == (0, "writer: version 1\n", "")
+    assert said("add", "agents.json") == (0, "writer: version 1, as it was\n", "")
+    missing = "the agent 'writer' names tools that are not built in: web_serch; give them with --tools\n"
+    assert said("add", "more.json") == (0, "writer: version 2\n", missing)
+    code, listed, _ = said("list", "--json")
+    assert code == 0
+    assert [{**each, "added_at": ""} for each in json.loads(listed)] == [
+        {"name": "writer", "version": 2, "type": "llm", "description": "Writes", "added_at": "", "is_current": True}
+    ]
+    code, shown, _ = said("show", "writer", "--json")
+    document = json.loads(shown)
+    assert document["card"] == {"name": "writer", **WRITER, "tools": ["web_serch"]}
+    assert [(each["version"], each["is_current"]) for each in document["versions"]] == [(2, True), (1, False)]
+    words = said("show", "writer")[1].splitlines()
+    assert [line.partition(" of ")[0] for line in words[:2]] == ["writer: version 2", "before that version 1"]
+    assert said("show", "writter")[0::2] == (2, "there is no agent 'writter'; did you mean 'writer'?\n")
+    assert said("remove", "writer")[0] == 0
+    near = "there is no agent 'writer'; `dagwright agents list` lists those that were added\n"
+    assert said("remove", "writer")[0::2] == (2, near)
+    assert said("list") == (0, nobody, "")
+    assert said("show", "writer")[1].startswith("writer: version 2 of ")
+    assert said("add", "none.json")[0::2][0] == 2
+
+
+def test_check_knows_an_agent_that_was_added(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("agents.json").write_text(json.dumps({"agents": {"writer": WRITER}}))
+    Path("plan.json").write_text(json.dumps({"plan": 1, "nodes": [{"id": "a", "agent": "writer", "objective": "x"}]}))
+    assert run_command_line(["check", "plan.json"]) == 2
+    assert "unknown_agent" in capsys.readouterr().err
+    assert run_command_line(["agents", "add", "agents.json"]) == 0
+    assert run_command_line(["check", "plan.json"]) == 0

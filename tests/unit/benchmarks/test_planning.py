@@ -1,0 +1,133 @@
+"""The planning benchmark asked of the scripted model: what it scores, tells and saves."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.planning.asking import Planned, plan_all
+from benchmarks.planning.cases import read_cases
+from benchmarks.planning.report import report, table
+from benchmarks.planning.score import Score
+from dagwright.llm import Endpoint, ModelClient
+from dagwright.planner import Asked
+from dagwright.planner.reading import read_plan
+from dagwright.testing import ANY_NUMBER, ModelServer, Refused, Step, json_text, step
+
+ROOT = Path(__file__).parents[3]
+CASES = read_cases()
+
+
+def right(place: int) -> dict[str, Any]:
+    """Returns the right plan of a request as a model would write it."""
+    return {"nodes": CASES.requests[place].plan["nodes"]}
+
+
+def asked_for(place: int) -> str:
+    """Returns how the call ends that asks for the plan of a request."""
+    return f"\n\nRequest:\n{CASES.requests[place].words}"
+
+
+def right_steps(*left_out: int) -> list[Step]:
+    """Returns answers with the right plans, whatever the order of the calls."""
+    places = [place for place in range(len(CASES.requests)) if place not in left_out]
+    return [step(json_text(right(place)), last=asked_for(place)) for place in places]
+
+
+async def planned_with(server: ModelServer, **asked: Any) -> list[Planned]:
+    async with ModelClient(Endpoint(server.base_url, "key"), model="small") as client:
+        return await plan_all(CASES, client, asked=Asked(**asked), parallel=4)
+
+
+@pytest.mark.parametrize("place", range(len(CASES.requests)))
+def test_right_plan_of_each_request_can_be_run_as_it_is(place: int) -> None:
+    read = read_plan(right(place), "", CASES.tools)
+    assert read.notes == []
+    assert len(read.planned.nodes) == len(right(place)["nodes"])
+
+
+def test_right_plans_use_every_tool() -> None:
+    used = {tool for case in CASES.requests for tool in case.facts.tools}
+    assert used == {*CASES.tools, "human"}
+
+
+async def test_model_that_is_always_right_has_every_score() -> None:
+    async with ModelServer(*right_steps()) as server:
+        planned = await planned_with(server)
+    assert [each.case.words for each in planned] == [case.words for case in CASES.requests]
+    told = table(planned).splitlines()
+    assert told[2:7] == [
+        "| plans that can be run | 20 of 20 | 20 of 20 |",
+        "| node F1 | 1.000 | 1.000 |",
+        "| edge F1 | 1.000 | 1.000 |",
+        "| argument F1, names | 1.000 | 1.000 |",
+        "| argument F1, names and values | 1.000 | 1.000 |",
+    ]
+    assert told[8].startswith("20 calls, ")
+    assert [call.metadata["purpose"] for call in server.calls] == ["plan"] * 20
+    assert {call.response_format for call in server.calls} == {"json_schema"}
+
+
+async def test_plan_that_is_mended_counts_after_repair_and_one_that_never_is_does_not() -> None:
+    wrong = json_text({"nodes": [{"id": "a", "tool": "weather", "arguments": {"city": "Oslo"}}]})
+    repaired = step(json_text(right(0)), text=asked_for(0), last="This plan cannot be run:\n")
+    steps = [step(wrong, last=asked_for(0)), repaired, step("No.", text=asked_for(1), times=3)]
+    async with ModelServer(*steps, *right_steps(0, 1)) as server:
+        planned = await planned_with(server, plans=3)
+    assert [len(each.tries) for each in planned] == [2, 3, *[1] * 18]
+    found = report(planned, model="small")
+    assert (found["first"]["valid"], found["after_repair"]["valid"], found["usage"]["calls"]) == (18, 19, 23)
+    assert found["requests"][0]["tries"][0]["problems"][0]["code"] == "invalid_arguments"
+    assert found["requests"][1]["tries"][2] == {
+        "text": "No.",
+        "valid": False,
+        "problems": [problem.to_json() for problem in planned[1].tries[2].problems],
+    }
+    tools = [len(case.facts.tools) for case in CASES.requests]
+    nodes = 2 * sum(tools[2:]) / (2 * sum(tools[2:]) + tools[0] + tools[1])
+    assert found["first"]["node_f1"] == pytest.approx(nodes)
+    lines = table(planned).splitlines()
+    assert lines[2] == "| plans that can be run | 18 of 20 | 19 of 20 |"
+    assert lines[-2] == "Without a plan:"
+    assert lines[-1].startswith("- How much is 17 * 23 + 4?: ")
+
+
+async def test_plan_with_a_wrong_tool_and_a_missing_edge_costs_what_it_should() -> None:
+    answer = {"nodes": [{"id": "x", "tool": "search_web", "arguments": {"query": "weather"}}]}
+    async with ModelServer(step(json_text(answer), last=asked_for(0)), *right_steps(0)) as server:
+        planned = await planned_with(server)
+    assert planned[0].last is not None
+    assert planned[0].last.tools == frozenset({"search_web"})
+    tools = sum(len(case.facts.tools) for case in CASES.requests)
+    score = Score(found=tools - 1, predicted=tools, expected=tools)
+    assert report(planned, model="small")["after_repair"]["node_f1"] == score.f1
+
+
+async def test_service_that_refuses_is_told_with_its_advice() -> None:
+    async with ModelServer(step(Refused(401, "no", code="invalid_api_key"), times=ANY_NUMBER)) as server:
+        planned = await planned_with(server)
+    assert {None if each.failure is None else each.failure.error for each in planned} == {"model_key_refused"}
+    assert "| node F1 | 0.000 | 0.000 |" in table(planned)
+
+
+async def test_command_prints_the_table_and_saves_what_was_written(tmp_path: Path) -> None:
+    saved = tmp_path / "found.json"
+    async with ModelServer(*right_steps()) as server:
+        options = ["--model", "small", "--base-url", server.base_url, "--temperature", "0", "--save", str(saved)]
+        process = await asyncio.create_subprocess_exec(
+            *[sys.executable, "-m", "benchmarks.planning", *options],
+            cwd=ROOT,
+            env={**os.environ, "OPENAI_API_KEY": "key"},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        told, _ = await process.communicate()
+    assert process.returncode == 0
+    assert told.decode().startswith("small\n\n| | first plans | after repair |\n")
+    found = json.loads(saved.read_text(encoding="utf-8"))
+    assert [*found] == ["model", "first", "after_repair", "usage", "requests"]
+    assert found["after_repair"]["valid"] == 20
+    assert {(call.model, call.body["temperature"], call.api_key) for call in server.calls} == {("small", 0.0, "key")}

@@ -1,0 +1,97 @@
+"""The scores of recorded plans, counted by hand."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.planning.score import PlanFacts, Score, facts_of_answer, facts_of_plan, score
+from dagwright.plan.errors import PlanInvalid
+
+RECORDED = json.loads((Path(__file__).parent / "recorded_plans.json").read_text(encoding="utf-8"))
+PAIRS = [(facts_of_plan(entry["expected"]), facts_of_answer(entry["answer"])) for entry in RECORDED]
+
+
+def test_facts_of_a_plan_name_tools_instead_of_ids() -> None:
+    expected, predicted = PAIRS[0]
+    assert expected == PlanFacts(
+        tools=frozenset({"search", "calculator"}),
+        edges=frozenset({("search", "calculator")}),
+        argument_names=frozenset({("search", "query"), ("calculator", "expression")}),
+        argument_values=frozenset(
+            {("search", "query", '"height of Mount Everest"'), ("calculator", "expression", '"<search> / 2"')}
+        ),
+    )
+    assert predicted == expected
+
+
+def test_scores_of_recorded_plans_are_those_counted_by_hand() -> None:
+    scores = score(PAIRS)
+    # Tools: 2 of 2, then read_file and send_mail of 3 with one strange, then none of 1.
+    assert scores.nodes == Score(found=4, predicted=5, expected=6)
+    # Edges: 1 of 1; of the second plan none of read → sum → send; it has read → send → translate instead.
+    assert scores.edges == Score(found=1, predicted=3, expected=3)
+    # Names: 2; then path, to and body of 4, with a subject and a text that nobody expects; then none of 1.
+    assert scores.argument_names == Score(found=5, predicted=7, expected=7)
+    # Values: 2; then the path only.
+    assert scores.argument_values == Score(found=3, predicted=7, expected=7)
+    assert (scores.answers, scores.valid) == (3, 2)
+    assert scores.to_json() == {
+        "answers": 3,
+        "valid": 2,
+        "node_f1": pytest.approx(8 / 11),
+        "edge_f1": pytest.approx(1 / 3),
+        "argument_name_f1": pytest.approx(5 / 7),
+        "argument_value_f1": pytest.approx(3 / 7),
+    }
+    assert (scores.nodes.precision, scores.nodes.recall) == (4 / 5, 4 / 6)
+
+
+def test_tools_that_nobody_knows_count_only_without_a_list_of_tools() -> None:
+    known = ["search", "calculator", "read_file", "summarize", "send_mail"]
+    assert score(PAIRS, known=known).nodes == Score(found=4, predicted=4, expected=6)
+
+
+def test_two_calls_of_a_tool_are_one_and_plans_of_any_dialect_are_compared() -> None:
+    ours = {
+        "plan": 1,
+        "nodes": [
+            {"id": "a", "tool": "t", "arguments": {"x": 1}},
+            {"id": "b", "tool": "t", "arguments": {"x": 1}},
+            {"id": "c", "tool": "u", "arguments": {"y": ["{{b.result}}"]}},
+        ],
+    }
+    theirs: Any = [
+        {"name": "t", "arguments": {"x": 1}, "label": "var1"},
+        {"name": "u", "arguments": {"y": ["$var1.z$"]}, "label": "var2"},
+    ]
+    assert facts_of_plan(ours) == facts_of_plan(theirs)  # type: ignore[arg-type] # a literal of JSON
+
+
+def test_nothing_to_find_and_nothing_predicted_has_no_score() -> None:
+    assert Score(0, 0, 0).f1 is None
+    assert (Score(0, 0, 3).f1, Score(0, 2, 0).f1, Score(2, 2, 2).f1) == (0.0, 0.0, 1.0)
+
+
+def test_expected_plan_has_to_be_valid() -> None:
+    with pytest.raises(PlanInvalid):
+        facts_of_plan({"plan": 1, "nodes": [{"id": "a", "tool": "t", "depends_on": ["b"]}]})
+
+
+@given(
+    st.lists(
+        st.tuples(st.frozensets(st.sampled_from("abcd")), st.frozensets(st.sampled_from("abcd"))),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_f1_is_what_the_flags_of_a_union_give(sets: list[tuple[frozenset[str], frozenset[str]]]) -> None:
+    """TaskBench makes two flags for each member of the union of both sets, and takes the binary F1 of all flags."""
+    flags = [(name in wanted, name in got) for wanted, got in sets for name in wanted | got]
+    true_positives = sum(wanted and got for wanted, got in flags)
+    wrong = sum(wanted != got for wanted, got in flags)
+    found = score([(PlanFacts(tools=wanted), PlanFacts(tools=got)) for wanted, got in sets]).nodes
+    assert found.f1 == (2 * true_positives / (2 * true_positives + wrong) if flags else None)

@@ -1,0 +1,22 @@
+"""Requests as documents have them."""
+
+from typing import Any
+
+OPENED_AT = 1_700_000_000.0
+
+
+def asked(request_id: str = "check", **fields: Any) -> dict[str, Any]:
+    """Returns an open APPROVAL for ann, with other fields if they are given."""
+    return {
+        "id": request_id,
+        "node": request_id,
+        "type": "APPROVAL",
+        "prompt": "Publish?",
+        "schema": None,
+        "options": None,
+        "assignee": "ann",
+        "opened_at": "2023-11-14T22:13:20.000Z",
+        "deadline": None,
+        "workflow_id": "run-1",
+        **fields,
+    }

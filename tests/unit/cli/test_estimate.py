@@ -1,0 +1,42 @@
+"""How long `check` says the history of a run will be: pure steps that run together are few calls."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.cli.estimate import expected_events
+from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.preparation import check_plan, check_size
+
+_TOOLS = {
+    name: ToolDeclaration(name, effects=effects) for name, effects in (("sum", Effects.PURE), ("look", Effects.READ))
+}
+
+
+def _chain(*tools: str) -> list[dict[str, Any]]:
+    return [
+        {"id": f"n{number}", "tool": tool, "depends_on": [f"n{number - 1}"] if number else []}
+        for number, tool in enumerate(tools)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "events"),
+    [
+        (_chain(*["look"] * 50), 305),
+        (_chain(*["sum"] * 50), 11),
+        (_chain(*["sum"] * 20_000), 35),
+        (_chain("sum", "sum", "look", "sum", "sum"), 23),
+        ([{"id": "m", "tool": "look", "for_each": list(range(10))}], 38),
+        ([*_chain("sum"), {"id": "m", "tool": "sum", "for_each": "{{n0.result}}"}], 17),
+    ],
+    ids=["ordinary", "pure", "many pure", "both", "items", "items of a result"],
+)
+def test_events_are_those_of_the_calls(nodes: list[dict[str, Any]], events: int) -> None:
+    checked = check_plan({"plan": 1, "nodes": nodes}, _TOOLS)
+    assert expected_events(checked, check_size(checked)) == events
+
+
+def test_steps_of_unknown_tools_count_as_calls() -> None:
+    checked = check_plan({"plan": 1, "nodes": _chain(*["any"] * 50)}, {}, any_tool=True)
+    assert expected_events(checked, None) == 305

@@ -1,0 +1,310 @@
+"""The dialects of published formats: `llmcompiler`, `rewoo`, `hugginggpt`, `taskbench` and `nestful`."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.dialects import detect_dialect, to_document
+from dagwright.dialects.reading import inline_files, read_text
+from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.preparation import check_plan
+from tests.conformance.kit import check, codes_of, problems_of
+
+TOOLS = {
+    "search": ToolDeclaration("search", input_schema={"type": "object", "properties": {"query": {"type": "string"}}}),
+    "math": ToolDeclaration(
+        "math",
+        input_schema={
+            "type": "object",
+            "properties": {"problem": {"type": "string"}, "context": {"type": "array"}, "unit": {"type": "string"}},
+        },
+    ),
+}
+
+
+def arguments_of(raw: Any, **options: Any) -> list[Any]:
+    return [node["arguments"] for node in to_document(raw, **options).plan["nodes"]]
+
+
+def messages_of(raw: Any) -> list[tuple[str, str]]:
+    return [(problem.code, problem.message) for problem in problems_of(raw)]
+
+
+def test_calls_of_llmcompiler_become_nodes_with_the_names_that_the_tools_declare() -> None:
+    text = (
+        "Thought: find the height\n"
+        '1. search("Mount Everest")\n'
+        '2. math(\'half of it in m?\', ["$1", True, None], unit="m") # half\n'
+        "3. math(abs(${2} - $1))\n"
+        "Thought: I can answer\n"
+        "4. join()<END_OF_PLAN>\n"
+    )
+    checked = check_plan(text, TOOLS)
+    assert [(node.id, node.title, node.tool, node.arguments) for node in checked.nodes] == [
+        ("1", "find the height", "search", {"query": "Mount Everest"}),
+        ("2", None, "math", {"problem": "half of it in m?", "context": ["{{1.result}}", True, None], "unit": "m"}),
+        ("3", None, "math", {"problem": "abs({{2.result}} - {{1.result}})"}),
+    ]
+    assert (checked.dialect, checked.levels, checked.notes) == ("llmcompiler", [["1"], ["2"], ["3"]], [])
+
+
+def test_argument_that_is_one_reference_keeps_its_type() -> None:
+    assert arguments_of("1. f(1)\n2. g($1, ${1}, [$1])\n3. join()") == [
+        {"query": 1},
+        {"arg1": "{{1.result}}", "arg2": "{{1.result}}", "arg3": ["{{1.result}}"]},
+    ]
+
+
+def test_call_of_llmcompiler_may_go_on_in_the_next_lines() -> None:
+    assert arguments_of('1. f("a\nb",\n  [1,\n 2])\nThought: x\n2. join()') == [{"arg1": "a\nb", "arg2": [1, 2]}]
+
+
+def test_amounts_of_money_are_text_and_double_braces_too() -> None:
+    text = '1. f("for $1,000 or $2.50 or $3k, {{x}}")\n2. join()'
+    assert arguments_of(text) == [{"query": "for $1,000 or $2.50 or $3k, \\{{x}}"}]
+    (node,) = check(text).nodes
+    assert node.arguments == {"query": "for $1,000 or $2.50 or $3k, \\{{x}}"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            '1. f("$3")\n2. join()',
+            ("invalid_reference", "task 1 (line 1): Invalid reference: there is no task 3 for $3"),
+        ),
+        ('1. f("a"\n2. join()', ("invalid_syntax", "task 1 (line 1): f: its ')' is missing")),
+        (
+            '1. f("a" "b")\n2. join()',
+            ("invalid_syntax", "task 1 (line 1): f: ',' or ')' is missing before the text '\"b\")\\n'"),
+        ),
+        (
+            "1. f(1) then 2\n2. join()",
+            ("invalid_syntax", "task 1 (line 1): f: something follows its ')': the text 'then 2'"),
+        ),
+        (
+            "1. f(a=1, 2)\n2. join()",
+            ("invalid_syntax", "task 1 (line 1): f: an argument without a name follows one with a name"),
+        ),
+        ("1. f(1, arg1=2)\n2. join()", ("duplicate", "")),
+        (
+            "1. f(1)\n2. join()\n3. g(2)",
+            ("invalid_field", "task 3 (line 3) stands after join(), which ends the plan"),
+        ),
+        ("1. join()", ("empty_plan", "there is no task before join(): there is nothing to run")),
+    ],
+)
+def test_what_is_wrong_in_a_text_of_llmcompiler_is_told_with_task_and_line(text: str, told: tuple[str, str]) -> None:
+    if told[0] == "duplicate":
+        assert arguments_of(text) == [{"query": 1, "arg1": 2}]
+        return
+    assert messages_of(text) == [told]
+
+
+def test_more_arguments_than_the_tool_has_are_told() -> None:
+    document = to_document('1. search("a", "b")\n2. join()', tools=TOOLS)
+    assert [(problem.code, problem.message) for problem in document.problems] == [
+        ("invalid_arguments", "task 1 (line 1): search takes 1 argument (query), not 2")
+    ]
+
+
+def test_plan_without_a_join_is_noted() -> None:
+    assert [note.code for note in to_document("1. f(1)").notes] == ["no_join"]
+
+
+def test_steps_of_rewoo_become_nodes_titled_by_their_plans() -> None:
+    text = (
+        "Plan: Find the winner.\n#E1 = Google[2024 open [men]]\n\n"
+        "Plan: Ask for #E1. #E2 = LLM[Where is #E1 from, not #E12x?]\n#E3 = LLM[#E2]\n"
+    )
+    document = to_document(text)
+    assert document.dialect == "rewoo"
+    assert document.plan["nodes"] == [
+        {"id": "E1", "title": "Find the winner.", "tool": "Google", "arguments": {"query": "2024 open [men]"}},
+        {
+            "id": "E2",
+            "title": "Ask for #E1.",
+            "tool": "LLM",
+            "arguments": {"query": "Where is {{E1.result}} from, not #E12x?"},
+        },
+        {"id": "E3", "tool": "LLM", "arguments": {"query": "{{E2.result}}"}},
+    ]
+
+
+def test_what_is_wrong_in_a_text_of_rewoo_is_told_with_step_and_line() -> None:
+    assert messages_of("#E1 = T[a\n#E2 = T[#E1 #E7]\n") == [
+        ("invalid_syntax", "#E1 (line 1): T: its ']' is missing"),
+        ("invalid_reference", "#E2 (line 2): Invalid reference: there is no step #E7"),
+    ]
+
+
+def test_tasks_of_hugginggpt_name_what_others_generate() -> None:
+    raw: Any = [
+        {"task": "image-to-text", "id": 0, "dep": [-1], "args": {"image": "a.jpg"}},
+        {"task": "text-to-speech", "id": 1, "dep": [0], "args": {"text": "<GENERATED>-0", "voice": ["<GENERATED> x"]}},
+        {"task": "merge", "id": 2, "dep": [1], "args": {"text": "<GENERATED>-0 and <GENERATED>-1"}},
+    ]
+    document = to_document(raw)
+    assert document.plan["nodes"] == [
+        {"id": "0", "tool": "image-to-text", "arguments": {"image": "a.jpg"}, "depends_on": []},
+        {
+            "id": "1",
+            "tool": "text-to-speech",
+            "arguments": {"text": "{{0.result}}", "voice": ["{{0.result}} x"]},
+            "depends_on": ["0"],
+        },
+        {
+            "id": "2",
+            "tool": "merge",
+            "arguments": {"text": "{{0.result}} and {{1.result}}"},
+            "depends_on": ["1"],
+        },
+    ]
+    assert [(note.code, note.node) for note in document.notes] == [("added_edge", "2")]
+    assert check(raw).levels == [["0"], ["1"], ["2"]]
+
+
+def test_generated_without_an_id_is_refused_where_it_could_be_two() -> None:
+    raw: Any = [
+        {"task": "a", "id": 0, "dep": [-1], "args": {}},
+        {"task": "b", "id": 1, "dep": [-1], "args": {}},
+        {"task": "c", "id": 2, "dep": [0, 1], "args": {"text": "<GENERATED>"}},
+        {"task": "d", "id": 3, "dep": [-1, 0], "args": {"text": "<GENERATED>-9"}},
+    ]
+    assert codes_of(raw) == [
+        ("invalid_reference", "/2/args/text"),
+        ("invalid_field", "/3/dep/0"),
+        ("invalid_reference", "/3/args/text"),
+    ]
+
+
+def test_nodes_of_taskbench_take_arguments_by_position_or_by_name() -> None:
+    by_position: Any = {
+        "task_steps": ["Find it", "Say it"],
+        "task_nodes": [
+            {"task": "search", "arguments": ["q"]},
+            {"task": "math", "arguments": ["twice <node-0>", ["<node-0>"]]},
+        ],
+    }
+    document = to_document(by_position, tools=TOOLS)
+    assert document.plan["nodes"] == [
+        {"id": "node-0", "tool": "search", "arguments": {"query": "q"}, "title": "Find it"},
+        {
+            "id": "node-1",
+            "tool": "math",
+            "arguments": {"problem": "twice {{node-0.result}}", "context": ["{{node-0.result}}"]},
+            "title": "Say it",
+        },
+    ]
+    by_name: Any = {
+        "task_nodes": [
+            {"task": "search", "arguments": [{"name": "query", "value": "q"}]},
+            {"task": "math", "arguments": [{"name": "problem", "value": "search"}, {"name": "unit", "value": 7}]},
+        ],
+        "task_links": [{"source": "search", "target": "math"}],
+    }
+    document = to_document(by_name)
+    assert document.plan["nodes"][1] == {
+        "id": "node-1",
+        "tool": "math",
+        "arguments": {"problem": "{{node-0.result}}", "unit": 7},
+        "depends_on": ["node-0"],
+    }
+
+
+def test_link_or_value_of_taskbench_that_could_be_two_things_is_refused() -> None:
+    node = {"task": "a", "arguments": []}
+    raw: Any = {
+        "task_nodes": [node, node, {"task": "b", "arguments": [{"name": "x", "value": "a"}]}],
+        "task_links": [{"source": "a", "target": "b"}, {"source": "c", "target": "b"}, 7],
+    }
+    assert codes_of(raw) == [
+        ("invalid_field", "/task_links/2"),
+        ("invalid_reference", "/task_links/0/source"),
+        ("invalid_reference", "/task_links/1/source"),
+        ("invalid_reference", "/task_nodes/2/arguments/0/value"),
+    ]
+
+
+def test_calls_of_nestful_name_fields_by_label_and_end_in_an_output() -> None:
+    raw: Any = [
+        {"name": "Cars.Find", "arguments": {"city": "Rome"}, "label": "var1"},
+        {
+            "name": "Cars.Book",
+            "arguments": {"car": "$var1.cars[0].id$", "rate": "5 * $var1.Exchange Rate$", "price": "$5"},
+            "label": "$var2",
+        },
+        {"name": "var_result", "arguments": {"found": "$var1$", "booked": "$var2.ok$"}},
+    ]
+    document = to_document(raw)
+    assert document.plan == {
+        "plan": 1,
+        "nodes": [
+            {"id": "var1", "tool": "Cars.Find", "arguments": {"city": "Rome"}},
+            {
+                "id": "var2",
+                "tool": "Cars.Book",
+                "arguments": {
+                    "car": "{{var1.result.cars[0].id}}",
+                    "rate": '5 * {{var1.result["Exchange Rate"]}}',
+                    "price": "$5",
+                },
+            },
+        ],
+        "output": {"found": "{{var1.result}}", "booked": "{{var2.result.ok}}"},
+    }
+    assert document.written_pointer("/output/booked") == "/2/arguments/booked"
+    assert check(raw).levels == [["var1"], ["var2"]]
+
+
+def test_unknown_label_of_nestful_is_told_with_the_nearest() -> None:
+    raw: Any = [
+        {"name": "a", "arguments": {}, "label": "var1"},
+        {"name": "b", "arguments": {"x": ["$vra1.y$"]}, "label": 7},
+        {"name": "var_result", "arguments": {"x": "$var9$"}},
+    ]
+    found = [(problem.code, problem.pointer, problem.hint) for problem in problems_of(raw)]
+    assert found == [
+        ("invalid_field", "/1/label", None),
+        ("invalid_reference", "/1/arguments/x/0", "did you mean 'var1'?"),
+        ("invalid_reference", "/2/arguments/x", "did you mean 'var1'?"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        '1. f("C:\\\\$1")\n2. join()',
+        "#E1 = T[a]\n#E2 = T[C:\\#E1]",
+        [{"task": "a", "id": 0, "args": {}}, {"task": "b", "id": 1, "dep": [0], "args": {"x": "\\<GENERATED>-0"}}],
+        {"task_nodes": [{"task": "a"}, {"task": "b", "arguments": ["\\<node-0>"]}]},
+        [{"name": "a", "label": "v"}, {"name": "b", "arguments": {"x": "\\$v$"}}],
+    ],
+    ids=["llmcompiler", "rewoo", "hugginggpt", "taskbench", "nestful"],
+)
+def test_backslash_right_before_a_reference_is_refused(raw: Any) -> None:
+    assert [code for code, _ in codes_of(raw)][:1] == ["invalid_reference"]
+
+
+@pytest.mark.parametrize("name", ["plan.txt", "-", "plan"])
+@pytest.mark.parametrize("text", ['\nThought: x\n1. f("a")\n2. join()\n', "Plan: y\n#E1 = T[a]\n", "#E1 = T[a]"])
+def test_file_of_another_name_that_begins_like_a_text_plan_is_one(name: str, text: str) -> None:
+    assert read_text(text, name=name) == text
+    assert detect_dialect(text) in ("llmcompiler", "rewoo")
+
+
+def test_comment_and_list_of_yaml_are_no_text_plans() -> None:
+    assert read_text("#E1 = T[a]\nplan: 1\n", name="plan.yaml") == {"plan": 1}
+    assert read_text("# 1. f(x)\nplan: 1\n", name="plan") == {"plan": 1}
+    assert read_text("plan: |\n  x\n  1. f(x)\n", name="plan") == {"plan": "x\n1. f(x)\n"}
+
+
+def test_sub_plan_in_a_file_that_holds_a_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "inner.txt").write_text("1. f(2)\n2. join()\n", encoding="utf-8")
+    with pytest.raises(PlanInvalid) as caught:
+        inline_files({"plan": 1, "nodes": [{"id": "a", "plan": "inner.txt"}]}, base=tmp_path)
+    assert [(problem.code, problem.pointer) for problem in caught.value.problems] == [
+        ("invalid_field", "/nodes/0/plan")
+    ]

@@ -1,0 +1,187 @@
+"""Steps are found while a plan is written: the same ones for any pieces, each with its last character."""
+
+import itertools
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagwright.dialects import to_document
+from dagwright.dialects.streaming import CallSteps, JsonSteps, Step, open_stream
+from dagwright.dialects.written_text import read_written_json
+from dagwright.plan.tools import ToolDeclaration
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-99, 99) | st.text(alphabet="ab{}[]\"'\\,:/#*“”‘’\n\u00e9😀", max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(alphabet='a"{]', max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+entries = st.lists(st.dictionaries(st.sampled_from(["id", "nodes", "x", "'"]), json_values, min_size=1), max_size=4)
+
+
+def steps_of(stream: JsonSteps | CallSteps, pieces: Sequence[str]) -> list[Step]:
+    found = [step for piece in pieces for step in stream.feed(piece)]
+    return [*found, *stream.end()]
+
+
+def cut(text: str, places: Sequence[int]) -> list[str]:
+    bounds = [0, *sorted(places), len(text)]
+    return [text[start:end] for start, end in itertools.pairwise(bounds)]
+
+
+def written(value: Any, style: int) -> str:
+    """Returns a plan as a model might write it."""
+    return json.dumps(value, indent=style % 3 or None, ensure_ascii=style % 2 == 0)
+
+
+FRAMES = (
+    "{}",
+    "```json\n{}\n```",
+    "As [1] says:\n\n{}\nDone {{x}}.",
+    '<think>{{"nodes": [{{"id": 1}}]}}</think>\n{}',
+    "\ufeff  {}",
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_steps_are_those_of_the_whole_text_for_any_pieces(data: st.DataObject) -> None:
+    nodes = data.draw(entries)
+    root: Any = {"plan": 1, "title": data.draw(st.text(max_size=3)), "nodes": nodes, "output": data.draw(json_values)}
+    if data.draw(st.booleans()) and nodes:
+        root = nodes
+    text = data.draw(st.sampled_from(FRAMES)).format(written(root, data.draw(st.integers(0, 5))))
+    pieces = cut(text, data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
+    found = steps_of(JsonSteps(), pieces)
+    assert [step.value for step in found] == nodes
+    assert [step.index for step in found] == list(range(len(nodes)))
+    for step in found:
+        assert json.loads(text[step.start : step.end]) == step.value
+    assert found == steps_of(JsonSteps(), list(text))
+    if found:
+        value = read_written_json(text).value
+        assert (value if isinstance(value, list) else value["nodes"]) == [step.value for step in found]
+
+
+def test_each_step_comes_with_its_last_character() -> None:
+    text = 'Plan: {"plan": 1, "nodes": [{"id": "a", "x": "}"}, {"id": "b", "y": [{}]}], "output": 1}'
+    stream = JsonSteps()
+    came = [(position + 1, step) for position, sign in enumerate(text) for step in stream.feed(sign)]
+    assert [(position, step.end, step.value["id"]) for position, step in came] == [(49, 49, "a"), (73, 73, "b")]
+    assert stream.is_complete
+    assert stream.feed('{"nodes": [{"id": "c"}]}') == []
+
+
+SLIPS = """Here:
+```json
+{'plan': 1, // it's a "plan" {
+ "inputs": {"nodes": [{"id": "no"}]}, # [{
+ "nodes": [
+  {'id': 'a', "x": True,}, /* } ]* */
+  {“id”: “b's }”, y: 'c"}'}
+ ],
+ "nodes2": [{"id": "no"}]}
+```
+"""
+
+
+@given(st.lists(st.integers(0, len(SLIPS)), max_size=20))
+def test_slips_of_models_are_read_for_any_pieces(places: list[int]) -> None:
+    stream = JsonSteps()
+    values = [step.value for step in steps_of(stream, cut(SLIPS, places))]
+    assert values == [{"id": "a", "x": True}, {"id": "b's }", "y": 'c"}'}]
+    assert (stream.problem, stream.is_complete) == (None, True)
+
+
+def test_step_that_cannot_be_read_ends_the_stream_with_the_reason() -> None:
+    stream = JsonSteps()
+    text = '{"nodes": [{"id": "a"}, {"id": "b" "x": 1}, {"id": "c"}]}'
+    assert [step.value for step in steps_of(stream, list(text))] == [{"id": "a"}]
+    assert stream.problem is not None
+    assert stream.problem.message == (
+        "step 2 is no JSON that reads in one way: ',' or '}' is missing here, or a quote before it was not escaped "
+        "(character 36)"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no plan",
+        '{"a": [{"id": 1}]}',
+        '{"nodes": {"a": [{"id": 1}]}}',
+        '{"nodes": ["a", [{"id": 1}]]}',
+        '{nodes: [{"id": 1}]}',
+        '["a", [{"id": 1}]]',
+        '{"nodes": [{"id": "a", "x": {"y": 1}',
+    ],
+)
+def test_what_is_no_complete_step_of_a_plan_is_not_told(text: str) -> None:
+    assert steps_of(JsonSteps(), list(text)) == []
+
+
+CALLS = (
+    "<think>1. no(1)</think>Thought: look\n1. search(\"x)\n y\")\n\nthen\n2. f(${1}, 'a')\n3. g($5, $4)\n4. h(1)\n"
+    "5. k(\n [1,\n 2])\nThought: done\n6. join()<END_OF_PLAN>\n7. no(1)\n"
+)
+TOOLS = {"search": ToolDeclaration("search", input_schema={"properties": {"query": {}}})}
+
+
+@given(st.lists(st.integers(0, len(CALLS)), max_size=20))
+def test_calls_are_those_of_the_whole_text_for_any_pieces(places: list[int]) -> None:
+    stream = CallSteps(TOOLS)
+    found = steps_of(stream, cut(CALLS, places))
+    assert (stream.problem, stream.is_complete) == (None, True)
+    # The third call waits for the fourth and the fifth.
+    assert [step.index for step in found] == [0, 1, 3, 4, 2]
+    whole = to_document(CALLS[CALLS.index("Thought") : CALLS.index("7.")], tools=TOOLS)
+    assert [step.value for step in sorted(found, key=lambda step: step.index)] == whole.plan["nodes"]
+    assert all(CALLS[step.start].isdigit() and CALLS[step.end - 1] == ")" for step in found)
+
+
+def test_call_that_refers_to_nothing_is_a_problem_at_the_end() -> None:
+    stream = CallSteps()
+    found = steps_of(stream, ["1. f($9)\n2. g(1)\n", "3. join()"])
+    assert [step.index for step in found] == [1]
+    assert stream.problem is not None
+    assert stream.problem.code == "invalid_reference"
+
+
+def test_last_call_needs_no_line_break_but_its_end() -> None:
+    assert [step.index for step in steps_of(CallSteps(), ["1. f(1)\n2. g(", "2)"])] == [0, 1]
+    assert [step.index for step in steps_of(CallSteps(), ["1. f(1)\n2. g(", "'a"])] == [0]
+
+
+def test_each_dialect_has_its_stream() -> None:
+    assert isinstance(open_stream("llmcompiler"), CallSteps)
+    assert isinstance(open_stream("plan"), JsonSteps)
+    with pytest.raises(ValueError, match="rewoo"):
+        open_stream("rewoo")
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize(
+    ("stream", "text", "size"),
+    [
+        (JsonSteps(), '{"nodes": [' + '{"id": "a", "x": [1, "}"]}, ' * 5_000, 3),
+        (JsonSteps(), '{"nodes": [{"id": "' + "x" * 300_000, 3),
+        (JsonSteps(), '{"nodes": [{"id": "' + "\\\\" * 100_000, 1),
+        (JsonSteps(), "[" * 100_000, 1),
+        (JsonSteps(), "<think>" + "x" * 100_000, 1),
+        (JsonSteps(), " " * 100_000, 1),
+        (CallSteps(), "1. f(" + "x" * 100_000, 1),
+        (CallSteps(), "1. f('\n" * 20_000, 7),
+        (CallSteps(), "".join(f"{number}. f(${number + 1})\n" for number in range(5_000)), 5),
+    ],
+    ids=range(9),
+)
+def test_streams_take_linear_time(stream: JsonSteps | CallSteps, text: str, size: int) -> None:
+    start = time.process_time()
+    steps_of(stream, [text[at : at + size] for at in range(0, len(text), size)])
+    assert time.process_time() - start < 8

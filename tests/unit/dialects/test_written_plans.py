@@ -1,0 +1,321 @@
+"""Plans as models write them: what is mended is told, what is ambiguous is refused."""
+
+import contextlib
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagwright.dialects.written_plan import is_cut_off, read_written_plan
+from dagwright.dialects.written_text import read_written_json
+from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.tools import ToolDeclaration
+
+NODE = '{"id": "a", "tool": "t"}'
+TOOLS = {name: ToolDeclaration(name) for name in ("read_file", "read_files", "search", "send_mail", "calculator")}
+
+
+def value_and_codes(text: str) -> tuple[Any, list[str]]:
+    written = read_written_json(text)
+    return written.value, [mend.code for mend in written.mends]
+
+
+def refusal_of(text: str, **options: Any) -> list[tuple[str, str]]:
+    with pytest.raises(PlanInvalid) as caught:
+        read_written_plan(text, **options)
+    return [(problem.code, problem.message) for problem in caught.value.problems]
+
+
+def nodes_of(text: str, **options: Any) -> list[Any]:
+    document, _ = read_written_plan(text, **options)
+    assert not document.problems
+    nodes: list[Any] = document.plan["nodes"]
+    return nodes
+
+
+def plan_of(*nodes: Any, **more: Any) -> str:
+    return json.dumps({"plan": 1, "nodes": list(nodes), **more})
+
+
+def node(name: Any, tool: str = "t", **arguments: Any) -> dict[str, Any]:
+    return {"id": name, "tool": tool, "arguments": arguments}
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "codes"),
+    [
+        ('{"a": 1}', {"a": 1}, []),
+        ('\ufeff {"a": 1}\n', {"a": 1}, []),
+        ('Sure:\n```json\n{"a": 1}\n```\nDone.', {"a": 1}, ["fenced", "prose", "prose"]),
+        ('~~~\n[{"a": "x ``` y"}]\n~~~', [{"a": "x ``` y"}], ["fenced"]),
+        ('As [1] says, use {name}: {"a": 1}', {"a": 1}, ["prose"]),
+        ('<think>{"b": 2}</think>{"a": 1}', {"a": 1}, ["thinking"]),
+        ('{"a": [1, 2,], "b": {"c": 3,},}', {"a": [1, 2], "b": {"c": 3}}, ["trailing_comma"] * 3),
+        ('{"a": 1 // one\n, # two\n/* three */ "b": 2}', {"a": 1, "b": 2}, ["comment"] * 3),
+        ("{'a': 'it\\'s \"b\"'}", {"a": 'it\'s "b"'}, ["single_quotes"] * 2),
+        ("{“a”: “b”, ‘c’: 1}", {"a": "b", "c": 1}, ["typographic_quotes"] * 3),
+        ('{"a": “it\'s”}', {"a": "it's"}, ["typographic_quotes"]),
+        ('{"a": True, "b": False, "c": None}', {"a": True, "b": False, "c": None}, ["python_literal"] * 3),
+        ('{"a": NaN}', {"a": None}, ["not_a_number"]),
+        ('{"a": [+1, .5, 5.]}', {"a": [1, 0.5, 5.0]}, ["number"] * 3),
+        ('{"a": "x\ny\tz"}', {"a": "x\ny\tz"}, ["control_character"]),
+        ("{a: 1, b-c: {d: 2}}", {"a": 1, "b-c": {"d": 2}}, ["unquoted_key"] * 3),
+        ('[{"a": 1} {"b": 2}]', [{"a": 1}, {"b": 2}], ["missing_comma"]),
+        ('{"a": 1, "a": 1}', {"a": 1}, ["duplicate_key"]),
+        ('{"a": 1}\nAgain:\n{"a": 1}', {"a": 1}, ["repeated"]),
+        ('{"nodes": [{"id": "a"}, {"id": "b", "x": {"y": "1', {"nodes": [{"id": "a"}]}, ["cut_off"]),
+        ('{"nodes": [{"id": "a"}, ', {"nodes": [{"id": "a"}]}, ["cut_off"]),
+        ('{"nodes": [{"id": "a"}], "output": "x', {"nodes": [{"id": "a"}]}, ["cut_off"]),
+        ('[{"id": "a"}, {"id": 1', [{"id": "a"}], ["cut_off"]),
+        ('{"r": {"nodes": [{"id": "a"}, {"i', {"r": {"nodes": [{"id": "a"}]}}, ["cut_off"]),
+        ("[]", [], []),
+    ],
+)
+def test_json_of_models_is_read_and_every_mend_told(text: str, value: Any, codes: list[str]) -> None:
+    assert value_and_codes(text) == (value, codes)
+
+
+def test_mend_tells_its_place() -> None:
+    text = 'x {"a": [1, 2,]}'
+    assert [mend.to_json() for mend in read_written_json(text).mends] == [
+        {"code": "prose", "pointer": "", "offset": 0, "message": "text before the plan was skipped"},
+        {"code": "trailing_comma", "pointer": "/a/2", "offset": 14, "message": "a comma stands before the closing ']'"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("", "empty_plan", "no JSON object"),
+        ("I cannot do that.", "empty_plan", "no JSON object"),
+        ('{"a": 1} or {"a": 2}', "ambiguous", "2 JSON values (at lines 1, 1)"),
+        ('```\n{"a": 1}\n```\n```\n{"b": 1}\n```', "ambiguous", "at lines 2, 5"),
+        ('{"a": 1, "a": 2}', "invalid_syntax", "'a' stands twice in one object, with different values"),
+        ('{"a": "say "hi" now"}', "invalid_syntax", "a quote before it was not escaped at line 1, column 13"),
+        ('{"a": 1 "b": 2}', "invalid_syntax", "is missing here"),
+        ('{"a": [1 2]}', "invalid_syntax", "is missing here"),
+        ('{"a": ]}', "invalid_syntax", "']' stands where a value should be"),
+        ('{"a": [1}', "invalid_syntax", "'}' closes what needs ']'"),
+        ('{"a": [1, 2, ...]}', "invalid_syntax", "left out; write all of it"),
+        ('{"a": 007}', "invalid_syntax", "is it a number or a text?"),
+        ('{"a": Infinity}', "invalid_syntax", "'Infinity' has no quotes"),
+        ('{"a": 1e999}', "invalid_syntax", "no number that a double can hold"),
+        ('{"a": "\\_x"}', "invalid_syntax", "is the backslash meant, or what follows it?"),
+        ('{"a": “x"}', "invalid_syntax", "a quote is missing"),
+        ('{"a": “x", "b": "y”}', "invalid_syntax", "typographic quotes and others are mixed"),
+        ('{"nodes": [{"id": "a"}, {"id": "b}]}', "invalid_syntax", "a quote is missing"),
+        ('{"a": "\\ud800"}', "invalid_syntax", "lone surrogate"),
+        ('{"nodes": [{"id": "a", "x": [1', "invalid_syntax", "cut off before its first step was complete"),
+        ('{"title": "x', "invalid_syntax", "ends before anything in it is complete"),
+        ('{"a": ' + "[" * 200 + "]" * 200 + "}", "invalid_syntax", "nested more than 100 deep"),
+    ],
+)
+def test_what_could_mean_two_things_is_refused_with_the_reason(text: str, code: str, words: str) -> None:
+    ((told, message),) = refusal_of(text)
+    assert (told, words in message) == (code, True), message
+
+
+@pytest.mark.parametrize(
+    ("form", "made"),
+    [
+        ("$1", "{{a.result}}"),
+        ("${1}", "{{a.result}}"),
+        ("#E1", "{{a.result}}"),
+        ("<node-1>", "{{a.result}}"),
+        ("<GENERATED>-1", "{{a.result}}"),
+        ("{{1}}", "{{a.result}}"),
+        ("{{ a }}", "{{a.result}}"),
+        ("@result_1", "{{a.result}}"),
+        ("$var1$", "{{a.result}}"),
+        ("$var1.x[0]$", "{{a.result.x[0]}}"),
+        ("$a.x$", "{{a.result.x}}"),
+        ("take $1, then <node-1>.", "take {{a.result}}, then {{a.result}}."),
+    ],
+)
+def test_reference_in_another_form_is_mended(form: str, made: str) -> None:
+    # Node b cannot need itself, so 1 can only be the first.
+    text = plan_of(node("a"), node("b", x=[form]), output=form if form == "$1" else "x")
+    document, mends = read_written_plan(text)
+    assert document.plan["nodes"][1]["arguments"] == {"x": [made]}
+    assert document.plan["output"] == (made if form == "$1" else "x")
+    assert {(mend.code, mend.pointer) for mend in mends} == {
+        ("reference", "/nodes/1/arguments/x/0"),
+        *([("reference", "/output")] if form == "$1" else []),
+    }
+    assert [note.code for note in document.notes] == [mend.code for mend in mends]
+
+
+def test_numbers_count_from_zero_where_one_is_zero() -> None:
+    assert nodes_of(plan_of(node("a"), node("b", x="<node-0>"), node("c", x="<node-1>")))[1:] == [
+        node("b", x="{{a.result}}"),
+        node("c", x="{{b.result}}"),
+    ]
+
+
+def test_numbers_count_from_one_where_the_last_one_is_named() -> None:
+    text = plan_of(node("a"), node("b"), output="$2")
+    document, _ = read_written_plan(text)
+    assert (document.plan["output"], list(document.problems)) == ("{{b.result}}", [])
+
+
+def test_numbers_in_ids_go_before_places() -> None:
+    text = plan_of(node("step1"), node("step2"), node("step3", x="$1"))
+    assert nodes_of(text)[2] == node("step3", x="{{step1.result}}")
+
+
+def test_ids_and_dependencies_that_are_numbers_are_texts() -> None:
+    first, second = node(1), {**node(2), "depends_on": [1]}
+    assert nodes_of(plan_of(first, second)) == [node("1"), {**node("2"), "depends_on": ["1"]}]
+
+
+def test_dependencies_may_be_numbers_of_nodes() -> None:
+    second = {**node("b"), "depends_on": ["$1"]}
+    third = {**node("c"), "depends_on": [1, 2]}
+    made = nodes_of(plan_of(node("a"), second, third))
+    assert [entry.get("depends_on") for entry in made] == [None, ["a"], ["a", "b"]]
+
+
+def test_number_that_could_be_two_nodes_is_refused_with_both() -> None:
+    document, mends = read_written_plan(plan_of(node("a"), node("b"), node("c", x="<node-1>")))
+    assert [(problem.code, problem.pointer, problem.message) for problem in document.problems] == [
+        (
+            "ambiguous",
+            "/nodes/2/arguments/x",
+            "'<node-1>' is ambiguous: counted from 1 it is node 'a', counted from 0 it is node 'b'; both make sense",
+        )
+    ]
+    assert not mends
+
+
+def test_number_that_no_node_has_is_refused() -> None:
+    document, _ = read_written_plan(plan_of(node("a"), node("b", x="#E7 and <node-9>")))
+    assert [problem.code for problem in document.problems] == ["invalid_reference"] * 2
+
+
+def test_amounts_of_money_stay_where_the_plan_has_references_of_its_own() -> None:
+    nodes = [node("a"), node("b", x="{{a.result}} under $1 or $5,000"), node("c", x="$900")]
+    assert nodes_of(plan_of(*nodes)) == nodes
+
+
+def test_what_other_formats_say_is_not_touched() -> None:
+    text = '[{"task": "t", "id": 0, "dep": [-1], "args": {"x": "$1 #E2"}}]'
+    document, mends = read_written_plan(text)
+    assert (document.dialect, document.plan["nodes"][0]["arguments"], mends) == ("hugginggpt", {"x": "$1 #E2"}, ())
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("serch", "search"), ("Search", "search"), ("send-mail", "send_mail"), ("readFile", "read_file")],
+)
+def test_tool_by_a_near_miss_is_mended(written: str, meant: str) -> None:
+    document, mends = read_written_plan(plan_of(node("a", written)), tools=TOOLS)
+    assert document.plan["nodes"] == [node("a", meant)]
+    assert [(mend.code, mend.pointer, mend.node) for mend in mends] == [("tool", "/nodes/0/tool", "a")]
+
+
+def test_tool_that_could_be_several_is_refused_with_all_of_them() -> None:
+    document, mends = read_written_plan(plan_of(node("a", "read_filex")), tools=TOOLS)
+    assert [(problem.code, problem.pointer, problem.message) for problem in document.problems] == [
+        (
+            "unknown_tool",
+            "/nodes/0/tool",
+            "there is no tool 'read_filex', and it is unclear which one is meant: 'read_file', 'read_files'",
+        )
+    ]
+    assert not mends
+
+
+def test_tool_that_is_near_to_none_is_left_to_the_check() -> None:
+    assert nodes_of(plan_of(node("a", "fly")), tools=TOOLS) == [node("a", "fly")]
+
+
+def test_text_plan_in_an_answer_is_read_and_its_last_step_may_be_cut_off() -> None:
+    document, mends = read_written_plan('My plan:\n1. search("x")\n2. calculator("$1 + ', tools=TOOLS)
+    assert (document.dialect, [entry["id"] for entry in document.plan["nodes"]]) == ("llmcompiler", ["1"])
+    assert is_cut_off(mends)
+    document, mends = read_written_plan("Plan: a\n#E1 = search[x]\n#E2 = calculator[#E1 ")
+    assert (document.dialect, [entry["id"] for entry in document.plan["nodes"]]) == ("rewoo", ["E1"])
+    assert is_cut_off(mends)
+
+
+def test_many_slips_of_one_kind_are_told_for_the_first_places_only() -> None:
+    _, mends = read_written_plan(
+        '{"plan": 1, "nodes": [{"id": "a", "tool": "t", "arguments": {"x": [' + "True, " * 500 + "]}}]}"
+    )
+    assert [mend.code for mend in mends] == ["python_literal"] * 20 + ["trailing_comma", "python_literal"]
+    assert mends[-1].message == "and in 480 more places"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(value=st.dictionaries(st.text(max_size=4), json_values, min_size=1, max_size=4), ascii_only=st.booleans())
+def test_strict_json_is_read_as_it_is_with_nothing_mended(value: Any, ascii_only: bool) -> None:
+    assert value_and_codes(json.dumps(value, ensure_ascii=ascii_only)) == (value, [])
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_whatever_is_cut_keeps_only_whole_nodes(data: st.DataObject) -> None:
+    names = data.draw(st.lists(st.text(max_size=5), min_size=1, max_size=4, unique=True))
+    nodes = [node(name, x=data.draw(json_values)) for name in names]
+    text = json.dumps({"plan": 1, "nodes": nodes, "output": "o"})
+    cut = text[: data.draw(st.integers(0, len(text)))]
+    try:
+        value = read_written_json(cut).value
+    except PlanInvalid:
+        return
+    kept = value.get("nodes", [])
+    assert kept == nodes[: len(kept)]
+    assert set(value) <= {"plan", "nodes", "output"}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet="{}[]\"',:\\ \n$1a#/*“”.-`", max_size=60))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(PlanInvalid):
+        document, _ = read_written_plan(text)
+        assert document.plan
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 60_000,
+        "{" * 60_000,
+        '[{"a": 1},' * 8_000,
+        '{"a": "' + "\\" * 200_000,
+        "'" * 200_000,
+        "{'a': " * 50_000,
+        '[{"a":1}' + ' {"a":1}' * 8_000,
+        "1. f(" * 40_000,
+        "1. f(\n" * 15_000,
+        "#E1 = T[" * 40_000,
+        "/*" * 100_000 + '{"a": 1',
+        plan_of(*(node(f"a{number}", x="$1 ") for number in range(3000))),
+    ],
+    ids=range(12),
+)
+def test_reading_takes_linear_time(text: str) -> None:
+    start = time.process_time()
+    with contextlib.suppress(PlanInvalid):
+        read_written_plan(text)
+    assert time.process_time() - start < 5
+
+
+@pytest.mark.alone
+def test_many_wrong_tools_are_compared_with_many_right_ones_within_bounds() -> None:
+    tools = {f"tool_{number:05}": ToolDeclaration(f"tool_{number:05}") for number in range(1_000)}
+    text = plan_of(*(node(f"n{number}", f"wrong_{number:05}") for number in range(10_000)))
+    start = time.process_time()
+    read_written_plan(text, tools=tools)
+    assert time.process_time() - start < 5

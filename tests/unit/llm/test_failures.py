@@ -1,0 +1,276 @@
+"""Every failure of a model call and what it means, over real HTTP; and what is left of it for whoever asked."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from dagwright.contracts.model_failures import ACTIONS
+from dagwright.llm import Action, ModelCall, ModelConfig, ModelError, ModelFailure, OutputSchema, Usage
+from dagwright.testing import (
+    Answer,
+    Completion,
+    Cut,
+    ModelServer,
+    Raw,
+    Refused,
+    Reset,
+    Silence,
+    Tokens,
+    busy,
+    http_date,
+    slow,
+    text,
+)
+from tests.unit.llm.asking import KEY, ask, client_of, saying
+
+E = ModelError
+
+
+def body(status: int, content: Any) -> Raw:
+    """An error of a server that has a form of its own."""
+    return Raw(json.dumps(content).encode(), status=status)
+
+
+def openai(status: int, message: str, code: str | None = None, **more: Any) -> Refused:
+    return Refused(status, message, code=code, **more)
+
+
+FAILURES: list[tuple[str, Answer, ModelError, str]] = [
+    # What OpenAI, Azure, vLLM, Ollama, OpenRouter, Groq and LiteLLM say.
+    ("busy", busy(), E.BUSY, "answered 429: Rate limit reached"),
+    ("overloaded", openai(503, "The engine is currently overloaded"), E.UNAVAILABLE, "answered 503"),
+    ("server error", openai(500, "The server had an error", type="server_error"), E.UNAVAILABLE, "answered 500"),
+    ("time-out of a proxy", Raw(b"<html>504</html>", status=504, content_type="text/html"), E.UNAVAILABLE, "504"),
+    ("conflict", openai(409, "try again"), E.UNAVAILABLE, "answered 409"),
+    ("quota", openai(429, "You exceeded your current quota", "insufficient_quota"), E.QUOTA_SPENT, "add credit"),
+    ("payment", body(402, {"error": {"message": "Insufficient credits", "code": 402}}), E.QUOTA_SPENT, "credit"),
+    (
+        "budget of a proxy",
+        body(400, {"error": {"message": "Budget has been exceeded! Current cost: 2", "type": "budget_exceeded"}}),
+        E.QUOTA_SPENT,
+        "raise the limit",
+    ),
+    ("key", openai(401, f"Incorrect API key provided: {KEY}", "invalid_api_key"), E.KEY_REFUSED, "OPENAI_API_KEY"),
+    (
+        "key of litellm",
+        body(400, {"error": {"message": "No connected db.", "type": "no_db_connection", "code": "400"}}),
+        E.KEY_REFUSED,
+        "OPENAI_API_KEY",
+    ),
+    ("forbidden", openai(403, "Project does not have access to this"), E.FORBIDDEN, "another key"),
+    ("model", openai(404, "The model `small` does not exist", "model_not_found"), E.MODEL_UNKNOWN, "/models lists"),
+    (
+        "model of vllm",
+        body(404, {"object": "error", "message": "The model `small` does not exist.", "code": 404}),
+        E.MODEL_UNKNOWN,
+        "does not exist",
+    ),
+    ("model of ollama", body(404, {"error": "model 'small' not found, try pulling it first"}), E.MODEL_UNKNOWN, "pull"),
+    (
+        "model of litellm",
+        body(400, {"error": {"message": "Invalid model name passed in model=small", "code": "400"}}),
+        E.MODEL_UNKNOWN,
+        "Invalid model name",
+    ),
+    (
+        "deployment of azure",
+        body(404, {"error": {"code": "DeploymentNotFound", "message": "The API deployment does not exist"}}),
+        E.MODEL_UNKNOWN,
+        "deployment",
+    ),
+    ("address", Raw(b"404 page not found", status=404, content_type="text/plain"), E.ADDRESS_WRONG, "OPENAI_BASE_URL"),
+    ("method", body(405, {"detail": "Method Not Allowed"}), E.ADDRESS_WRONG, "Method Not Allowed"),
+    (
+        "context",
+        openai(400, "This model's maximum context length is 8192 tokens", "context_length_exceeded"),
+        E.CONTEXT_EXCEEDED,
+        "shorten",
+    ),
+    (
+        "context of litellm",
+        body(400, {"error": {"message": "litellm.ContextWindowExceededError: too much", "code": "400"}}),
+        E.CONTEXT_EXCEEDED,
+        "larger context",
+    ),
+    (
+        "request too large",
+        openai(429, "Request too large for small in organization", type="tokens"),
+        E.CONTEXT_EXCEEDED,
+        "",
+    ),
+    ("body too large", Raw(b"too large", status=413, content_type="text/plain"), E.CONTEXT_EXCEEDED, "answered 413"),
+    (
+        "filter of azure",
+        body(400, {"error": {"code": "content_filter", "message": "The response was filtered", "status": 400}}),
+        E.FILTERED,
+        "change the filter",
+    ),
+    ("policy", openai(400, "Your prompt was flagged as potentially violating", "invalid_prompt"), E.FILTERED, "word"),
+    (
+        "parameter",
+        openai(400, "Unsupported value: 'temperature' does not support 0", "unsupported_value", param="temperature"),
+        E.REQUEST_INVALID,
+        "leave out or change",
+    ),
+    (
+        "unprocessable",
+        body(422, {"detail": [{"loc": ["body", "top_p"], "msg": "too big"}]}),
+        E.REQUEST_INVALID,
+        "top_p",
+    ),
+    ("json of groq", openai(400, "Failed to generate JSON", "json_validate_failed"), E.OUTPUT_INVALID, "Failed"),
+    # What goes wrong on the way.
+    ("reset", Reset(), E.UNAVAILABLE, "could not be reached, or broke off (ReadError"),
+    ("silence", Silence(), E.UNAVAILABLE, "did not answer in time"),
+    ("page", Raw(b"<html>hello</html>", content_type="text/html"), E.ANSWER_BROKEN, ""),
+    ("no json", Raw(b'{"choices": ['), E.ANSWER_BROKEN, ""),
+    ("no text", Raw(b"\xff\xfe\xfa"), E.ANSWER_BROKEN, ""),
+    ("no choices", body(200, {"choices": []}), E.ANSWER_BROKEN, ""),
+    ("null", body(200, None), E.ANSWER_BROKEN, ""),
+    # What was answered, and is of no use.
+    ("refusal", Completion(refusal="I can't help with that."), E.REFUSED, "declined: I can't help with that."),
+    ("filtered", text("So", finish_reason="content_filter"), E.FILTERED, "content filter"),
+    ("cut off", text("So", finish_reason="length"), E.CUT_OFF, "raise max_tokens (now 9)"),
+]
+
+
+@pytest.mark.parametrize(("answer", "error", "words"), [row[1:] for row in FAILURES], ids=[row[0] for row in FAILURES])
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_every_failure_has_its_meaning(answer: Answer, error: ModelError, words: str, streamed: bool) -> None:
+    call = saying(config=ModelConfig(max_tokens=9))
+    async with ModelServer(answer) as server, client_of(server, answer_s=0.3) as client:
+        with pytest.raises(ModelFailure) as caught:
+            await (streaming(client, call) if streamed else client.complete(call))
+    failure = caught.value
+    assert (failure.error, failure.action) == (error, ACTIONS[error])
+    assert words in str(failure)
+    assert KEY not in str(failure)
+    assert "small at http://127.0.0.1:" in str(failure)
+
+
+async def streaming(client: Any, call: ModelCall) -> None:
+    async with client.stream(call) as stream:
+        async for _ in stream:
+            pass
+
+
+def test_every_failure_has_an_action_and_advice_where_nothing_helps_but_a_person() -> None:
+    assert set(ACTIONS) == set(ModelError)
+    assert {error for error, action in ACTIONS.items() if action is Action.RETRY} == {
+        E.BUSY,
+        E.UNAVAILABLE,
+        E.ANSWER_BROKEN,
+    }
+
+
+@pytest.mark.parametrize(
+    ("answer", "delay_s"),
+    [
+        (busy(retry_after=2), 2),
+        (busy(retry_after=0.5), 0.5),
+        (busy(retry_after=10**9), 86_400),
+        (Refused(429, headers={"retry-after-ms": "250"}, retry_after=7), 0.25),
+        (Refused(503, retry_after=3), 3),
+        (Refused(429, headers={"llm_provider-retry-after": "4"}), 4),
+    ],
+)
+async def test_the_delay_is_the_one_that_the_service_asks_for(answer: Answer, delay_s: float) -> None:
+    assert await _delay_s(answer) == delay_s
+
+
+async def test_the_delay_may_be_given_as_a_date() -> None:
+    assert 7_000 <= await _delay_s(busy(retry_after=http_date(timedelta(hours=2)))) <= 7_200
+    assert await _delay_s(busy(retry_after=http_date(timedelta(hours=-2)))) == 0
+
+
+async def _delay_s(answer: Answer) -> float:
+    async with ModelServer(answer) as server:
+        with pytest.raises(ModelFailure) as caught:
+            await ask(server)
+    assert caught.value.delay is not None
+    return caught.value.delay.total_seconds()
+
+
+@pytest.mark.parametrize("answer", [busy(), busy(retry_after="soon"), Refused(401, retry_after=3), Reset()])
+async def test_without_a_delay_there_is_none(answer: Answer) -> None:
+    async with ModelServer(answer) as server:
+        with pytest.raises(ModelFailure) as caught:
+            await ask(server)
+    assert caught.value.delay is None
+
+
+async def test_a_service_that_is_not_there_is_named() -> None:
+    async with ModelServer() as server:
+        client = client_of(server)
+    async with client:
+        with pytest.raises(ModelFailure, match=r"small at http://127\.0\.0\.1:\d+/v1 could not be reached") as caught:
+            await client.complete(saying())
+    assert caught.value.action is Action.RETRY
+
+
+CUT = text("one two three", tokens=Tokens(5, 3))
+
+
+@pytest.mark.parametrize(
+    ("cut", "error"),
+    [(Cut.RESET, E.UNAVAILABLE), (Cut.CLOSE, E.UNAVAILABLE), (Cut.END, E.ANSWER_BROKEN)],
+)
+async def test_a_stream_that_breaks_off_says_so_and_keeps_what_came(cut: Cut, error: ModelError) -> None:
+    told = []
+    async with ModelServer(slow(CUT, cut_after=1, cut=cut)) as server, client_of(server) as client:
+        with pytest.raises(ModelFailure) as caught:  # noqa: PT012 - the stream raises while it is read
+            async with client.stream(saying()) as stream:
+                async for words in stream:
+                    told.append(words)
+    assert (caught.value.error, caught.value.partial, told) == (error, "one two ", ["one two "])
+
+
+def sse(*chunks: Any) -> Raw:
+    lines = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks)
+    return Raw(lines.encode(), content_type="text/event-stream")
+
+
+FIRST = {"choices": [{"index": 0, "delta": {"content": "one"}}]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (sse(FIRST, {"error": {"message": "overloaded", "type": "server_error"}}), E.UNAVAILABLE),
+        (sse(FIRST, {"error": {"message": "slow down", "code": 429}}), E.BUSY),
+        (sse(FIRST, {"error": {"message": "no", "code": "insufficient_quota"}}), E.QUOTA_SPENT),
+        (sse(FIRST, ["odd"]), E.ANSWER_BROKEN),
+        (Raw(b"data: {\n\n", content_type="text/event-stream"), E.ANSWER_BROKEN),
+        (Raw(b"data: \xff\n\n", content_type="text/event-stream"), E.ANSWER_BROKEN),
+        (Raw(b"", content_type="text/event-stream"), E.ANSWER_BROKEN),
+        (body(200, {"choices": [{"message": {"content": "whole"}}]}), E.ANSWER_BROKEN),
+    ],
+)
+async def test_errors_inside_of_a_stream_have_their_meaning(answer: Answer, error: ModelError) -> None:
+    async with ModelServer(answer) as server, client_of(server) as client:
+        with pytest.raises(ModelFailure) as caught:
+            await streaming(client, saying())
+    assert caught.value.error is error
+
+
+async def test_an_answer_of_no_use_has_cost_all_the_same() -> None:
+    answers = (text("So it", finish_reason="length", tokens=Tokens(5, 3)), text("no JSON", tokens=Tokens(4, 2)))
+    async with ModelServer(*answers) as server, client_of(server) as client:
+        with pytest.raises(ModelFailure) as cut:
+            await client.complete(saying())
+        with pytest.raises(ModelFailure) as nonsense:
+            await client.complete(saying(output=OutputSchema("answer", {"type": "object"})))
+    assert (cut.value.partial, cut.value.usage) == (
+        "So it",
+        Usage(calls=1, prompt_tokens=5, completion_tokens=3, unpriced_calls=1),
+    )
+    assert (nonsense.value.partial, nonsense.value.usage.tokens) == ("no JSON", 6)
+
+
+async def test_long_words_of_a_server_are_cut() -> None:
+    async with ModelServer(Refused(400, "x" * 100_000)) as server:
+        with pytest.raises(ModelFailure) as caught:
+            await ask(server)
+    assert len(str(caught.value)) < 4096

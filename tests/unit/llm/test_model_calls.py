@@ -1,0 +1,129 @@
+"""What crosses the boundary: configs, messages, requests and answers, and what is refused with words."""
+
+import re
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from dagwright.contracts.model_calls import (
+    ModelRequest,
+    NamedEndpoint,
+    answer_from_json,
+    answer_to_json,
+    model_config_from_json,
+    request_from_json,
+    request_to_json,
+)
+from dagwright.llm import (
+    CallLabels,
+    Message,
+    ModelAnswer,
+    ModelCall,
+    ModelConfig,
+    OfferedTool,
+    OutputSchema,
+    ToolCall,
+    Usage,
+    system,
+    tool_result,
+    user,
+)
+
+LOOK = ToolCall(id="c1", name="look.up", arguments="{")
+ANSWERED = (system("s"), user("u"), Message(role="assistant", tool_calls=(LOOK,)), tool_result(LOOK, "r"))
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ModelRequest(ModelCall((user("u"),))),
+        ModelRequest(
+            ModelCall(
+                ANSWERED,
+                config=ModelConfig(model="m", temperature=0, reasoning_effort="low"),
+                tools=(OfferedTool("look.up", "Looks.", {"type": "object"}),),
+                tool_choice="required",
+                output=OutputSchema("o", {"type": "object"}),
+                labels=CallLabels("r", "n", "p"),
+            ),
+            before="sha256-x",
+            is_continued=True,
+            endpoint=NamedEndpoint("http://localhost/v1", "KEY"),
+        ),
+    ],
+)
+def test_a_request_comes_back_as_it_was(request_: ModelRequest) -> None:
+    assert request_from_json(request_to_json(request_)) == request_
+
+
+def test_an_answer_comes_back_as_it_was() -> None:
+    usage = Usage(calls=1, prompt_tokens=3, money=Decimal("0.10"))
+    answer = ModelAnswer(ANSWERED[2], finish_reason="tool_calls", model="m", usage=usage, conversation="sha256-x")
+    assert answer_from_json(answer_to_json(answer)) == answer
+
+
+def test_what_is_set_in_a_config_stands_over_the_other() -> None:
+    low = ModelConfig(model="a", temperature=1.0, seed=1)
+    assert ModelConfig(model="b", seed=0).over(low) == ModelConfig(model="b", temperature=1.0, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"temperature": 3}, "temperature: must be less than or equal to 2, got 3"),
+        ({"temperature": "0.5"}, "temperature: must be a valid number, got '0.5'"),
+        ({"temperature": float("nan")}, "temperature: must be"),
+        ({"max_tokens": 0}, "max_tokens: must be greater than or equal to 1, got 0"),
+        ({"max_tokens": True}, "max_tokens: must be a valid integer, got True"),
+        ({"model": ""}, "model: String should have at least 1 character"),
+        ({"tempratur": 1}, "tempratur: there is no such field; did you mean 'temperature'?"),
+        ({"reasoning_effort": "huge"}, "reasoning_effort: must be 'none', 'minimal', 'low'"),
+        ({"top_p": 2, "seed": "x"}, "top_p: must be less than or equal to 1, got 2; seed: must be"),
+        ([], "model config: must be"),
+    ],
+)
+def test_a_wrong_config_is_refused_with_every_field(given: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        model_config_from_json(given)
+
+
+def test_a_config_never_changes() -> None:
+    with pytest.raises(ValidationError):
+        ModelConfig().model = "x"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"role": "user", "tool_calls": (LOOK,)},
+        {"role": "tool", "content": "x"},
+        {"role": "user", "tool_call_id": "c1"},
+        {"role": "robot", "content": "x"},
+    ],
+)
+def test_a_message_has_what_its_role_has(fields: Any) -> None:
+    with pytest.raises(ValidationError):
+        Message(**fields)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "this is no request to a model: KeyError"),
+        (None, "this is no request to a model: AttributeError"),
+        ({"messages": [{"role": "robot"}]}, "role: must be 'system'"),
+        ({"messages": [], "config": {"top_p": 7}}, "top_p: "),
+        ({"messages": [], "labels": {"odd": "x"}}, "this is no request to a model: TypeError"),
+    ],
+)
+def test_a_wrong_request_is_refused_with_words(given: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        request_from_json(given)
+
+
+@pytest.mark.parametrize("given", [None, {}, {"message": 7, "finish_reason": "", "model": "", "usage": {}}])
+def test_a_wrong_answer_is_refused(given: Any) -> None:
+    with pytest.raises(ValueError, match=r"answer of a model|Message"):
+        answer_from_json(given)

@@ -1,0 +1,184 @@
+"""Strict schemas: OpenAI's rules hold for whatever comes in, and what a model writes comes back as it was asked for."""
+
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field
+
+from dagwright.llm.strict_schema import StrictSchema
+from dagwright.plan.arguments import validator_of
+from dagwright.testing.protocol import not_strict
+
+
+class Leaf(BaseModel):
+    kind: Literal["leaf"]
+    value: int | str | None = None
+    tags: list[str] = Field(default=[], max_length=3)
+
+
+class Tree(BaseModel):
+    kind: Literal["tree"] = "tree"
+    left: "Tree | Leaf"
+    named: dict[str, Leaf] = {}
+    anything: Any = None
+    pair: tuple[int, str] | None = None
+    note: str | None = Field(default=None, description="For people.", min_length=2)
+
+
+JSON_TEXT = {"type": "string", "description": "The value as a text of JSON."}
+NULL = {"type": "null"}
+WRITTEN_LEAF = {"kind": "leaf", "value": None, "tags": None}
+
+
+def test_a_model_of_pydantic_becomes_strict_and_what_is_written_comes_back() -> None:
+    schema = Tree.model_json_schema()
+    strict = StrictSchema(schema)
+    assert not_strict(strict.strict) == ""
+    assert strict.strict["$defs"]["Leaf"]["properties"] == {
+        "kind": {"type": "string", "enum": ["leaf"], "title": "Kind"},
+        "value": {"anyOf": [{"type": "integer"}, {"type": "string"}, NULL]},
+        "tags": {"anyOf": [{"type": "array", "title": "Tags", "maxItems": 3, "items": {"type": "string"}}, NULL]},
+    }
+    written = {
+        "kind": None,
+        "left": WRITTEN_LEAF | {"value": "7"},
+        "named": '{"x": {"kind": "leaf"}}',
+        "anything": "[1, 2]",
+        "pair": None,
+        "note": "ok",
+    }
+    found = strict.restore(written)
+    assert found == {
+        "left": {"kind": "leaf", "value": "7"},
+        "named": {"x": {"kind": "leaf"}},
+        "anything": [1, 2],
+        "pair": None,
+        "note": "ok",
+    }
+    assert Tree.model_validate(found).left == Leaf(kind="leaf", value="7")
+
+
+@pytest.mark.parametrize(
+    ("schema", "strict", "written", "value"),
+    [
+        ({}, JSON_TEXT, "[1]", [1]),
+        (True, JSON_TEXT, "no JSON", "no JSON"),
+        ({"type": "object"}, JSON_TEXT, '{"a": 1}', {"a": 1}),
+        ({"type": "object"}, JSON_TEXT, {"a": 1}, {"a": 1}),
+        ({"type": "integer", "minimum": 3, "default": 4}, {"type": "integer", "minimum": 3}, 5, 5),
+        ({"type": "string", "minLength": 2, "format": "odd"}, {"type": "string"}, "ab", "ab"),
+        ({"type": "string", "format": "date"}, {"type": "string", "format": "date"}, "2024-01-01", "2024-01-01"),
+        ({"enum": ["a", "b"]}, {"type": "string", "enum": ["a", "b"]}, "a", "a"),
+        ({"enum": ["a", None]}, {"type": ["string", "null"], "enum": ["a", None]}, None, None),
+        ({"const": 3}, {"type": "integer", "enum": [3]}, 3, 3),
+        ({"oneOf": [{"type": "integer"}, NULL]}, {"anyOf": [{"type": "integer"}, NULL]}, None, None),
+        ({"items": {"type": "integer"}}, {"type": "array", "items": {"type": "integer"}}, [1], [1]),
+        ({"type": "array"}, {"type": "array", "items": JSON_TEXT}, ["1", "x"], [1, "x"]),
+        (
+            {"type": "object", "additionalProperties": False},
+            {"type": "object", "properties": {}, "required": [], "additionalProperties": False},
+            {},
+            {},
+        ),
+    ],
+)
+def test_each_word_of_a_schema_has_its_strict_form(schema: Any, strict: Any, written: Any, value: Any) -> None:
+    made = StrictSchema({"type": "object", "properties": {"x": schema}, "required": ["x"]})
+    assert made.strict["properties"]["x"] == strict
+    assert not_strict(made.strict) == ""
+    assert made.restore({"x": written}) == {"x": value}
+
+
+def test_parts_of_all_of_are_put_together() -> None:
+    schema = {
+        "allOf": [{"$ref": "#/$defs/Named"}, {"properties": {"age": {"type": "integer"}}, "required": ["age"]}],
+        "$defs": {"Named": {"type": "object", "properties": {"name": {"type": "string"}}}},
+    }
+    made = StrictSchema({"type": "object", "properties": {"x": schema}, "required": ["x"], "$defs": schema["$defs"]})
+    assert made.strict["properties"]["x"]["required"] == ["name", "age"]
+    assert made.restore({"x": {"name": None, "age": 3}}) == {"x": {"age": 3}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "items": {"type": "integer"}},
+        {"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]},
+        {"type": "object"},
+    ],
+)
+def test_a_root_that_is_no_closed_object_is_wrapped(schema: Any) -> None:
+    made = StrictSchema(schema)
+    assert (made.strict["required"], not_strict(made.strict)) == (["value"], "")
+    assert made.restore({"value": [1]}) == [1]
+    assert made.restore([1]) == [1]
+
+
+def test_a_root_that_is_a_reference_is_resolved() -> None:
+    schema = {
+        "$ref": "#/$defs/Node",
+        "$defs": {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}},
+    }
+    made = StrictSchema(schema)
+    assert not_strict(made.strict) == ""
+    assert made.restore({"next": {"next": None}}) == {"next": {}}
+
+
+@pytest.mark.parametrize("ref", ["#/$defs/Gone", "other.json", "#/$defs/Me", 7])
+def test_a_reference_that_leads_nowhere_does_no_harm(ref: Any) -> None:
+    schema = {"type": "object", "properties": {"x": {"$ref": ref}}, "$defs": {"Me": {"$ref": "#/$defs/Me"}}}
+    assert StrictSchema(schema).restore({"x": "1"}) == {"x": 1}
+
+
+def _objects(below: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    properties = st.dictionaries(st.sampled_from("abc"), below, min_size=1)
+    return properties.flatmap(
+        lambda found: st.sets(st.sampled_from(sorted(found))).map(
+            lambda required: {"type": "object", "properties": found, "required": sorted(required)}
+        )
+    )
+
+
+_SCALARS = st.sampled_from([{"type": "integer"}, {"type": "boolean"}, {"type": "string", "enum": ["p", "q"]}])
+_SCHEMAS = st.recursive(
+    _SCALARS, lambda below: st.one_of(_objects(below), below.map(lambda item: {"type": "array", "items": item}))
+)
+
+
+def _values(schema: Any) -> st.SearchStrategy[Any]:
+    match schema["type"]:
+        case "integer":
+            return st.integers()
+        case "boolean":
+            return st.booleans()
+        case "string":
+            return st.sampled_from(schema["enum"])
+        case "array":
+            return st.lists(_values(schema["items"]), max_size=2)
+    required = {name: _values(schema["properties"][name]) for name in schema["required"]}
+    optional = {name: _values(below) for name, below in schema["properties"].items() if name not in required}
+    return st.fixed_dictionaries(required, optional=optional)
+
+
+def _as_written(value: Any, schema: Any) -> Any:
+    """Returns a value as a model would have to write it in strict mode."""
+    if schema["type"] == "array":
+        return [_as_written(item, schema["items"]) for item in value]
+    if schema["type"] == "object":
+        return {
+            name: _as_written(value[name], below) if name in value else None
+            for name, below in schema["properties"].items()
+        }
+    return value
+
+
+@given(_objects(_SCHEMAS).flatmap(lambda schema: st.tuples(st.just(schema), _values(schema))))
+def test_every_value_of_a_schema_comes_back_from_its_strict_form(found: tuple[Any, Any]) -> None:
+    schema, value = found
+    made = StrictSchema(schema)
+    written = _as_written(value, schema)
+    assert not_strict(made.strict) == ""
+    assert validator_of(made.strict).is_valid(written)
+    assert made.restore(written) == value

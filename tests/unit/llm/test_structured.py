@@ -1,0 +1,258 @@
+"""Answers that must be JSON: every way to get it, what is remembered of a server, and what is no answer."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dagwright.llm import (
+    CallLabels,
+    ModelCall,
+    ModelConfig,
+    ModelError,
+    ModelFailure,
+    OfferedTool,
+    OutputSchema,
+    system,
+    user,
+)
+from dagwright.testing import (
+    ANY_NUMBER,
+    Completion,
+    ModelServer,
+    Raw,
+    ReceivedCall,
+    Refused,
+    ScriptedToolCall,
+    json_text,
+    step,
+    text,
+    tool_call,
+)
+from tests.unit.llm.asking import ask, client_of, saying
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, "more": {"type": "object"}},
+    "required": ["name"],
+}
+PERSON_OUTPUT = OutputSchema("person", PERSON)
+ANN = {"name": "Ann", "more": {"likes": ["tea"]}}
+NUMBERS = OutputSchema("numbers", {"type": "array", "items": {"type": "integer"}})
+
+NO_SCHEMA = Refused(400, "Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model.")
+NO_JSON = Refused(400, "This response_format type is unavailable now")
+NO_TOOLS = Refused(400, "this model does not support tools")
+
+
+def modes(server: ModelServer) -> list[str]:
+    """How each call asked for JSON."""
+
+    def mode(call: ReceivedCall) -> str:
+        return "tool" if call.tools else call.response_format
+
+    return [mode(call) for call in server.calls]
+
+
+async def test_a_strict_schema_is_asked_for_and_the_answer_is_what_was_asked() -> None:
+    written = {"name": "Ann", "age": None, "more": '{"likes": ["tea"]}'}
+    async with ModelServer(json_text(written)) as server:
+        answer = await ask(server, saying(output=PERSON_OUTPUT))
+    assert answer.output == ANN
+    assert json.loads(answer.text) == written
+    assert server.calls[0].body["response_format"] == {
+        "type": "json_schema",
+        "json_schema": {
+            "name": "person",
+            "strict": True,
+            "schema": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string"},
+                    "age": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+                    "more": {
+                        "anyOf": [
+                            {"type": "string", "description": "The value as a text of JSON."},
+                            {"type": "null"},
+                        ]
+                    },
+                },
+                "required": ["name", "age", "more"],
+                "additionalProperties": False,
+            },
+        },
+    }
+
+
+STEPS: tuple[tuple[list[Refused], Completion, list[str]], ...] = (
+    ([], json_text(ANN), ["json_schema"]),
+    ([NO_SCHEMA], json_text(ANN), ["json_schema", "json_object"]),
+    ([NO_SCHEMA, NO_JSON], tool_call("person", **ANN), ["json_schema", "json_object", "tool"]),
+    (
+        [NO_SCHEMA, NO_JSON, NO_TOOLS],
+        text(f"Here it is:\n```json\n{json.dumps(ANN)}\n```\nAnything else?"),
+        ["json_schema", "json_object", "tool", "text"],
+    ),
+)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("refusals", "answer", "asked"), STEPS, ids=[steps[2][-1] for steps in STEPS])
+async def test_what_a_server_refuses_is_asked_in_the_next_way_and_what_worked_is_remembered(
+    refusals: list[Refused], answer: Completion, asked: list[str], streamed: bool
+) -> None:
+    call = saying(output=PERSON_OUTPUT)
+    async with ModelServer(*refusals, answer, answer) as server, client_of(server) as client:
+        for _ in range(2):
+            if streamed:
+                async with client.stream(call) as stream:
+                    pieces = "".join([words async for words in stream])
+                found = stream.answer
+                assert pieces == found.text
+            else:
+                found = await client.complete(call)
+            assert (found.output, found.message.tool_calls, found.finish_reason) == (ANN, (), "stop")
+    assert modes(server) == [*asked, asked[-1]]
+
+
+async def test_the_schema_is_told_in_words_where_nothing_else_tells_it() -> None:
+    call = ModelCall((system("Be brief."), user("Who?")), output=PERSON_OUTPUT)
+    async with ModelServer(NO_SCHEMA, json_text(ANN)) as server:
+        await ask(server, call)
+    first, second = server.calls[1].messages
+    assert second == {"role": "user", "content": "Who?"}
+    assert first["content"].startswith("Be brief.\n\nAnswer with JSON only")
+    assert first["content"].endswith(json.dumps(PERSON))
+
+
+async def test_models_and_servers_are_remembered_apart() -> None:
+    answers = (step(json_text(ANN), times=ANY_NUMBER),)
+    refusing = (step(NO_SCHEMA, model="old", response_format="json_schema", times=ANY_NUMBER),)
+    async with ModelServer(*refusing, *answers) as server, client_of(server) as client:
+        for model in ("old", "new", "old"):
+            config = ModelConfig(model=model)
+            assert (await client.complete(saying(output=PERSON_OUTPUT, config=config))).output == ANN
+    assert modes(server) == ["json_schema", "json_object", "json_schema", "json_object"]
+
+
+async def test_a_schema_that_is_refused_says_nothing_about_others() -> None:
+    refused = Refused(400, "Invalid schema for response_format 'person': too deep", param="response_format")
+    answers = (refused, json_text(ANN), json_text({"value": [1]}), json_text(ANN))
+    async with ModelServer(*answers) as server, client_of(server) as client:
+        for output, value in ((PERSON_OUTPUT, ANN), (NUMBERS, [1]), (PERSON_OUTPUT, ANN)):
+            assert (await client.complete(saying(output=output))).output == value
+    assert modes(server) == ["json_schema", "json_object", "json_schema", "json_object"]
+
+
+async def test_where_no_way_is_taken_the_first_refusal_is_told() -> None:
+    async with ModelServer(NO_SCHEMA, NO_JSON, NO_TOOLS, Refused(400, "no")) as server:
+        with pytest.raises(ModelFailure, match="'json_schema' is not supported") as caught:
+            await ask(server, saying(output=PERSON_OUTPUT))
+    assert caught.value.error is ModelError.REQUEST_INVALID
+
+
+@pytest.mark.parametrize(
+    ("refusal", "error"),
+    [
+        (Refused(400, "Unsupported value", param="temperature"), ModelError.REQUEST_INVALID),
+        (Refused(401, "no"), ModelError.KEY_REFUSED),
+        (Refused(429, "wait"), ModelError.BUSY),
+        (Refused(400, "too long", code="context_length_exceeded"), ModelError.CONTEXT_EXCEEDED),
+    ],
+)
+async def test_what_has_nothing_to_do_with_json_is_not_asked_again(refusal: Refused, error: ModelError) -> None:
+    async with ModelServer(refusal) as server:
+        with pytest.raises(ModelFailure) as caught:
+            await ask(server, saying(output=PERSON_OUTPUT))
+    assert caught.value.error is error
+
+
+async def test_optional_fields_are_left_out_where_a_server_refuses_them() -> None:
+    labels = CallLabels(node="n")
+    extra = {"detail": [{"type": "extra_forbidden", "loc": ["body", "stream_options"], "msg": "not permitted"}]}
+    refusals = (
+        Refused(400, "The 'metadata' parameter is only allowed when 'store' is enabled.", param="metadata"),
+        Raw(json.dumps(extra).encode(), status=422),
+    )
+    async with ModelServer(*refusals, "one", "two") as server, client_of(server) as client:
+        for words in ("one", "two"):
+            async with client.stream(saying(labels=labels)) as stream:
+                assert "".join([piece async for piece in stream]) == words
+            assert stream.answer.usage.uncounted_calls == 1
+    assert [sorted(call.body.keys() & {"metadata", "stream_options"}) for call in server.calls] == [
+        ["metadata", "stream_options"],
+        ["stream_options"],
+        [],
+        [],
+    ]
+
+
+async def test_newer_models_get_the_limit_under_its_newer_name() -> None:
+    words = "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."
+    refusal = Refused(400, words, code="unsupported_parameter", param="max_tokens")
+    config = ModelConfig(max_tokens=9)
+    async with ModelServer(refusal, "one", "two") as server, client_of(server) as client:
+        for _ in range(2):
+            await client.complete(saying(config=config))
+    limits = [(call.body.get("max_tokens"), call.body.get("max_completion_tokens")) for call in server.calls]
+    assert limits == [(9, None), (None, 9), (None, 9)]
+
+
+async def test_a_call_without_json_forgets_nothing_of_how_json_is_had() -> None:
+    async with ModelServer(NO_SCHEMA, json_text(ANN), "Hi", json_text(ANN)) as server, client_of(server) as client:
+        await client.complete(saying(output=PERSON_OUTPUT))
+        await client.complete(saying())
+        await client.complete(saying(output=PERSON_OUTPUT))
+    assert modes(server) == ["json_schema", "json_object", "text", "json_object"]
+
+
+@pytest.mark.parametrize(
+    ("refusals", "answer"),
+    [([], {"value": [1, 2]}), ([NO_SCHEMA], {"value": [1, 2]}), ([NO_SCHEMA], [1, 2]), ([NO_SCHEMA, NO_JSON], None)],
+)
+async def test_an_answer_that_is_no_object_stands_in_one(refusals: list[Refused], answer: Any) -> None:
+    given = json_text(answer) if answer is not None else tool_call("numbers", value=[1, 2])
+    async with ModelServer(*refusals, given) as server:
+        found = await ask(server, saying(output=NUMBERS))
+    assert found.output == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("I would rather not.", "gave no JSON where it was asked for"),
+        ("", "gave no JSON where it was asked for"),
+        ('{"name": "Ann"', "gave no JSON where it was asked for"),
+        ('{"age": 7}', """not what was asked for: answer: "name" is a required property"""),
+        ('{"name": 7}', "not what was asked for: answer/name: 7 is not of type"),
+        ("[" * 100_000, "gave no JSON where it was asked for"),
+    ],
+)
+async def test_what_is_no_answer_is_to_be_fixed_and_says_why(said: str, words: str) -> None:
+    async with ModelServer(said) as server:
+        with pytest.raises(ModelFailure) as caught:
+            await ask(server, saying(output=PERSON_OUTPUT))
+    assert (caught.value.error, caught.value.action, caught.value.partial) == (ModelError.OUTPUT_INVALID, "fix", said)
+    assert words in str(caught.value)
+
+
+LOOK = OfferedTool("look.up")
+
+
+async def test_a_model_with_tools_may_look_before_it_answers() -> None:
+    call = saying(output=PERSON_OUTPUT, tools=(LOOK,))
+    async with ModelServer(tool_call("look_up", who="Ann")) as server:
+        answer = await ask(server, call)
+    assert (answer.output, [each.name for each in answer.message.tool_calls]) == (None, ["look.up"])
+    both = Completion(tool_calls=(ScriptedToolCall("look_up"), ScriptedToolCall("person", ANN)))
+    async with ModelServer(NO_SCHEMA, NO_JSON, tool_call("look_up"), both) as server, client_of(server) as client:
+        looked, given = await client.complete(call), await client.complete(call)
+    assert [each.name for each in looked.message.tool_calls] == ["look.up"]
+    assert (given.output, given.message.tool_calls) == (ANN, ())
+    assert (server.calls[2].tools, server.calls[2].body["tool_choice"]) == (["look_up", "person"], "required")
+
+
+async def test_a_schema_that_is_none_costs_no_call() -> None:
+    async with ModelServer() as server:
+        with pytest.raises(ValueError, match="this is no JSON Schema"):
+            await ask(server, saying(output=OutputSchema("odd", {"type": 7})))

@@ -1,0 +1,21 @@
+"""What a command tells of a server that prints what is no message of the protocol."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+_STARTER = Path(__file__).parents[3] / "starter.py"
+
+
+def test_stray_line_of_a_server_is_told_without_a_traceback(tmp_path: Path) -> None:
+    servers = {"notes": {"command": sys.executable, "args": ["-c", "print('welcome')"]}}
+    (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    (tmp_path / "plan.json").write_text('{"plan": 1, "nodes": [{"id": "a", "tool": "wait"}]}', encoding="utf-8")
+    command = [sys.executable, str(_STARTER), "check", "plan.json", "--tools", "servers.json"]
+    end = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (end.returncode, end.stdout) == (2, "")
+    assert end.stderr.splitlines() == [
+        "Failed to parse JSONRPC message from server",
+        "the MCP server 'notes': it cannot be reached: Connection closed",
+    ]

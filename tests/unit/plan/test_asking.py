@@ -1,0 +1,508 @@
+"""How a run asks people, without a server: who is asked when, and what an answer brings about."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.plan import answers
+from dagwright.plan.asking import Raised
+from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.compiled import CompiledNode, CompiledPlan
+from dagwright.plan.errors import NodeError
+from dagwright.plan.extension import Extension
+from dagwright.plan.node_acts import AppendNodes, CancelNode, RetryNode, SetResult
+from dagwright.plan.policy import Policy, Rule
+from dagwright.plan.reasons import reason_of
+from dagwright.plan.requests import HINTS_AT_ONCE, Feedback
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import Attempt, NodeStatus, RunStatus
+from dagwright.plan.steering import Act, take
+from dagwright.plan.tools import Effects, ToolDeclaration
+from tests.unit.plan.building import TOOLS, broken, compiled, ids_of, node, plan_of, scheduler_of, started, states
+
+ASKED = Raised("Which one?")
+
+
+def _unapproved() -> Scheduler:
+    """Returns a run that has asked whether its plan may run."""
+    scheduler = Scheduler(compiled(plan_of(node("a"), node("b", "a"), node("c"))), {})
+    scheduler.ask_for_leave(0.0)
+    return scheduler
+
+
+# Before the plan is approved.
+
+
+def test_plan_that_waits_for_its_approval_is_not_moved_by_acts_on_nodes() -> None:
+    scheduler = _unapproved()
+    extension = Extension(3, (CompiledNode("x", tool="any"),))
+    acts: tuple[Act, ...] = (CancelNode("a"), RetryNode("a"), SetResult("a", 1), AppendNodes(extension))
+    refusals = {take(act, scheduler, at=1.0) for act in acts}
+    assert refusals == {"the run has not begun: answer 'plan' first"}
+    assert (ids_of(started(scheduler)), states(scheduler)) == ([], {"a": "pending", "b": "pending", "c": "pending"})
+    assert scheduler.answer(Feedback("plan", {"approved": True}), 2.0) is None
+    assert ids_of(started(scheduler)) == ["a", "c"]
+    assert take(CancelNode("b"), scheduler, at=3.0) is None
+
+
+def test_run_begins_with_what_has_not_ended_yet() -> None:
+    scheduler = Scheduler(compiled(plan_of(node("a"), node("b"))), {})
+    take(CancelNode("a"), scheduler, at=0.0)
+    scheduler.begin(1.0)
+    assert (ids_of(started(scheduler)), states(scheduler)) == (["b"], {"a": "cancelled", "b": "running"})
+
+
+# What was told to stop.
+
+
+def test_tool_that_asks_after_the_run_was_stopped_is_cancelled() -> None:
+    scheduler = scheduler_of(node("a"), node("b"), on_failure="fail_fast")
+    started(scheduler)
+    scheduler.fail("b", broken(), at=1.0)
+    assert scheduler.ask("a", ASKED, at=2.0, attempt=Attempt()) is None
+    assert (states(scheduler), scheduler.requests.open) == ({"a": "cancelled", "b": "failed"}, {})
+    assert (scheduler.is_finished, scheduler.in_flight, scheduler.status()) == (True, 0, RunStatus.FAILED)
+
+
+def test_tool_that_asks_after_it_was_told_to_stop_is_cancelled() -> None:
+    scheduler = scheduler_of(node("a"), node("b", "a"), node("on"))
+    started(scheduler)
+    take(CancelNode("a"), scheduler, at=1.0)
+    assert scheduler.ask("a", ASKED, at=2.0, attempt=Attempt()) is None
+    assert (states(scheduler), scheduler.requests.open) == ({"a": "cancelled", "b": "blocked", "on": "running"}, {})
+    assert (scheduler.cancelling, scheduler.in_flight) == ({}, 1)
+
+
+def test_nobody_is_asked_about_the_failure_of_what_was_told_to_stop() -> None:
+    scheduler = scheduler_of(node("a", on_error="ask"), node("m", for_each=["x"], key="{{item}}", on_error="ask"))
+    started(scheduler)
+    for name in ("a", "m"):
+        take(CancelNode(name), scheduler, at=1.0)
+    for name in ("a", "m[x]"):
+        scheduler.fail(name, NodeError("tool_failed", "broken"), at=2.0)
+    assert (states(scheduler), scheduler.requests.open) == ({"a": "failed", "m": "failed"}, {})
+    assert (scheduler.cancelling, scheduler.is_finished) == ({}, True)
+
+
+# Policies.
+
+_TO_ALL = {"type": "object", "properties": {"to": {"const": "all"}}, "required": ["to"]}
+_POLICY = Policy((Rule("refuse", arguments=_TO_ALL), Rule("ask")))
+
+
+def _under_policy(*nodes: dict[str, Any], policy: Policy = _POLICY) -> Scheduler:
+    scheduler = Scheduler(compiled(plan_of(*nodes)), {}, policy=policy)
+    scheduler.begin(0.0)
+    return scheduler
+
+
+def test_approval_with_arguments_that_the_policy_refuses_is_refused_and_the_request_stays_open() -> None:
+    scheduler = _under_policy(node("a", arguments={"to": "ann"}))
+    before = carry_of(scheduler)
+    answer = {"approved": True, "arguments": {"to": "all"}}
+    refusal = "'a': the policy of the run does not let 'any' be called so"
+    assert scheduler.refusal_of(Feedback("a", answer), 1.0) == refusal
+    assert scheduler.answer(Feedback("a", answer), 1.0) == refusal
+    assert carry_of(scheduler) == before
+    assert scheduler.answer(Feedback("a", {"approved": True, "arguments": {"to": "bob"}}), 2.0) is None
+    assert [task.arguments for task in started(scheduler)] == [{"to": "bob"}]
+
+
+_PAY = ToolDeclaration(
+    "pay",
+    Effects.WRITE,
+    {
+        "type": "object",
+        "properties": {"to": {"type": "string"}, "amount": {"type": "integer"}},
+        "required": ["to"],
+        "additionalProperties": False,
+    },
+)
+_MANY = {"to": "bob", "amount": "many"}
+_BAD_AMOUNT = """arguments/amount: "many" is not of type "integer\""""
+
+
+def _paying(**fields: Any) -> Scheduler:
+    """Returns a run that pays three times, and asks as its node says."""
+    pay = node("p", tool="pay", for_each=["x", "y", "z"], arguments={"to": "{{item}}"}, **fields)
+    scheduler = Scheduler(
+        compiled(plan_of(node("first"), pay | {"depends_on": ["first"]}), tools={**TOOLS, "pay": _PAY}), {}
+    )
+    scheduler.begin(0.0)
+    return scheduler
+
+
+def test_arguments_that_the_tool_does_not_take_are_refused_and_the_requests_stay_open() -> None:
+    scheduler = _paying(approval="required")
+    started(scheduler)
+    scheduler.complete("first", None, at=1.0)
+    before = carry_of(scheduler)
+    for wrong, said in (
+        (_MANY, _BAD_AMOUNT),
+        ({"to": "bob", "amuont": 1}, "arguments/amuont: unknown argument 'amuont'; did you mean 'amount'?"),
+        ({}, 'arguments: "to" is a required property'),
+    ):
+        answer = {"approved": True, "arguments": wrong}
+        assert scheduler.answer(Feedback("p", answer), 2.0) == f"'p[0]': {said}"
+        assert scheduler.answer(Feedback("p[1]", answer), 2.0) == f"'p[1]': {said}"
+    assert carry_of(scheduler) == before
+    assert scheduler.answer(Feedback("p", {"approved": True, "arguments": {"to": "bob"}}), 3.0) is None
+    assert [task.arguments for task in started(scheduler)] == [{"to": "bob"}] * 3
+
+
+def test_early_answer_with_arguments_that_the_tool_does_not_take_leaves_the_request_open() -> None:
+    scheduler = _paying(approval="required")
+    early = Feedback("p[0]", {"approved": True, "arguments": _MANY}, by="ann")
+    assert scheduler.answer(early, 0.5) is None
+    started(scheduler)
+    scheduler.complete("first", None, at=1.0)
+    assert [*scheduler.requests.open] == ["p[0]", "p[1]", "p[2]"]
+    assert scheduler.requests.take_refusals() == [f"the early answer of ann to 'p[0]' does not fit: {_BAD_AMOUNT}"]
+
+
+def test_failed_call_is_not_tried_again_with_arguments_that_the_tool_does_not_take() -> None:
+    scheduler = _paying(on_error="ask")
+    started(scheduler)
+    scheduler.complete("first", None, at=1.0)
+    started(scheduler)
+    scheduler.fail("p[0]", broken(), at=2.0)
+    answer = {"selected": ["retry"], "arguments": _MANY}
+    assert scheduler.answer(Feedback("p[0]", answer), 3.0) == f"'p[0]': {_BAD_AMOUNT}"
+    assert [*scheduler.requests.open] == ["p[0]"]
+
+
+def test_lineage_and_why_tell_the_arguments_that_were_given_with_an_approval() -> None:
+    scheduler = _paying(approval="required")
+    started(scheduler)
+    scheduler.complete("first", None, at=1.0)
+    given = {"to": "eve", "amount": 9}
+    assert scheduler.meant_by("p") == 3
+    scheduler.answer(Feedback("p[0]", {"approved": True, "arguments": given}, by="ann"), 2.0)
+    scheduler.answer(Feedback("p", {"approved": True, "arguments": {"to": "x" * 9_000}}), 2.0)
+    assert scheduler.meant_by("p") == 0
+    closed = scheduler.requests.closed
+    assert closed["p[0]"].to_json() == {
+        "how": "answered", "what": "approved", "by": "ann", "at": "1970-01-01T00:00:02.000Z", "through": "signal",
+        "note": None, "arguments": given,
+    }  # fmt: skip
+    assert closed["p[1]"].to_json()["arguments"] == f'{{"to":"{"x" * 4_089}…'
+    for task in started(scheduler):
+        scheduler.complete(task.id, 1, at=3.0)
+    [answer] = reason_of(scheduler, "p[0]").to_json()["answers"]
+    assert (answer["what"], answer["by"], answer["arguments"]) == ("approved", "ann", given)
+
+
+def test_answer_to_what_can_never_ask_is_refused() -> None:
+    scheduler = scheduler_of(
+        node("first"),
+        node("pure", "first", tool="typed", arguments={"name": "ann"}),
+        node("below", "first", plan=plan_of(node("x"))),
+    )
+    yes = {"approved": True}
+    assert scheduler.answer(Feedback("pure", yes), 1.0) == "'pure' never asks: it calls a `pure` tool"
+    assert scheduler.answer(Feedback("below", yes), 1.0) == (
+        "'below' never asks: name what asks in its sub-plan, as below/check"
+    )
+    assert scheduler.requests.early == {}
+
+
+@pytest.mark.parametrize("retry", [RetryNode("a", {"to": "all"}), None])
+def test_call_that_the_policy_refuses_is_not_made_whoever_gave_its_arguments(retry: RetryNode | None) -> None:
+    scheduler = _under_policy(
+        node("a", arguments={"to": "ann"}, on_error="ask" if retry is None else "block"), node("on")
+    )
+    for name in ("a", "on"):
+        scheduler.answer(Feedback(name, {"approved": True}), 1.0)
+    started(scheduler)
+    scheduler.fail("a", broken(), at=2.0)
+    if retry is None:
+        answer = {"action": "retry", "arguments": {"to": "all"}}
+        assert scheduler.answer(Feedback("a#2", answer), 3.0) is None
+    else:
+        assert take(retry, scheduler, at=3.0) is None
+    assert ids_of(started(scheduler)) == []
+    record = scheduler.record_of("a#2" if retry else "a#3")
+    assert record is not None
+    assert record.error == NodeError("refused", "the policy of the run does not let 'any' be called so")
+
+
+def test_node_that_is_tried_again_with_other_arguments_needs_no_approval() -> None:
+    scheduler = _under_policy(node("a", approval="required"), node("on"), policy=Policy((Rule("ask"),)))
+    for name in ("a", "on"):
+        scheduler.answer(Feedback(name, {"approved": True}), 1.0)
+    started(scheduler)
+    scheduler.fail("a", broken(), at=2.0)
+    assert take(RetryNode("a", {"to": "bob"}), scheduler, at=3.0) is None
+    assert (ids_of(started(scheduler)), scheduler.requests.open) == (["a#2"], {})
+
+
+# Many at once.
+
+
+def test_answer_to_a_whole_map_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    human = {"type": "CLARIFICATION", "prompt": "What of {{item}}?"}
+    scheduler = scheduler_of(node("m", for_each=[*range(50)], human=human))
+    sizes: list[Any] = []
+    real = answers.size_problem
+
+    def counted(answer: Any, most: int = answers.ANSWER_BYTES) -> str | None:
+        sizes.append(answer)
+        return real(answer, most)
+
+    for place in ("dagwright.plan.answers.size_problem", "dagwright.plan.answer_reading.size_problem"):
+        monkeypatch.setattr(place, counted)
+    assert scheduler.answer(Feedback("m", {"text": "so"}), 1.0) is None
+    assert (states(scheduler), scheduler.records[0].result) == ({"m": "completed"}, [{"text": "so"}] * 50)
+    assert len(sizes) == 1
+
+
+def test_items_that_are_offered_different_options_take_the_same_answer_each_by_its_own() -> None:
+    human = {"type": "SELECTION", "prompt": "Which?", "options": "{{item}}"}
+    scheduler = scheduler_of(node("m", for_each=[["x", "y"], ["x", "z"]], human=human))
+    assert scheduler.answer(Feedback("m", {"selected": ["y"]}), 1.0) == (
+        '\'m[1]\': "y" is not offered; the options are "x", "z"'
+    )
+    assert scheduler.answer(Feedback("m", {"selected": ["x"]}), 1.0) is None
+    assert scheduler.records[0].result == [{"selected": ["x"]}] * 2
+
+
+def test_only_so_many_answers_to_unknown_requests_of_a_moment_are_told_a_name_that_is_alike() -> None:
+    human = {"type": "CLARIFICATION", "prompt": "What?"}
+    scheduler = scheduler_of(node("check", human=human))
+    garbage = Feedback("chek", {"text": "so"})
+    told = [scheduler.answer(garbage, 1.0) for _ in range(HINTS_AT_ONCE + 2)]
+    alike = "there is no request 'chek'; did you mean 'check'?"
+    assert told == [alike] * HINTS_AT_ONCE + ["there is no request 'chek'"] * 2
+    assert scheduler.answer(garbage, 2.0) == alike
+
+
+def test_acts_that_make_records_anew_are_refused_for_good_in_a_plan_too_large_for_them() -> None:
+    scheduler = Scheduler(CompiledPlan([CompiledNode(f"n{number}", tool="any") for number in range(150_001)]), {})
+    scheduler.begin(0.0)
+    started(scheduler)
+    scheduler.fail("n0", broken(), at=1.0)
+    extension = Extension(150_001, (CompiledNode("x", tool="any"),))
+    acts: tuple[Act, ...] = (RetryNode("n0"), RetryNode("n0", {"a": 1}), SetResult("n0", 1), AppendNodes(extension))
+    assert {act.refusal_of(scheduler, at=2.0) for act in acts} == {
+        "the run has 150,001 nodes and 0 edges; nodes are tried again, given a result or added where both are "
+        "150,000 at most"
+    }
+    assert CancelNode("n7").refusal_of(scheduler, at=2.0) is None
+
+
+# Time.
+
+
+def test_default_at_the_deadline_is_told_as_the_default() -> None:
+    default = {"approved": False, "reason": "nobody said yes"}
+    human = {"type": "APPROVAL", "prompt": "Go?", "deadline": "1h", "on_timeout": {"default": default}}
+    scheduler = scheduler_of(node("check", human=human), node("gate", approval=human))
+    scheduler.advance(3600.0)
+    passed = "passed at 1970-01-01T01:00:00.000Z, and the default of the plan was taken (rejected)"
+    for name in ("check", "gate"):
+        late = Feedback(name, {"approved": True}, "ann")
+        assert scheduler.answer(late, 3601.0) == f"the deadline of {name!r} {passed}"
+    record = scheduler.record_of("gate")
+    assert record is not None
+    message = "nobody answered in time, and the plan rejects it then: nobody said yes"
+    assert (record.status, record.error) == (NodeStatus.FAILED, NodeError("rejected", message))
+
+
+def test_value_that_somebody_gave_for_a_failure_is_told_as_theirs() -> None:
+    scheduler = scheduler_of(node("a", on_error="ask"))
+    started(scheduler)
+    scheduler.fail("a", broken(), at=1.0)
+    scheduler.answer(Feedback("a", {"selected": ["value"], "value": 7}, "ann"), 2.0)
+    reason = reason_of(scheduler, "a")
+    assert (reason.message, reason.detail) == ("failed and was given a value by hand", "broken")
+
+
+# Early answers that nobody asked for, and too many of all.
+
+
+def _handed_on(scheduler: Scheduler) -> Scheduler:
+    following = Scheduler(scheduler.plan, {})
+    restore(following, carry_of(scheduler))
+    assert carry_of(following) == carry_of(scheduler)
+    return following
+
+
+def test_nobody_is_asked_about_a_call_that_its_tool_would_refuse() -> None:
+    call = node("pay", "first", tool="pay", approval="required", arguments={"to": "bob", "amount": "{{first.result}}"})
+    scheduler = Scheduler(compiled(plan_of(node("first"), call), tools={**TOOLS, "pay": _PAY}), {})
+    scheduler.begin(0.0)
+    started(scheduler)
+    scheduler.complete("first", "many", at=1.0)
+    record = scheduler.record_of("pay")
+    assert record is not None
+    assert (record.status, record.error) == ("failed", NodeError("invalid_arguments", _BAD_AMOUNT))
+    assert (scheduler.requests.open, scheduler.requests.closed) == ({}, {})
+
+
+def test_somebody_is_asked_about_a_call_of_which_a_part_is_only_known_to_its_worker() -> None:
+    call = node("pay", tool="pay", approval="required", arguments={"to": "bob", "amount": "{{secret.SUM}}"})
+    scheduler = Scheduler(compiled(plan_of(call), tools={**TOOLS, "pay": _PAY}), {})
+    scheduler.begin(0.0)
+    assert [*scheduler.requests.open] == ["pay"]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "problem"),
+    [
+        ({"type": "CLARIFICATION"}, {"data": {}}, 'unknown key \'data\'; expected {"text": "…"}'),
+        ({"type": "SELECTION", "options": ["x"]}, {"selected": ["y"]}, '"y" is not offered; the options are "x"'),
+    ],
+)
+def test_early_answer_that_the_plan_shows_to_be_wrong_takes_no_place(
+    question: dict[str, Any], answer: dict[str, Any], problem: str
+) -> None:
+    asking = node("ask", "first", human={"prompt": "Go on, {{first.result}}?", **question})
+    scheduler = scheduler_of(node("first"), asking)
+    told = scheduler.answer(Feedback("ask", answer, by="ann"), 0.5)
+    assert told == f"'ask' has not asked yet, and will not take this: {problem}"
+    assert scheduler.requests.early == {}
+
+
+def test_early_answer_is_kept_where_only_the_run_will_know_what_is_asked() -> None:
+    asking = node("ask", "first", human={"type": "SELECTION", "prompt": "Which?", "options": "{{first.result}}"})
+    scheduler = scheduler_of(node("first"), asking)
+    assert scheduler.answer(Feedback("ask", {"selected": ["y"]}, by="ann"), 0.5) is None
+    assert [*scheduler.requests.early] == ["ask"]
+
+
+def test_early_answer_that_fits_no_question_leaves_room_for_one_that_does() -> None:
+    scheduler = scheduler_of(node("a"), node("check", "a", human={"type": "APPROVAL", "prompt": "May it?"}))
+    started(scheduler)
+    assert scheduler.answer(Feedback("check", 17, by="eve"), 0.5) == (
+        "'check' has not asked yet, and will not take this: "
+        'expected an object such as {"approved": true, "reason": "…"}, not 17'
+    )
+    assert scheduler.answer(Feedback("check", {"approved": True}, by="ann"), 0.6) is None
+    scheduler.complete("a", 1, at=1.0)
+    assert scheduler.requests.closed["check"].by == "ann"
+
+
+def test_early_answer_to_what_ends_without_asking_is_told_as_not_needed() -> None:
+    scheduler = scheduler_of(node("a"), node("m", for_each=["x", "y"], key="{{item}}"), node("on"))
+    started(scheduler)
+    for name in ("a", "m[x]", "m[y]#2", "on"):
+        assert scheduler.answer(Feedback(name, {"text": "so"}, "ann"), 1.0) is None
+    scheduler = _handed_on(scheduler)
+    told = "{!r} was never asked: the answer of ann, kept for it, is not needed"
+    scheduler.complete("m[x]", 1, at=2.0)
+    assert scheduler.requests.take_refusals() == [told.format("m[x]")]
+    scheduler.complete("a", 1, at=3.0)
+    assert scheduler.requests.take_refusals() == [told.format("a")]
+    scheduler.cancel(4.0)
+    for name in ("m[y]", "on"):
+        scheduler.task_cancelled(name, at=5.0)
+    assert scheduler.requests.take_refusals() == [told.format("m[y]#2"), told.format("on")]
+    assert (scheduler.requests.early, scheduler.requests.early_of) == ({}, {})
+
+
+def test_early_answer_to_an_item_that_never_comes_is_told_when_its_node_ends() -> None:
+    scheduler = scheduler_of(node("l"), node("m", "l", for_each="{{l.result}}", key="{{item}}"), node("on"))
+    assert scheduler.answer(Feedback("m[z]", {"text": "so"}), 1.0) is None
+    started(scheduler)
+    scheduler.complete("l", ["x"], at=2.0)
+    scheduler = _handed_on(scheduler)
+    assert ids_of(started(scheduler)) == ["m[x]"]
+    scheduler.complete("m[x]", 1, at=3.0)
+    told = "'m[z]' was never asked: the answer of somebody, kept for it, is not needed"
+    assert scheduler.requests.take_refusals() == [told]
+
+
+def test_answers_of_a_run_have_a_limit_in_sum_and_short_ones_are_always_taken() -> None:
+    human = {"type": "CLARIFICATION", "prompt": "What?"}
+    scheduler = scheduler_of(
+        *(node(f"n{number}", human=human) for number in range(40)), node("m", for_each=[*range(99)], human=human)
+    )
+    long = {"text": "x" * 250_000}
+    taken = [scheduler.answer(Feedback(f"n{number}", long), 1.0) for number in range(33)]
+    assert taken == [None] * 33
+    scheduler = _handed_on(scheduler)
+    refusal = (
+        "an answer of 250,011 bytes is too much: all that people send to a run may have 8,388,608 bytes, and "
+        "8,250,363 are there; at most 1,024 are always taken: answer with the name of a file"
+    )
+    assert scheduler.answer(Feedback("n33", long), 1.0) == refusal
+    refused = scheduler.refusal_of(Feedback("m", {"text": "x" * 2_000}), 1.0)
+    assert refused is not None
+    assert refused.startswith("an answer of 2,011 bytes to 99 requests is too much")
+    assert scheduler.answer(Feedback("m", {"text": "x" * 900}), 1.0) is None
+    assert scheduler.answer(Feedback("n33", {"text": "see x.txt"}), 1.0) is None
+
+
+# Inputs.
+
+
+def test_form_for_missing_inputs_offers_those_with_a_default() -> None:
+    declared = {
+        "count": {"type": "integer", "prompt": "How many?"},
+        "quarter": {"enum": ["Q1", "Q2"], "default": "Q1"},
+        "given": {"type": "string", "default": "x"},
+    }
+    scheduler = Scheduler(compiled(plan_of(node("a"), inputs=declared)), {"given": "y"})
+    scheduler.begin_with_inputs(0.0)
+    [request] = scheduler.requests.open.values()
+    assert (request.prompt, request.schema) == (
+        "The plan needs count",
+        {
+            "type": "object",
+            "properties": {
+                "count": {"type": "integer", "description": "How many?"},
+                "quarter": {"type": "string", "enum": ["Q1", "Q2"], "default": "Q1"},
+            },
+            "required": ["count"],
+            "additionalProperties": False,
+        },
+    )
+    assert scheduler.answer(Feedback("inputs", {"data": {"count": 3, "quarter": "Q2"}}), 1.0) is None
+    assert scheduler.inputs == {"count": 3, "quarter": "Q2", "given": "y"}
+
+
+def test_run_that_lacks_no_input_asks_for_none() -> None:
+    declared = {"quarter": {"type": "string", "default": "Q1"}}
+    scheduler = Scheduler(compiled(plan_of(node("a"), inputs=declared)), {})
+    scheduler.begin_with_inputs(0.0)
+    assert (scheduler.requests.open, ids_of(started(scheduler))) == ({}, ["a"])
+    assert scheduler.answer(Feedback("inputs", {"data": {}}), 1.0) == "there is no request 'inputs'"
+
+
+def test_of_two_answers_of_one_moment_the_second_is_told_who_was_first() -> None:
+    scheduler = scheduler_of(node("check", human={"prompt": "?"}))
+    assert scheduler.answer(Feedback("check", {"approved": True}, by="ann"), 1.0) is None
+    told = scheduler.answer(Feedback("check", {"approved": False}, by="ben"), 1.0)
+    assert told == "'check' was answered by ann at 1970-01-01T00:00:01.000Z (approved, through signal)"
+
+
+def test_early_answer_for_the_inputs_is_kept_until_the_plan_is_approved() -> None:
+    scheduler = Scheduler(compiled(plan_of(node("a", arguments={"n": "{{PLACEHOLDER_n}}"}))), {})
+    scheduler.ask_for_leave(0.0)
+    answer = Feedback("inputs", {"data": {"n": 3}}, by="ann")
+    assert scheduler.answer(answer, 1.0) is None
+    again = scheduler.answer(answer, 1.0)
+    assert again == "'inputs' has not asked yet, and the answer of ann is kept for it already"
+    assert scheduler.answer(Feedback("plan", {"approved": True}), 2.0) is None
+    [task] = started(scheduler)
+    assert (task.arguments, scheduler.requests.open, scheduler.requests.early) == ({"n": 3}, {}, {})
+
+
+def test_early_answer_for_the_inputs_of_a_plan_that_is_rejected_is_told_as_not_needed() -> None:
+    scheduler = Scheduler(compiled(plan_of(node("a", arguments={"n": "{{PLACEHOLDER_n}}"}))), {})
+    scheduler.ask_for_leave(0.0)
+    scheduler.answer(Feedback("inputs", {"data": {"n": 3}}, by="ann"), 1.0)
+    scheduler.answer(Feedback("plan", {"approved": False}), 2.0)
+    assert scheduler.requests.take_refusals() == [
+        "'inputs' was never asked: the answer of ann, kept for it, is not needed"
+    ]
+
+
+def test_early_answer_for_the_inputs_that_does_not_fit_leaves_the_form_open() -> None:
+    declared = {"n": {"type": "integer"}}
+    scheduler = Scheduler(compiled(plan_of(node("a"), inputs=declared)), {})
+    scheduler.ask_for_leave(0.0)
+    scheduler.answer(Feedback("inputs", {"data": {"n": "x"}}, by="ann"), 1.0)
+    scheduler.answer(Feedback("plan", {"approved": True}), 2.0)
+    assert [*scheduler.requests.open] == ["inputs"]
+    assert len(scheduler.requests.take_refusals()) == 1

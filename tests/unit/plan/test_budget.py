@@ -1,0 +1,302 @@
+"""Budgets of a run: calls of models wait at the limit, somebody is asked once, and the run goes on or finishes."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from dagwright.contracts.outcomes import next_call
+from dagwright.plan.budget import Budget, Up, budget_from_json, limits_from_json
+from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.node_acts import CancelNode
+from dagwright.plan.ready_queue import MAX_IN_FLIGHT
+from dagwright.plan.requests import Feedback
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import Attempt
+from dagwright.plan.steering import Pause, Resume, take
+from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.usage import NONE, Usage
+from tests.unit.plan.building import TOOLS, compiled, ids_of, node, plan_of, started, states
+
+MODEL = ToolDeclaration("call_model", Effects.READ)
+READER = ToolDeclaration("read_model_plan", Effects.READ)
+
+
+def call(node_id: str, *needs: str, max_tokens: int = 100, purpose: str = "agent", **fields: Any) -> dict[str, Any]:
+    """Returns a node that asks a model; it is estimated at its `max_tokens` and some for what is said."""
+    arguments = {"config": {"max_tokens": max_tokens}, "labels": {"purpose": purpose}, "messages": []}
+    return node(node_id, *needs, tool="call_model", arguments=arguments, **fields)
+
+
+def run_of(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> Scheduler:
+    plan = compiled(plan_of(*nodes, **fields), tools={**TOOLS, MODEL.name: MODEL, READER.name: READER})
+    scheduler = Scheduler(plan, {})
+    scheduler.changes.budget = budget
+    scheduler.begin(0.0)
+    return scheduler
+
+
+def used(tokens: int, *, money: str = "0") -> Attempt:
+    return Attempt(1, 0.5, usage=Usage(calls=1, prompt_tokens=tokens, money=Decimal(money)))
+
+
+def reason(scheduler: Scheduler, node_id: str) -> str | None:
+    record = scheduler.record_of(node_id)
+    assert record is not None
+    return record.reason
+
+
+def answer(scheduler: Scheduler, data: Any, request: str = "budget") -> str | None:
+    return scheduler.answer(Feedback(request, {"data": data}, "ann"), 9.0)
+
+
+def test_calls_over_the_limit_wait_until_one_gives_back_what_it_did_not_need() -> None:
+    scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"tokens": 300}))
+    assert ids_of(started(scheduler)) == ["a", "b"]
+    assert states(scheduler) == {"a": "running", "b": "running", "c": "waiting"}
+    assert reason(scheduler, "c") == "budget (tokens: 0 of 300 used)"
+    assert not scheduler.requests.open
+    scheduler.complete("a", 1, at=1.0, attempt=used(20))
+    assert ids_of(started(scheduler)) == ["c"]
+    assert reason(scheduler, "c") is None
+
+
+def test_one_request_asks_for_more_and_all_that_waited_goes_on() -> None:
+    scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"calls": 1}))
+    assert ids_of(started(scheduler)) == ["a"]
+    scheduler.complete("a", 1, at=1.0, attempt=used(20))
+    assert started(scheduler) == []
+    (request,) = scheduler.requests.open.values()
+    assert request.to_json("w1") | {"schema": None, "opened_at": None} == {
+        "id": "budget",
+        "node": None,
+        "type": "INFORMATION",
+        "prompt": "The budget of the run is used up (calls: 1 of 1 used). "
+        "How much more may it use, or is it to finish as it is?",
+        "schema": None,
+        "options": None,
+        "assignee": None,
+        "opened_at": None,
+        "deadline": None,
+        "workflow_id": "w1",
+        "purpose": "budget",
+        "multiple": False,
+    }
+    assert scheduler.status().value == "waiting"
+    assert answer(scheduler, {"calls": 2}) is None
+    assert ids_of(started(scheduler)) == ["b", "c"]
+    assert scheduler.requests.closed["budget"].what == "more"
+
+
+def test_too_little_more_asks_again() -> None:
+    scheduler = run_of(call("a", max_tokens=1000), budget=Budget({"tokens": 50}))
+    assert started(scheduler) == []
+    assert answer(scheduler, {"tokens": 10}) is None
+    assert list(scheduler.requests.open) == ["budget#2"]
+    assert answer(scheduler, {"tokens": None}, "budget#2") is None
+    assert ids_of(started(scheduler)) == ["a"]
+
+
+def test_finish_leaves_out_what_has_not_started_and_makes_an_answer_of_what_there_is() -> None:
+    nodes = (
+        node("tool"),
+        call("a"),
+        call("b"),
+        node("after", "b"),
+        call("end", "a", "b", purpose="answer", join="all_done"),
+    )
+    scheduler = run_of(*nodes, budget=Budget({"calls": 1}), output="{{end.result}}")
+    assert ids_of(started(scheduler)) == ["tool", "a"]
+    scheduler.complete("a", 1, at=1.0, attempt=used(20))
+    assert answer(scheduler, {"finish": True}) is None
+    assert states(scheduler) == {
+        "tool": "running",
+        "a": "completed",
+        "b": "skipped",
+        "after": "skipped",
+        "end": "ready",
+    }
+    assert reason(scheduler, "after") == "left out: calls: 1 of 1 used"
+    assert ids_of(started(scheduler)) == ["end"]
+    scheduler.complete("end", "so far", at=2.0, attempt=used(20))
+    scheduler.complete("tool", 1, at=2.0)
+    assert (scheduler.status().value, scheduler.output()) == ("completed", ("so far", None))
+
+
+def test_run_that_asks_nobody_finishes_by_itself() -> None:
+    scheduler = run_of(call("a"), call("b"), call("m", for_each=[1, 2]), budget=Budget({"calls": 1}, "finish"))
+    assert ids_of(started(scheduler)) == ["a"]
+    scheduler.complete("a", 1, at=1.0, attempt=used(20))
+    assert states(scheduler) == {"a": "completed", "b": "skipped", "m": "completed"}
+    assert (scheduler.is_finished, scheduler.requests.open) == (True, {})
+
+
+def test_first_call_of_unknown_price_has_the_money_for_itself() -> None:
+    scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"money": Decimal("1.00")}))
+    assert ids_of(started(scheduler)) == ["a"]
+    scheduler.complete("a", 1, at=1.0, attempt=used(100, money="0.10"))
+    assert ids_of(started(scheduler)) == ["b", "c"]
+
+
+def test_unknown_cost_is_never_taken_for_none() -> None:
+    scheduler = run_of(call("a"), call("b"), budget=Budget({"money": Decimal("1.00")}))
+    started(scheduler)
+    unpriced = Usage(calls=1, prompt_tokens=5, unpriced_calls=1)
+    scheduler.complete("a", 1, at=1.0, attempt=Attempt(1, 0.5, usage=unpriced))
+    assert started(scheduler) == []
+    assert "the cost of some calls is not known" in (reason(scheduler, "b") or "")
+    assert answer(scheduler, {"money": None}) is None
+    assert ids_of(started(scheduler)) == ["b"]
+
+
+def test_nodes_that_a_run_has_added_are_limited() -> None:
+    budget = Budget({"nodes": 2})
+    scheduler = run_of(call("a"), call("b"), budget=budget)
+    budget.grown_below["sub"] = 2
+    assert started(scheduler) == []
+    assert reason(scheduler, "a") == "budget (nodes: 2 of 2 used)"
+
+
+def test_call_that_was_lost_counts_as_estimated() -> None:
+    scheduler = run_of(call("a", max_tokens=250), call("b", "a", join="all_done"), budget=Budget({"tokens": 390}))
+    started(scheduler)
+    scheduler.task_cancelled("a", at=1.0)
+    assert started(scheduler) == []
+    assert list(scheduler.requests.open) == ["budget"]
+
+
+def test_request_closes_when_nothing_waits_for_it_any_more() -> None:
+    scheduler = run_of(call("a"), call("b"), budget=Budget({"calls": 1}))
+    started(scheduler)
+    scheduler.complete("a", 1, at=1.0, attempt=used(20))
+    assert take(CancelNode("b"), scheduler, at=2.0) is None
+    assert (scheduler.requests.open, scheduler.is_finished) == ({}, True)
+
+
+def test_budget_goes_on_in_a_new_execution() -> None:
+    scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"tokens": 300, "money": Decimal("1.5")}))
+    started(scheduler)
+    scheduler.complete("a", 1, at=1.0, attempt=used(200, money="0.5"))
+    started(scheduler)
+    carried = json.loads(json.dumps(carry_of(scheduler)))
+    following = Scheduler(scheduler.plan, {}, max_in_flight=MAX_IN_FLIGHT)
+    restore(following, carried)
+    assert following.changes.budget == scheduler.changes.budget
+    assert answer(following, {"tokens": 1000}) is None
+    assert ids_of(started(following)) == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ({}, "expected an object with some of tokens, money, calls, nodes"),
+        ({"tokens": 0}, "tokens must be a whole number from 1, not 0"),
+        ({"calls": -3}, "calls must be a whole number from 1, not -3"),
+        ({"token": 5}, "did you mean 'tokens'?"),
+        ({"money": "much"}, "money must be an amount of money over 0, such as 1.50, not 'much'"),
+        ({"money": 5}, "money is not limited in this run; tokens, calls can be given"),
+        ({"finish": True, "tokens": 5}, "'finish' is true and stands alone"),
+        ({"finish": False}, "'finish' is true and stands alone"),
+    ],
+)
+def test_answer_that_gives_nothing_is_told_why(data: Any, problem: str) -> None:
+    scheduler = run_of(call("a"), budget=Budget({"tokens": 5, "calls": 9}))
+    started(scheduler)
+    assert problem in (answer(scheduler, data) or "")
+    assert list(scheduler.requests.open) == ["budget"]
+
+
+@pytest.mark.parametrize("encoded", [None, [], {}, {"tokens": True}, {"tokens": 1.5}, {"money": "NaN"}, {"money": -1}])
+def test_limits_that_are_none_are_refused(encoded: Any) -> None:
+    with pytest.raises(ValueError, match=r"expected|must be"):
+        limits_from_json(encoded)
+
+
+def test_call_that_makes_the_answer_waits_as_others_do_until_the_run_is_to_finish() -> None:
+    scheduler = run_of(call("a"), call("end", "a", purpose="answer"), budget=Budget({"calls": 1}))
+    started(scheduler)
+    scheduler.complete("a", 1, at=1.0, attempt=used(20))
+    assert started(scheduler) == []
+    assert states(scheduler) == {"a": "completed", "end": "waiting"}
+    assert answer(scheduler, {"finish": True}) is None
+    assert ids_of(started(scheduler)) == ["end"]
+    assert scheduler.requests.open == {}
+
+
+def test_thousands_of_calls_that_wait_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = Counter[str]()
+    for name in ("free", "reasons", "words"):
+        monkeypatch.setattr(Budget, name, counting(looked, name))
+    scheduler = run_of(*(call(f"n{number}") for number in range(5_000)), budget=Budget({"calls": 1}))
+    assert ids_of(started(scheduler)) == ["n0"]
+    scheduler.complete("n0", 1, at=1.0, attempt=used(20))
+    assert started(scheduler) == []
+    assert reason(scheduler, "n4999") == "budget (calls: 1 of 1 used)"
+    assert max(looked.values()) < 10
+
+
+def counting(looked: Counter[str], name: str) -> Callable[..., Any]:
+    method = getattr(Budget, name)
+
+    def counted(*args: Any, **fields: Any) -> Any:
+        looked[name] += 1
+        return method(*args, **fields)
+
+    return counted
+
+
+@pytest.mark.parametrize("is_below", [True, False])
+def test_call_that_ended_and_asks_anew_in_one_message_waits_again(is_below: bool) -> None:
+    budget = Budget({} if is_below else {"calls": 1}, is_below=is_below)
+    budget.take_told("sub", Up({}, {"a": Usage(calls=1)}), grown=0)
+    budget.take_up()
+    budget.take_told("sub", Up({"a": 5}, {"a": NONE}), grown=0)
+    assert list(budget.waiting) == [("sub", "a")]
+    assert budget.take_up() == (Up({"3:sub/a": 5}, {"3:sub/a": NONE}) if is_below else None)
+
+
+def test_call_that_is_cancelled_before_it_starts_gives_back_what_was_held_for_it() -> None:
+    scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"calls": 1}))
+    started(scheduler)
+    assert take(Pause(), scheduler, at=1.0) is None
+    scheduler.complete("a", 1, at=1.0, attempt=used(20))
+    assert answer(scheduler, {"calls": 1}) is None
+    assert states(scheduler) == {"a": "completed", "b": "ready", "c": "waiting"}
+    assert take(CancelNode("b"), scheduler, at=2.0) is None
+    assert take(Resume(), scheduler, at=3.0) is None
+    assert ids_of(started(scheduler)) == ["c"]
+
+
+def test_more_than_can_be_a_limit_is_as_much_as_can_be() -> None:
+    budget = Budget({"tokens": 10, "money": Decimal(1)})
+    budget.raise_by({"tokens": 10**15, "money": Decimal(10**15)})
+    assert budget_from_json(json.loads(json.dumps(budget.to_json()))) == budget
+    assert budget.limits == {"tokens": 10**15, "money": 10**15}
+
+
+def test_run_that_has_the_budget_itself_takes_none_from_above() -> None:
+    scheduler = run_of(call("a"), call("b"), budget=Budget({"calls": 1}))
+    started(scheduler)
+    scheduler.take_given(["b"], finishing=None, at=1.0)
+    scheduler.take_given([], finishing="somebody says so", at=1.0)
+    assert states(scheduler) == {"a": "running", "b": "waiting"}
+
+
+def test_call_that_cannot_be_sent_uses_nothing() -> None:
+    broken = call("a")
+    broken["arguments"]["messages"] = ["\ud800"]
+    scheduler = run_of(broken, call("b"), budget=Budget({"calls": 1}))
+    ready = next_call(scheduler, 1.0)
+    assert (ready and ready.task.id, states(scheduler)) == ("b", {"a": "failed", "b": "running"})
+
+
+def test_run_that_finishes_reads_the_plan_that_it_has_paid_for() -> None:
+    nodes = (call("p"), node("read", "p", tool="read_model_plan"), call("b"))
+    scheduler = run_of(*nodes, budget=Budget({"calls": 1}, "finish"))
+    started(scheduler)
+    scheduler.complete("p", 1, at=1.0, attempt=used(20))
+    assert states(scheduler) == {"p": "completed", "read": "ready", "b": "skipped"}
+    assert ids_of(started(scheduler)) == ["read"]

@@ -1,0 +1,201 @@
+"""What a fork takes over: results whose content is the same, keys of what had not ended, and nothing unasked twice."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.errors import NodeError
+from dagwright.plan.forking import Change, Outlook, Source, Takeover, outlook, takeover
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import Attempt
+from dagwright.plan.tools import Effects, ToolDeclaration
+from tests.unit.plan.building import broken, compiled, node, plan_of, started, states
+
+TOOLS = {
+    "look": ToolDeclaration("look", Effects.READ, version="1"),
+    "send": ToolDeclaration("send", Effects.WRITE, version="1"),
+    "put": ToolDeclaration("put", Effects.IDEMPOTENT, version="1"),
+}
+
+
+def plan(*nodes: Mapping[str, Any], tools: Mapping[str, ToolDeclaration] = TOOLS, **fields: Any) -> CompiledPlan:
+    return compiled(plan_of(*nodes, **fields), tools=tools)
+
+
+def look(node_id: str, *needs: str, **arguments: Any) -> dict[str, Any]:
+    return node(node_id, *needs, tool="look", arguments=arguments)
+
+
+def send(node_id: str, *needs: str, tool: str = "send", **arguments: Any) -> dict[str, Any]:
+    return node(node_id, *needs, tool=tool, arguments=arguments)
+
+
+def ran(made: CompiledPlan, results: Mapping[str, Any], **inputs: Any) -> Scheduler:
+    """Returns the scheduler of a run in which tasks ended with these results; an error is a failure."""
+    scheduler = Scheduler(made, inputs)
+    scheduler.begin(1.0)
+    while waiting := started(scheduler, at=1.0):
+        for task in waiting:
+            result = results.get(task.id)
+            if isinstance(result, NodeError):
+                scheduler.fail(task.id, result, at=2.0)
+            elif task.id in results:
+                scheduler.complete(task.id, result, at=2.0, attempt=Attempt(1, 1.5, "1"))
+    return scheduler
+
+
+def forked(
+    old: Scheduler, made: CompiledPlan, *, rerun: Sequence[str] = (), is_open: bool = False, **inputs: Any
+) -> tuple[Scheduler, Takeover, Outlook]:
+    """Returns the begun scheduler of a fork, as it is after its way through JSON, and what was said of it before."""
+    changed = {name for name in inputs if inputs[name] != old.inputs.get(name)}
+    change = Change(changed, rerun)
+    taken = takeover(old, made, source=Source("old", "old-scope", is_open=is_open), change=change)
+    seen = outlook(Scheduler(made, inputs), old, taken, change=change)
+    fresh = Scheduler(made, inputs)
+    fresh.changes.kept = taken.book
+    begun = Scheduler(made, inputs)
+    restore(begun, carry_of(fresh))
+    begun.catch_up(10.0)
+    return begun, taken, seen
+
+
+def scopes(scheduler: Scheduler) -> dict[str, str | None]:
+    return {task.id: task.scope for task in started(scheduler, at=11.0)}
+
+
+CHAIN = (look("a", x="{{PLACEHOLDER_x}}"), look("b", x="{{a.result}}"), send("c", to="{{b.result}}"))
+
+
+def test_nothing_changed_takes_everything_over() -> None:
+    made = plan(*CHAIN)
+    begun, _, seen = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=0)
+
+    assert scopes(begun) == {}
+    assert states(begun) == {"a": "completed", "b": "completed", "c": "completed"}
+    assert [record.result for record in begun.records] == [1, 2, 3]
+    assert [record.reused for record in begun.records] == [
+        {"workflow_id": "old", "node": name} for name in ("a", "b", "c")
+    ]
+    assert seen == Outlook(["a", "b", "c"], {}, [], [])
+
+
+def test_what_comes_out_as_before_stops_a_change() -> None:
+    made = plan(*CHAIN)
+    begun, _, seen = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
+
+    assert seen == Outlook([], {"a": "reads something that has changed"}, ["b", "c"], [])
+    assert scopes(begun) == {"a": None}
+    begun.complete("a", 1, at=12.0)
+    assert states(begun) == {"a": "completed", "b": "completed", "c": "completed"}
+
+
+def test_what_comes_out_otherwise_runs_again_with_a_new_key() -> None:
+    made = plan(*CHAIN)
+    begun, _, _ = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
+    scopes(begun)
+    begun.complete("a", 7, at=12.0)
+    assert scopes(begun) == {"b": None}
+    begun.complete("b", 8, at=13.0)
+    assert scopes(begun) == {"c": None}
+
+
+def test_what_had_not_ended_keeps_its_key_and_what_is_named_does_not() -> None:
+    made = plan(look("a"), send("c", tool="put", to="{{a.result}}"), send("d", tool="put", to="x"))
+    old = ran(made, {"a": 1, "c": broken(), "d": 4})
+    begun, _, seen = forked(old, made)
+    assert scopes(begun) == {"c": "old-scope"}
+    assert seen.runs == {"c": "had failed"}
+
+    again, _, seen = forked(old, made, rerun=["d", "c"])
+    assert scopes(again) == {"c": None, "d": None}
+    assert seen.runs == {"c": "is to be done again", "d": "is to be done again"}
+
+
+def test_fork_of_a_fork_keeps_the_first_key_and_the_first_maker() -> None:
+    made = plan(look("a"), send("c", tool="put", to="{{a.result}}"))
+    second, _, _ = forked(ran(made, {"a": 1, "c": broken()}), made)
+    started(second)
+    second.fail("c", broken(), at=20.0)
+    third = takeover(second, made, source=Source("second", "second-scope", is_open=False), change=Change()).book
+
+    assert third.tasks["c"].scope == "old-scope"
+    assert third.tasks["a"].made == {"workflow_id": "old", "node": "a"}
+
+
+def test_other_version_of_a_tool_runs_what_looks_and_not_what_changes_the_world() -> None:
+    made = plan(look("a"), send("c", to="x"))
+    newer = {name: ToolDeclaration(name, tool.effects, version="2") for name, tool in TOOLS.items()}
+    begun, _, seen = forked(ran(made, {"a": 1, "c": 3}), plan(look("a"), send("c", to="x"), tools=newer))
+
+    assert scopes(begun) == {"a": None}
+    assert (seen.reused, seen.runs) == (["c"], {"a": "has another version of its tool"})
+
+
+def test_other_plan_runs_what_is_new_or_another_and_forgets_what_is_gone() -> None:
+    old = ran(plan(look("a"), look("b", x="{{a.result}}"), look("gone")), {"a": 1, "b": 2, "gone": 3})
+    begun, _, seen = forked(old, plan(look("new"), look("b", x="{{a.result}}!"), look("a")))
+
+    assert scopes(begun) == {"new": None, "b": None}
+    assert seen == Outlook(["a"], {"new": "is new", "b": "is another one in the plan"}, [], [])
+
+
+def test_items_are_taken_over_by_their_keys() -> None:
+    each = {"for_each": "{{PLACEHOLDER_list}}", "key": "{{item.name}}", "on_error": "skip"}
+    made = plan({**look("sum", x="{{item.x}}"), **each}, look("all", x="{{sum.result}}"))
+    before = [{"name": "n", "x": 1}, {"name": "s", "x": 2}]
+    after = [{"name": "w", "x": 9}, {"name": "s", "x": 2}, {"name": "n", "x": 5}]
+    begun, _, seen = forked(ran(made, {"sum[n]": 10, "sum[s]": 20, "all": 30}, list=before), made, list=after)
+
+    assert (seen.reused, [*seen.runs], seen.undecided) == (["sum[s]"], ["sum[w]", "sum[n]"], ["all"])
+    assert [*scopes(begun)] == ["sum[w]", "sum[n]"]
+    begun.complete("sum[w]", 1, at=12.0)
+    begun.complete("sum[n]", 2, at=12.0)
+    assert begun.records[0].result == [1, 20, 2]
+    assert [*scopes(begun)] == ["all"]
+
+
+def test_what_only_waits_looks_again_and_changes_nothing_twice() -> None:
+    made = plan(look("a", x="{{PLACEHOLDER_x}}"), look("b", "a"), send("c", "a", to="x"))
+    begun, _, _ = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=1)
+    scopes(begun)
+    begun.complete("a", 9, at=12.0)
+    assert scopes(begun) == {"b": None}
+    assert states(begun)["c"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("result", "is_open", "expected"),
+    [
+        (None, True, "'c' changes the world right now in 'old': let it end, or name it with --rerun c if it is to be"),
+        (NodeError("outcome_unknown", "?"), False, "nobody knows whether 'c' has made its change of the world: look,"),
+    ],
+)
+def test_change_that_may_have_been_made_is_not_made_again_unasked(result: Any, is_open: bool, expected: str) -> None:
+    made = plan(send("c", to="x"))
+    old = ran(made, {} if result is None else {"c": result})
+    _, taken, _ = forked(old, made, is_open=is_open)
+    assert [problem[: len(expected)] for problem in taken.problems] == [expected]
+    _, taken, _ = forked(old, made, is_open=is_open, rerun=["c"])
+    assert taken.problems == []
+
+
+def test_of_a_run_that_goes_on_what_had_not_begun_keeps_its_key_as_long_as_nothing_reaches_it() -> None:
+    nodes = (look("a"), send("c", tool="put", to="{{a.result}}"), look("b", x="{{PLACEHOLDER_x}}"))
+    made = plan(*nodes, send("d", tool="put", to="{{b.result}}"))
+    begun, _, _ = forked(ran(made, {}, x=0), made, is_open=True, x=1)
+    scopes(begun)
+    begun.complete("a", 1, at=12.0)
+    begun.complete("b", 1, at=12.0)
+    assert scopes(begun) == {"c": "old-scope", "d": None}
+
+
+def test_failed_items_of_a_node_are_done_again_with_their_keys() -> None:
+    made = plan({**send("each", tool="put", to="{{item}}"), "for_each": ["x", "y"], "key": "{{item}}"})
+    begun, _, seen = forked(ran(made, {"each[x]": 1, "each[y]": broken()}), made)
+
+    assert scopes(begun) == {"each[y]": "old-scope"}
+    assert (seen.reused, seen.runs) == (["each[x]"], {"each[y]": "had failed"})

@@ -1,0 +1,165 @@
+"""What a person reads who is to say whether a plan may run, and what their word covers."""
+
+from typing import Any
+
+from dagwright.contracts.beginnings import begin_run, handed_down, scheduler_of
+from dagwright.contracts.messages import RunInput, run_input_from_json, run_input_to_json
+from dagwright.plan.by import By
+from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.extension import Extension
+from dagwright.plan.node_acts import AppendNodes
+from dagwright.plan.plan_words import plan_words, words_and_shown
+from dagwright.plan.policy import ALL_RUN, WRITES_ASK, policy_from_json
+from dagwright.plan.requests import Feedback
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.steering import take
+from dagwright.plan.tools import Effects, ToolDeclaration
+from tests.unit.plan.building import TOOLS, compiled, ids_of, node, plan_of, started, states
+
+_TOOLS = {
+    **TOOLS,
+    "pay": ToolDeclaration("pay", Effects.WRITE),
+    "keep": ToolDeclaration("keep", Effects.IDEMPOTENT),
+}
+_PAY = node("pay/all", "sum", tool="pay", arguments={"to": "ann", "amount": "{{sum.result}}"}, title="Pay them")
+_PLAN = plan_of(
+    node("sum"),
+    _PAY,
+    node("each", tool="keep", for_each=[1, 2]),
+    node("below", plan=plan_of(node("deep", tool="pay"), title=None)),
+    title="Pay",
+)
+
+
+def _scheduler(raw: dict[str, Any] = _PLAN, **terms: Any) -> tuple[Scheduler, RunInput]:
+    plan = compiled(raw, tools=_TOOLS)
+    run_input = run_input_from_json(run_input_to_json(RunInput(compiled=plan, **terms)))
+    return scheduler_of(plan, run_input, began_at=0.0, inputs={}, lookups={}), run_input
+
+
+def test_words_tell_the_graph_and_what_changes_something() -> None:
+    assert plan_words(compiled(_PLAN, tools=_TOOLS)).splitlines() == [
+        "The plan 'Pay' has 5 nodes; 3 of them can change something.",
+        "- sum: any (read)",
+        '! pay/all “Pay them”: pay (write) with {"to":"ann","amount":"…"}, after sum',
+        "! each: keep (idempotent) for each item of a list",
+        "- below: a sub-plan",
+        "  ! deep: pay (write)",
+    ]
+
+
+def test_words_of_a_large_plan_tell_what_changes_something_alone() -> None:
+    many = plan_of(*(node(f"n{number}") for number in range(99)), node("last", tool="pay"))
+    assert plan_words(compiled(many, tools=_TOOLS)).splitlines() == [
+        "The plan has 100 nodes; 1 of them can change something.",
+        "! last: pay (write)",
+        "… and 99 more",
+    ]
+
+
+def test_title_cannot_look_like_a_line_of_the_plan_nor_fill_the_question() -> None:
+    odd = node("last", title="Look\n- a: any (read)\u202e\x1b" + "x" * 8_000)
+    [_, line] = plan_words(compiled(plan_of(odd), tools=_TOOLS)).splitlines()
+    assert line == "- last “Look\\n- a: any (read)\\u202e\\x1b" + "x" * 57 + "…”: any (read)"
+
+
+def test_words_that_are_too_long_tell_what_they_leave_out() -> None:
+    many = plan_of(*(node(f"n{number}", tool="pay", arguments={"to": "x" * 900}) for number in range(60)))
+    words, shown = words_and_shown(compiled(many, tools=_TOOLS))
+    assert len(words) < 6_100
+    assert words.splitlines()[-1] == f"… and {60 - len(shown)} more, {60 - len(shown)} of them can change something"
+    assert list(shown) == [f"n{number}" for number in range(len(shown))]
+    assert 20 < len(shown) < 40
+
+
+def test_sub_plan_is_shown_if_all_of_it_is() -> None:
+    below = plan_of(*(node(f"n{number}") for number in range(50)), title=None)
+    plan = compiled(plan_of(node("large", plan=below), node("small", plan=plan_of(node("a")))), tools=_TOOLS)
+    assert words_and_shown(plan)[1] == ["small"]
+
+
+def test_plan_of_a_model_asks_before_its_first_node() -> None:
+    scheduler, run_input = _scheduler(needs_approval=True)
+    begin_run(scheduler, run_input, at=0.0)
+    [request] = scheduler.requests.open.values()
+
+    assert (request.id, request.type, request.purpose) == ("plan", "APPROVAL", "plan")
+    assert request.prompt == plan_words(scheduler.plan) + "\nMay it run?"
+    assert started(scheduler) == []
+    assert scheduler.answer(Feedback("plan", {"approved": True}, by="ann"), 1.0) is None
+    assert ids_of(started(scheduler, at=1.0)) == ["sum", "each[0]", "each[1]", "below"]
+
+
+def test_rejected_plan_ends_with_who_said_so() -> None:
+    scheduler, run_input = _scheduler(needs_approval=True)
+    begin_run(scheduler, run_input, at=0.0)
+    assert scheduler.answer(Feedback("plan", {"approved": False, "reason": "too dear"}, by="ann"), 1.0) is None
+
+    assert scheduler.is_finished
+    assert scheduler.error is not None
+    assert (scheduler.error.code, scheduler.error.message) == ("rejected", "rejected by ann: too dear")
+    assert set(states(scheduler).values()) == {"cancelled"}
+
+
+def test_approval_of_the_plan_covers_its_nodes_and_what_was_handed_on() -> None:
+    plan = plan_of(node("free", tool="pay"), node("held", tool="pay", approval="required"))
+    scheduler, run_input = _scheduler(plan, approved_by="ann")
+    begin_run(scheduler, run_input, at=0.0)
+    following = Scheduler(scheduler.plan, {}, policy=scheduler.policy)
+    restore(following, carry_of(scheduler))
+
+    assert scheduler.policy == WRITES_ASK
+    assert (list(scheduler.requests.open), ids_of(started(scheduler))) == (["held"], ["free"])
+    assert (following.changes.covered, following.changes.covered_by) == (2, "ann")
+    child = handed_down(RunInput(), following, number=0)
+    assert (child.policy, child.approved_by, child.approved_tools) == (WRITES_ASK, "ann", {})
+
+
+def test_approval_of_the_plan_covers_no_node_that_is_appended() -> None:
+    scheduler, run_input = _scheduler(plan_of(node("pure", tool="typed", arguments={"name": "ab"})), approved_by="ann")
+    begin_run(scheduler, run_input, at=0.0)
+    more = Extension(1, (CompiledNode("more", tool="pay"),), {"pay": _TOOLS["pay"]})
+    assert take(AppendNodes(more, by=By("ben")), scheduler, at=1.0) is None
+
+    assert list(scheduler.requests.open) == ["more"]
+
+
+def test_policy_refuses_what_an_approval_of_the_plan_covers() -> None:
+    policy = policy_from_json({"rules": [{"tool": "pay", "then": "refuse"}]})
+    scheduler, run_input = _scheduler(plan_of(node("a", tool="pay")), policy=policy, approved_by="ann")
+    begin_run(scheduler, run_input, at=0.0)
+
+    assert states(scheduler) == {"a": "failed"}
+
+
+def test_tool_that_is_not_asked_about_any_more_is_not_asked_about_in_sub_plans_either() -> None:
+    scheduler, run_input = _scheduler(plan_of(node("a", tool="pay"), node("b", tool="pay")), policy=WRITES_ASK)
+    begin_run(scheduler, run_input, at=0.0)
+    assert scheduler.answer(Feedback("a", {"approved": True, "remember": True}, by="ann"), 1.0) is None
+    child = handed_down(RunInput(), scheduler, number=0)
+
+    assert ids_of(started(scheduler, at=1.0)) == ["a", "b"]
+    assert (child.approved_by, child.approved_tools) == (None, {"pay": "ann"})
+    below, below_input = _scheduler(
+        plan_of(node("c", tool="pay")), policy=child.policy, approved_tools=child.approved_tools
+    )
+    begin_run(below, below_input, at=2.0)
+    assert ids_of(started(below, at=2.0)) == ["c"]
+
+
+def test_plan_of_a_person_asks_nobody() -> None:
+    scheduler, run_input = _scheduler()
+    begin_run(scheduler, run_input, at=0.0)
+
+    assert scheduler.policy == ALL_RUN
+    assert scheduler.requests.open == {}
+    assert handed_down(RunInput(), scheduler, number=0) == RunInput()
+
+
+def test_request_of_a_plan_with_a_node_of_its_name_has_another() -> None:
+    scheduler, run_input = _scheduler(plan_of(node("plan", human={"prompt": "?"})), needs_approval=True)
+    begin_run(scheduler, run_input, at=0.0)
+    assert list(scheduler.requests.open) == ["plan#0"]
+    assert scheduler.answer(Feedback("plan#0", {"approved": True}), 1.0) is None
+    assert list(scheduler.requests.open) == ["plan"]

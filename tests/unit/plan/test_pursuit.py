@@ -1,0 +1,119 @@
+"""A run that pursues something: its plan grows when nothing moves any more, and a defect ends it with its reason."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.errors import NodeError
+from dagwright.plan.extension import Extension
+from dagwright.plan.pursuit import MOST_STEPS, GivenUp
+from dagwright.plan.references import ResultOf
+from dagwright.plan.run_state import RunState
+from dagwright.plan.scheduler import Scheduler
+from tests.unit.plan.building import compiled, ids_of, node, plan_of, scheduler_of, started, states
+
+
+class _Free:
+    """Has no ids of its own."""
+
+    def is_own(self, node_id: str) -> bool:
+        return False
+
+    def refusal_of_result(self, node_id: str, result: Any) -> str | None:
+        return None
+
+
+class Counting(_Free):
+    """Adds a node behind the last one until there are so many, and has the output be its result."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    def follow(self, state: RunState) -> Extension | None:
+        count = len(state.plan.nodes)
+        if count >= self._most or not state.records[-1].status.is_final:
+            return None
+        new = CompiledNode(f"n{count}", tool="any", dependencies=(count - 1,))
+        return Extension(count, (new,), output=(None, (((), (ResultOf(new.id, "result"),)),)))
+
+
+class Doing(_Free):
+    """Does what it is given, once the first node has ended."""
+
+    def __init__(self, follow: Callable[[RunState], Extension | None]) -> None:
+        self._follow = follow
+
+    def follow(self, state: RunState) -> Extension | None:
+        return self._follow(state) if state.records[0].status.is_final else None
+
+
+def test_a_plan_grows_as_soon_as_a_node_has_ended_and_gives_out_what_came_last() -> None:
+    scheduler = scheduler_of(node("n0"))
+    scheduler.pursuit = Counting(3)
+    for number in range(3):
+        assert ids_of(started(scheduler)) == [f"n{number}"]
+        assert not scheduler.is_finished
+        scheduler.complete(f"n{number}", number, at=1.0)
+    assert (scheduler.is_finished, scheduler.output()) == (True, (2, None))
+    assert scheduler.by_hand == {}
+
+
+def test_what_a_plan_has_grown_by_is_carried_on() -> None:
+    scheduler = scheduler_of(node("n0"))
+    scheduler.pursuit = Counting(3)
+    started(scheduler)
+    scheduler.complete("n0", 0, at=1.0)
+    following = Scheduler(compiled(plan_of(node("n0"))), {})
+    following.pursuit = Counting(3)
+    restore(following, carry_of(scheduler))
+    assert ids_of(started(following)) == ["n1"]
+    following.complete("n1", 1, at=2.0)
+    assert states(following) == {"n0": "completed", "n1": "completed", "n2": "ready"}
+
+
+def _bug(state: RunState) -> Extension | None:
+    raise KeyError("lost")
+
+
+def _give_up(state: RunState) -> Extension | None:
+    raise GivenUp(NodeError("rejected", "nobody wants it"))
+
+
+def _twice(state: RunState) -> Extension:
+    return Extension(len(state.plan.nodes), (CompiledNode("n0", tool="any"),))
+
+
+def _for_ever(state: RunState) -> Extension:
+    return Extension(len(state.plan.nodes), ())
+
+
+@pytest.mark.parametrize(
+    ("follow", "error"),
+    [
+        (_bug, NodeError("Bug", "the run could not go on growing: KeyError: 'lost'")),
+        (_give_up, NodeError("rejected", "nobody wants it")),
+        (_twice, NodeError("too_large", "the run cannot grow any more: the run has a node or item 'n0' already")),
+        (_for_ever, NodeError("Bug", f"the run grew {MOST_STEPS} times at one moment, and wants to grow again")),
+    ],
+)
+def test_a_pursuit_that_cannot_go_on_ends_the_run_with_its_reason(
+    follow: Callable[[RunState], Extension | None], error: NodeError
+) -> None:
+    scheduler = scheduler_of(node("n0"), node("other", "n0"))
+    scheduler.pursuit = Doing(follow)
+    started(scheduler)
+    scheduler.complete("n0", 0, at=1.0)
+    assert (scheduler.error, scheduler.is_finished) == (error, True)
+    assert states(scheduler) == {"n0": "completed", "other": "cancelled"}
+
+
+def test_a_run_that_was_stopped_grows_no_more() -> None:
+    scheduler = scheduler_of(node("n0"))
+    scheduler.pursuit = Counting(3)
+    started(scheduler)
+    scheduler.cancel(1.0)
+    scheduler.task_cancelled("n0", at=1.0)
+    assert (scheduler.is_finished, states(scheduler)) == (True, {"n0": "cancelled"})

@@ -1,0 +1,44 @@
+"""What a run is told of tools: with its plan, and beside nodes that somebody sends."""
+
+from dataclasses import fields
+
+from dagwright.plan.compiled import tool_from_json, tool_to_json
+from dagwright.plan.sent_tools import tool_to_json as sent_tool_to_json
+from dagwright.plan.sent_tools import tools_from_json
+from dagwright.plan.tools import TOLD_FIELDS, Effects, ToolDeclaration
+
+_TOOL = ToolDeclaration(
+    "t",
+    Effects.IDEMPOTENT,
+    task_queue="q",
+    timeout_s=5.0,
+    max_parallel=3,
+    max_attempts=7,
+    version="v1",
+    is_pinned=True,
+    is_foreign=True,
+)
+
+
+def test_every_field_of_a_declaration_is_told_or_left_out_on_purpose() -> None:
+    others = {
+        "name", "effects", "input_schema",  # each in a form of its own
+        "timeout_s", "max_attempts",  # the nodes of a compiled plan have them
+        "description",  # for people and models
+        "agent",  # its node has what it needs of the card
+    }  # fmt: skip
+    assert {field.name for field in fields(ToolDeclaration)} == others | set(TOLD_FIELDS)
+    plain = ToolDeclaration("t", Effects.IDEMPOTENT)
+    assert all(getattr(_TOOL, field) != getattr(plain, field) for field in TOLD_FIELDS)
+
+
+def test_a_declaration_that_is_sent_comes_back_as_it_was() -> None:
+    assert tools_from_json({"t": sent_tool_to_json(_TOOL)}) == {"t": _TOOL}
+
+
+def test_a_declaration_of_a_plan_comes_back_with_all_but_what_its_nodes_have() -> None:
+    told = tool_from_json("t", tool_to_json(_TOOL))
+    assert all(getattr(told, field) == getattr(_TOOL, field) for field in TOLD_FIELDS)
+    assert (told.name, told.effects) == ("t", Effects.IDEMPOTENT)
+    plain = ToolDeclaration("p", Effects.READ)
+    assert tool_from_json("p", tool_to_json(plain)) == plain

@@ -1,0 +1,191 @@
+"""Why nodes are where they are: the exact thing that is missing, and the chain behind what has ended."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from dagwright.plan.by import By
+from dagwright.plan.compilation import compiled_form
+from dagwright.plan.node_acts import SetResult
+from dagwright.plan.requests import Feedback
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import Attempt
+from dagwright.plan.steering import Pause, take
+from dagwright.plan.why import Chain, sentence, what_holds, why
+from tests.unit.plan.building import broken, check, node, plan_of, scheduler_of, started
+
+HUMAN = {"type": "APPROVAL", "prompt": "Publish?", "assignee": "ann", "deadline": "1h"}
+
+
+@dataclass(frozen=True)
+class Backing:
+    """A call that waits for its third attempt."""
+
+    attempt: int = 3
+    state: str = "backing_off"
+    last_failure: str | None = "no answer"
+    next_attempt_at: float | None = 90.0
+
+
+def asking(*nodes: dict[str, Any], **inputs: Any) -> Scheduler:
+    """Returns a scheduler of nodes of which some ask people, begun at time 0."""
+    scheduler = Scheduler(compiled_form(check(plan_of(*nodes))), inputs)
+    scheduler.begin(0.0)
+    return scheduler
+
+
+def told(chain: Chain) -> dict[str, tuple[str, str, list[str]]]:
+    return {each.node: (each.kind, f"{each.message}|{each.detail}", [*each.because]) for each in chain.reasons}
+
+
+def words(chain: Chain) -> str:
+    return sentence(chain, chain.reasons[0], clock=lambda at: f"{at:g} s")
+
+
+def test_pending_node_is_told_down_to_the_person_it_waits_for() -> None:
+    scheduler = asking(node("check", human=HUMAN), node("publish", "check"), node("other"))
+    started(scheduler, at=5.0)
+
+    chain = why(scheduler, "publish", calls={})
+
+    assert told(chain) == {
+        "publish": ("dependency", "waits for check|", ["check"]),
+        "check": ("person", "waits for ann|Publish?", []),
+    }
+    assert words(chain) == "publish waits for check, which waits for ann since 0 s until 3600 s (Publish?)"
+    assert told(what_holds(scheduler, calls={})) == {
+        "check": ("person", "waits for ann|Publish?", []),
+        "other": ("running", "runs|", []),
+    }
+
+
+def test_joins_say_how_many_they_wait_for() -> None:
+    scheduler = scheduler_of(
+        node("a"), node("b"), node("c"),
+        node("any", "a", "b", join="any"), node("two", "a", "b", "c", join={"at_least": 2}),
+    )  # fmt: skip
+    started(scheduler)
+    scheduler.fail("a", broken(), at=1.0)
+
+    assert told(why(scheduler, "any", calls={}))["any"][1] == "waits for b|"
+    assert told(why(scheduler, "two", calls={}))["two"][1] == ("waits for 2 of 3 nodes to be done, still for b and c|")
+
+
+def test_running_call_is_told_with_its_next_attempt() -> None:
+    scheduler = scheduler_of(node("a"), node("b", "a"))
+    started(scheduler, at=2.0)
+
+    assert words(why(scheduler, "b", calls={"a": Backing()})) == (
+        "b waits for a, which waits for attempt 3 until 90 s (attempt 2 failed: no answer)"
+    )
+    assert words(why(scheduler, "a", calls={})) == "a runs since 2 s"
+
+
+def test_ready_node_is_told_with_the_limit_or_the_pause_that_keeps_it() -> None:
+    scheduler = scheduler_of(node("a", tool="single"), node("b", tool="single"), node("late"))
+    started(scheduler)
+    assert told(why(scheduler, "b", calls={}))["b"] == (
+        "limit",
+        "waits for a free slot|1 calls of single run, and its `max_parallel` is 1",
+        [],
+    )
+    take(Pause(By("ann", "too early")), scheduler, at=7.0)
+    scheduler.complete("a", 1, at=8.0)
+    assert words(why(scheduler, "b", calls={})) == "b is ready, and the run is paused by ann since 7 s (too early)"
+
+
+def test_map_is_told_by_the_items_that_are_open() -> None:
+    scheduler = scheduler_of(
+        node("each", for_each=["x", "y", "z"], key="{{item}}", arguments={"of": "{{item}}"}), node("sum", "each")
+    )
+    started(scheduler, at=1.0)
+    scheduler.complete("each[x]", 1, at=2.0)
+
+    assert words(why(scheduler, "sum", calls={})) == (
+        "sum waits for each, which waits for 2 of its items since 1 s, each[y] runs since 1 s"
+    )
+    assert [*told(what_holds(scheduler, calls={}))] == ["each[y]", "each[z]"]
+
+
+def test_ends_are_told_with_the_node_and_the_reason_they_came_from() -> None:
+    scheduler = scheduler_of(
+        node("bad"), node("after", "bad"), node("last", "after"),
+        node("off", when="1 > 2"), node("gone", "off"),
+        node("sorry", on_error="skip"), node("passed", "sorry"),
+    )  # fmt: skip
+    started(scheduler)
+    scheduler.fail("bad", broken("no such file"), at=3.0)
+    scheduler.fail("sorry", broken("no"), at=4.0)
+
+    assert words(why(scheduler, "last", calls={})) == (
+        "last is blocked by bad at 3 s, which failed at 3 s (tool_failed: no such file)"
+    )
+    assert words(why(scheduler, "gone", calls={})) == (
+        "gone was skipped because of off at 0 s, which was skipped at 0 s (its condition is false: 1 > 2)"
+    )
+    assert told(why(scheduler, "passed", calls={}))["passed"] == ("skipped", "was skipped because of sorry|", ["sorry"])
+    ended = what_holds(scheduler, calls={})
+    assert [(each.node, each.facts.get("blocks")) for each in ended.reasons] == [("bad", 2), ("sorry", None)]
+
+
+def test_result_is_told_with_what_is_behind_it() -> None:
+    scheduler = asking(
+        node("ask", human={"type": "CLARIFICATION", "prompt": "Which?", "assignee": "ann"}),
+        node("use", arguments={"text": "{{ask.result.text}} of {{PLACEHOLDER_year}}"}),
+        year=2026,
+    )
+    scheduler.answer(Feedback("ask", {"text": "this"}, by="bob", note="sure"), 5.0)
+    started(scheduler, at=6.0)
+    scheduler.complete("use", {"ok": True}, at=7.0, attempt=Attempt(2, 6.5, "v1"))
+
+    chain = why(scheduler, "use", calls={})
+
+    use, ask = (each.to_json() for each in chain.reasons)
+    expected: dict[str, Any] = {
+        "node": "use",
+        "status": "completed",
+        "why": "completed",
+        "message": "completed",
+        "since": "1970-01-01T00:00:07.000Z",
+        "until": None,
+        "because": ["ask"],
+        "tool": "any",
+        "tool_version": "v1",
+        "effects": "read",
+        "attempts": 2,
+        "started_at": "1970-01-01T00:00:06.500Z",
+        "inputs": {"year": 2026},
+        "result": {"ok": True},
+    }
+    assert use == expected
+    assert (ask["node"], ask["result"], ask["answers"]) == (
+        "ask",
+        {"text": "this"},
+        [
+            {
+                "request": "ask",
+                "how": "answered",
+                "what": "answered",
+                "by": "bob",
+                "through": "signal",
+                "at": "1970-01-01T00:00:05.000Z",
+                "note": "sure",
+            }
+        ],
+    )
+
+
+def test_result_by_hand_came_of_no_other_node() -> None:
+    scheduler = asking(node("a"), node("b", "a"))
+    started(scheduler, at=1.0)
+    assert take(SetResult("b", 7, By("ann")), scheduler, at=2.0) is None
+    assert words(why(scheduler, "b", calls={})) == "b was given its result by hand at 2 s"
+
+
+def test_wide_chains_are_bounded() -> None:
+    wide = [node(f"n{number}") for number in range(300)]
+    scheduler = scheduler_of(*wide, node("all", *(each["id"] for each in wide)))
+    started(scheduler)
+
+    chain = why(scheduler, "all", calls={})
+    assert (len(chain.reasons), chain.left_out) == (200, 101)
+    assert chain.reasons[0].message == "waits for n0, n1, n2, n3, n4 and 295 more"

@@ -1,0 +1,71 @@
+"""What a hook is sent: ids that never change, requests that fit, and a signature that others can check."""
+
+from dagwright.contracts.hooks import signed_headers, signing_key
+from dagwright.contracts.limits import NOTICE_BYTES
+from dagwright.contracts.notices import notice_json
+from dagwright.plan.requests import Closing, Notice, Request, RequestBook, book_from_json
+from tests.support.receiver import SECRET
+
+_IDENTITY = ["scope", [["node", "archive"]]]
+
+
+def _request(request_id: str = "check", prompt: str = "Publish?") -> Request:
+    return Request(request_id, request_id, "answer", "APPROVAL", prompt, opened_at=1.5)
+
+
+def _ids(*notices: Notice) -> list[str]:
+    return [notice_json(each, None, workflow_id="run-1", identity=_IDENTITY)["id"] for each in notices]
+
+
+def test_signature_is_that_of_the_standards_own_example() -> None:
+    body = b'{"test": 2432232314}'
+    headers = signed_headers(body, signing_key(SECRET), message_id="msg_p5jXN8AQM9LWM0D4loKWxJek", at_s=1614265330)
+    assert headers == {
+        "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        "webhook-timestamp": "1614265330",
+        "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    }
+
+
+def test_id_of_a_notice_depends_on_what_happened_and_not_on_how_the_request_is_now() -> None:
+    opened, answered = Notice("opened", _request(), 1.5), Notice("answered", _request(), 2.0)
+    other = Notice("opened", _request("check#2"), 1.5)
+    escalated = _request()
+    escalated.assignee = "eve"
+    assert _ids(opened) == _ids(Notice("opened", escalated, 1.5))
+    assert len(set(_ids(opened, answered, other, Notice("reminded", _request(), 2.0)))) == 4
+
+
+def test_request_too_large_for_a_notice_is_shortened() -> None:
+    request = _request(prompt="é" * NOTICE_BYTES)
+    request.options = ["x"]
+    told = notice_json(Notice("opened", request, 1.5), None, workflow_id="run-1", identity=_IDENTITY)["request"]
+    assert (told["shortened"], told["options"], len(told["prompt"].encode()) <= NOTICE_BYTES // 4) == (True, None, True)
+    assert told["id"] == "check"
+
+
+def test_closing_says_who_and_how() -> None:
+    closing = Closing("answered", 2.0, "ann", "signal", what="approved")
+    told = notice_json(Notice("answered", _request(), 2.0), closing, workflow_id="run-1", identity=_IDENTITY)
+    assert told["closing"] == {
+        "how": "answered",
+        "at": "1970-01-01T00:00:02.000Z",
+        "by": "ann",
+        "through": "signal",
+        "what": "approved",
+        "note": None,
+    }
+
+
+def test_notices_that_were_not_taken_are_handed_on() -> None:
+    book = RequestBook()
+    book.add(_request("a"))
+    book.add(_request("b"))
+    book.close(book.open["a"], Closing("answered", 2.0, "ann"))
+    again = book_from_json(book.to_json())
+    assert [notice.key for notice in again.notices] == [
+        ("a", "opened", 1.5),
+        ("b", "opened", 1.5),
+        ("a", "answered", 2.0),
+    ]
+    assert again.notices[1].request is again.open["b"]

@@ -1,0 +1,264 @@
+"""`People` without a server: by which way an answer goes, and where the request of a sub-plan is."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from temporalio.client import Client, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.contracts import wire
+from dagwright.contracts.limits import child_workflow_id, task_of_child
+from dagwright.feed import RunClosed, RunNotFound
+from dagwright.people import Answer, AnswerRefused, OpenRequest, People, Place, by_run, of_node
+from dagwright.plan.requests import Feedback, Request, RequestBook
+from dagwright.plan.states import NodeStatus
+from dagwright.server import Connection, Server
+from tests.unit.cli.questions import OPENED_AT
+
+_MESSAGE = {"request": "check", "answer": {"approved": True}, "by": "ann", "note": None}
+_ANSWER = Answer({"approved": True}, by="ann")
+_GONE = RPCError("gone", RPCStatusCode.NOT_FOUND, b"")
+
+
+class _Namespace:
+    """Runs by id, each with the requests that it has open; what is sent to them is kept.
+
+    Args:
+        runs: id -> ids of its open requests.
+        update: what an update answers or raises; `None` never answers.
+    """
+
+    def __init__(self, runs: dict[str, list[str]], *, update: Any = None) -> None:
+        self.runs = runs
+        self.closed: set[str] = set()
+        self.sent: list[tuple[str, str, Any]] = []
+        self.queries: list[str] = []
+        self._update = update
+        self.refusal: str | None = None
+        """Why an answer would not be taken, by the history of the run."""
+
+    def get_workflow_handle(self, workflow_id: str) -> Any:
+        async def execute_update(name: str, message: Any) -> Any:
+            self.sent.append((workflow_id, name, message))
+            if self._update is None:
+                await asyncio.Event().wait()
+            if isinstance(self._update, Exception):
+                raise self._update
+            return self._update
+
+        async def signal(name: str, message: Any) -> None:
+            self.sent.append((workflow_id, name, message))
+
+        async def describe() -> Any:
+            if workflow_id not in self.runs:
+                raise _GONE
+            return self._execution(workflow_id)
+
+        return SimpleNamespace(id=workflow_id, execute_update=execute_update, signal=signal, describe=describe)
+
+    async def list_workflows(self, query: str) -> AsyncIterator[Any]:
+        self.queries.append(query)
+        for workflow_id in self.runs:
+            yield self._execution(workflow_id)
+
+    def _execution(self, workflow_id: str) -> Any:
+        parent = workflow_id.rpartition("/")[0] or None
+        return SimpleNamespace(id=workflow_id, parent_id=parent, root_id=workflow_id.partition("/")[0])
+
+    def read(self, workflow_id: str) -> Any:
+        if workflow_id not in self.runs:
+            raise RunNotFound(f"there is no run {workflow_id!r}")
+        return SimpleNamespace(
+            workflow_id=workflow_id,
+            is_closed=workflow_id in self.closed,
+            acts_to_come=list,
+            scheduler=_Plans(self.runs, workflow_id, refusal=self.refusal),
+        )
+
+
+class _Plans:
+    """Stands for a scheduler that knows its open requests and the sub-plans that run or are to come."""
+
+    def __init__(self, runs: dict[str, list[str]], workflow_id: str, *, refusal: str | None) -> None:
+        self._refusal = refusal
+        self.requests = RequestBook()
+        for name in runs[workflow_id]:
+            opened_at = OPENED_AT + len(workflow_id)
+            self.requests.add(Request(name, name, "answer", "APPROVAL", "Publish?", opened_at=opened_at))
+        below = [run.removeprefix(f"{workflow_id}/") for run in runs if run.startswith(f"{workflow_id}/")]
+        self._sub_plans = [task_of_child("", f"/{name}") for name in below] + ["later"]
+        self._own = runs[workflow_id]
+
+    def record_of(self, task_id: str) -> Any:
+        return object() if task_id in self._sub_plans or task_id in self._own else None
+
+    def refusal_of(self, feedback: Feedback, at: float) -> str | None:
+        return self._refusal
+
+    def call_of_task(self, task_id: str) -> str:
+        return task_id
+
+    def chunk_of(self, task_id: str) -> None:
+        return None
+
+    def shown(self) -> list[Any]:
+        record = SimpleNamespace(status=NodeStatus.RUNNING, items=[])
+        return [(SimpleNamespace(id=task_id, kind="plan"), record) for task_id in self._sub_plans]
+
+    def node_of(self, task_id: str) -> Any:
+        return SimpleNamespace(id=task_id, kind="plan" if task_id in self._sub_plans else "human", for_each=None)
+
+
+def _people(namespace: _Namespace, monkeypatch: pytest.MonkeyPatch, *, lacks: str = "") -> People:
+    class Feed:
+        def __init__(self, _: Any, workflow_id: str) -> None:
+            self._workflow_id = workflow_id
+
+        async def read(self) -> Any:
+            return namespace.read(self._workflow_id)
+
+    monkeypatch.setattr("dagwright.people.RunFeed", Feed)
+    connection = Connection(cast(Client, namespace), Server("nowhere", "default"), frozenset({lacks} - {""}))
+    return People(connection, patience_s=0.05)
+
+
+async def test_answer_goes_by_update_where_a_worker_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace = _Namespace({"run": ["check"]}, update={"ok": True, "message": "approved"})
+    told = await _people(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER)
+
+    assert told == "approved"
+    assert namespace.sent == [("run", "submit_feedback", _MESSAGE)]
+
+
+async def test_refusal_is_told_in_the_words_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    update = WorkflowUpdateFailedError(ApplicationError("ann has answered that"))
+    namespace = _Namespace({"run": ["check"]}, update=update)
+    with pytest.raises(AnswerRefused, match=r"^ann has answered that$"):
+        await _people(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER)
+
+    assert [name for _, name, _ in namespace.sent] == ["submit_feedback"]
+
+
+@pytest.mark.parametrize("update", [None, RPCError("too many", RPCStatusCode.RESOURCE_EXHAUSTED, b"")])
+async def test_answer_goes_by_signal_where_no_worker_answers(monkeypatch: pytest.MonkeyPatch, update: Any) -> None:
+    namespace = _Namespace({"run": ["check"]}, update=update)
+    told = await _people(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER)
+
+    words = (
+        "no worker answered within 0.05 s, so the answer was left by signal; "
+        "it counts as soon as a worker serves the run"
+    )
+    assert told == words
+    assert namespace.sent == [
+        ("run", "submit_feedback", _MESSAGE),
+        ("run", "feedback", _MESSAGE),
+    ]
+
+
+async def test_answer_that_would_not_count_is_not_left_by_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace = _Namespace({"run": ["check"]})
+    namespace.refusal = "'x' is not offered"
+    with pytest.raises(AnswerRefused, match="'x' is not offered"):
+        await _people(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER)
+
+    assert [name for _, name, _ in namespace.sent] == ["submit_feedback"]
+
+
+async def test_run_that_has_ended_is_told_from_one_that_never_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace = _Namespace({"run": []}, update=_GONE)
+    people = _people(namespace, monkeypatch)
+
+    with pytest.raises(RunClosed, match=r"^the run 'run' has ended$"):
+        await people.answer(Place("run", "check"), _ANSWER)
+    with pytest.raises(RunNotFound, match=r"^there is no run 'nowhere'$"):
+        await people.answer(Place("nowhere", "check"), _ANSWER)
+
+
+async def test_requests_of_sub_plans_are_told_with_the_path_from_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace = _Namespace({"run": ["check"], "run/a%2Fb": ["ask"], "run/a%2Fb/in%25": ["deep[1]"], "run/c": []})
+    people = _people(namespace, monkeypatch)
+    whole, part = await people.requests_of("run"), await people.requests_of("run/a%2Fb")
+
+    assert [(one.id, one.document["workflow_id"], one.place) for one in whole] == [
+        ("check", "run", Place("run", "check")),
+        ("a/b/ask", "run", Place("run/a%2Fb", "ask")),
+        ("a/b/in%/deep[1]", "run", Place("run/a%2Fb/in%25", "deep[1]")),
+    ]
+    assert [(one.id, one.document["workflow_id"]) for one in part] == [
+        ("ask", "run/a%2Fb"),
+        ("in%/deep[1]", "run/a%2Fb"),
+    ]
+    assert (
+        namespace.queries
+        == [
+            f"{wire.IS_RUN} AND ExecutionStatus = 'Running' AND DagwrightAwaiting IS NOT NULL "
+            "AND RootWorkflowId = 'run'"
+        ]
+        * 2
+    )
+
+
+async def test_inbox_looks_through_all_open_runs_where_the_attribute_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    namespace = _Namespace({"run": ["check"], "run/archive": ["ask"]})
+    found = await _people(namespace, monkeypatch, lacks="DagwrightAwaiting").inbox()
+
+    assert [(one.id, one.document["workflow_id"]) for one in found] == [("check", "run"), ("archive/ask", "run")]
+    assert namespace.queries == [f"{wire.IS_RUN} AND ExecutionStatus = 'Running'"]
+
+
+@pytest.mark.parametrize(
+    ("request_id", "place"),
+    [
+        ("later", Place("run", "later")),
+        ("own/slash", Place("run", "own/slash")),
+        ("own/slash#2", Place("run", "own/slash#2")),
+        ("a/b/ask", Place("run/a%2Fb", "ask")),
+        ("a/b/in/deep[x/y]", Place("run/a%2Fb/in", "deep[x/y]")),
+        ("unknown/ask", Place("run", "unknown/ask")),
+    ],
+)
+async def test_path_leads_to_the_run_of_the_sub_plan(
+    monkeypatch: pytest.MonkeyPatch, request_id: str, place: Place
+) -> None:
+    namespace = _Namespace({"run": ["own/slash"], "run/a%2Fb": ["ask"], "run/a%2Fb/in": []})
+    assert await _people(namespace, monkeypatch).place_of("run", request_id) == place
+
+
+async def test_path_through_a_sub_plan_that_has_not_started_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    people = _people(_Namespace({"run": []}), monkeypatch)
+    with pytest.raises(AnswerRefused, match="'later' of the run 'run' has not started; try again"):
+        await people.place_of("run", "later/ask")
+
+
+def _asked(request_id: str, node: str, *, path: str = "", run: str = "run") -> OpenRequest:
+    return OpenRequest({"id": request_id}, Place(run, request_id.rpartition("/")[2]), node, path)
+
+
+def test_node_stands_for_what_its_items_ask_in_every_run_of_its_sub_plan() -> None:
+    asked = [
+        _asked("sum[a]", "sum"),
+        _asked("sum[b]#2", "sum"),
+        _asked("sums[a]", "sums"),
+        _asked("archive[1]/sum[a]", "sum", path="archive/", run="run/archive[1]"),
+        _asked("archive[2]/sum[a]", "sum", path="archive/", run="run/archive[2]"),
+        _asked("archive[2]/sum[b]", "sum", path="archive/", run="run/archive[2]"),
+    ]
+    assert [one.id for one in of_node(asked, "sum")] == ["sum[a]", "sum[b]#2"]
+    assert by_run(of_node(asked, "sum")) == [Place("run", "sum")]
+    assert by_run(of_node(asked, "archive/sum")) == [Place("run/archive[1]", "sum[a]"), Place("run/archive[2]", "sum")]
+    assert of_node(asked, "archive") == []
+
+
+@pytest.mark.parametrize("task_id", ["archive", "a/b", "50%", "%2F", "each[a/b]", "ü"])
+def test_workflow_id_of_a_sub_plan_tells_its_task(task_id: str) -> None:
+    assert task_of_child("run/x", child_workflow_id("run/x", task_id)) == task_id
+
+
+def test_shortened_workflow_id_tells_no_task() -> None:
+    assert task_of_child("run", child_workflow_id("run", "x" * 2_000)) is None

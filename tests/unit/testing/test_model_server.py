@@ -1,0 +1,366 @@
+"""The scripted model server over real sockets, asked by a plain HTTP client."""
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx
+import pytest
+
+from dagwright.testing import (
+    ANY_NUMBER,
+    Completion,
+    Cut,
+    ModelServer,
+    Raw,
+    Refused,
+    Reset,
+    ScriptedToolCall,
+    ScriptNotFollowed,
+    Silence,
+    Tokens,
+    busy,
+    http_date,
+    json_text,
+    slow,
+    step,
+    tool_call,
+    tool_calls,
+)
+from dagwright.testing.fixtures import StartModelServer
+
+
+async def ask(server: ModelServer, *messages: str, key: str = "key", **fields: Any) -> httpx.Response:
+    said = [{"role": "user", "content": message} for message in messages or ("Hello?",)]
+    body = {"model": "small", "messages": said, **fields}
+    async with httpx.AsyncClient(timeout=10) as client:
+        headers = {"authorization": f"Bearer {key}"}
+        return await client.post(f"{server.base_url}/chat/completions", json=body, headers=headers)
+
+
+def message_of(response: httpx.Response) -> Any:
+    assert response.status_code == 200, response.text
+    return response.json()["choices"][0]["message"]
+
+
+def events_of(response: httpx.Response) -> list[Any]:
+    assert response.headers["content-type"].startswith("text/event-stream")
+    *lines, last = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
+    assert last == "[DONE]"
+    return [json.loads(line) for line in lines]
+
+
+async def test_answers_come_in_the_order_of_the_script() -> None:
+    async with ModelServer("one", "two") as server:
+        said = [message_of(await ask(server, "a"))["content"], message_of(await ask(server, "b"))["content"]]
+        received = [(call.model, call.text, call.step, call.api_key) for call in server.calls]
+    assert said == ["one", "two"]
+    assert received == [("small", "a", 0, "key"), ("small", "b", 1, "key")]
+
+
+async def test_a_whole_answer_looks_like_openais() -> None:
+    answer = Completion(text="Hi", tokens=Tokens(7, 3, cached=5, reasoning=1), reasoning="hm")
+    async with ModelServer(answer) as server:
+        body = (await ask(server)).json()
+    assert (body.pop("id").startswith("chatcmpl-"), body.pop("created") > 0) == (True, True)
+    assert body == {
+        "object": "chat.completion",
+        "model": "small",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "Hi", "refusal": None, "reasoning_content": "hm"},
+                "logprobs": None,
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {
+            "prompt_tokens": 7,
+            "completion_tokens": 3,
+            "total_tokens": 10,
+            "prompt_tokens_details": {"cached_tokens": 5},
+            "completion_tokens_details": {"reasoning_tokens": 1},
+        },
+    }
+
+
+async def test_parallel_calls_get_the_answers_of_the_steps_that_fit_them() -> None:
+    steps = (
+        step("to the planner", metadata={"purpose": "planner"}),
+        step("to large", model="large"),
+        step("to Oslo", text="Oslo"),
+        step("to the stream", is_streamed=True),
+        step("to tools", tool="look"),
+        step("to json", response_format="json_object"),
+        step("to long", holds=lambda call: len(call.messages) == 3),
+    )
+    tools = [{"type": "function", "function": {"name": "look"}}]
+    async with ModelServer(*steps) as server:
+        answers = await asyncio.gather(
+            ask(server, "a", "b", "c"),
+            ask(server, "as JSON", response_format={"type": "json_object"}),
+            ask(server, tools=tools),
+            ask(server, "Is it cold in Oslo?"),
+            ask(server, model="large"),
+            ask(server, metadata={"purpose": "planner", "node": "n"}),
+        )
+        streamed = await ask(server, stream=True)
+    assert [message_of(answer)["content"] for answer in answers] == [
+        "to long",
+        "to json",
+        "to tools",
+        "to Oslo",
+        "to large",
+        "to the planner",
+    ]
+    deltas = [event["choices"][0]["delta"].get("content", "") for event in events_of(streamed)]
+    assert "".join(deltas) == "to the stream"
+
+
+async def test_tool_calls_come_whole_and_in_pieces_alike() -> None:
+    calls = tool_calls(("look", {"at": "Oslo"}), ("add", {"a": 1}))
+    async with ModelServer(calls, calls) as server:
+        whole = message_of(await ask(server))["tool_calls"]
+        events = events_of(await ask(server, stream=True, stream_options={"include_usage": True}))
+    assert [(call["type"], call["function"]) for call in whole] == [
+        ("function", {"name": "look", "arguments": '{"at": "Oslo"}'}),
+        ("function", {"name": "add", "arguments": '{"a": 1}'}),
+    ]
+    pieces = [call for event in events for choice in event["choices"] for call in choice["delta"].get("tool_calls", [])]
+    joined = [
+        "".join(piece["function"]["arguments"] for piece in pieces if piece["index"] == place) for place in (0, 1)
+    ]
+    assert joined == ['{"at": "Oslo"}', '{"a": 1}']
+    assert [piece["function"]["name"] for piece in pieces if "id" in piece] == ["look", "add"]
+    assert events[-2]["choices"][0]["finish_reason"] == "tool_calls"
+    assert (events[-1]["choices"], events[-1]["usage"]["completion_tokens"]) == ([], 4)
+
+
+async def test_a_stream_tells_its_usage_only_if_asked() -> None:
+    async with ModelServer("one two", "one two") as server:
+        silent = events_of(await ask(server, stream=True))
+        told = events_of(await ask(server, "a b c", stream=True, stream_options={"include_usage": True}))
+    assert [event for event in silent if "usage" in event] == []
+    assert [event["usage"] for event in told if event["usage"]] == [Tokens(3, 2).to_json()]
+
+
+async def test_errors_carry_their_body_and_how_long_to_wait() -> None:
+    limit = Refused(400, "too long", code="context_length_exceeded", param="messages")
+    date = http_date(timedelta(seconds=90))
+    async with ModelServer(limit, busy(retry_after=2), busy(retry_after=date), Refused(503)) as server:
+        found = [await ask(server) for _ in range(4)]
+    assert [response.status_code for response in found] == [400, 429, 429, 503]
+    assert found[0].json() == {
+        "error": {
+            "message": "too long",
+            "type": "invalid_request_error",
+            "param": "messages",
+            "code": "context_length_exceeded",
+        }
+    }
+    assert found[1].headers["retry-after"] == "2"
+    delay = parsedate_to_datetime(found[2].headers["retry-after"]) - datetime.now(UTC)
+    assert timedelta(seconds=60) < delay <= timedelta(seconds=90)
+    assert "retry-after" not in found[3].headers
+
+
+async def test_broken_answers_go_out_as_they_are() -> None:
+    page = Raw(b"<html>down</html>", content_type="text/html")
+    async with ModelServer(page, Raw(b'{"choices": ['), Raw(b"x", status=502)) as server:
+        found = [await ask(server) for _ in range(3)]
+    assert [(each.status_code, each.headers["content-type"], each.text) for each in found] == [
+        (200, "text/html", "<html>down</html>"),
+        (200, "application/json", '{"choices": ['),
+        (502, "application/json", "x"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Reset(), httpx.ReadError),
+        (slow(Completion(text="one two three"), cut_after=1, cut=Cut.RESET), httpx.ReadError),
+        (slow(Completion(text="one two three"), cut_after=1, cut=Cut.CLOSE), httpx.RemoteProtocolError),
+    ],
+)
+async def test_connections_break_as_the_script_says(answer: Any, error: type[Exception]) -> None:
+    async with ModelServer(answer, answer) as server:
+        with pytest.raises(error):
+            await ask(server, stream=True)
+        with pytest.raises(error):
+            await ask(server)
+
+
+async def test_a_stream_may_end_as_if_all_were_well() -> None:
+    async with ModelServer(slow(Completion(text="one two three"), cut_after=1, cut=Cut.END)) as server:
+        response = await ask(server, stream=True)
+    assert "one two " in response.text
+    assert "three" not in response.text
+    assert "[DONE]" not in response.text
+
+
+async def test_silence_lasts_until_the_client_goes() -> None:
+    async with ModelServer(Silence(), "later") as server:
+        asked = asyncio.ensure_future(ask(server, "anybody?"))
+        while not server.calls:
+            await asyncio.wait({asked}, timeout=0.01)
+        assert not asked.done()
+        asked.cancel()
+        assert message_of(await ask(server))["content"] == "later"
+
+
+async def test_a_held_answer_comes_when_it_is_released() -> None:
+    released = asyncio.Event()
+    async with ModelServer(step("held", released=released), "free") as server:
+        held = asyncio.ensure_future(ask(server))
+        while not server.calls:
+            await asyncio.wait({held}, timeout=0.01)
+        assert message_of(await ask(server))["content"] == "free"
+        assert not held.done()
+        released.set()
+        assert message_of(await held)["content"] == "held"
+
+
+async def test_a_step_may_answer_several_calls() -> None:
+    async with ModelServer(
+        step("twice", times=2), step("ever", times=ANY_NUMBER), step("never", times=ANY_NUMBER)
+    ) as server:
+        said = [message_of(await ask(server))["content"] for _ in range(4)]
+    assert said == ["twice", "twice", "ever", "ever"]
+
+
+async def test_an_unexpected_call_is_refused_and_told() -> None:
+    with pytest.raises(ScriptNotFollowed) as caught:
+        async with ModelServer(step("x", model="large")) as server:
+            refused = await ask(server, "What now?", metadata={"node": "n1"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unexpected_call")
+    assert str(caught.value).splitlines() == [
+        "the script of the model server was not followed",
+        "calls that no step answers:",
+        "  - POST /v1/chat/completions model='small' metadata={\"node\": \"n1\"} last message: 'What now?'",
+        "answers that nobody asked for:",
+        "  - step 1 when model='large': text 'x'",
+    ]
+
+
+async def asked_twice_of_three() -> None:
+    async with ModelServer("one", step("two", times=2)) as server:
+        await ask(server)
+        await ask(server)
+
+
+async def test_an_unused_answer_is_told() -> None:
+    with pytest.raises(
+        ScriptNotFollowed, match=r"answers that nobody asked for:\n  - step 2 \(1 of 2 used\): text 'two'"
+    ):
+        await asked_twice_of_three()
+
+
+async def test_what_failed_first_keeps_its_error_and_gets_the_report() -> None:
+    with pytest.raises(KeyError) as caught:
+        async with ModelServer("unused"):
+            raise KeyError("first")
+    assert "answers that nobody asked for" in caught.value.__notes__[0]
+
+
+async def test_models_and_keys_are_those_of_the_script() -> None:
+    async with ModelServer("Hi", models=["small", "large"], api_keys=["right"]) as server:
+        async with httpx.AsyncClient() as client:
+            listed = (await client.get(f"{server.base_url}/models")).json()
+        wrong_key = await ask(server, key="wrong")
+        unknown = await ask(server, key="right", model="huge")
+        assert message_of(await ask(server, key="right"))["content"] == "Hi"
+    assert [model["id"] for model in listed["data"]] == ["small", "large"]
+    assert (wrong_key.status_code, wrong_key.json()["error"]["code"]) == (401, "invalid_api_key")
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "model_not_found")
+
+
+OPEN = {"type": "object", "properties": {"a": {"type": "string"}}}
+STRICT = {**OPEN, "required": ["a"], "additionalProperties": False}
+
+
+def schema_format(schema: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": schema}}
+
+
+CALLS = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}],
+}
+USER = {"role": "user", "content": "?"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"model": ""}, "model parameter"),
+        ({"messages": []}, "at least one message"),
+        ({"messages": [{"role": "robot", "content": "?"}]}, "role"),
+        ({"messages": [{"role": "user", "content": None}]}, "content"),
+        ({"messages": [USER, CALLS]}, "without an answer: c1"),
+        ({"messages": [USER, CALLS, USER]}, "Missing: c1"),
+        ({"messages": [USER, {"role": "tool", "tool_call_id": "c1", "content": "x"}]}, "preceeding"),
+        ({"metadata": {"a": 1}}, "Invalid 'metadata'"),
+        ({"metadata": {"a": "x" * 513}}, "Invalid 'metadata'"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"tools": []}, "empty array"),
+        ({"tools": [{"type": "function", "function": {"name": "a.b"}}]}, "tool name"),
+        ({"response_format": {"type": "json_object"}}, "contain the word 'json'"),
+        ({"response_format": schema_format(OPEN)}, "additionalProperties"),
+        ({"response_format": schema_format({**STRICT, "required": []})}, "Missing 'a'"),
+        ({"response_format": schema_format({"type": "array", "items": STRICT})}, "'type: \"object\"'"),
+        ({"response_format": schema_format({**STRICT, "oneOf": []})}, "'oneOf' is not permitted"),
+    ],
+)
+async def test_a_request_that_openai_would_refuse_is_refused_and_told(fields: Any, words: str) -> None:
+    with pytest.raises(ScriptNotFollowed, match="requests that are against the protocol"):
+        async with ModelServer() as server:
+            response = await ask(server, **fields)
+    assert response.status_code == 400
+    assert words in response.json()["error"]["message"]
+
+
+async def test_proper_requests_of_every_kind_are_taken() -> None:
+    answered = [USER, CALLS, {"role": "tool", "tool_call_id": "c1", "content": "x"}]
+    strict_tool = {"type": "function", "function": {"name": "look", "parameters": STRICT, "strict": True}}
+    async with ModelServer(json_text({"a": "b"}), tool_call("look", at="x"), "done") as server:
+        assert message_of(await ask(server, response_format=schema_format(STRICT)))["content"] == '{"a": "b"}'
+        assert message_of(await ask(server, tools=[strict_tool]))["content"] is None
+        assert message_of(await ask(server, messages=answered))["content"] == "done"
+
+
+async def test_other_addresses_are_unexpected() -> None:
+    with pytest.raises(ScriptNotFollowed, match="POST /v1/embeddings"):
+        async with ModelServer() as server, httpx.AsyncClient() as client:
+            assert (await client.post(f"{server.base_url}/embeddings", json={})).status_code == 404
+
+
+async def test_a_connection_is_used_again() -> None:
+    async with ModelServer("one", "two", "three") as server, httpx.AsyncClient() as client:
+        body = {"model": "m", "messages": [USER]}
+        for words in ("one", "two"):
+            response = await client.post(f"{server.base_url}/chat/completions", json=body)
+            assert message_of(response)["content"] == words
+            assert response.headers.get("connection") != "close"
+        streamed = await client.post(f"{server.base_url}/chat/completions", json={**body, "stream": True})
+        assert len(events_of(streamed)) == 3
+
+
+async def test_the_fixture_gives_servers_that_are_checked(model_server: StartModelServer) -> None:
+    first, second = await model_server("one"), await model_server("two", models=["large"])
+    assert message_of(await ask(second, model="large"))["content"] == "two"
+    assert message_of(await ask(first))["content"] == "one"
+
+
+def test_odd_steps_are_refused() -> None:
+    with pytest.raises(TypeError, match="7 is no answer"):
+        step(7)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="times is 0"):
+        step("x", times=0)
+
+
+def test_broken_arguments_go_out_as_they_are() -> None:
+    assert ScriptedToolCall("look", '{"at": ').arguments_text == '{"at": '

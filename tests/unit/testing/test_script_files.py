@@ -1,0 +1,109 @@
+"""Scripts in files: what they can say, what is refused, and the program that serves them."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dagwright.testing import ScriptUnreadable, read_script
+
+SCRIPT = """
+models: [small]
+steps:
+  - when: {metadata: {purpose: planner}, streamed: false}
+    json: {nodes: []}
+  - text: Slow
+    pace: {first: 10ms, each: 0.01, characters: 2}
+    usage: {prompt: 3, completion: 4, cached: 2}
+  - text: Look
+    tool_calls: [{name: look, arguments: {at: Oslo}}]
+  - error: {status: 429, message: wait, retry_after: 2}
+  - raw: {status: 200, body: "<html>", content_type: text/html}
+  - connection: reset
+  - when: {text: extra}
+    times: any
+    text: Extra
+"""
+
+
+def saved(folder: Path, content: str) -> Path:
+    path = folder / "script.yaml"
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+async def ask(base_url: str, **fields: Any) -> httpx.Response:
+    body = {"model": "small", "messages": [{"role": "user", "content": "?"}], **fields}
+    async with httpx.AsyncClient(timeout=10) as client:
+        return await client.post(f"{base_url}/chat/completions", json=body)
+
+
+async def test_a_file_can_say_everything(tmp_path: Path) -> None:
+    async with read_script(saved(tmp_path, SCRIPT)) as server:
+        slow = (await ask(server.base_url)).json()
+        planned = (await ask(server.base_url, metadata={"purpose": "planner"})).json()
+        calls = (await ask(server.base_url)).json()["choices"][0]["message"]
+        busy = await ask(server.base_url)
+        page = await ask(server.base_url)
+        with pytest.raises(httpx.ReadError):
+            await ask(server.base_url)
+        assert (await ask(server.base_url, model="large")).status_code == 404
+    assert planned["choices"][0]["message"]["content"] == '{"nodes": []}'
+    assert slow["choices"][0]["message"]["content"] == "Slow"
+    assert (slow["usage"]["total_tokens"], slow["usage"]["prompt_tokens_details"]) == (7, {"cached_tokens": 2})
+    assert (calls["content"], calls["tool_calls"][0]["function"]["arguments"]) == ("Look", '{"at": "Oslo"}')
+    assert (busy.status_code, busy.headers["retry-after"], busy.json()["error"]["message"]) == (429, "2", "wait")
+    assert (page.text, page.headers["content-type"]) == ("<html>", "text/html")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("steps: [", "while parsing"),
+        ("[]", "the script: "),
+        ("steps: [{}]", "steps.0: Value error, a step has exactly one of text, json, tool_calls"),
+        ("steps: [{text: a, json: 1}]", "steps.0: Value error, a step has exactly one of"),
+        ("steps: [{text: a, tmies: 2}]", "steps.0.tmies: Extra inputs"),
+        ("steps: [{error: {status: 200}}]", "steps.0.error.status: "),
+        ("steps: [{text: a, pace: {first: soon}}]", "steps.0.pace.first: Value error, 'soon' is no duration"),
+    ],
+)
+def test_a_file_that_is_no_script_is_refused_with_the_place(content: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(ScriptUnreadable) as caught:
+        read_script(saved(tmp_path, content))
+    assert f"script.yaml: {words}" in str(caught.value).replace("\n", " ")
+
+
+async def started(*arguments: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "dagwright.testing", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+@pytest.mark.parametrize(("asked", "code"), [(True, 0), (False, 1)])
+async def test_the_program_serves_a_file_and_says_at_its_end_what_was_left(
+    asked: bool, code: int, tmp_path: Path
+) -> None:
+    process = await started(str(saved(tmp_path, "steps: [{text: Hello}]")))
+    assert process.stdout is not None
+    base_url = (await process.stdout.readline()).decode().strip()
+    if asked:
+        assert (await ask(base_url)).json()["choices"][0]["message"]["content"] == "Hello"
+    process.send_signal(signal.SIGTERM)
+    _, told = await process.communicate()
+    assert process.returncode == code
+    assert ("answers that nobody asked for" in told.decode()) is not asked
+
+
+async def test_the_program_refuses_what_is_no_script(tmp_path: Path) -> None:
+    process = await started(str(tmp_path / "none.yaml"))
+    out, told = await process.communicate()
+    assert (process.returncode, out) == (2, b"")
+    assert told.decode().strip() == f"{tmp_path / 'none.yaml'}: No such file or directory"

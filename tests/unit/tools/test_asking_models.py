@@ -1,0 +1,248 @@
+"""Tools that ask a model: the answer, what it used, what its failure means, and who may ask."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payload
+
+from activities.call_tool import tool_activities
+from activities.result_cache import ResultCache
+from activities.values import Values
+from dagwright.contracts.model_answers import read_model_failure
+from dagwright.contracts.usage import Usage, usage_from_json
+from dagwright.contracts.wire import HEADER_CACHE, HEADER_HOLES, HEADER_MODEL
+from dagwright.llm import Action, Endpoint, ModelClient, ModelConfig, ModelFailure, system, user
+from dagwright.llm.clients import ModelClients, ModelSetup
+from dagwright.testing import ModelServer, Refused, Tokens, busy, json_text, slow, step, text
+from dagwright.tools import GiveUp, ToolRegistry, context, tool
+from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.testing import tool_context
+from tests.support.activity_bench import ActivityBench
+from tests.support.eventually import eventually
+from tests.support.memory_store import MemoryStore
+
+NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+class Bench(ActivityBench):
+    """Calls one tool as a worker would that has the model of a scripted server."""
+
+    def __init__(self, function: Callable[..., Any], server: ModelServer | None) -> None:
+        store = MemoryStore()
+        environment = ToolEnvironment(Path(), secret={"TOKEN": "very-secret"}.get)
+        setup = ModelSetup(Endpoint(server.base_url, "key"), model="small") if server is not None else None
+        self.clients = ModelClients(setup) if setup is not None else None
+        [activity] = tool_activities(
+            ToolRegistry.of(function),
+            environment,
+            values=Values(store, patience_s=()),
+            cache=ResultCache(store),
+            models=self.clients,
+        )
+        super().__init__(activity)
+
+    async def payload(self, *arguments: Any, **headers: Any) -> Payload:
+        if self.clients is None:
+            return await super().payload(*arguments, **headers)
+        async with self.clients:
+            return await super().payload(*arguments, **headers)
+
+
+@tool(effects="read")
+async def compare(first: str, second: str) -> list[Any]:
+    """Asks two questions, one after the other."""
+    found = await context().ask_model(first)
+    number = await context().ask_model(
+        [system("Be brief."), user(second)], purpose="count", output=NUMBER, config=ModelConfig(model="large")
+    )
+    return [found.text, number.output]
+
+
+@tool(effects="read")
+def count(words: str) -> Any:
+    """Asks one question from a thread."""
+    return context().ask_model(words, output=NUMBER).wait().output
+
+
+def used(payload: Payload) -> Usage:
+    return usage_from_json(json.loads(payload.metadata["dagwright-usage"]))
+
+
+async def test_an_async_tool_asks_and_its_result_tells_what_all_questions_have_used() -> None:
+    steps = (text("Hi", tokens=Tokens(3, 4)), json_text({"n": 2}, tokens=Tokens(10, 20)))
+    async with ModelServer(*steps) as server:
+        payload = await Bench(compare, server).payload({"first": "Hello?", "second": "How many?"})
+    assert json.loads(payload.data) == ["Hi", {"n": 2}]
+    assert used(payload) == Usage(calls=2, prompt_tokens=13, completion_tokens=24, unpriced_calls=2)
+    assert [(call.model, call.metadata, call.messages) for call in server.calls] == [
+        ("small", {"run": "test", "node": "n1", "purpose": "tool"}, [{"role": "user", "content": "Hello?"}]),
+        (
+            "large",
+            {"run": "test", "node": "n1", "purpose": "count"},
+            [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "How many?"}],
+        ),
+    ]
+
+
+async def test_the_model_of_the_run_is_asked_unless_the_tool_names_one() -> None:
+    steps = (text("Hi"), json_text({"n": 2}))
+    async with ModelServer(*steps) as server:
+        bench = Bench(compare, server)
+        await bench.payload({"first": "?", "second": "?"}, **{HEADER_MODEL: {"model": "run's", "temperature": 0.5}})
+    assert [(call.model, call.body["temperature"]) for call in server.calls] == [("run's", 0.5), ("large", 0.5)]
+
+
+async def test_several_questions_are_asked_at_once() -> None:
+    released = asyncio.Event()
+
+    @tool(effects="read")
+    async def both() -> list[str]:
+        answers = await asyncio.gather(*(context().ask_model(words) for words in ("one", "two")))
+        return [answer.text for answer in answers]
+
+    steps = (step("first", last="one", released=released), step("second", last="two"))
+    async with ModelServer(*steps) as server:
+        asked = asyncio.create_task(Bench(both, server).payload({}))
+        await eventually(lambda: asked.done() or len(server.calls) == 2)
+        released.set()
+        payload = await asked
+    assert (json.loads(payload.data), used(payload).calls) == (["first", "second"], 2)
+
+
+async def test_a_plain_def_asks_from_its_thread() -> None:
+    async with ModelServer(json_text({"n": 7})) as server:
+        payload = await Bench(count, server).payload({"words": "How many?"})
+    assert (json.loads(payload.data), used(payload).calls) == ({"n": 7}, 1)
+
+
+async def test_a_result_without_a_model_says_nothing_of_usage() -> None:
+    @tool(effects="read")
+    def greet() -> str:
+        return "hi"
+
+    async with ModelServer() as server:
+        payload = await Bench(greet, server).payload({})
+    assert "dagwright-usage" not in payload.metadata
+
+
+@pytest.mark.parametrize("function", [compare, count])
+async def test_a_busy_model_is_asked_again_when_it_said(function: Callable[..., Any]) -> None:
+    async with ModelServer(busy(retry_after=7)) as server:
+        given = {"words": "?"} if function is count else {"first": "?", "second": "?"}
+        failure = await Bench(function, server).failure(given)
+    assert (failure.type, failure.non_retryable) == ("model_busy", False)
+    assert failure.next_retry_delay == timedelta(seconds=7)
+
+
+async def test_a_failure_tells_its_advice_and_what_was_used_until_then() -> None:
+    steps = (text("Hi", tokens=Tokens(3, 4)), Refused(401, "Incorrect API key", code="invalid_api_key"))
+    async with ModelServer(*steps) as server:
+        failure = await Bench(compare, server).failure({"first": "?", "second": "?"})
+    assert (failure.type, failure.non_retryable) == ("model_key_refused", True)
+    told = read_model_failure(failure)
+    assert (told.action, told.usage) == (
+        Action.GIVE_UP,
+        Usage(calls=1, prompt_tokens=3, completion_tokens=4, unpriced_calls=1),
+    )
+    advice = f"set OPENAI_API_KEY of the worker to a key that {server.base_url} takes"
+    assert failure.details[0]["advice"] == advice
+    assert failure.message.endswith(advice)
+
+
+async def test_an_answer_of_no_use_has_been_used_all_the_same() -> None:
+    async with ModelServer(text("nonsense", tokens=Tokens(1, 2))) as server:
+        failure = await Bench(count, server).failure({"words": "?"})
+    assert (failure.type, failure.non_retryable) == ("model_output_invalid", True)
+    assert usage_from_json(failure.details[0]["usage"]).tokens == 3
+
+
+async def test_a_write_is_not_repeated_for_a_model_that_is_busy() -> None:
+    @tool(effects="write")
+    async def publish() -> str:
+        return (await context().ask_model("?")).text
+
+    async with ModelServer(busy()) as server:
+        failure = await Bench(publish, server).failure({})
+    assert (failure.type, failure.non_retryable) == ("model_busy", True)
+
+
+async def test_a_tool_may_go_on_without_an_answer() -> None:
+    @tool(effects="read")
+    async def careful() -> str:
+        try:
+            return (await context().ask_model("?")).text
+        except ModelFailure as failure:
+            return f"no answer: {failure.error}"
+
+    async with ModelServer(busy()) as server:
+        payload = await Bench(careful, server).payload({})
+    assert json.loads(payload.data) == "no answer: model_busy"
+
+
+async def test_a_secret_is_not_told_to_a_model() -> None:
+    holes = [[["words"], [{"text": "the key is "}, {"secret": "TOKEN"}]]]
+    async with ModelServer(json_text({"n": 1})) as server:
+        await Bench(count, server).payload({"words": None}, **{HEADER_HOLES: holes})
+    assert server.calls[0].messages == [{"role": "user", "content": "the key is ***"}]
+
+
+async def test_a_worker_without_models_says_so() -> None:
+    failure = await Bench(count, None).failure({"words": "?"})
+    assert (failure.type, failure.message) == ("model_missing", "this worker asks no models")
+
+
+async def test_a_pure_result_that_a_model_made_is_used_again_only_if_the_plan_says_so() -> None:
+    @tool(effects="pure")
+    def weigh(words: str) -> Any:
+        return context().ask_model(words, output=NUMBER).wait().output
+
+    steps = [slow(json_text({"n": n}), first_s=0.2) for n in (1, 2, 3)]
+    async with ModelServer(*steps) as server:
+        bench = Bench(weigh, server)
+        results = [json.loads((await bench.payload({"words": "?"})).data)["n"] for _ in range(2)]
+        kept = [json.loads((await bench.payload({"words": "?"}, **{HEADER_CACHE: 60})).data)["n"] for _ in range(2)]
+    assert (results, kept) == ([1, 2], [3, 3])
+
+
+async def test_wait_in_an_async_def_is_told() -> None:
+    @tool(effects="read")
+    async def mistaken() -> str:
+        return context().ask_model("?").wait().text
+
+    async with ModelServer() as server:
+        failure = await Bench(mistaken, server).failure({})
+    assert "an async def asks a model by `await context().ask_model(…)`, without wait()" in failure.message
+
+
+async def test_a_cancelled_call_waits_no_longer_for_its_answer() -> None:
+    never = asyncio.Event()
+    async with ModelServer(step("late", released=never)) as server:
+        bench = Bench(count, server)
+        asked = asyncio.create_task(bench.payload({"words": "?"}))
+        await eventually(lambda: asked.done() or bool(server.calls))
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+
+
+async def test_a_test_gives_a_tool_the_client_of_a_scripted_server() -> None:
+    async with (
+        ModelServer("Hi", json_text({"n": 1})) as server,
+        ModelClient(Endpoint(server.base_url), model="small") as client,
+    ):
+        with tool_context(ask=client.complete):
+            assert await compare("Hello?", "How many?") == ["Hi", {"n": 1}]
+    assert [call.metadata for call in server.calls] == [{"purpose": "tool"}, {"purpose": "count"}]
+
+
+async def test_a_question_needs_somebody_to_ask_and_something_to_say() -> None:
+    with tool_context():
+        with pytest.raises(GiveUp, match=r"in a test, give tool_context\(\) an `ask`"):
+            await context().ask_model("?")
+        with pytest.raises(ValueError, match="nothing would be said"):
+            context().ask_model([])

@@ -1,0 +1,203 @@
+"""Agents that are classes and services in runs: objective and context, what they use, retries, and whom they ask."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from temporalio.client import Client
+
+from dagwright.agents import AgentCard, AgentContext, AgentRegistry, ClassAgent
+from dagwright.agents.stored import StoredAgents
+from dagwright.agents.tools import agent_tools, declared_agents
+from dagwright.entities.database import EntityDatabase
+from dagwright.settings import Settings
+from dagwright.testing import ModelServer, Tokens, text
+from dagwright.tools.environment import ToolEnvironment
+from tests.support.agent_bench import card_of
+from tests.support.agent_service import Reply, agent_service
+from tests.support.people import answer, asks
+from tests.support.runs import Runs, bare, document_of, done, failed, serving_runs
+from tests.support.tools import Bench
+
+pytestmark = pytest.mark.server
+
+
+class Writer:
+    """Asks a model what to make of its context."""
+
+    async def run(self, objective: str, context: Mapping[str, Any], agent: AgentContext) -> Any:
+        """Returns what the model says."""
+        return (await agent.ask(f"{objective}: {dict(context)}")).text
+
+
+class Chooser:
+    """Asks a person."""
+
+    async def run(self, objective: str, context: Mapping[str, Any], agent: AgentContext) -> Any:
+        """Returns what the person says."""
+        if not agent.answers:
+            agent.ask_person({"type": "CLARIFICATION", "prompt": objective}, checkpoint=len(context))
+        return [agent.answers[0]["text"], agent.checkpoint]
+
+
+CLASSES: Mapping[str, type[ClassAgent]] = {"writer": Writer, "chooser": Chooser}
+
+
+def of_classes(name: str, **fields: Any) -> AgentCard:
+    return card_of("class", name=name, class_name="tests:Agent", **fields)
+
+
+@asynccontextmanager
+async def serving(
+    client: Client, folder: Path, *cards: AgentCard, server: ModelServer | None = None
+) -> AsyncIterator[Runs]:
+    """Serves runs that may use these agents, and the tools of the bench."""
+    registry = AgentRegistry.of(
+        *cards, classes={name: CLASSES[name] for name in {card.name for card in cards} & {*CLASSES}}
+    )
+    environment = ToolEnvironment(folder, allow_private_addresses=True)
+    settings = Settings(
+        allow_private_addresses=True,
+        state_dir=folder,
+        model="small",
+        openai_base_url=server.base_url if server is not None else None,
+        openai_api_key=SecretStr("key"),
+    )
+    tools = Bench().registry().merged(agent_tools(registry, environment))
+    async with serving_runs(client, tools, settings=settings) as runs:
+        yield runs
+        await runs.check_ended()
+
+
+def agent(node: str, name: str, objective: str, *needs: str, **fields: Any) -> dict[str, Any]:
+    return {"id": node, "agent": name, "objective": objective, "depends_on": list(needs), **fields}
+
+
+async def test_class_agent_gets_results_in_declared_order_and_its_usage_is_that_of_its_node(
+    client: Client, tmp_path: Path
+) -> None:
+    plan = {
+        "nodes": [
+            {"id": "a", "tool": "echo", "arguments": {"n": 1}},
+            {"id": "b", "tool": "echo", "arguments": {"n": 2}},
+            agent("w", "writer", "Sum up {{a.result.n}}", "b", "a"),
+        ],
+        "output": "{{w.result}}",
+    }
+    async with (
+        ModelServer(text("Three.", tokens=Tokens(30, 2))) as server,
+        serving(client, tmp_path, of_classes("writer", effects="read"), server=server) as runs,
+    ):
+        handle = await runs.start(plan)
+        document = await document_of(handle)
+    assert (bare(document)["status"], document["output"]) == ("completed", "Three.")
+    assert server.calls[0].messages == [{"role": "user", "content": "Sum up 1: {'b': {'n': 2}, 'a': {'n': 1}}"}]
+    assert server.calls[0].metadata == {"run": handle.id, "node": "w", "purpose": "agent"}
+    used = document["usage"]["all"] if "all" in document["usage"] else document["usage"]
+    assert (used["calls"], used["prompt_tokens"], used["completion_tokens"]) == (1, 30, 2)
+
+
+async def test_service_agent_that_is_busy_is_asked_again_and_one_that_refuses_fails_its_node(
+    client: Client, tmp_path: Path
+) -> None:
+    replies = Reply(503, headers={"Retry-After": "0"}), Reply(body={"result": {"n": 7}})
+    with agent_service(*replies) as good, agent_service(Reply(403, b"not for you")) as bad:
+        cards = [
+            card_of("service", name="good", service_url=good.url, effects="read"),
+            card_of("service", name="bad", service_url=bad.url, effects="read"),
+        ]
+        async with serving(client, tmp_path, *cards) as runs:
+            plan = {"nodes": [agent("g", "good", "Count"), agent("b", "bad", "Count")], "output": "{{g.result.n}}"}
+            found = await runs.run(plan)
+    address = bad.url.partition("?")[0]
+    assert (found["status"], found["output"]) == ("completed_with_failures", 7)
+    assert found["nodes"] == {
+        "g": done({"n": 7}, attempts=2),
+        "b": failed(f"tool_failed: {address} answers 403: not for you"),
+    }
+    assert [asked.told["call"]["attempt"] for asked in good.asked] == [1, 2]
+    assert len({asked.headers["idempotency-key"] for asked in good.asked}) == 1
+
+
+async def test_agents_ask_people_and_go_on_with_the_answer(client: Client, tmp_path: Path) -> None:
+    question = {"type": "CLARIFICATION", "prompt": "Which desk?"}
+    with agent_service(Reply(body={"feedback": question, "checkpoint": [1]}), Reply(body={"result": "ok"})) as service:
+        cards = [of_classes("chooser", effects="read"), card_of("service", name="desk", service_url=service.url)]
+        async with serving(client, tmp_path, *cards) as runs:
+            handle = await runs.start({"nodes": [agent("c", "chooser", "Which one?"), agent("d", "desk", "Ask", "c")]})
+            await asks(runs, handle, "c")
+            await answer(handle, "c", {"text": "the red one"})
+            await asks(runs, handle, "d")
+            await answer(handle, "d", {"text": "the left one"})
+            found = bare(await document_of(handle))
+    assert found["nodes"] == {"c": done(["the red one", 0], attempts=2), "d": done("ok", attempts=2)}
+    assert [(asked.told["answers"], asked.told["checkpoint"]) for asked in service.asked] == [
+        ([], None),
+        ([service.asked[1].told["answers"][0]], [1]),
+    ]
+    assert service.asked[1].told["answers"][0]["text"] == "the left one"
+
+
+async def test_agent_whose_card_changed_after_the_plan_was_checked_is_not_called(
+    client: Client, tmp_path: Path
+) -> None:
+    with agent_service(Reply(body={"result": 1})) as service:
+        card = card_of("service", name="desk", service_url=service.url, effects="read")
+        async with serving(client, tmp_path, card) as runs:
+            before = card_of("service", name="desk", service_url=service.url, effects="read", description="Other")
+            [old] = agent_tools(AgentRegistry.of(before), ToolEnvironment(tmp_path))
+            queue = runs.tools["agent.desk"].task_queue
+            assert queue is not None
+            tools = {**runs.tools, "agent.desk": old.on_queue(queue).declaration}
+            stale = Runs(client, task_queue=runs.task_queue, tools=tools, store=runs.store)
+            found = await stale.run({"nodes": [agent("d", "desk", "Ask")]})
+            await stale.check_ended()
+    assert found["nodes"] == {
+        "d": failed("tool_changed: the card of the agent 'desk' has changed since the plan was checked; run it anew")
+    }
+    assert service.asked == []
+
+
+async def test_agent_that_is_added_while_a_worker_runs_is_called_in_the_version_that_the_plan_was_checked_with(
+    client: Client, tmp_path: Path
+) -> None:
+    first = Reply(body={"result": "first"})
+    with agent_service(first) as old, agent_service(Reply(body={"result": "second"})) as new:
+        async with serving(client, tmp_path) as runs:
+            database = EntityDatabase(f"sqlite:///{tmp_path / 'dagwright.db'}")
+            stored = StoredAgents(database)
+            cards = [card_of("service", name="desk", service_url=each.url, effects="read") for each in (old, new)]
+            for card in cards:
+                stored.add([card])
+            stored.remove("desk")
+            database.dispose()
+            found = []
+            for card in [*cards, card_of("service", name="desk", service_url="http://else.example.com/")]:
+                tools = {**runs.tools, **declared_agents([card]).declarations()}
+                known = Runs(client, task_queue=runs.task_queue, tools=tools, store=runs.store)
+                found.append(await known.run({"nodes": [agent("d", "desk", "Ask")]}))
+                await known.check_ended()
+    assert [each["nodes"]["d"] for each in found] == [
+        done("first"),
+        done("second"),
+        failed(
+            "tool_changed: There is no agent 'desk' of the version that the plan was checked with; check the plan "
+            "again",
+            attempts=3,
+        ),
+    ]
+
+
+async def test_plan_from_outside_may_name_an_agent_that_was_added_after_the_worker_started(
+    client: Client, tmp_path: Path
+) -> None:
+    with agent_service(Reply(body={"result": 5})) as service:
+        async with serving(client, tmp_path) as runs:
+            database = EntityDatabase(f"sqlite:///{tmp_path / 'dagwright.db'}")
+            StoredAgents(database).add([card_of("service", name="late", service_url=service.url, effects="read")])
+            database.dispose()
+            found = await runs.run_raw({"plan": {"plan": 1, "nodes": [agent("d", "late", "Ask")]}})
+    assert found["nodes"] == {"d": done(5)}

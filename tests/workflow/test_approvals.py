@@ -1,0 +1,401 @@
+"""What is asked beside human nodes: leave to call, what to do about a failure, what a tool wants to know, inputs."""
+
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from temporalio.api.sdk.v1 import WorkflowMetadata
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+
+from dagwright.contracts import limits, wire
+from dagwright.preparation import check_plan, prepare_to_ask
+from tests.support.eventually import eventually
+from tests.support.people import after, answer, asks, asks_below, has_notes, human, refusal_of, signal, view_of
+from tests.support.runs import Handle, Runs, bare, blocked, chain_of, document_of, done, end_of, failed
+from tests.support.tools import Bench
+
+pytestmark = pytest.mark.server
+
+_ASK_WRITES = {"rules": [{"effects": ["write"], "then": "ask"}]}
+
+
+def _change(node: str, name: str, **fields: Any) -> dict[str, Any]:
+    return {"id": node, "tool": "change", "arguments": {"name": name}, **fields}
+
+
+def _said(lineage: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Returns request, word, person and way of each answer."""
+    return [(told["request"], told["what"] or told["how"], told["by"], told["through"]) for told in lineage["answers"]]
+
+
+# Approvals.
+
+
+async def test_approved_call_is_made_with_the_arguments_of_the_answer_and_a_rejected_one_is_not(
+    runs: Runs, bench: Bench, unique: str
+) -> None:
+    plan = {
+        "nodes": [
+            _change("yes", f"{unique} yes", approval="required"),
+            _change("other", f"{unique} other", approval={"prompt": "Really?", "assignee": "ann"}),
+            _change("no", f"{unique} no", approval="required"),
+            {"id": "behind", "tool": "echo", "depends_on": ["no"]},
+        ]
+    }
+    handle = await runs.start(plan)
+    await asks(runs, handle, "yes", "other", "no")
+    asked = (await view_of(runs, handle)).document()["waiting_for"]
+    assert [(each["tool"], each["arguments"], each["prompt"]) for each in asked] == [
+        ("change", {"name": f"{unique} yes"}, "May 'change' go on?"),
+        ("change", {"name": f"{unique} other"}, "Really?"),
+        ("change", {"name": f"{unique} no"}, "May 'change' go on?"),
+    ]
+    await answer(handle, "yes", {"approved": True})
+    await answer(handle, "other", {"approved": True, "arguments": {"name": f"{unique} changed"}})
+    await answer(handle, "no", {"approved": False, "reason": "too dear"}, note="see the budget")
+    document = await document_of(handle)
+    assert bare(document)["nodes"] == {
+        "yes": done(f"{unique} yes"),
+        "other": done(f"{unique} changed"),
+        "no": failed("rejected: rejected by ann: too dear"),
+        "behind": blocked("no"),
+    }
+    (told,) = document["nodes"]["no"]["lineage"]["answers"]
+    assert told == {
+        "request": "no",
+        "how": "answered",
+        "what": "rejected",
+        "by": "ann",
+        "at": told["at"],
+        "through": "update",
+        "note": "see the budget",
+    }
+    assert [len(bench.effects[f"{unique} {name}"]) for name in ("yes", "other", "changed", "no")] == [1, 0, 1, 0]
+    assert (await view_of(runs, handle)).document() == document
+
+
+async def test_approval_for_the_whole_run_lets_later_calls_and_sub_plans_run(runs: Runs, unique: str) -> None:
+    below = {"nodes": [{"id": "wait", "human": {"type": "CLARIFICATION"}}, _change("c", unique, depends_on=["wait"])]}
+    nodes = [
+        _change("a", unique),
+        _change("b", unique),
+        _change("later", unique, depends_on=["a"]),
+        {"id": "before", "plan": below},
+        {"id": "after", "plan": {"nodes": [_change("d", unique)]}, "depends_on": ["later"]},
+    ]
+    handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"policy": _ASK_WRITES}})
+    await asks_below(runs, handle, "a", "b", "before/wait")
+    await answer(handle, "a", {"approved": True, "remember": True})
+    below_handle = runs.client.get_workflow_handle(f"{handle.id}/before")
+    await eventually(lambda: _has_policy(below_handle))
+    await answer(handle, "before/wait", {"text": "go"})
+    document = await document_of(handle)
+    assert {name: node["status"] for name, node in document["nodes"].items()} == dict.fromkeys(
+        ("a", "b", "later", "before", "after"), "completed"
+    )
+    assert _said(document["nodes"]["a"]["lineage"]) == [("a", "approved", "ann", "update")]
+    assert _said(document["nodes"]["b"]["lineage"]) == [("b", "approved", "ann", "policy")]
+    assert (await view_of(runs, handle)).document() == document
+
+
+async def test_approval_for_a_whole_sub_plan_holds_in_it_and_not_above(runs: Runs, unique: str) -> None:
+    deeper = {"id": "deeper", "plan": {"nodes": [_change("e", unique)]}, "depends_on": ["d"]}
+    below = {"nodes": [_change("c", unique), _change("d", unique, depends_on=["c"]), deeper]}
+    nodes = [{"id": "below", "plan": below}, _change("above", unique, depends_on=["below"])]
+    handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"policy": _ASK_WRITES}})
+    await asks_below(runs, handle, "below/c")
+    await answer(handle, "below/c", {"approved": True, "remember": True})
+    await asks(runs, handle, "above")
+    await answer(handle, "above", {"approved": True})
+    document = await document_of(handle)
+    assert {name: node["status"] for name, node in document["nodes"].items()} == {
+        "below": "completed", "above": "completed"
+    }  # fmt: skip
+
+
+async def _has_policy(handle: Handle) -> bool:
+    history = await handle.fetch_history()
+    names = [event.workflow_execution_signaled_event_attributes.signal_name for event in history.events]
+    return wire.SET_POLICY in names
+
+
+async def test_changed_policy_releases_what_waits_and_refuses_what_comes(runs: Runs, unique: str) -> None:
+    nodes = [_change("a", unique), {**human("check"), "depends_on": ["a"]}, _change("b", unique, depends_on=["check"])]
+    handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"policy": _ASK_WRITES}})
+    await asks(runs, handle, "a")
+    message = {"policy": {"rules": [{"then": "perhaps"}]}, "by": "ann"}
+    assert "rules[0].then" in await refusal_of(handle, message, update=wire.SET_POLICY)
+    told = await handle.execute_update(wire.SET_POLICY, {"policy": {"otherwise": "run"}, "by": "ann"})
+    assert told == {"ok": True, "message": "the policy is changed"}
+    await asks(runs, handle, "check")
+    await handle.signal(wire.SET_POLICY, {"policy": {"otherwise": "refuse"}})
+    await answer(handle, "check", {"approved": True})
+    document = await document_of(handle)
+    assert bare(document)["nodes"]["b"] == failed("refused: the policy of the run does not let 'change' be called so")
+    assert _said(document["nodes"]["a"]["lineage"]) == [("a", "policy changed", "ann", "policy")]
+    assert (await view_of(runs, handle)).document() == document
+
+
+async def test_one_answer_counts_for_all_items_that_ask(runs: Runs, bench: Bench, unique: str) -> None:
+    item = _change("each", unique + " {{item}}") | {"for_each": ["x", "y", "z"], "key": "{{item}}"}
+    handle = await runs.start({"nodes": [{**item, "approval": "required"}]})
+    await asks(runs, handle, "each[x]", "each[y]", "each[z]")
+    await answer(handle, "each[y]", {"approved": False})
+    assert "each[x]" in await refusal_of(handle, {"request": "each", "answer": {"text": "yes"}})
+    await answer(handle, "each", {"approved": True})
+    document = await document_of(handle)
+    assert [document["nodes"][f"each[{key}]"]["status"] for key in "xyz"] == ["completed", "failed", "completed"]
+    assert [len(bench.effects[f"{unique} {key}"]) for key in "xyz"] == [1, 0, 1]
+    assert (await view_of(runs, handle)).document() == document
+
+
+# Failures.
+
+
+async def test_failure_is_asked_about(runs: Runs, bench: Bench, unique: str) -> None:
+    broken = {"tool": "fail", "arguments": {"message": "odd"}, "on_error": "ask"}
+    nodes = [{"id": name, **broken} for name in ("value", "skip", "stop", "retry")]
+    handle = await runs.start({"nodes": [*nodes, {"id": "behind", "tool": "echo", "depends_on": ["skip"]}]})
+    await eventually(lambda: _asks_in_any_order(runs, handle, "value", "skip", "stop", "retry"))
+    asked = {request["id"]: request for request in (await view_of(runs, handle)).document()["waiting_for"]}
+    assert asked["value"]["prompt"] == "'value' failed: odd. What is to be done?"
+    await answer(handle, "value", {"selected": ["value"], "value": {"n": 1}})
+    await answer(handle, "skip", {"selected": ["skip"]})
+    await signal(handle, "stop", {"selected": ["stop"]})
+    await answer(handle, "retry", {"selected": ["retry"]})
+    await asks(runs, handle, "retry#2")
+    await answer(handle, "retry#2", {"selected": ["retry"], "arguments": {"message": "odder"}})
+    await asks(runs, handle, "retry#3")
+    await answer(handle, "retry#3", {"selected": ["value"], "value": 7})
+    document = await document_of(handle)
+    odd = "tool_failed: odd"
+    assert bare(document)["nodes"] == {
+        "value": done({"n": 1}, error=odd),
+        "skip": {"status": "skipped", "error": odd},
+        "stop": failed(odd),
+        "retry": {"status": "superseded", "error": odd, "attempts": 2},
+        "behind": {"status": "skipped"},
+        "retry#3": done(7, error="tool_failed: odder"),
+    }
+    assert _said(document["nodes"]["retry"]["lineage"]) == [
+        ("retry", "retry", "ann", "update"),
+        ("retry#2", "retry", "ann", "update"),
+    ]
+    assert _said(document["nodes"]["retry#3"]["lineage"]) == [("retry#3", "value", "ann", "update")]
+    assert (await view_of(runs, handle)).document() == document
+
+
+# Running tools.
+
+
+async def test_tool_asks_while_it_runs_and_goes_on_from_its_checkpoint(runs: Runs, bench: Bench, unique: str) -> None:
+    plan = {"nodes": [{"id": "o", "tool": "order", "arguments": {"name": unique, "choices": ["red", "blue"]}}]}
+    handle = await runs.start(plan)
+    await asks(runs, handle, "o")
+    (asked,) = (await view_of(runs, handle)).document()["waiting_for"]
+    assert (asked["type"], asked["options"], asked["assignee"], asked["purpose"]) == (
+        "SELECTION",
+        ["red", "blue"],
+        "ann",
+        "raised",
+    )
+    await answer(handle, "o", {"selected": ["blue"]})
+    await asks(runs, handle, "o#2")
+    await signal(handle, "o#2", {"text": "It is cheap"})
+    document = await document_of(handle)
+    result = {"begun": 1, "chosen": ["blue"], "why": "It is cheap"}
+    assert bare(document)["nodes"] == {"o": done(result, attempts=3)}
+    # One begun effect, one made, and both under the same key.
+    assert bench.effects[f"{unique} begun"] == bench.effects[unique]
+    assert len(bench.effects[unique]) == 1
+    assert _said(document["nodes"]["o"]["lineage"]) == [
+        ("o", "answered", "ann", "update"),
+        ("o#2", "answered", "bob", "signal"),
+    ]
+    assert (await view_of(runs, handle)).document() == document
+
+
+async def test_item_asks_while_it_runs(runs: Runs, bench: Bench, unique: str) -> None:
+    item = {"id": "each", "tool": "order", "for_each": ["x", "y"], "key": "{{item}}"}
+    plan = {"nodes": [{**item, "arguments": {"name": unique + " {{item}}", "choices": ["a", "b"]}}]}
+    handle = await runs.start(plan)
+    await eventually(lambda: _asks_in_any_order(runs, handle, "each[x]", "each[y]"))
+    await answer(handle, "each", {"selected": ["a"]})
+    await eventually(lambda: _asks_in_any_order(runs, handle, "each[x]#2", "each[y]#2"))
+    for key in "yx":
+        await answer(handle, f"each[{key}]#2", {"text": key})
+    document = await document_of(handle)
+    assert [result["why"] for result in document["nodes"]["each"]["result"]] == ["x", "y"]
+    assert (await view_of(runs, handle)).document() == document
+
+
+async def _asks_in_any_order(runs: Runs, handle: Handle, *requests: str) -> bool:
+    asked = (await view_of(runs, handle)).document()["waiting_for"]
+    return sorted(request["id"] for request in asked) == sorted(requests)
+
+
+@pytest.mark.parametrize(
+    ("request_of_tool", "expected"),
+    [
+        ({"type": "GUESS", "prompt": "?"}, "type: Input should be 'APPROVAL'"),
+        ({"type": "SELECTION", "prompt": "?", "options": []}, "options: a SELECTION has 1 to 1,000 options, not 0"),
+        ({"promt": "?"}, "promt: Extra inputs are not permitted"),
+        (7, "Input should be a valid dictionary or instance of Human"),
+    ],
+    ids=["type", "options", "key", "number"],
+)
+async def test_tool_that_asks_what_is_no_question_fails(runs: Runs, request_of_tool: Any, expected: str) -> None:
+    document = await runs.run(
+        {"nodes": [{"id": "a", "tool": "ask_wrongly", "arguments": {"request": request_of_tool}}]}
+    )
+    assert document["status"] == "failed"
+    assert document["nodes"]["a"]["error"].startswith(
+        f"invalid_question: what the tool asks is no question: {expected}"
+    )
+
+
+async def test_tool_that_never_stops_asking_fails(runs: Runs) -> None:
+    question = {"type": "CLARIFICATION", "deadline": "1ms", "on_timeout": {"default": {"text": "go on"}}}
+    with patch("dagwright.plan.asking.QUESTIONS_OF_A_CALL", 3):
+        plan = {"nodes": [{"id": "a", "tool": "ask_wrongly", "arguments": {"request": question}}]}
+        document = await runs.run(plan)
+        await runs.check_ended()
+    assert document["nodes"] == {"a": failed("asks_too_often: it asked 3 times, and asks again", attempts=4)}
+
+
+# Inputs.
+
+
+async def test_missing_inputs_are_asked_for_in_one_form_before_anything_runs(runs: Runs) -> None:
+    plan = {
+        "inputs": {
+            "n": {"type": "integer", "minimum": 1, "prompt": "How many?"},
+            "given": {"type": "string"},
+            "default": {"type": "integer", "default": 4},
+        },
+        "nodes": [
+            {"id": "a", "tool": "echo", "arguments": {"n": "{{PLACEHOLDER_n}}", "d": "{{PLACEHOLDER_default}}"}},
+            {"id": "b", "tool": "echo", "arguments": {"text": "{{PLACEHOLDER_given}} {{PLACEHOLDER_free}}"}},
+        ],
+    }
+    handle = await runs.start_raw({"plan": plan, "inputs": {"given": "x"}})
+    await asks(runs, handle, "inputs")
+    view = await view_of(runs, handle)
+    (asked,) = view.document()["waiting_for"]
+    assert (asked["type"], asked["node"], asked["prompt"], view.status) == (
+        "INFORMATION",
+        None,
+        "The plan needs n, free",
+        "waiting",
+    )
+    assert asked["schema"] == {
+        "type": "object",
+        "properties": {
+            "n": {"type": "integer", "minimum": 1, "description": "How many?"},
+            "default": {"type": "integer", "default": 4},
+            "free": {},
+        },
+        "required": ["n", "free"],
+        "additionalProperties": False,
+    }
+    assert {node["status"] for node in view.document()["nodes"].values()} == {"pending"}
+    assert "minimum" in await refusal_of(handle, {"request": "inputs", "answer": {"data": {"n": 0, "free": "y"}}})
+    await answer(handle, "inputs", {"data": {"n": 3, "free": "y"}})
+    document = await document_of(handle)
+    assert bare(document)["nodes"] == {"a": done({"n": 3, "d": 4}), "b": done({"text": "x y"})}
+    assert (await view_of(runs, handle)).document() == document
+
+
+async def test_compiled_plan_asks_for_its_inputs_and_can_be_cancelled_before_they_are_there(runs: Runs) -> None:
+    plan = {"nodes": [{"id": "a", "tool": "echo", "arguments": {"n": "{{PLACEHOLDER_n}}"}}]}
+    assert prepare_to_ask(check_plan(plan, runs.tools), {}).inputs
+    handle = await runs.start_raw({"plan": plan})
+    await asks(runs, handle, "inputs")
+    await handle.signal(wire.CANCEL, {"reason": "not now"})
+    document = await document_of(handle)
+    assert (document["status"], document["waiting_for"]) == ("cancelled", [])
+    assert (await view_of(runs, handle)).document() == document
+
+
+# Time, and what is told.
+
+
+async def test_escalated_request_goes_to_the_next_person_and_then_fails(runs: Runs) -> None:
+    late = human("late", assignee="ann", deadline="1500ms", on_timeout={"escalate": "boss"})
+    handle = await runs.start({"nodes": [late, human("other")]})
+
+    async def is_escalated() -> bool:
+        asked = (await view_of(runs, handle)).document()["waiting_for"]
+        return [request["assignee"] for request in asked if request["id"] == "late"] == ["boss"]
+
+    await eventually(is_escalated)
+    await asks(runs, handle, "other")
+    assert "passed at" in await refusal_of(handle, {"request": "late", "answer": {"approved": True}})
+    await answer(handle, "other", {"approved": True})
+    document = await document_of(handle)
+    assert bare(document)["nodes"]["late"] == failed("no_answer: nobody answered 'late' in time: What of late?")
+    assert _said(document["nodes"]["late"]["lineage"]) == [("late", "expired", None, "deadline")]
+    assert (await view_of(runs, handle)).document() == document
+
+
+async def test_open_requests_and_early_answers_survive_a_change_of_executions(runs: Runs) -> None:
+    each = human("each", "CLARIFICATION", deadline="1h") | {"for_each": ["a", "b"], "key": "{{item}}"}
+    handle = await runs.start(
+        {"nodes": [each, {**human("then"), "depends_on": ["each"]}, after("end", "then", "each")]}
+    )
+    await asks(runs, handle, "each[a]", "each[b]")
+    await answer(handle, "then", {"approved": True})
+    await answer(handle, "each[b]", {"text": "B"})
+    with patch.object(limits, "HARD_MARK_EVENTS", 30):
+        for number in range(8):
+            await signal(handle, "nobody", {"text": "?"})
+            await eventually(lambda count=number + 1: has_notes(runs, handle, count))  # type: ignore[misc]
+        newest = runs.client.get_workflow_handle(handle.id)
+
+        async def went_on() -> bool:
+            return (await newest.describe()).run_id != handle.first_execution_run_id
+
+        await eventually(went_on)
+        await asks(runs, handle, "each[a]")
+        assert "answered by ann" in await refusal_of(newest, {"request": "each[b]", "answer": {"text": "C"}})
+        await answer(newest, "each[a]", {"text": "A"})
+        document = await document_of(handle)
+        assert bare(document)["nodes"]["end"] == done(
+            {"then": {"approved": True, "reason": None}, "each": [{"text": "A"}, {"text": "B"}]}
+        )
+        assert (await view_of(runs, handle)).document() == document
+        assert [end_of(history) for history in await chain_of(runs.client, handle)][-1] == "completed"
+        await runs.check_ended()
+
+
+async def test_temporal_tells_who_is_waited_for(runs: Runs) -> None:
+    state = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
+    awaiting = SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING)
+    given = TypedSearchAttributes([SearchAttributePair(state, "running")])
+    plan = {"nodes": [human("a", assignee="ann"), human("b"), human("c", assignee="ann")]}
+    handle = await runs.start_raw({"plan": plan}, search_attributes=given)
+
+    async def tells(*names: str) -> bool:
+        found = (await handle.describe()).typed_search_attributes
+        return (found.get(state), found.get(awaiting)) == ("waiting", list(names))
+
+    await eventually(lambda: tells("ann", "anyone"))
+    metadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
+    assert metadata.current_details.splitlines()[:9] == [
+        "**waiting**: 3 waiting",
+        "",
+        "| request | type | who | question | until |",
+        "|---|---|---|---|---|",
+        "| a | APPROVAL | ann | What of a? |  |",
+        "| b | APPROVAL | anyone | What of b? |  |",
+        "| c | APPROVAL | ann | What of c? |  |",
+        "",
+        'To answer, send the signal `feedback`, such as `{"request": "a", "answer": {"approved": true, "reason": ""}, '
+        '"by": "your name"}`',
+    ]
+    for name in "acb":
+        await answer(handle, name, {"approved": True})
+    document = await document_of(handle)
+    assert document["status"] == "completed"
+    found = (await handle.describe()).typed_search_attributes
+    assert (found.get(state), found.get(awaiting)) == ("completed", None)

@@ -1,0 +1,234 @@
+"""Budgets on the real Temporal server, with the scripted model: agents in parallel, a person's answer, sub-plans."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.contracts import limits
+from dagwright.contracts.agent_spec import AgentSpec, agent_plan
+from dagwright.contracts.messages import RunInput, run_input_to_json
+from dagwright.contracts.model_calls import ModelCall, ModelRequest, user
+from dagwright.contracts.model_nodes import CALL_MODEL, model_node
+from dagwright.contracts.pursuits import workflow_type_of
+from dagwright.feed import RunFeed, RunView
+from dagwright.plan.compiled import CompiledNode, CompiledPlan
+from dagwright.plan.states import NodeStatus
+from dagwright.testing import Completion, ModelServer, Tokens
+from tests.support.agents import agent, agent_runs, ended
+from tests.support.eventually import eventually
+from tests.support.goals import call, goal, purposes, written
+from tests.support.runs import Handle, Runs, document_of
+
+pytestmark = pytest.mark.server
+
+
+def says(text: str) -> Completion:
+    """Returns an answer that uses 100 tokens."""
+    return Completion(text, tokens=Tokens(prompt=60, completion=40))
+
+
+def agents_of(*names: str) -> CompiledPlan:
+    """Returns a plan with agents side by side."""
+    nodes = [
+        CompiledNode(
+            name,
+            kind="plan",
+            arguments={"objective": f"Say {name}."},
+            sub_plan=agent_plan(AgentSpec(name), prompt="You are brief.", results={}),
+            timeout_s=0.0,
+        )
+        for name in names
+    ]
+    return CompiledPlan(tuple(nodes))
+
+
+async def start(runs: Runs, plan: CompiledPlan, budget: Mapping[str, Any], **inputs: Any) -> Handle:
+    encoded = run_input_to_json(RunInput(compiled=plan, inputs=inputs, budget=budget))
+    return await runs.start_raw(encoded, workflow=workflow_type_of(plan))
+
+
+async def asked(runs: Runs, handle: Handle) -> RunView:
+    """Returns the run as soon as it asks for more."""
+
+    found: list[RunView] = []
+
+    async def asks() -> bool:
+        view = await RunFeed(runs.client, handle.id).read()
+        requests = view.scheduler.requests.open if view.scheduler is not None else {}
+        found.append(view)
+        return any(request.purpose == "budget" for request in requests.values())
+
+    await eventually(asks)
+    return found[-1]
+
+
+async def usage_of(handle: Handle) -> tuple[int, int, dict[str, int]]:
+    document = await handle.result()
+    usage = document["usage"]
+    agents = {name: part["tokens"] for name, part in usage.get("agents", {}).items()}
+    return usage["calls"], usage["tokens"], agents
+
+
+async def test_agents_side_by_side_share_the_budget_and_a_person_gives_more(client: Client, tmp_path: Path) -> None:
+    answers = [says("one"), says("two"), says("three")]
+    async with ModelServer(*answers) as model, agent_runs(client, model, tmp_path) as runs:
+        handle = await start(runs, agents_of("a", "b", "c"), {"calls": 2})
+        view = await asked(runs, handle)
+        assert view.scheduler is not None
+        (request,) = view.scheduler.requests.open.values()
+        assert (request.id, request.prompt.partition(".")[0]) == (
+            "budget",
+            "The budget of the run is used up (calls: 2 of 2 used)",
+        )
+        assert len(model.calls) == 2
+        answer = {"request": "budget", "answer": {"data": {"calls": 1}}, "by": "ann"}
+        await handle.execute_update("submit_feedback", answer)
+        document = await ended(runs, handle)
+        assert document["status"] == "completed"
+        assert sorted(document["output"].values()) == ["one", "three", "two"]
+        assert await usage_of(handle) == (3, 300, {"a": 100, "b": 100, "c": 100})
+
+
+async def test_a_run_that_asks_nobody_finishes_with_what_there_is(client: Client, tmp_path: Path) -> None:
+    async with ModelServer(says("one"), says("two")) as model, agent_runs(client, model, tmp_path) as runs:
+        handle = await start(runs, agents_of("a", "b", "c"), {"calls": 2, "on_limit": "finish"})
+        document = await ended(runs, handle)
+        assert (document["status"], len(document["output"])) == ("completed_with_failures", 2)
+        assert await usage_of(handle) == (2, 200, dict.fromkeys(sorted(document["output"]), 100))
+        told = (await handle.result())["notes"]
+        assert told == [
+            {
+                "code": "budget",
+                "node": None,
+                "message": "the run finishes with what there is, as its budget is used up (calls: 2 of 2 used)",
+            }
+        ]
+
+
+async def test_limit_is_raised_by_hand(client: Client, tmp_path: Path) -> None:
+    async with ModelServer(says("one")) as model, agent_runs(client, model, tmp_path) as runs:
+        handle = await start(runs, agent(runs), {"tokens": 50}, objective="Say one.")
+        await asked(runs, handle)
+        assert model.calls == []
+        said = await handle.execute_update("set_limits", {"budget": {"tokens": 90_000}, "by": "ann"})
+        assert said["message"] == "the run has a limit of 90000 for tokens now"
+        document = await ended(runs, handle)
+        assert (document["status"], document["output"]) == ("completed", "one")
+
+
+async def test_a_sub_plan_of_a_sub_plan_shares_the_budget(client: Client, tmp_path: Path) -> None:
+    inner = agents_of("deep", "deeper")
+    outer = CompiledPlan((CompiledNode("in", kind="plan", sub_plan=inner, timeout_s=0.0), *agents_of("near").nodes))
+    answers = [says("one"), says("two"), says("three")]
+    async with ModelServer(*answers) as model, agent_runs(client, model, tmp_path) as runs:
+        handle = await start(runs, outer, {"calls": 2})
+        await asked(runs, handle)
+        assert len(model.calls) == 2
+        answer = {"request": "budget", "answer": {"data": {"calls": None}}, "by": "ann"}
+        await handle.execute_update("submit_feedback", answer)
+        document = await ended(runs, handle)
+        assert document["status"] == "completed"
+        assert await usage_of(handle) == (3, 300, {"deep": 100, "deeper": 100, "near": 100})
+
+
+async def test_money_is_counted_by_the_table_and_an_unknown_price_asks(client: Client, tmp_path: Path) -> None:
+    async with ModelServer(says("one"), says("two")) as model, agent_runs(client, model, tmp_path) as runs:
+        handle = await start(runs, agents_of("a", "b"), {"money": "1.00"})
+        view = await asked(runs, handle)
+        assert view.scheduler is not None
+        (request,) = view.scheduler.requests.open.values()
+        assert "the cost of some calls is not known" in request.prompt
+        assert len(model.calls) == 1
+        answer = {"request": "budget", "answer": {"data": {"money": None}}, "by": "ann"}
+        await handle.execute_update("submit_feedback", answer)
+        document = await ended(runs, handle)
+        assert document["status"] == "completed"
+        usage = (await handle.result())["usage"]
+        assert (usage["cost"], usage["unpriced_calls"]) == (None, 2)
+
+
+async def test_bad_budget_is_told_with_its_field(client: Client, tmp_path: Path) -> None:
+    async with ModelServer() as model, agent_runs(client, model, tmp_path) as runs:
+        handle = await start(runs, agent(runs), {"tokens": -5}, objective="Say one.")
+        document = await document_of(handle)
+        assert document["error"]["message"] == (
+            "options.budget is no budget: tokens must be a whole number from 1, not -5"
+        )
+
+
+async def test_what_waits_and_is_held_back_goes_on_in_a_new_execution(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HARD_MARK_EVENTS", 120)
+    monkeypatch.setattr(limits, "DRAIN_S", 0.3)
+    async with ModelServer(says("one"), says("two")) as model, agent_runs(client, model, tmp_path) as runs:
+        steps = [
+            CompiledNode(f"s{number}", tool="echo", dependencies=[number + 1] if number else ()) for number in range(40)
+        ]
+        plan = CompiledPlan((*agents_of("a", "b").nodes, *steps), tools={"echo": runs.tools["echo"]})
+        handle = await start(runs, plan, {"calls": 1})
+        await asked(runs, handle)
+
+        async def steps_are_done() -> bool:
+            view = await RunFeed(runs.client, handle.id).read()
+            last = view.scheduler.record_of("s39") if view.scheduler is not None else None
+            return last is not None and last.status is NodeStatus.COMPLETED
+
+        await eventually(steps_are_done)
+        view = await RunFeed(runs.client, handle.id).read()
+        assert view.run_id != handle.first_execution_run_id
+        answer = {"request": "budget", "answer": {"data": {"calls": 1}}, "by": "ann"}
+        await runs.client.get_workflow_handle(handle.id).execute_update("submit_feedback", answer)
+        document = await ended(runs, handle)
+        assert (document["status"], document["output"]["a"], document["output"]["b"]) in (
+            ("completed", "one", "two"),
+            ("completed", "two", "one"),
+        )
+        assert await usage_of(handle) == (2, 200, {"a": 100, "b": 100})
+
+
+async def test_items_that_ask_a_model_share_the_budget_of_their_run(client: Client, tmp_path: Path) -> None:
+    async with (
+        ModelServer(says("one"), says("two"), says("three")) as model,
+        agent_runs(client, model, tmp_path) as runs,
+    ):
+        request = ModelRequest(ModelCall((user("Say a number."),)))
+        each = replace(model_node("m", request), for_each=[1, 2, 3])
+        plan = CompiledPlan((each,), tools={CALL_MODEL.name: CALL_MODEL})
+        handle = await start(runs, plan, {"calls": 2})
+        view = await asked(runs, handle)
+        assert view.scheduler is not None
+        assert [item.record.status.value for item in view.scheduler.records[0].items] == [
+            *("completed", "completed", "waiting")
+        ]
+        await handle.execute_update("set_limits", {"budget": {"calls": 3}})
+        document = await ended(runs, handle)
+        assert document["status"] == "completed"
+        assert (await handle.result())["nodes"]["m"]["usage"]["calls"] == 3
+
+
+async def test_a_request_in_words_is_answered_from_what_there_is(client: Client, tmp_path: Path) -> None:
+    answers: list[str | Completion] = [written(call("sum", "add", left=1, right=2)), says("It is 3.")]
+    async with ModelServer(*answers) as model, agent_runs(client, model, tmp_path) as runs:
+        budget = {"calls": 1, "on_limit": "finish"}
+        handle = await start(runs, goal(runs, "What is 1 + 2?", "add"), budget)
+        document = await ended(runs, handle)
+        assert (document["status"], document["output"]) == ("completed", "It is 3.")
+        assert purposes([*model.calls]) == [("plan", "plan"), ("answer", "answer")]
+        assert [note["code"] for note in (await handle.result())["notes"]] == ["budget"]
+
+
+async def test_a_request_in_words_asks_for_more_before_its_answer(client: Client, tmp_path: Path) -> None:
+    answers: list[str | Completion] = [written(call("sum", "add", left=1, right=2)), says("It is 3.")]
+    async with ModelServer(*answers) as model, agent_runs(client, model, tmp_path) as runs:
+        handle = await start(runs, goal(runs, "What is 1 + 2?", "add"), {"nodes": 2})
+        await asked(runs, handle)
+        assert purposes([*model.calls]) == [("plan", "plan")]
+        answer = {"request": "budget", "answer": {"data": {"nodes": 1}}, "by": "ann"}
+        await handle.execute_update("submit_feedback", answer)
+        document = await ended(runs, handle)
+        assert (document["status"], document["output"]) == ("completed", "It is 3.")

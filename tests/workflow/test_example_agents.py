@@ -1,0 +1,87 @@
+"""The four agents of `examples/agents.yaml` at work, each with the tools that it names; the model is scripted."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from temporalio.client import Client
+
+from dagwright.agents import load_agents
+from dagwright.agents.tools import agent_tools
+from dagwright.settings import Settings
+from dagwright.testing import ModelServer, SearchServer, found, json_text, text, tool_call
+from dagwright.tools.environment import ToolEnvironment
+from tests.support.runs import document_of, serving_runs
+from tests.support.travel import travel_service
+
+pytestmark = pytest.mark.server
+
+AGENTS = Path(__file__).parents[2] / "examples" / "agents.yaml"
+DAYS = {"check_in": "2026-06-12", "check_out": "2026-06-15"}
+
+
+def agent(name: str, objective: str, *needs: str) -> dict[str, Any]:
+    return {"id": name, "agent": name, "objective": objective, "depends_on": list(needs)}
+
+
+PLAN = {
+    "nodes": [
+        agent("web_researcher", "Find out when the old bridge was built and sum it up"),
+        agent("travel_planner", "Plan 3 days in Prague for 2 people, from Vienna", "web_researcher"),
+        agent("deep_reasoner", "Think this through: is it worth the journey?", "travel_planner"),
+        agent("code_analyzer", "Look at . and tell what it does", "deep_reasoner"),
+    ]
+}
+STEPS = (
+    tool_call("web_search", query="old bridge built"),
+    tool_call("summarize", text="The bridge was finished in 1402."),
+    text("Finished in 1402."),
+    text("Finished in 1402, says bridges.example.com."),
+    tool_call("flight_search", origin="Vienna", destination="Prague", depart="2026-06-12", passengers=2),
+    tool_call("hotel_search", city="Prague", guests=2, **DAYS),
+    tool_call("activity_search", city="Prague", day="2026-06-13"),
+    text("Day 1: the bridge."),
+    json_text({"parts": ["What does it cost?"]}),
+    text("Little."),
+    text("It is."),
+    tool_call("list_directory", path="."),
+    tool_call("search_files", pattern="*.py", text="def"),
+    tool_call("read_file", path="small.py"),
+    text("It doubles a number."),
+)
+
+
+async def test_each_of_the_four_agents_does_its_work_with_its_tools(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "small.py").write_text("def double(n):\n    return 2 * n\n")
+    searches = {"old bridge built": [found("Finished in 1402", link="https://bridges.example.com")]}
+    with travel_service() as travel:
+        async with SearchServer(searches) as search, ModelServer(*STEPS) as model:
+            settings = Settings(
+                state_dir=tmp_path,
+                files_root=tmp_path / "code",
+                model="small",
+                openai_base_url=model.base_url,
+                openai_api_key=SecretStr("key"),
+                serper_api_key=SecretStr("key"),
+                serper_base_url=search.base_url,
+                search_url=travel,
+            )
+            tools = agent_tools(load_agents([str(AGENTS)]), ToolEnvironment(tmp_path))
+            async with serving_runs(client, tools, settings=settings) as runs:
+                document = await document_of(await runs.start(PLAN))
+                await runs.check_ended()
+    assert {name: (node["status"], node["result"]) for name, node in document["nodes"].items()} == {
+        "web_researcher": ("completed", "Finished in 1402, says bridges.example.com."),
+        "travel_planner": ("completed", "Day 1: the bridge."),
+        "deep_reasoner": (
+            "completed",
+            {"answer": "It is.", "steps": [{"question": "What does it cost?", "finding": "Little."}]},
+        ),
+        "code_analyzer": ("completed", "It doubles a number."),
+    }
+    told = [call.messages[-1]["content"] for call in model.calls]
+    results = {place: told[place] for place in (1, 3, 5, 6, 7, 12, 13, 14)}
+    wanted = {1: "1402", 3: "1402", 5: "airline", 6: "hotel", 7: "price", 12: "small.py", 13: "small.py", 14: "2 * n"}
+    assert [place for place, words in wanted.items() if words.casefold() not in str(results[place]).casefold()] == []

@@ -1,0 +1,247 @@
+"""Forks on the real server: what is taken over, what runs, under which keys, and what is told of it."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pytest
+
+from dagwright.contracts.messages import RunInput, run_input_to_json
+from dagwright.feed import RunFeed, RunView
+from dagwright.forks import Draft, ForkRefused, Forks, retooled
+from dagwright.plan_pages import made_to_travel
+from dagwright.preparation import check_plan, prepare_plan
+from tests.support.eventually import eventually
+from tests.support.runs import Document, Handle, Runs, document_of
+from tests.support.tools import Bench
+
+pytestmark = pytest.mark.server
+
+Plan = dict[str, Any]
+
+
+def call(node_id: str, tool: str, **arguments: Any) -> Plan:
+    return {"id": node_id, "tool": tool, "arguments": arguments}
+
+
+async def fork(
+    runs: Runs,
+    handle: Handle,
+    plan: Plan | None = None,
+    *,
+    inputs: Mapping[str, Any] | None = None,
+    rerun: Collection[str] = (),
+) -> tuple[Draft, Handle]:
+    """Forks a run as the command does."""
+    forks = Forks(lambda workflow_id: RunFeed(runs.client, workflow_id), runs.store)
+    view = await RunFeed(runs.client, handle.id).read()
+    draft = await forks.draft(view, compiled(runs, view, plan, inputs), inputs=inputs or {}, rerun=rerun)
+    beside = await forks.ready(draft)
+    sent = await made_to_travel(draft.plan, runs.store)
+    message = run_input_to_json(
+        type(beside)(
+            compiled=sent.plan,
+            pages=sent.pages,
+            inputs=draft.inputs,
+            carry=beside.carry,
+            lookups=beside.lookups,
+            max_in_flight=beside.max_in_flight,
+            model=beside.model,
+        )
+    )
+    return draft, await runs.start_raw(message, workflow_id=draft.workflow_id)
+
+
+def compiled(runs: Runs, view: RunView, plan: Plan | None, inputs: Mapping[str, Any] | None) -> Any:
+    if plan is not None:
+        return prepare_plan(check_plan(plan, runs.tools), inputs or {})
+    assert view.scheduler is not None
+    return retooled(view.scheduler.plan, runs.tools)
+
+
+def short(document: Document) -> dict[str, Any]:
+    """Returns each node's state, result and where it comes from."""
+    return {
+        name: (node["status"], node["result"], (node["lineage"].get("reused") or {}).get("node"))
+        for name, node in document["nodes"].items()
+    }
+
+
+async def test_fork_with_another_input_does_what_that_reaches(runs: Runs, bench: Bench, unique: str) -> None:
+    plan = {
+        "inputs": {"x": {"type": "number"}},
+        "nodes": [
+            call("a", "plus", left="{{PLACEHOLDER_x}}", right=1),
+            call("other", "write", name=f"{unique} other"),
+            call("b", "write", name=unique + " {{a.result}}"),
+        ],
+        "output": "{{b.result}}",
+    }
+    first = await runs.start(plan, inputs={"x": 1})
+    await document_of(first)
+    draft, second = await fork(runs, first, inputs={"x": 2})
+    document = await document_of(second)
+
+    assert (draft.outlook.reused, draft.outlook.runs, draft.outlook.undecided) == (
+        ["other"],
+        {"a": "reads something that has changed"},
+        ["b"],
+    )
+    assert short(document) == {
+        "a": ("completed", 3.0, None),
+        "other": ("completed", f"{unique} other", "other"),
+        "b": ("completed", f"{unique} 3.0", None),
+    }
+    assert [len(bench.effects[f"{unique} {name}"]) for name in ("other", "2.0", "3.0")] == [1, 1, 1]
+    assert document["notes"][0]["message"] == (f"a fork of the run {first.id!r}, which takes over 1 result at once")
+    reused = document["nodes"]["other"]["lineage"]["reused"]
+    assert reused == {"workflow_id": first.id, "node": "other"}
+    view = await RunFeed(runs.client, second.id).read()
+    assert short(view.document()) == short(document)
+
+
+async def test_fork_of_a_failed_run_keeps_the_keys_of_what_had_not_ended(runs: Runs, bench: Bench, unique: str) -> None:
+    plan = {
+        "nodes": [
+            call("done", "keyed", name=f"{unique} done"),
+            {**call("each", "keyed", name="{{item.name}}", until="{{item.until}}"), "key": "{{item.name}}",
+             "for_each": [{"name": f"{unique} x", "until": 1}, {"name": f"{unique} y", "until": 9}]},
+            {**call("after", "echo"), "depends_on": ["each", "done"]},
+        ]
+    }  # fmt: skip
+    plan["nodes"][1]["retry"] = {"max_attempts": 2, "first_delay": "10ms"}
+    first = await runs.start(plan)
+    assert (await document_of(first))["nodes"]["each"]["status"] == "failed"
+    draft, second = await fork(runs, first)
+    await document_of(second)
+
+    keys = {name: bench.effects[f"{unique} {name}"] for name in ("done", "x", "y")}
+    assert [len(each) for each in keys.values()] == [1, 1, 4]
+    assert len(set(keys["y"])) == 1
+    assert draft.outlook.runs == {f"each[{unique} y]": "had failed"}
+    _, third = await fork(runs, second, rerun=["done"])
+    await document_of(third)
+    assert len(set(bench.effects[f"{unique} done"])) == 2
+    assert len(set(bench.effects[f"{unique} y"])) == 1
+
+
+async def test_fork_asks_the_model_of_its_run(runs: Runs) -> None:
+    plan = {"nodes": [call("a", "plus", left=1, right=1)]}
+    message = run_input_to_json(RunInput(compiled=prepare_plan(check_plan(plan, runs.tools), {}), model={"model": "x"}))
+    first = await runs.start_raw(message)
+    await document_of(first)
+    _, second = await fork(runs, first)
+    await document_of(second)
+    view = await RunFeed(runs.client, second.id).read()
+    assert view.run_input is not None
+    assert view.run_input.model == {"model": "x"}
+
+
+async def test_fork_goes_on_inside_of_sub_plans(runs: Runs, bench: Bench, unique: str) -> None:
+    inner = {
+        "nodes": [
+            call("made", "write", name=f"{unique} made"),
+            {**call("bad", "keyed", name=f"{unique} bad", until=9), "retry": {"max_attempts": 1}},
+        ]
+    }
+    plan = {"nodes": [{"id": "sub", "plan": inner}, {**call("after", "echo"), "depends_on": ["sub"]}]}
+    first = await runs.start(plan)
+    await document_of(first)
+    _, second = await fork(runs, first)
+    await document_of(second)
+    assert [len(bench.effects[f"{unique} {name}"]) for name in ("made", "bad")] == [1, 2]
+    assert len(set(bench.effects[f"{unique} bad"])) == 1
+    child = await RunFeed(runs.client, f"{second.id}/sub").read()
+    assert child.document()["nodes"]["made"]["lineage"]["reused"] == {"workflow_id": f"{first.id}/sub", "node": "made"}
+
+    _, third = await fork(runs, second, rerun=["sub/made"])
+    await document_of(third)
+    assert len(set(bench.effects[f"{unique} made"])) == 2
+    assert len(set(bench.effects[f"{unique} bad"])) == 1
+
+
+async def test_node_in_the_sub_plan_of_one_item_is_done_again(runs: Runs, bench: Bench, unique: str) -> None:
+    inner = {
+        "inputs": {"i": {"type": "integer"}},
+        "nodes": [call("made", "write", name=unique + " {{PLACEHOLDER_i}}"), call("bad", "fail")],
+    }
+    each = {"id": "m", "for_each": [0, 1], "plan": inner, "arguments": {"i": "{{item}}"}}
+    first = await runs.start({"nodes": [each, {"id": "sub", "plan": {"nodes": [call("a", "echo")]}}]})
+    await document_of(first)
+    for strange in ("m[2]/made", "m[1]/mode", "sub/b", "sub/a/b"):
+        with pytest.raises(ForkRefused, match="the fork has no such node or item"):
+            await fork(runs, first, rerun=[strange])
+    draft, second = await fork(runs, first, rerun=["m[1]/made"])
+    await document_of(second)
+    assert draft.outlook.runs == {"m[0]": "had failed in part", "m[1]": "is to be done again"}
+    assert [len(bench.effects[f"{unique} {item}"]) for item in (0, 1)] == [1, 2]
+    assert len(set(bench.effects[f"{unique} 1"])) == 2
+
+
+async def test_pure_nodes_stored_values_and_large_maps_are_taken_over(kept_runs: Runs) -> None:
+    plan = {
+        "nodes": [
+            call("big", "table", rows=2_000),
+            call("one", "add", left="{{big.result.n}}", right=1),
+            call("two", "add", left="{{one.result}}", right=1),
+            {**call("many", "echo", value="{{item}}"), "for_each": list(range(501))},
+        ],
+        "output": "{{two.result}}",
+    }
+    first = await kept_runs.start(plan)
+    before = await document_of(first)
+    other = {**plan, "nodes": [*plan["nodes"], call("name", "echo", name="{{big.result.rows[7].name}}")]}
+    draft, second = await fork(kept_runs, first, other)
+    after = await document_of(second)
+
+    assert draft.outlook.reused == ["big", "one", "two", "many"]
+    assert draft.outlook.runs == {"name": "is new"}
+    assert after["nodes"]["name"]["result"] == {"name": "row 7"}
+    assert (after["output"], before["output"]) == (2002.0, 2002.0)
+    many = [(await kept_runs.restored(handle, full=True))["nodes"]["many"]["result"] for handle in (first, second)]
+    assert many[0] == many[1]
+    await kept_runs.check_ended()
+
+
+async def test_what_is_too_large_for_the_input_travels_through_the_store(runs: Runs) -> None:
+    texts = [call(f"n{number}", "echo", text=f"{number} " * 2_000) for number in range(120)]
+    first = await runs.start({"nodes": [{**text, "tool": "echo"} for text in texts]})
+    await document_of(first)
+    draft, second = await fork(runs, first)
+    document = await document_of(second)
+
+    assert len(draft.outlook.reused) == 120
+    assert {node["status"] for node in document["nodes"].values()} == {"completed"}
+    assert {node["lineage"]["reused"]["workflow_id"] for node in document["nodes"].values()} == {first.id}
+
+
+async def test_run_that_goes_on_is_forked_without_its_changes(runs: Runs, bench: Bench, unique: str) -> None:
+    plan = {"nodes": [call("held", "hold_write", name=unique), call("done", "echo")]}
+    first = await runs.start(plan)
+    await eventually(lambda: unique in bench.entered)
+    with pytest.raises(ForkRefused, match="'held' changes the world right now"):
+        await fork(runs, first)
+    bench.open(unique)
+    await document_of(first)
+    _, second = await fork(runs, first)
+    assert short(await document_of(second))["held"] == ("completed", unique, "held")
+    assert len(bench.effects[unique]) == 1
+
+
+async def test_groups_of_very_many_pure_nodes_run_again(runs: Runs) -> None:
+    count = 2_100
+    nodes: list[Plan] = [call("look", "echo", n=1), call("n0", "add", left="{{look.result.n}}", right=1)]
+    nodes += [call(f"n{number}", "add", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, count)]
+    first = await runs.start({"nodes": nodes, "output": f"{{{{n{count - 1}.result}}}}"})
+    before = await document_of(first)
+    draft, second = await fork(runs, first)
+
+    assert draft.outlook.reused == ["look"]
+    assert draft.outlook.runs == {f"n{count - 1}": "is one of very many pure nodes that run together"}
+    assert (await document_of(second))["output"] == before["output"] == count + 1.0
+
+
+async def test_part_of_another_run_is_not_forked_alone(runs: Runs) -> None:
+    first = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [call("a", "echo")]}}]})
+    await document_of(first)
+    with pytest.raises(ForkRefused, match=f"is a part of the run '{first.id}': fork that one"):
+        await fork(runs, runs.client.get_workflow_handle(f"{first.id}/sub"))

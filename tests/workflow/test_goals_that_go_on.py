@@ -1,0 +1,108 @@
+"""Requests in words that go on: in new executions, after their worker was killed, and in forks."""
+
+import asyncio
+from pathlib import Path
+from unittest.mock import patch
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.contracts import limits
+from dagwright.contracts.messages import RunInput, run_input_to_json
+from dagwright.contracts.pursuits import workflow_type_of
+from dagwright.feed import RunFeed
+from dagwright.forks import Draft, Forks, retooled
+from dagwright.planner import Asked, prepare_goal
+from dagwright.settings import Settings
+from dagwright.testing import ModelServer, Step, step
+from dagwright.toolset import load_toolset
+from tests.support.agents import agent_runs, answered
+from tests.support.chaos import worker_process
+from tests.support.eventually import eventually
+from tests.support.goals import call, ended, goal, purposes, written
+from tests.support.runs import Runs, bare, chain_of, document_of, end_of
+from tests.support.server import live_server
+
+pytestmark = pytest.mark.server
+
+
+async def test_a_request_goes_on_in_new_executions(client: Client, tmp_path: Path) -> None:
+    chain = [call(f"n{number}", "plus", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, 8)]
+    plan = written(call("n0", "plus", left=0, right=1), *chain)
+    async with ModelServer("No.", plan, "It is 8.") as model, agent_runs(client, model, tmp_path) as runs:
+        with patch.object(limits, "HARD_MARK_EVENTS", 20):
+            handle = await runs.start_compiled(goal(runs, "Count to 8.", "plus"))
+            document = await ended(runs, handle)
+            executions = [end_of(history) for history in await chain_of(client, handle)]
+            await runs.check_ended()
+    assert (document["status"], document["output"], document["nodes"]["n7"]["result"]) == ("completed", "It is 8.", 8)
+    assert executions[0] == "continued"
+    assert executions[-1] == "completed"
+    assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("answer", "answer")]
+
+
+@pytest.mark.slow
+async def test_worker_that_is_killed_between_plan_and_answer_pays_for_no_recorded_call_twice(tmp_path: Path) -> None:
+    never = asyncio.Event()
+    planned = written(call("sum", "calculator", expression="6*7"))
+    steps: list[Step] = [
+        step(planned),
+        step("lost", last="42", released=never),
+        step("It is 42.", last="42"),
+    ]
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    tools = load_toolset(Settings(state_dir=tmp_path / "here")).declarations()
+    plan, _ = prepare_goal("What is 6 times 7?", {"calculator": tools["calculator"]}, Asked())
+    async with live_server(tmp_path / "server") as live, ModelServer(*steps) as server:
+        client = await live.start()
+        environment = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
+        async with worker_process(live.address, folder, environment=environment) as worker:
+            handle = await client.start_workflow(
+                "PursueGoal",
+                run_input_to_json(RunInput(compiled=plan)),
+                id=f"goal-{uuid4().hex}",
+                task_queue="dagwright",
+            )
+            await eventually(lambda: len(server.calls) == 2)
+            await worker.kill()
+            await worker.start()
+            document = bare(await document_of(handle))
+    assert (document["status"], document["output"], document["nodes"]["sum"]["result"]) == (
+        "completed",
+        "It is 42.",
+        42,
+    )
+    assert document["nodes"]["plan"]["result"] == answered(steps[0].answer.text)  # type: ignore[union-attr]
+    assert purposes([*server.calls]) == [("plan", "plan"), ("answer", "answer"), ("answer", "answer")]
+
+
+async def test_fork_takes_the_plan_over_and_answers_anew_only_what_came_out_otherwise(
+    client: Client, tmp_path: Path
+) -> None:
+    plan = written(call("a", "plus", left=1, right=2), call("b", "flaky", until=1))
+    async with ModelServer(plan, "First.", "Second.") as model, agent_runs(client, model, tmp_path) as runs:
+        handle = await runs.start_compiled(goal(runs, "Add.", "plus", "flaky"))
+        assert (await ended(runs, handle))["output"] == "First."
+        same = await _draft(runs, handle.id)
+        assert [*same.outlook.reused] == ["plan", "read", "a", "b", "answer"]
+        again = await _draft(runs, handle.id, "answer")
+        assert [*again.outlook.reused] == ["plan", "read", "a", "b"]
+        carry = (await _forks(runs).ready(again)).carry
+        message = run_input_to_json(RunInput(compiled=again.plan, carry=carry))
+        forked = await runs.start_raw(message, workflow_id=again.workflow_id, workflow=workflow_type_of(again.plan))
+        found = bare(await document_of(forked))
+    assert (found["status"], found["output"]) == ("completed", "Second.")
+
+
+async def _draft(runs: Runs, workflow_id: str, *rerun: str) -> Draft:
+    """Returns a fork of a run as the command makes it, ready to be started."""
+    view = await RunFeed(runs.client, workflow_id).read()
+    assert view.scheduler is not None
+    plan = retooled(view.scheduler.plan, runs.tools)
+    return await _forks(runs).draft(view, plan, inputs={}, rerun=rerun)
+
+
+def _forks(runs: Runs) -> Forks:
+    return Forks(lambda workflow_id: RunFeed(runs.client, workflow_id), runs.store)

@@ -1,0 +1,77 @@
+"""Requests that wait for weeks, in seconds: on the server whose clock jumps ahead."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.testing import WorkflowEnvironment
+
+from dagwright.contracts import wire
+from dagwright.settings import Settings
+from tests.support.runs import Handle, Runs, bare, document_of, done, events_of, failed, serving_runs
+from tests.support.time_skipping import time_skipping
+from tests.support.tools import Bench
+
+pytestmark = pytest.mark.java
+
+_DAY_S = 86_400.0
+_QUESTION = {"type": "APPROVAL", "prompt": "Publish?", "assignee": "ann", "deadline": "30d", "reminder": "7d"}
+_CHECK = {"id": "check", "human": _QUESTION}
+_AFTER = {"id": "after", "tool": "echo", "arguments": {"check": "{{check.result.approved}}"}}
+
+
+@pytest.fixture(scope="module")
+async def environment() -> AsyncIterator[WorkflowEnvironment]:
+    async with time_skipping() as found:
+        yield found
+
+
+@pytest.fixture
+async def far_runs(environment: WorkflowEnvironment, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runs]:
+    settings = Settings(state_dir=tmp_path_factory.mktemp("far"))
+    async with serving_runs(environment.client, Bench().registry(), settings=settings) as runs:
+        yield runs
+        await runs.check_ended()
+
+
+async def _days_of_alarms(handle: Handle) -> list[float]:
+    """Returns the days after the start at which the run was woken."""
+    history = await handle.fetch_history()
+    began = history.events[0].event_time.ToSeconds()
+    fired = events_of(history, EventType.EVENT_TYPE_TIMER_FIRED)
+    return [round((event.event_time.ToSeconds() - began) / _DAY_S, 2) for event in fired]
+
+
+async def test_month_without_an_answer_has_four_reminders_and_then_fails(far_runs: Runs) -> None:
+    handle = await far_runs.start({"nodes": [_CHECK, _AFTER]})
+    document = bare(await document_of(handle))
+
+    assert document["nodes"]["check"] == failed("no_answer: nobody answered 'check' in time: Publish?")
+    assert document["nodes"]["after"]["status"] == "blocked"
+    assert await _days_of_alarms(handle) == [7.0, 14.0, 21.0, 28.0, 30.0]
+
+
+async def test_answer_after_three_weeks_counts(environment: WorkflowEnvironment, far_runs: Runs) -> None:
+    handle = await far_runs.start({"nodes": [_CHECK, _AFTER]})
+    await environment.sleep(timedelta(days=20))
+    [asked] = await handle.query(wire.QUERY_PENDING)
+    answer = {"request": "check", "answer": {"approved": True}, "by": "ann"}
+    told = await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, answer)
+
+    assert (asked["id"], asked["assignee"]) == ("check", "ann")
+    assert told == {"ok": True, "message": "'check' is answered"}
+    assert bare(await document_of(handle))["nodes"] == {
+        "check": done({"approved": True, "reason": None}),
+        "after": done({"check": True}),
+    }
+    assert (await _days_of_alarms(handle))[:2] == [7.0, 14.0]
+
+
+async def test_escalation_asks_another_for_a_month_more(far_runs: Runs) -> None:
+    question = {**_QUESTION, "on_timeout": {"escalate": "finance"}}
+    handle = await far_runs.start({"nodes": [{"id": "check", "human": question}]})
+    document = bare(await document_of(handle))
+
+    assert document["nodes"]["check"]["status"] == "failed"
+    assert await _days_of_alarms(handle) == [7.0, 14.0, 21.0, 28.0, 30.0, 37.0, 44.0, 51.0, 58.0, 60.0]

@@ -1,0 +1,123 @@
+"""A thousand questions of one run, answered in any order with doubles, early answers and garbage between them."""
+
+import asyncio
+import random
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowUpdateFailedError
+
+from dagwright.contracts import wire
+from dagwright.feed import RunFeed
+from tests.support.eventually import eventually
+from tests.support.runs import Handle, Runs, document_of
+
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
+_HALF = 500
+_OPTIONS = ["x", "y", "z"]
+_AT_ONCE = 40
+_GARBAGE: tuple[Any, ...] = (
+    None,
+    [],
+    {"request": "now[0]"},
+    {"request": "now[1]", "answer": {"selected": ["w"]}},
+    {"request": "now[2]", "answer": {"approved": True}},
+    {"request": "nobody", "answer": {"selected": ["x"]}},
+    {"request": "then[7]", "answer": {"selected": ["w"]}, "by": "early and wrong"},
+    {"request": "gate", "answer": {"approved": "maybe"}},
+)
+
+
+def _plan() -> dict[str, Any]:
+    question = {"type": "SELECTION", "prompt": "Which, {{item}}?", "options": _OPTIONS}
+    return {
+        "nodes": [
+            {"id": "gate", "human": {"prompt": "Go on?"}},
+            {"id": "now", "for_each": [*range(_HALF)], "human": question},
+            {"id": "then", "for_each": [*range(_HALF)], "human": question, "depends_on": ["gate"]},
+        ],
+    }
+
+
+async def _asked(runs: Runs, handle: Handle) -> set[str]:
+    view = await RunFeed(runs.client, handle.id).read()
+    return set(view.scheduler.requests.open) if view.scheduler is not None else set()
+
+
+async def _asks(runs: Runs, handle: Handle, count: int) -> None:
+    async def does() -> bool:
+        return len(await _asked(runs, handle)) == count
+
+    await eventually(does)
+
+
+class _Person:
+    """Answers by update or signal, as it comes, and counts what was refused."""
+
+    def __init__(self, handle: Handle, chance: random.Random) -> None:
+        self._handle = handle
+        self._chance = chance
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self.refused: list[str] = []
+
+    def answers(self, request: str, option: str, *, by_update: bool) -> Awaitable[None]:
+        """Answers a request; an update that is refused is counted."""
+        return self._send({"request": request, "answer": {"selected": [option]}, "by": "ann"}, by_update=by_update)
+
+    def garbage(self) -> Awaitable[None]:
+        """Sends what is no answer."""
+        return self._send(self._chance.choice(_GARBAGE), by_update=self._chance.random() < 0.5)
+
+    async def _send(self, message: Any, *, by_update: bool) -> None:
+        async with self._turns:
+            if not by_update:
+                await self._handle.signal(wire.SIGNAL_FEEDBACK, message)
+                return
+            try:
+                await self._handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
+            except WorkflowUpdateFailedError as error:
+                self.refused.append(str(error.cause))
+
+
+async def test_every_request_gets_exactly_its_answer(kept_runs: Runs) -> None:
+    chance = random.Random(5)
+    handle = await kept_runs.start(_plan())
+    await _asks(kept_runs, handle, _HALF + 1)
+    person = _Person(handle, chance)
+    wanted = {f"{node}[{number}]": chance.choice(_OPTIONS) for node in ("now", "then") for number in range(_HALF)}
+    # A wrong early answer comes for one of the others.
+    early = chance.sample([name for name in wanted if name.startswith("then") and name != "then[7]"], _HALF // 5)
+
+    first = [name for name in wanted if name.startswith("now")] + early
+    chance.shuffle(first)
+    # Each is answered before anything else is sent for it, so that the first answer is the wanted one.
+    sending = [person.answers(name, wanted[name], by_update=number % 2 == 0) for number, name in enumerate(first)]
+    await asyncio.gather(*sending, *(person.garbage() for _ in range(100)))
+    doubles = chance.sample(first, 100)
+    told = len(person.refused)
+    await asyncio.gather(*(person.answers(name, "x", by_update=True) for name in doubles))
+    assert len(person.refused) == told + len(doubles)
+
+    await _asks(kept_runs, handle, 1)
+    assert await _asked(kept_runs, handle) == {"gate"}
+    await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, {"request": "gate", "answer": {"approved": True}})
+    await _asks(kept_runs, handle, _HALF - len(early))
+    rest = [name for name in wanted if name not in first]
+    assert await _asked(kept_runs, handle) == set(rest)
+    chance.shuffle(rest)
+    sending = [person.answers(name, wanted[name], by_update=number % 2 == 0) for number, name in enumerate(rest)]
+    await asyncio.gather(*sending)
+
+    document = await document_of(handle)
+    view = await RunFeed(kept_runs.client, handle.id).read()
+    assert document["status"] == "completed"
+    assert view.scheduler is not None
+    given = {name: view.scheduler.record_of(name) for name in wanted}
+    assert {name: record.result["selected"] for name, record in given.items() if record} == {
+        name: [option] for name, option in wanted.items()
+    }
+    assert {closing.how for closing in view.scheduler.requests.closed.values()} == {"answered"}
+    assert len(view.scheduler.requests.closed) == 2 * _HALF + 1
+    await kept_runs.check_ended()

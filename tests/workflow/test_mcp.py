@@ -1,0 +1,201 @@
+"""Plans that call tools of MCP servers, on a real server: retries by effects, cancelling, changes, large results."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+
+import worker
+from dagwright.mcp import ServersOfTools
+from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.settings import Settings
+from dagwright.toolset import load_toolset
+from tests.support.eventually import eventually
+from tests.support.runs import (
+    Runs,
+    bare,
+    cancelled,
+    document_of,
+    done,
+    events_of,
+    failed,
+    histories_of,
+    serving_runs,
+)
+from tests.support.tool_servers import calls_of, load, server_entry, without_pids, write_servers
+
+pytestmark = pytest.mark.server
+
+
+@asynccontextmanager
+async def _serving(client: Client, servers: ServersOfTools, folder: Path) -> AsyncIterator[Runs]:
+    async with serving_runs(client, servers.registry, settings=Settings(state_dir=folder / "state")) as runs:
+        try:
+            yield runs
+        finally:
+            await servers.close()
+
+
+@pytest.fixture(scope="module")
+async def did(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mcp") / "did"
+
+
+@pytest.fixture(scope="module")
+async def mcp_runs(client: Client, did: Path) -> AsyncIterator[Runs]:
+    """Runs of plans that call a server; what a test started is checked when the module ends."""
+    servers = await asyncio.to_thread(load, did.parent, srv=server_entry(did))
+    async with _serving(client, servers, did.parent) as runs:
+        yield runs
+        await runs.check_ended()
+
+
+def _node(tool: str, node_id: str = "n", /, **arguments: Any) -> dict[str, Any]:
+    return {"id": node_id, "tool": tool, "arguments": arguments}
+
+
+def _plan(*nodes: dict[str, Any]) -> dict[str, Any]:
+    return {"plan": 1, "nodes": list(nodes)}
+
+
+async def test_a_result_of_one_tool_goes_into_the_arguments_of_another(mcp_runs: Runs) -> None:
+    plan = _plan(
+        _node("srv.count", "count", text="abc"), _node("srv.say", "say", text="{{count.result.characters}} is 3")
+    )
+    assert (await mcp_runs.run(plan))["nodes"] == {"count": done({"characters": 3}), "say": done("3 is 3")}
+
+
+async def test_each_call_is_an_activity_whose_type_is_the_name_of_the_tool(mcp_runs: Runs, client: Client) -> None:
+    handle = await mcp_runs.start(_plan(_node("srv.say", text="x")))
+    [history] = await histories_of(client, handle)
+    [scheduled] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    attributes = scheduled.activity_task_scheduled_event_attributes
+    assert (attributes.activity_type.name, attributes.activity_id) == ("srv.say", "n")
+
+
+async def test_a_tool_that_no_server_has_is_refused_with_the_nearest(mcp_runs: Runs) -> None:
+    with pytest.raises(PlanInvalid) as refused:
+        await mcp_runs.start(_plan(_node("srv.cuont", text="x")))
+    [problem] = refused.value.problems
+    assert (problem.code, problem.pointer, problem.hint) == (
+        "unknown_tool",
+        "/nodes/0/tool",
+        "did you mean 'srv.count'?",
+    )
+
+
+async def test_arguments_are_checked_against_the_schema_of_the_server(mcp_runs: Runs) -> None:
+    with pytest.raises(PlanInvalid) as refused:
+        await mcp_runs.start(_plan(_node("srv.count", text=7)))
+    [problem] = refused.value.problems
+    assert (problem.code, problem.pointer) == ("invalid_arguments", "/nodes/0/arguments/text")
+
+
+async def test_a_large_result_travels_by_reference(mcp_runs: Runs) -> None:
+    text = "x" * 100_000
+    handle = await mcp_runs.start(
+        _plan(_node("srv.say", "say", text=text), _node("srv.count", "n", text="{{say.result}}"))
+    )
+    node = (await document_of(handle))["nodes"]
+    assert node["n"]["result"] == {"characters": 100_000}
+    assert set(node["say"]["result"]) == {"ref", "bytes", "preview"}
+
+
+async def test_thirty_calls_at_once_end_with_their_own_results(mcp_runs: Runs) -> None:
+    node = {**_node("srv.say", "all", text="{{item}}"), "for_each": [f"item {number}" for number in range(30)]}
+    assert (await mcp_runs.run(_plan(node)))["nodes"]["all"]["result"] == [f"item {number}" for number in range(30)]
+
+
+async def test_a_read_that_fails_is_tried_again_and_a_write_is_not(mcp_runs: Runs, did: Path) -> None:
+    read = {**_node("srv.refuse", "read", reason="tired"), "retry": {"max_attempts": 2, "first_delay": "10ms"}}
+    write = _node("srv.write", "write", text="die")
+    before = len(calls_of(did))
+    nodes = (await mcp_runs.run(_plan(read, {**write, "depends_on": ["read"], "join": "all_done"})))["nodes"]
+    assert nodes == {
+        "read": failed("tool_failed: Error executing tool refuse: tired", attempts=2),
+        "write": failed(
+            "tool_failed: The MCP server 'srv': it ended during the call, so nobody knows what became of it; "
+            "its last words: the disk is full"
+        ),
+    }
+    assert without_pids(calls_of(did)[before:]) == [{"refuse": "tired"}, {"refuse": "tired"}, {"write": "die"}]
+
+
+async def test_a_server_that_dies_during_a_read_is_started_again_and_the_read_repeated(
+    mcp_runs: Runs, did: Path
+) -> None:
+    handle = await mcp_runs.start(_plan(_node("srv.slow", seconds=1)))
+
+    def begun() -> list[dict[str, Any]]:
+        return [call for call in calls_of(did) if call.get("slow") == "begun"]
+
+    await eventually(lambda: len(begun()) == 1)
+    os.kill(begun()[0]["pid"], signal.SIGKILL)
+    assert bare(await document_of(handle))["nodes"] == {"n": done("done", attempts=2)}
+    assert len({call["pid"] for call in begun()}) == 2
+
+
+async def test_a_cancelled_run_cancels_the_call_on_the_server(client: Client, tmp_path: Path) -> None:
+    did = tmp_path / "did"
+    servers = await asyncio.to_thread(load, tmp_path, srv=server_entry(did))
+    async with _serving(client, servers, tmp_path) as runs:
+        handle = await runs.start(_plan(_node("srv.slow", seconds=600)))
+        await eventually(lambda: without_pids(calls_of(did)) == [{"slow": "begun"}])
+        await handle.signal("cancel", {"reason": "enough", "by": "ann"})
+        document = bare(await document_of(handle))
+        assert document["nodes"] == {"n": cancelled()} or document["nodes"]["n"]["status"] == "cancelled"
+        await eventually(lambda: without_pids(calls_of(did)) == [{"slow": "begun"}, {"slow": "cancelled"}])
+        await runs.check_ended()
+
+
+async def test_a_tool_that_is_not_what_the_plan_was_checked_against_is_not_called(
+    client: Client, tmp_path: Path
+) -> None:
+    did = tmp_path / "did"
+    old = await asyncio.to_thread(load, tmp_path, srv=server_entry(did))
+    (did / "other").touch()
+    new = await asyncio.to_thread(load, tmp_path, srv=server_entry(did))
+    async with _serving(client, new, tmp_path) as runs:
+        now = runs.tools["srv.order"]
+        before: ToolDeclaration = replace(old.registry["srv.order"].declaration, task_queue=now.task_queue)
+        stale = Runs(client, task_queue=runs.task_queue, tools={**runs.tools, "srv.order": before}, store=runs.store)
+        assert (await stale.run(_plan(_node("srv.order", item="a"))))["nodes"] == {
+            "n": failed(
+                "tool_changed: The MCP server 'srv': 'order' has changed: its arguments, its result or its effects are "
+                "not those that the plan was checked against; check the plan again, and run it anew"
+            )
+        }
+        assert (await runs.run(_plan(_node("srv.order", item="a", amount=2))))["nodes"] == {"n": done("2 a")}
+        assert without_pids(calls_of(did)) == [{"order": "a", "amount": 2}]
+        await runs.check_ended()
+        await stale.check_ended()
+
+
+async def test_a_tool_that_no_server_had_when_the_worker_started_fails_with_a_reason(
+    client: Client, tmp_path: Path, unique: str
+) -> None:
+    file = write_servers(tmp_path, srv=server_entry(tmp_path / "did"))
+    toolset = await asyncio.to_thread(load_toolset, Settings(state_dir=tmp_path / "state"), [str(file)])
+    gone = replace(toolset.declarations()["srv.say"], name="srv.gone")
+    async with AsyncExitStack() as stack:
+        assert toolset.servers is not None
+        stack.push_async_callback(toolset.servers.close)
+        for each in worker.create_workers(client, toolset, task_queue=unique):
+            await stack.enter_async_context(each)
+        runs = Runs(client, task_queue=unique, tools={"srv.gone": gone}, store=toolset.store)
+        node = {**_node("srv.gone", text="x"), "retry": {"max_attempts": 2, "first_delay": "10ms"}}
+        error = (
+            "tool_changed: The worker knows no tool 'srv.gone': when it started, no MCP server or agent of its files "
+            "was one; check the plan again"
+        )
+        assert (await runs.run(_plan(node)))["nodes"] == {"n": failed(error, attempts=2)}
+        await runs.check_ended()

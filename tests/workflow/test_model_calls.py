@@ -1,0 +1,214 @@
+"""Model calls on the real Temporal server, asked of the scripted one: retries, advice, references, kills."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import CancelledError
+from temporalio.worker import Worker
+
+from activities.call_headers import ToolInterceptor
+from activities.call_model import model_activity
+from activities.values import Values
+from dagwright.contracts.model_calls import ModelRequest, messages_from_json, request_to_json
+from dagwright.llm import Endpoint, ModelCall, OfferedTool, OutputSchema, user
+from dagwright.llm.clients import ModelClients, ModelSetup
+from dagwright.testing import ModelServer, Refused, Step, busy, json_text, step, text, tool_call
+from tests.support.chaos import worker_process
+from tests.support.eventually import eventually
+from tests.support.memory_store import MemoryStore
+from tests.support.model_runs import ASK_MODELS, AskModelsWorkflow
+from tests.support.runs import events_of
+from tests.support.server import live_server
+from workflows.calls import CallInterceptor
+
+pytestmark = pytest.mark.server
+
+Handle = WorkflowHandle[Any, Any]
+
+
+class Asking:
+    """Starts the workflow that asks models."""
+
+    def __init__(self, client: Client, task_queue: str, store: MemoryStore) -> None:
+        self._client = client
+        self._task_queue = task_queue
+        self.store = store
+
+    async def start(self, *requests: ModelRequest, **more: Any) -> Handle:
+        message = {"requests": [request_to_json(request) for request in requests], **more}
+        return await self._client.start_workflow(
+            ASK_MODELS, message, id=f"ask-{uuid4().hex}", task_queue=self._task_queue
+        )
+
+    async def run(self, *requests: ModelRequest, **more: Any) -> list[Any]:
+        found: list[Any] = await (await self.start(*requests, **more)).result()
+        return found
+
+
+@asynccontextmanager
+async def asking(client: Client, server: ModelServer) -> AsyncIterator[Asking]:
+    """Serves the workflow and the activity on a queue of their own."""
+    store, queue = MemoryStore(), f"models-{uuid4().hex}"
+    async with ModelClients(ModelSetup(Endpoint(server.base_url, "key"), model="small")) as clients:
+        worker = Worker(
+            client,
+            task_queue=queue,
+            workflows=[AskModelsWorkflow],
+            activities=[model_activity(clients, Values(store))],
+            interceptors=[CallInterceptor(), ToolInterceptor()],
+        )
+        async with worker:
+            yield Asking(client, queue, store)
+
+
+def request(words: str = "Hello?", *, tools: Sequence[OfferedTool] = (), **fields: Any) -> ModelRequest:
+    output = fields.pop("output", None)
+    return ModelRequest(ModelCall((user(words),), tools=tuple(tools), output=output), **fields)
+
+
+def answered(words: Any, **more: Any) -> Mapping[str, Any]:
+    return {"text": words, "output": None, "tools": [], "model": "small", "calls": 1, "conversation": None, **more}
+
+
+async def test_an_answer_comes_and_the_call_tells_who_asks(client: Client) -> None:
+    async with ModelServer("Hi") as server, asking(client, server) as asked:
+        handle = await asked.start(request())
+        assert await handle.result() == [answered("Hi")]
+        history = await handle.fetch_history()
+    assert server.calls[0].metadata == {"run": handle.id, "node": "ask0"}
+    [scheduled] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    attributes = scheduled.activity_task_scheduled_event_attributes
+    assert (attributes.activity_type.name, attributes.activity_id) == ("call_model", "ask0")
+    assert json.loads(scheduled.user_metadata.summary.data) == "question 0"
+
+
+async def test_a_busy_model_is_asked_again_when_it_said(client: Client) -> None:
+    async with ModelServer(busy(retry_after=1), Refused(503), "Hi") as server, asking(client, server) as asked:
+        handle = await asked.start(request())
+        assert await handle.result() == [answered("Hi")]
+        history = await handle.fetch_history()
+    [ended] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+    [begun] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
+    [scheduled] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    metadata = ended.activity_task_completed_event_attributes.result.payloads[0].metadata
+    assert metadata["dagwright-attempt"] == b"3"
+    assert begun.event_time.ToMilliseconds() - scheduled.event_time.ToMilliseconds() >= 1000
+
+
+async def test_what_never_works_ends_at_once_with_advice(client: Client) -> None:
+    nonsense = OutputSchema("answer", {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
+    steps = (Refused(401, "Incorrect API key", code="invalid_api_key"), "nonsense")
+    async with ModelServer(*steps) as server, asking(client, server) as asked:
+        key, output = await asked.run(request(), request(output=nonsense))
+    where = f"small at {server.base_url}"
+    assert key == {
+        "code": "model_key_refused",
+        "action": "give_up",
+        "message": f"{where} answered 401: Incorrect API key; set OPENAI_API_KEY of the worker to a key that "
+        f"{server.base_url} takes",
+        "said": "",
+        "calls": 0,
+    }
+    assert output == {
+        "code": "model_output_invalid",
+        "action": "fix",
+        "message": f"{where} gave no JSON where it was asked for",
+        "said": "nonsense",
+        "calls": 1,
+    }
+
+
+async def test_attempts_that_are_used_up_say_so(client: Client) -> None:
+    async with ModelServer(step(busy(), times=5)) as server, asking(client, server) as asked:
+        [failed] = await asked.run(request())
+    assert (failed["code"], failed["action"]) == ("model_busy", "retry")
+
+
+async def test_large_answers_and_prompts_travel_by_reference(client: Client) -> None:
+    long = "long " * 4_000
+    schema = OutputSchema("answer", {"type": "object", "properties": {"n": {"type": "string"}}, "required": ["n"]})
+    steps = (step(text(long), last="big"), step(json_text({"n": long}), last="json"), step("short", text=long))
+    async with ModelServer(*steps) as server, asking(client, server) as asked:
+        handle = await asked.start(request("big"), request("json", output=schema))
+        said, value = await handle.result()
+        history = await handle.fetch_history()
+        hole = [["messages", 0, "content"], [{"stored": said["text"]["ref"], "paths": [["message", "content"]]}]]
+        [short] = await asked.run(request("to be filled"), holes=[hole])
+    assert (said["text"]["paths"], said["calls"]) == ([["message", "content"]], 1)
+    assert json.loads(asked.store.contents[said["text"]["ref"]])["message"]["content"] == long
+    assert json.loads(asked.store.contents[value["output"]["ref"]])["output"] == {"n": long}
+    assert len(history.to_json()) < 20_000
+    assert short == answered("short")
+    assert server.calls[2].messages == [{"role": "user", "content": long}]
+
+
+async def test_a_conversation_goes_on_from_its_reference(client: Client) -> None:
+    look = OfferedTool("look.up")
+    async with ModelServer(step(tool_call("look_up", who="Ann")), "Bye") as server, asking(client, server) as asked:
+        [first] = await asked.run(request("Who is Ann?", tools=[look], is_continued=True))
+        said = messages_from_json(json.loads(asked.store.contents[first["conversation"]]))
+        again = request("Never mind.", tools=[look], before=first["conversation"])
+        result = {"role": "tool", "tool_call_id": said[1].tool_calls[0].id, "content": "a person"}
+        encoded = request_to_json(again)
+        encoded["messages"] = [result, *encoded["messages"]]
+        handle = await asked._client.start_workflow(
+            ASK_MODELS, {"requests": [encoded]}, id=f"ask-{uuid4().hex}", task_queue=asked._task_queue
+        )
+        assert await handle.result() == [answered("Bye")]
+    assert first["tools"] == ["look.up"]
+    assert [message["role"] for message in server.calls[1].messages] == ["user", "assistant", "tool", "user"]
+    assert server.calls[1].messages[1]["tool_calls"][0]["function"]["name"] == "look_up"
+
+
+async def test_what_is_too_large_for_history_is_refused_before_it_is_sent(client: Client) -> None:
+    async with ModelServer() as server, asking(client, server) as asked:
+        [refused] = await asked.run(request("x" * 300_000))
+    assert refused["refused"].startswith("what is said to the model has 300,")
+
+
+async def test_a_call_that_is_cancelled_ends_at_the_model_too(client: Client) -> None:
+    released = asyncio.Event()
+    async with ModelServer(step("late", released=released)) as server, asking(client, server) as asked:
+        handle = await asked.start(request())
+        await eventually(lambda: bool(server.calls))
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError) as caught:
+            await handle.result()
+        assert isinstance(caught.value.cause, CancelledError)
+
+
+@pytest.mark.slow
+async def test_a_killed_worker_asks_nothing_again_that_was_answered(tmp_path: Path) -> None:
+    """The worker dies while the second question is open; the first, whose answer history has, is never asked again."""
+    never = asyncio.Event()
+    steps: list[Step] = [
+        step("first", text="one"),
+        step("lost", text="two", released=never),
+        step("second", text="two"),
+    ]
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    queue = f"models-{uuid4().hex}"
+    async with live_server(tmp_path / "server") as live, ModelServer(*steps) as server:
+        client = await live.start()
+        environment = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
+        workflows = Worker(client, task_queue=queue, workflows=[AskModelsWorkflow], interceptors=[CallInterceptor()])
+        async with worker_process(live.address, folder, environment=environment) as worker, workflows:
+            message = {"requests": [request_to_json(request(words)) for words in ("one", "two")]}
+            handle = await client.start_workflow(
+                ASK_MODELS, {**message, "task_queue": "dagwright"}, id="killed", task_queue=queue
+            )
+            await eventually(lambda: len(server.calls) == 2)
+            await worker.kill()
+            await worker.start()
+            assert await handle.result() == [answered("first"), answered("second")]
+        assert [call.text for call in server.calls] == ["one", "two", "two"]
+        assert {call.api_key for call in server.calls} == {"key"}

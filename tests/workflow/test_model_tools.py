@@ -1,0 +1,164 @@
+"""Tools that ask models, on the real server: the plan of examples/age-difference, and calculations in regions."""
+
+import importlib.util
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.contracts.agent_spec import AgentSpec, agent_plan
+from dagwright.settings import Settings
+from dagwright.testing import ModelServer, SearchServer, Tokens, busy, json_text, step, tool_call
+from dagwright.tools import ToolRegistry, context, tool
+from tests.support.runs import Runs, bare, document_of, serving_runs
+from tests.workflow.test_regions import calls_of_run
+
+pytestmark = pytest.mark.server
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "age-difference"
+
+
+@tool(effects="pure")
+def add(left: float, right: float) -> float:
+    """Adds two numbers."""
+    return left + right
+
+
+@tool(effects="read")
+async def echo(words: str) -> str:
+    """Says what the model says."""
+    return (await context().ask_model(words)).text
+
+
+@asynccontextmanager
+async def serving(
+    client: Client, folder: Path, model: ModelServer, search: SearchServer | None = None, *, keeps_state: bool = True
+) -> AsyncIterator[Runs]:
+    settings = Settings(
+        state_dir=folder,
+        openai_base_url=model.base_url,
+        openai_api_key="key",
+        model="small",
+        serper_api_key="key",
+        serper_base_url=search.base_url if search is not None else "http://127.0.0.1:1",
+    )
+    registry = ToolRegistry.of(add, echo)
+    async with serving_runs(client, registry, settings=settings, keeps_state=keeps_state) as runs:
+        yield runs
+        await runs.check_ended()
+
+
+def services() -> ModuleType:
+    """Returns what the example scripts."""
+    spec = importlib.util.spec_from_file_location("age_difference_services", EXAMPLE / "services.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def expression(text: str) -> Any:
+    return json_text({"is_calculation": True, "expression": text, "reason": ""}, tokens=Tokens(100, 10))
+
+
+def words(node: str, query: str, **fields: Any) -> dict[str, Any]:
+    return {"id": node, "tool": "calculator", "arguments": {"query": query}, **fields}
+
+
+@pytest.mark.parametrize("keeps_state", [True, False], ids=["kept", "replayed"])
+async def test_the_plan_of_the_example_finds_the_difference_in_whole_search_results(
+    client: Client, tmp_path: Path, keeps_state: bool
+) -> None:
+    plan = json.loads((EXAMPLE / "plan.json").read_text(encoding="utf-8"))
+    scripted = services()
+    searches = {query: [answer] for query, answer in scripted.SEARCHES.items()}
+    async with (
+        ModelServer(step(scripted.EXPRESSION, metadata=scripted.LABELS)) as model,
+        SearchServer(searches) as search,
+        serving(client, tmp_path, model, search, keeps_state=keeps_state) as runs,
+    ):
+        handle = await runs.start(plan)
+        document = await document_of(handle)
+    assert document["status"] == "completed"
+    assert document["output"] == {"calculate_difference": 14}
+    wu, caesar = (document["nodes"][node]["result"] for node in ("find_emperor_wu_age", "find_caesar_age"))
+    assert (wu[0]["title"], caesar[0]) == (
+        "Emperor Wu of Han",
+        {"title": "Julius Caesar, age at death", "link": "", "snippet": "55 years"},
+    )
+    assert sorted(search.queries) == sorted(searches)
+    [call] = model.calls
+    assert call.metadata == {"run": handle.id, "node": "calculate_difference", "purpose": "calculate"}
+    said = call.messages[1]["content"]
+    assert said.startswith('Calculate the difference between [{"title":"Emperor Wu of Han"')
+    assert document["usage"]["calls"] == 1
+
+
+async def test_a_calculation_in_words_leaves_its_region_and_tells_what_it_used(client: Client, tmp_path: Path) -> None:
+    plan = {
+        "nodes": [
+            {"id": "a", "tool": "calculator", "arguments": {"expression": "60 + 9"}},
+            words("b", "the difference between {{a.result}} and 55"),
+            {"id": "c", "tool": "calculator", "arguments": {"expression": "{{b.result}} * 2"}},
+            {"id": "d", "tool": "calculator", "arguments": {"expression": "{{a.result}} + 1"}},
+        ]
+    }
+    async with ModelServer(expression("69 - 55")) as model, serving(client, tmp_path, model) as runs:
+        handle = await runs.start(plan)
+        document = await document_of(handle)
+        assert {name: node["result"] for name, node in document["nodes"].items()} == {
+            "a": 69,
+            "b": 14,
+            "c": 28,
+            "d": 70,
+        }
+        assert await calls_of_run(handle) == ["region:a", "region:a#2", "b", "c"]
+    assert document["nodes"]["b"]["usage"]["completion_tokens"] == 10
+    assert document["usage"]["calls"] == 1
+
+
+async def test_tools_of_an_agent_ask_the_model_that_its_request_names(client: Client, tmp_path: Path) -> None:
+    steps = (tool_call("calculator", query="55 from 69"), expression("69 - 55"), "It is 14.")
+    async with ModelServer(*steps) as model, serving(client, tmp_path, model) as runs:
+        spec = AgentSpec("helper", tools={"calculator": runs.tools["calculator"]})
+        plan = agent_plan(spec, prompt="Calculate.", results={})
+        inputs = {"objective": "What is 69 less 55?"}
+        handle = await runs.start_compiled(plan, inputs=inputs, model={"model": "large", "seed": 7})
+        document = await document_of(handle)
+    assert document["output"] == "It is 14."
+    assert [(call.model, call.body["seed"], call.metadata["purpose"]) for call in model.calls] == [
+        ("large", 7, "agent"),
+        ("large", 7, "calculate"),
+        ("large", 7, "agent"),
+    ]
+
+
+async def test_tools_of_a_sub_plan_ask_the_model_that_the_run_above_was_given(client: Client, tmp_path: Path) -> None:
+    below = {"plan": 1, "nodes": [{"id": "e", "tool": "echo", "arguments": {"words": "?"}}]}
+    async with ModelServer("hello") as model, serving(client, tmp_path, model) as runs:
+        await document_of(await runs.start({"nodes": [{"id": "sub", "plan": below}]}, model={"model": "large"}))
+    assert [call.model for call in model.calls] == ["large"]
+
+
+async def test_what_is_no_calculation_fails_its_step_and_what_it_cost_is_told(client: Client, tmp_path: Path) -> None:
+    refused = json_text({"is_calculation": False, "expression": "", "reason": "It asks for a poem."})
+    async with ModelServer(refused) as model, serving(client, tmp_path, model) as runs:
+        document = await document_of(await runs.start({"nodes": [words("poem", "Write a poem")]}))
+    assert (
+        bare(document)["nodes"]["poem"]["error"] == "tool_failed: 'Write a poem' is no calculation: It asks for a poem."
+    )
+    assert document["usage"]["calls"] == 1
+
+
+async def test_a_tool_whose_model_is_busy_is_called_again_when_the_service_said(client: Client, tmp_path: Path) -> None:
+    async with ModelServer(busy(retry_after=1), "hello") as model, serving(client, tmp_path, model) as runs:
+        document = await document_of(
+            await runs.start({"nodes": [{"id": "e", "tool": "echo", "arguments": {"words": "?"}}]})
+        )
+    assert (document["output"], document["nodes"]["e"]["attempts"]) == ({"e": "hello"}, 2)

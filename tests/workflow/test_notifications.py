@@ -1,0 +1,238 @@
+"""The hook is told what happens to requests: signed, once each, beside the run, and never in its way."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from pydantic import SecretStr
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+
+from dagwright.contracts import limits, wire
+from dagwright.feed import RunFeed
+from dagwright.settings import Settings
+from tests.support.eventually import eventually
+from tests.support.receiver import SECRET, Receiver, receiving
+from tests.support.runs import Handle, Runs, bare, document_of, done, events_of, serving_runs
+from tests.support.tools import Bench
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as receiver:
+        yield receiver
+
+
+@pytest.fixture(params=[True, False], ids=["kept", "replayed"])
+async def hooked(
+    request: pytest.FixtureRequest, client: Client, bench: Bench, tmp_path: Path, receiver: Receiver
+) -> AsyncIterator[Runs]:
+    """Runs of a worker that has a hook."""
+    settings = Settings(
+        state_dir=tmp_path,
+        notify_url=receiver.url,
+        notify_secret=SecretStr(SECRET),
+        ui_url="https://temporal.example.com",
+    )
+    async with serving_runs(client, bench.registry(), settings=settings, keeps_state=request.param) as runs:
+        yield runs
+        await runs.check_ended()
+
+
+def _human(node: str, **question: Any) -> dict[str, Any]:
+    return {"id": node, "human": {"type": "APPROVAL", "prompt": f"What of {node}?", **question}}
+
+
+async def _answer(handle: Handle, request: str) -> None:
+    message = {"request": request, "answer": {"approved": True}, "by": "ann", "note": "fine"}
+    await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
+
+
+async def _told(receiver: Receiver, *names: str) -> None:
+    """Waits until the hook has taken exactly these, in any order."""
+    await eventually(lambda: sorted(receiver.taken) == sorted(names))
+
+
+async def _notes(handle: Handle, runs: Runs) -> list[str]:
+    """Returns the notes on the hook that the feed tells."""
+    notes = (await RunFeed(runs.client, handle.id).read()).document()["notes"]
+    return [note["message"] for note in notes if note["code"] == "notify"]
+
+
+async def test_hook_is_told_signed_what_is_asked_and_answered(hooked: Runs, receiver: Receiver) -> None:
+    plan = {"title": "Report", "nodes": [_human("check", assignee="ann", deadline="2d"), _human("odd id")]}
+    handle = await hooked.start(plan, notifies=True)
+    await _told(receiver, "check opened", "odd id opened")
+    [asked, odd] = receiver.deliveries
+    request = (await handle.query(wire.QUERY_PENDING))[0]
+    run_id = handle.first_execution_run_id
+    page = f"https://temporal.example.com/namespaces/default/workflows/{handle.id}/{run_id}/history"
+    assert asked.notice == {
+        "kind": "opened",
+        "at": request["opened_at"],
+        "workflow_id": handle.id,
+        "run_id": run_id,
+        "title": "Report",
+        "request": request,
+        "closing": None,
+        "links": {"answer": f"dagwright feedback {handle.id} check", "run": page},
+    }
+    assert odd.notice["links"]["answer"] == f"dagwright feedback {handle.id} 'odd id'"
+    await _answer(handle, "check")
+    await _told(receiver, "check opened", "odd id opened", "check answered")
+    answered = receiver.deliveries[-1].notice
+    assert answered["closing"] == {
+        "how": "answered",
+        "at": answered["at"],
+        "by": "ann",
+        "through": "update",
+        "what": "approved",
+        "note": "fine",
+    }
+    await handle.signal(wire.CANCEL)
+    await document_of(handle)
+    # What ends with the run is told before the run is over.
+    assert receiver.taken[-1] == "odd id closed"
+    assert all(delivery.is_signed for delivery in receiver.deliveries)
+    assert Counter(delivery.id for delivery in receiver.deliveries).most_common(1)[0][1] == 1
+
+
+async def test_reminders_escalations_and_deadlines_are_told(hooked: Runs, receiver: Receiver) -> None:
+    late = {"deadline": "500ms", "assignee": "ann", "on_timeout": {"escalate": "eve"}}
+    handle = await hooked.start({"nodes": [_human("late", **late), _human("slow", reminder="500ms")]}, notifies=True)
+    await eventually(lambda: {"late expired", "slow reminded"} <= set(receiver.taken))
+    await _answer(handle, "slow")
+    await document_of(handle)
+    of_late = [delivery.notice for delivery in receiver.deliveries if delivery.name.startswith("late")]
+    assert [(notice["kind"], notice["request"]["assignee"]) for notice in of_late] == [
+        ("opened", "ann"),
+        ("escalated", "eve"),
+        ("expired", "eve"),
+    ]
+    assert of_late[-1]["closing"]["how"] == "expired"
+    kinds = [delivery.notice["kind"] for delivery in receiver.deliveries if delivery.name.startswith("slow")]
+    assert kinds == ["opened", *["reminded"] * (len(kinds) - 2), "answered"]
+    assert len({delivery.id for delivery in receiver.deliveries}) == len(receiver.deliveries)
+
+
+async def test_what_a_hook_refuses_comes_again_under_its_id_and_nothing_else_does(
+    hooked: Runs, receiver: Receiver
+) -> None:
+    statuses = {"b opened": [500, 503]}
+    receiver.answer = lambda name: statuses[name].pop(0) if statuses.get(name) else 204
+    handle = await hooked.start({"nodes": [_human("a"), _human("b"), _human("c")]}, notifies=True)
+    await _told(receiver, "a opened", "b opened", "c opened")
+    names = [delivery.name for delivery in receiver.deliveries]
+    assert names == ["a opened", "b opened", "c opened", "b opened", "b opened"]
+    assert len({delivery.id for delivery in receiver.deliveries if delivery.name == "b opened"}) == 1
+    assert all(delivery.is_signed for delivery in receiver.deliveries)
+    for request in ("a", "b", "c"):
+        await _answer(handle, request)
+    assert (await document_of(handle))["notes"] == []
+
+
+async def test_hook_that_hangs_holds_nothing_back(hooked: Runs, receiver: Receiver) -> None:
+    with patch.object(limits, "NOTIFY_GRACE_S", 0.5):
+        receiver.answer = lambda name: 0
+        handle = await hooked.start({"nodes": [_human("check"), {"id": "beside", "tool": "echo"}]}, notifies=True)
+        await eventually(lambda: bool(receiver.deliveries))
+        await _answer(handle, "check")
+        document = await document_of(handle)
+        assert {name: node["status"] for name, node in document["nodes"].items()} == dict.fromkeys(
+            ("check", "beside"), "completed"
+        )
+        assert [note["message"] for note in document["notes"]] == [
+            "2 notices were not told: the hook did not take them within 0.5 s of the end of the run"
+        ]
+        assert (await RunFeed(hooked.client, handle.id).read()).document() == document
+        await hooked.check_ended()
+
+
+async def test_hook_that_is_gone_becomes_a_note_while_the_run_goes_on(
+    hooked: Runs, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "NOTIFY_FOR_S", 0.5)
+    receiver.answer = lambda name: 410
+    handle = await hooked.start({"nodes": [_human("check"), _human("other")]}, notifies=True)
+    told = "check opened and 1 more: the hook at 127.0.0.1 answers 410"
+
+    async def is_noted() -> bool:
+        return await _notes(handle, hooked) == [told]
+
+    await eventually(is_noted)
+    receiver.answer = lambda name: 204
+    await _answer(handle, "check")
+    await _answer(handle, "other")
+    document = await document_of(handle)
+    assert [note["message"] for note in document["notes"]] == [told]
+    assert "hidden" not in str(document)
+    assert (await RunFeed(hooked.client, handle.id).read()).document() == document
+    assert sorted(receiver.taken) == ["check answered", "other answered"]
+
+
+async def test_worker_without_a_hook_says_how_to_set_one(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "NOTIFY_FOR_S", 0.5)
+    handle = await runs.start({"nodes": [_human("check")]}, notifies=True)
+
+    async def is_noted() -> bool:
+        return [note for note in await _notes(handle, runs) if "set DAGWRIGHT_NOTIFY_URL" in note] != []
+
+    await eventually(is_noted)
+    await _answer(handle, "check")
+    assert bare(await document_of(handle))["nodes"] == {"check": done({"approved": True, "reason": None})}
+
+
+async def test_run_that_is_not_to_tell_calls_no_hook(hooked: Runs, receiver: Receiver) -> None:
+    handle = await hooked.start({"nodes": [_human("check")]})
+    await _answer_when_asked(handle, "check")
+    await document_of(handle)
+    scheduled = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    assert (scheduled, receiver.deliveries) == ([], [])
+
+
+async def test_plan_as_it_was_written_and_its_sub_plans_tell_the_hook_of_the_worker(
+    hooked: Runs, receiver: Receiver
+) -> None:
+    below = {"id": "archive", "plan": {"nodes": [_human("check")]}}
+    handle = await hooked.start_raw({"plan": {"nodes": [below]}})
+    await _told(receiver, "check opened")
+    assert receiver.deliveries[0].notice["workflow_id"] == f"{handle.id}/archive"
+    await _answer(handle, "archive/check")
+    await document_of(handle)
+    assert receiver.taken == ["check opened", "check answered"]
+
+
+async def _answer_when_asked(handle: Handle, request: str) -> None:
+    async def is_asked() -> bool:
+        return [each["id"] for each in await handle.query(wire.QUERY_PENDING)] == [request]
+
+    await eventually(is_asked)
+    await _answer(handle, request)
+
+
+async def test_new_execution_tells_what_the_one_before_could_not_under_the_same_id(
+    hooked: Runs, receiver: Receiver
+) -> None:
+    receiver.answer = lambda name: 500
+    handle = await hooked.start({"nodes": [_human("check")]}, notifies=True)
+    await eventually(lambda: bool(receiver.deliveries))
+    with patch.object(limits, "HARD_MARK_SIGNALS", 1):
+        await handle.signal(wire.SIGNAL_FEEDBACK, {"request": "nobody", "answer": {}})
+        newest = hooked.client.get_workflow_handle(handle.id)
+
+        async def is_new() -> bool:
+            return (await newest.describe()).run_id != handle.first_execution_run_id
+
+        await eventually(is_new)
+        receiver.answer = lambda name: 204
+        await _told(receiver, "check opened")
+        assert len({delivery.id for delivery in receiver.deliveries}) == 1
+        assert receiver.deliveries[-1].notice["run_id"] != receiver.deliveries[0].notice["run_id"]
+        await _answer_when_asked(newest, "check")
+        await document_of(handle)
+        await hooked.check_ended()

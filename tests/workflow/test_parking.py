@@ -1,0 +1,273 @@
+"""A tool that fails for everybody is parked: its calls wait before their effect, everything else goes on."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.client import Client
+
+from activities import parked_calls
+from dagwright import parking
+from dagwright.contracts import wire
+from dagwright.feed import RunFeed, RunView
+from dagwright.parking import Parked, Released, park_tool, parked_tool, parked_tools, pause_call, unpark_tool
+from dagwright.settings import Settings
+from dagwright.tools import ToolRegistry, tool
+from tests.support.eventually import eventually
+from tests.support.runs import Handle, Runs, bare, document_of, done, serving_runs
+
+pytestmark = pytest.mark.server
+
+_HELD = PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED
+
+
+class Service:
+    """What the tools of one test call: `send` changes the world, `get` reads, `beside` is another service."""
+
+    def __init__(self) -> None:
+        name = uuid4().hex[:8]
+        self.send, self.get, self.beside = f"send_{name}", f"get_{name}", f"beside_{name}"
+        self.calls: list[str] = []
+        self.going = asyncio.Event()
+        self.going.set()
+        self.is_down = False
+
+    def registry(self) -> ToolRegistry:
+        @tool(name=self.send, effects="write")
+        async def send(name: str) -> str:
+            return await self._called(name)
+
+        @tool(name=self.get, effects="read", max_attempts=2)
+        async def get(name: str) -> str:
+            return await self._called(name)
+
+        @tool(name=self.beside, effects="read")
+        async def beside(name: str) -> str:
+            return name
+
+        return ToolRegistry.of(send, get, beside)
+
+    async def _called(self, name: str) -> str:
+        self.calls.append(name)
+        if self.is_down:
+            raise ConnectionError("down")
+        await self.going.wait()
+        return name
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture(params=[True, False], ids=["kept", "replayed"])
+async def served(
+    request: pytest.FixtureRequest, client: Client, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Runs]:
+    """Runs of a worker that asks before every call."""
+    monkeypatch.setattr(parking, "SETTLED_S", 0.0)
+    monkeypatch.setattr(parked_calls, "FRESH_S", 0.0)
+    async with serving_runs(
+        client, service.registry(), settings=Settings(state_dir=tmp_path), keeps_state=request.param
+    ) as runs:
+        yield runs
+        await runs.check_ended()
+    for each in (service.send, service.get):
+        await unpark_tool(client, each, by=None)
+
+
+def _node(node_id: str, tool_name: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
+    return {"id": node_id, "tool": tool_name, "arguments": {"name": node_id}, "depends_on": [*depends_on], **fields}
+
+
+async def _pending(handle: Handle) -> list[PendingActivityInfo]:
+    return list((await handle.describe()).raw_description.pending_activities)
+
+
+async def _holds(handle: Handle, count: int) -> None:
+    """Waits until the server holds so many calls of a run back, and no other is open."""
+
+    async def does() -> bool:
+        return [call.state for call in await _pending(handle)] == [_HELD] * count
+
+    await eventually(does)
+
+
+async def _view(runs: Runs, handle: Handle) -> RunView:
+    return await RunFeed(runs.client, handle.id).read()
+
+
+async def _words(runs: Runs, tool_name: str) -> str:
+    found = await parked_tool(runs.client, tool_name)
+    assert found is not None
+    return found.words
+
+
+async def test_calls_of_a_parked_tool_wait_and_the_rest_goes_on(served: Runs, service: Service) -> None:
+    assert await park_tool(served.client, service.send, by="ann", reason="they migrate") is None
+    words = await _words(served, service.send)
+    assert words.startswith("tool parked by ann at 20")
+    assert words.endswith("Z: they migrate")
+    nodes = [
+        _node("one", service.send),
+        _node("each", service.send, for_each=[1, 2]),
+        _node("beside", service.beside),
+        _node("after", service.beside, "one"),
+    ]
+    handle = await served.start({"nodes": nodes})
+    await _holds(handle, 3)
+    view = await _view(served, handle)
+    assert (view.status, view.reason) == ("waiting", words)
+    document = view.document()
+    assert {name: (node["status"], node["reason"]) for name, node in document["nodes"].items()} == {
+        "one": ("waiting", words),
+        "each": ("waiting", words),
+        "each[0]": ("waiting", words),
+        "each[1]": ("waiting", words),
+        "beside": ("completed", None),
+        "after": ("pending", None),
+    }
+    release = f"`dagwright unpark {service.send}` lets them go"
+    assert document["notes"] == [
+        {"code": "tool_parked", "node": None, "message": f"{service.send}: {words}; 3 calls wait; {release}"}
+    ]
+    assert service.calls == []
+
+    released = await unpark_tool(served.client, service.send, by="bob", spread_s=0.1)
+    assert (released.parked is not None, released.calls, released.runs) == (True, 3, 1)
+    document = await document_of(handle)
+    # A `write` has one attempt, and the one that found its tool parked has not counted.
+    assert bare(document)["nodes"] == {
+        "one": done("one"),
+        "each": done(["each", "each"]),
+        "each[0]": done("each"),
+        "each[1]": done("each"),
+        "beside": done("beside"),
+        "after": done("after"),
+    }
+    assert sorted(service.calls) == ["each", "each", "one"]
+    assert await parked_tool(served.client, service.send) is None
+
+
+async def test_call_that_runs_ends_and_the_next_does_not_begin(served: Runs, service: Service) -> None:
+    service.going.clear()
+    handle = await served.start({"nodes": [_node("first", service.send), _node("second", service.send, "first")]})
+    await eventually(lambda: service.calls == ["first"])
+    await park_tool(served.client, service.send, by=None, reason=None)
+    service.going.set()
+    await _holds(handle, 1)
+    nodes = (await _view(served, handle)).document()["nodes"]
+    assert {name: node["status"] for name, node in nodes.items()} == {"first": "completed", "second": "waiting"}
+    assert service.calls == ["first"]
+    await unpark_tool(served.client, service.send, by=None, spread_s=0.1)
+    assert bare(await document_of(handle))["nodes"] == {"first": done("first"), "second": done("second")}
+
+
+async def test_call_that_fails_is_held_at_its_next_attempt_and_has_all_its_attempts_after_the_release(
+    served: Runs, service: Service
+) -> None:
+    service.is_down = True
+    handle = await served.start({"nodes": [_node("a", service.get)]})
+    await eventually(lambda: service.calls == ["a"])
+    await park_tool(served.client, service.get, by=None, reason=None)
+    await _holds(handle, 1)
+    assert service.calls == ["a"]
+    await unpark_tool(served.client, service.get, by=None, spread_s=0.1)
+    await eventually(lambda: len(service.calls) > 1)
+    service.is_down = False
+    document = await document_of(handle)
+    assert (document["status"], service.calls) == ("completed", ["a"] * 3)
+
+
+async def test_release_is_gradual(served: Runs, service: Service) -> None:
+    await park_tool(served.client, service.get, by=None, reason=None)
+    handle = await served.start({"nodes": [_node("a", service.get, for_each=[*range(8)])]})
+    await _holds(handle, 8)
+    released = await unpark_tool(served.client, service.get, by=None, spread_s=600)
+    assert (released.calls, released.spread_s) == (8, 600)
+    waits = [call.next_attempt_schedule_time.seconds for call in await _pending(handle)]
+    assert max(waits) - min(waits) > 30
+    await handle.signal(wire.CANCEL)
+    assert (await document_of(handle))["status"] == "cancelled"
+
+
+async def test_run_with_held_calls_can_be_cancelled(served: Runs, service: Service) -> None:
+    await park_tool(served.client, service.send, by=None, reason=None)
+    handle = await served.start({"nodes": [_node("a", service.send), _node("b", service.send, "a")]})
+    await _holds(handle, 1)
+    await handle.signal(wire.CANCEL)
+    document = await document_of(handle)
+    assert {name: node["status"] for name, node in document["nodes"].items()} == {"a": "cancelled", "b": "cancelled"}
+    assert service.calls == []
+
+
+async def test_sub_plan_waits_with_its_tool_and_the_run_above_says_so(served: Runs, service: Service) -> None:
+    await park_tool(served.client, service.send, by="ann", reason=None)
+    words = await _words(served, service.send)
+    below = {"nodes": [_node("deep", service.send)]}
+    handle = await served.start({"nodes": [{"id": "sub", "plan": below}]})
+
+    async def is_waiting() -> bool:
+        return (await _view(served, handle)).status == "waiting"
+
+    await eventually(is_waiting)
+    document = (await _view(served, handle)).document()
+    assert (document["nodes"]["sub"]["status"], document["nodes"]["sub"]["reason"]) == ("waiting", words)
+    assert [(note["code"], note["node"]) for note in document["notes"]] == [("tool_parked", "sub")]
+    await unpark_tool(served.client, service.send, by=None, spread_s=0.1)
+    assert (await document_of(handle))["status"] == "completed"
+
+
+async def test_parking_twice_says_who_did_it_and_unparking_twice_does_nothing(client: Client, service: Service) -> None:
+    assert await park_tool(client, service.send, by="ann", reason=None) is None
+    first = await park_tool(client, service.send, by="bob", reason=None)
+    assert (first and first.by) == "ann"
+    assert await parked_tool(client, service.get) is None
+
+    async def is_listed() -> bool:
+        return first in await parked_tools(client)
+
+    await eventually(is_listed)
+    released = await unpark_tool(client, service.send, by="bob")
+    assert released == Released(first, calls=0, runs=0, spread_s=parking.LEAST_SPREAD_S)
+    assert await unpark_tool(client, service.send, by="bob") == Released(None, 0, 0, parking.LEAST_SPREAD_S)
+    assert await park_tool(client, service.send, by="eve", reason=None) is None
+    await unpark_tool(client, service.send, by=None)
+
+
+async def test_call_that_is_held_back_at_the_moment_of_the_release_goes_on(
+    served: Runs, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Parked | None] = [Parked(service.send, 0.0), Parked(service.send, 0.0), None]
+
+    async def told(client: Client, name: str) -> Parked | None:
+        return answers.pop(0) if name == service.send and answers else None
+
+    monkeypatch.setattr(parked_calls, "parked_tool", told)
+    assert await served.run({"nodes": [_node("a", service.send)]}) == {
+        "status": "completed",
+        "output": {"a": "a"},
+        "nodes": {"a": done("a")},
+    }
+    assert (answers, service.calls) == ([], ["a"])
+
+
+async def test_call_that_somebody_paused_by_hand_stays_so(served: Runs, service: Service) -> None:
+    service.is_down = True
+    handle = await served.start({"nodes": [_node("a", service.get)]})
+    await eventually(lambda: service.calls == ["a"])
+    run = WorkflowExecution(workflow_id=handle.id)
+    await pause_call(served.client, run, "a", reason="I look at it")
+    await _holds(handle, 1)
+    node = (await _view(served, handle)).document()["nodes"]["a"]
+    assert (node["status"], node["reason"]) == ("waiting", f"paused by {served.client.identity}: I look at it")
+    assert (await unpark_tool(served.client, service.get, by=None)).calls == 0
+    await _holds(handle, 1)
+    await handle.signal(wire.CANCEL)
+    await document_of(handle)

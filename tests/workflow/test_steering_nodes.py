@@ -1,0 +1,287 @@
+"""Nodes of a run are steered: cancelled, tried again, given a result, added; the feed sees what the run knows."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.contracts import wire
+from dagwright.feed import RunFeed
+from tests.support.eventually import eventually
+from tests.support.people import refusal_of
+from tests.support.runs import Document, Handle, Runs, bare, blocked, cancelled, document_of, done, failed
+from tests.support.tools import Bench
+
+pytestmark = pytest.mark.server
+
+
+async def _document(runs: Runs, handle: Handle) -> Document:
+    """Returns what the feed says of a run, and once it has ended that the run said the same."""
+    return (await RunFeed(runs.client, handle.id).read()).document()
+
+
+async def _is(runs: Runs, handle: Handle, node: str, status: str) -> None:
+    async def reached() -> bool:
+        nodes = (await _document(runs, handle))["nodes"]
+        return node in nodes and nodes[node]["status"] == status
+
+    await eventually(reached)
+
+
+async def _update(handle: Handle, name: str, **message: Any) -> Any:
+    return await handle.execute_update(name, {"by": "ann", **message})
+
+
+async def _end(runs: Runs, handle: Handle) -> Document:
+    document = await document_of(handle)
+    assert await _document(runs, handle) == document
+    return document
+
+
+def _hold(node: str, name: str, *needs: str, **more: Any) -> dict[str, Any]:
+    return {"id": node, "tool": "hold", "arguments": {"name": name}, "depends_on": list(needs), **more}
+
+
+def _echo(node: str, *needs: str, **more: Any) -> dict[str, Any]:
+    return {"id": node, "tool": "echo", "arguments": {name: f"{{{{{name}.result}}}}" for name in needs}, **more}
+
+
+# Cancelling.
+
+
+async def test_running_node_is_cancelled_with_its_branch_and_the_others_go_on(
+    runs: Runs, bench: Bench, unique: str
+) -> None:
+    on = f"{unique} on"
+    handle = await runs.start({"nodes": [_hold("a", unique), _echo("b", "a"), _hold("on", on), _echo("c", "on")]})
+    await eventually(lambda: {unique, on} <= set(bench.entered))
+    told = await _update(handle, wire.CANCEL_NODE, node="a", branch=True, reason="wrong file")
+    assert told == {"ok": True, "message": "'a' is cancelled; what runs of it is told to stop"}
+    await eventually(lambda: unique in bench.cleaned)
+    await _is(runs, handle, "a", "cancelled")
+    assert await refusal_of(handle, {"node": "a"}, update=wire.CANCEL_NODE) == "'a' has ended: cancelled"
+    before = await _document(runs, handle)
+    bench.open(on)
+    document = await _end(runs, handle)
+    assert bare(document)["nodes"] == {
+        "a": cancelled("cancelled by ann: wrong file"),
+        "b": cancelled("the branch of 'a' was cancelled by ann: wrong file") | {"blocked_by": ["a"]},
+        "on": done(on),
+        "c": done({"on": on}),
+    }
+    (step,) = document["nodes"]["a"]["lineage"]["by_hand"]
+    assert before["nodes"]["a"] == document["nodes"]["a"]
+    assert {name: step[name] for name in ("what", "by", "through", "reason")} == {
+        "what": "cancel_node", "by": "ann", "through": "update", "reason": "wrong file",
+    }  # fmt: skip
+
+
+async def test_node_is_cancelled_by_signal_and_what_needs_it_is_blocked(runs: Runs, bench: Bench, unique: str) -> None:
+    handle = await runs.start({"nodes": [_hold("a", unique), _echo("b", "a")]})
+    await eventually(lambda: unique in bench.entered)
+    await handle.signal(wire.CANCEL_NODE, {"node": "a", "by": "bob"})
+    await handle.signal(wire.CANCEL_NODE, {"node": "b", "branch": "yes"})
+    await handle.signal(wire.CANCEL_NODE, {"node": "nowhere"})
+    document = bare(await _end(runs, handle))
+    assert document["nodes"] == {"a": cancelled("cancelled by bob"), "b": blocked("a", verb="was cancelled")}
+    assert [note["message"] for note in document["notes"]] == [
+        "cancel_node: 'branch' must be true or false",
+        "cancel_node: the run has no node 'nowhere'",
+    ]
+
+
+async def test_items_and_sub_plans_are_told_to_stop(runs: Runs, bench: Bench, unique: str) -> None:
+    below = {"plan": 1, "nodes": [_hold("inner", f"{unique} inner")]}
+    items = _hold("m", "{{item}}", for_each=[f"{unique} x", f"{unique} y"], key="{{index}}")
+    handle = await runs.start({"nodes": [{"id": "sub", "plan": below}, items]})
+    names = {f"{unique} {name}" for name in ("inner", "x", "y")}
+    await eventually(lambda: names <= set(bench.entered))
+    await _update(handle, wire.CANCEL_NODE, node="sub")
+    await _update(handle, wire.CANCEL_NODE, node="m[1]")
+    await eventually(lambda: {f"{unique} inner", f"{unique} y"} <= set(bench.cleaned))
+    bench.open(f"{unique} x")
+    nodes = bare(await _end(runs, handle))["nodes"]
+    assert {name: node["status"] for name, node in nodes.items()} == {
+        "sub": "cancelled", "m": "cancelled", "m[0]": "completed", "m[1]": "cancelled",
+    }  # fmt: skip
+
+
+async def test_node_of_a_sub_plan_is_cancelled_through_the_run_above(runs: Runs, bench: Bench, unique: str) -> None:
+    below = {"plan": 1, "nodes": [_hold("inner", unique), {"id": "other", "tool": "echo"}], "output": "done"}
+    handle = await runs.start({"nodes": [{"id": "sub", "plan": below}]})
+    await eventually(lambda: unique in bench.entered)
+    told = await _update(handle, wire.CANCEL_NODE, node="sub/inner")
+    assert told["message"] == "handed on to the sub-plan 'sub'"
+    await eventually(lambda: unique in bench.cleaned)
+    assert bare(await _end(runs, handle))["nodes"] == {"sub": done("done", partial=True)}
+    inner = await _document(runs, runs.client.get_workflow_handle(f"{handle.id}/sub"))
+    assert inner["nodes"]["inner"]["reason"] == "cancelled by ann"
+    assert inner["nodes"]["inner"]["lineage"]["by_hand"][0]["through"] == "signal"
+
+
+# Trying again.
+
+
+async def test_failed_node_is_tried_again_under_its_key_and_what_was_blocked_goes_on(
+    runs: Runs, bench: Bench, unique: str
+) -> None:
+    first = {"id": "a", "tool": "second_time", "arguments": {"name": unique}}
+    handle = await runs.start({"nodes": [first, _echo("b", "a"), _hold("on", f"{unique} on")]})
+    await _is(runs, handle, "b", "blocked")
+    assert "'on' is running" in await refusal_of(handle, {"node": "on"}, update=wire.RETRY_NODE)
+    assert await _update(handle, wire.RETRY_NODE, node="a") == {"ok": True, "message": "'a' is tried again"}
+    await _is(runs, handle, "b", "completed")
+    bench.open(f"{unique} on")
+    document = await _end(runs, handle)
+    assert bare(document)["nodes"] == {
+        "a": done(unique, attempts=2),
+        "b": done({"a": unique}),
+        "on": done(f"{unique} on"),
+    }
+    assert len(bench.effects[unique]) == 2
+    assert len(set(bench.effects[unique])) == 1
+    (step,) = document["nodes"]["a"]["lineage"]["by_hand"]
+    assert (step["what"], step["by"], step["attempts"], step["error"]["message"]) == (
+        "retry_node", "ann", 1, "not the first time",
+    )  # fmt: skip
+
+
+async def test_node_is_tried_again_with_other_arguments_as_a_new_node(runs: Runs, bench: Bench, unique: str) -> None:
+    first = {"id": "a", "tool": "echo", "arguments": {"value": "{{miss.result.nothing}}"}}
+    plan = {
+        "nodes": [{"id": "miss", "tool": "echo"}, first, _echo("b", "a"), _hold("on", unique)],
+        "output": "{{a.result}}",
+    }
+    handle = await runs.start(plan)
+    await _is(runs, handle, "a", "failed")
+    await _update(handle, wire.RETRY_NODE, node="a", arguments={"value": 5})
+    await _is(runs, handle, "b", "completed")
+    assert "superseded by 'a#2'" in await refusal_of(handle, {"node": "a"}, update=wire.RETRY_NODE)
+    bench.open(unique)
+    document = await _end(runs, handle)
+    nodes = bare(document)["nodes"]
+    assert nodes["b"] == done({"a": {"value": 5}})
+    assert (nodes["a"]["status"], nodes["a#2"]) == ("superseded", done({"value": 5}))
+    assert (document["nodes"]["a#2"]["supersedes"], document["status"]) == ("a", "completed")
+    assert document["output"] == {"value": 5}
+
+
+async def test_sub_plan_is_tried_again_as_a_run_of_its_own(runs: Runs, bench: Bench, unique: str) -> None:
+    inner = {"id": "inner", "tool": "second_time", "arguments": {"name": unique}}
+    below = {"plan": 1, "nodes": [inner], "output": "{{inner.result}}"}
+    handle = await runs.start({"nodes": [{"id": "sub", "plan": below}, _hold("on", f"{unique} on")]})
+    await _is(runs, handle, "sub", "failed")
+    await _update(handle, wire.RETRY_NODE, node="sub")
+    await _is(runs, handle, "sub", "completed")
+    bench.open(f"{unique} on")
+    assert bare(await _end(runs, handle))["nodes"]["sub"] == done(unique, attempts=2)
+    assert len(set(bench.effects[unique])) == 1
+
+
+async def test_failed_items_are_tried_again_and_the_others_are_not(runs: Runs, bench: Bench, unique: str) -> None:
+    names = [f"{unique} x", f"{unique} y"]
+    items = {"id": "m", "for_each": names, "tool": "second_time", "arguments": {"name": "{{item}}"}}
+    bench.effects[names[0]].append("before")
+    handle = await runs.start({"nodes": [items, _hold("on", unique)]})
+    await _is(runs, handle, "m", "failed")
+    await _update(handle, wire.RETRY_NODE, node="m")
+    await _is(runs, handle, "m", "completed")
+    bench.open(unique)
+    assert bare(await _end(runs, handle))["nodes"]["m"] == done(names)
+    assert [len(bench.effects[name]) for name in names] == [2, 2]
+
+
+# A result by hand.
+
+
+async def test_result_by_hand_stands_in_for_a_failed_node(runs: Runs, bench: Bench, unique: str) -> None:
+    failing = {"id": "a", "tool": "fail"}
+    handle = await runs.start({"nodes": [failing, _echo("b", "a"), _hold("on", unique)]})
+    await _is(runs, handle, "b", "blocked")
+    assert "no 'result'" in await refusal_of(handle, {"node": "a"}, update=wire.SET_RESULT)
+    await _update(handle, wire.SET_RESULT, node="a", result={"n": 3}, reason="read from the screen")
+    await _is(runs, handle, "b", "completed")
+    assert "has completed" in await refusal_of(handle, {"node": "a", "result": 1}, update=wire.SET_RESULT)
+    bench.open(unique)
+    document = await _end(runs, handle)
+    assert bare(document)["nodes"]["b"] == done({"a": {"n": 3}})
+    (step,) = document["nodes"]["a"]["lineage"]["by_hand"]
+    told = (step["what"], step["reason"], step["error"]["code"])
+    assert told == ("set_result", "read from the screen", "tool_failed")
+
+
+# Nodes that are added.
+
+
+async def test_nodes_are_added_and_wait_for_those_that_are_there(runs: Runs, bench: Bench, unique: str) -> None:
+    handle = await runs.start({"nodes": [{"id": "a", "tool": "echo", "arguments": {"n": 1}}, _hold("on", unique)]})
+    await _is(runs, handle, "a", "completed")
+    new = [_echo("c", "d"), _echo("d", "a", "on"), {"id": "e", "tool": "fail", "depends_on": ["a"]}]
+    wrong = {"nodes": [_echo("x", "aa"), {"id": "y", "tool": "nothing"}]}
+    refused = await refusal_of(handle, wrong, update=wire.APPEND_NODES)
+    assert "did you mean 'a'" in refused
+    assert "there is no tool 'nothing'" in refused
+    assert "'on'" in await refusal_of(handle, {"nodes": [{"id": "on", "tool": "echo"}]}, update=wire.APPEND_NODES)
+    assert "CircularDependencyError" in await refusal_of(
+        handle, {"nodes": [{**_echo("x", "y")}, _echo("y", "x")]}, update=wire.APPEND_NODES
+    )
+    fail_tool = {"fail": {"effects": "read", "task_queue": runs.tools["fail"].task_queue, "max_attempts": 1}}
+    told = await _update(handle, wire.APPEND_NODES, nodes=new, tools=fail_tool)
+    assert told == {"ok": True, "message": "3 nodes were added"}
+    await _is(runs, handle, "e", "failed")
+    bench.open(unique)
+    document = await _end(runs, handle)
+    assert bare(document)["nodes"] == {
+        "a": done({"n": 1}),
+        "on": done(unique),
+        "c": done({"d": {"a": {"n": 1}, "on": unique}}),
+        "d": done({"a": {"n": 1}, "on": unique}),
+        "e": failed("tool_failed: no"),
+    }
+    assert [step["what"] for step in document["nodes"]["c"]["lineage"]["by_hand"]] == ["append_nodes"]
+
+
+async def test_added_nodes_have_the_run_read_parts_of_large_results(runs: Runs, bench: Bench, unique: str) -> None:
+    table = {"tool": "table", "arguments": {"rows": 2_000}}
+    plan = {"nodes": [{"id": "t", **table}, _hold("on", unique), {"id": "late", **table, "depends_on": ["on"]}]}
+    handle = await runs.start(plan)
+    await _is(runs, handle, "t", "completed")
+
+    def nodes(of: str) -> list[dict[str, Any]]:
+        reading = {"id": "n", "tool": "hold", "arguments": {"name": f"{{{{{of}.result.rows[5].name}}}}"}}
+        asking = {"type": "CLARIFICATION", "prompt": f"Is {{{{{of}.result.rows[3].name}}}} right?"}
+        return [reading, _hold("w", "w", when=f"{of}.result.n > 5"), {"id": "h", "human": asking}]
+
+    names = ("row 5", "w")
+    for name in names:
+        bench.open(name)
+    refused = await refusal_of(handle, {"nodes": nodes("t")}, update=wire.APPEND_NODES)
+    assert [part.partition(",")[0] for part in refused.split("; ")] == [
+        "too_large at /nodes/1: t.result.n lies in the payload store",
+        "too_large at /nodes/2: t.result.rows[3].name lies in the payload store",
+    ]
+    await _update(handle, wire.APPEND_NODES, nodes=[{**nodes("t")[0], "id": "first"}])
+    await _update(handle, wire.APPEND_NODES, nodes=nodes("late"))
+    bench.open(unique)
+
+    async def asks() -> bool:
+        return bool((await _document(runs, handle))["waiting_for"])
+
+    await eventually(asks)
+    assert (await _document(runs, handle))["waiting_for"][0]["prompt"] == "Is row 3 right?"
+    await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, {"request": "h", "answer": {"text": "yes"}})
+    ended = (await _end(runs, handle))["nodes"]
+    assert [ended[name]["result"] for name in ("first", "n", "w")] == ["row 5", "row 5", "w"]
+
+
+async def test_message_that_is_none_is_refused(runs: Runs, bench: Bench, unique: str) -> None:
+    handle = await runs.start({"nodes": [_hold("on", unique)]})
+    await eventually(lambda: unique in bench.entered)
+    assert await refusal_of(handle, [1], update=wire.RETRY_NODE) == (
+        'retry_node takes an object such as {"node": "sum", "by": "ann"}'
+    )
+    assert "'node'" in await refusal_of(handle, {}, update=wire.CANCEL_NODE)
+    assert "'arguments'" in await refusal_of(handle, {"node": "on", "arguments": 1}, update=wire.RETRY_NODE)
+    assert "'nodes'" in await refusal_of(handle, {"nodes": {}}, update=wire.APPEND_NODES)
+    assert "at most" in await refusal_of(handle, {"node": "on", "result": "x" * 300_000}, update=wire.SET_RESULT)
+    bench.open(unique)
+    assert bare(await _end(runs, handle))["nodes"] == {"on": done(unique)}

@@ -1,0 +1,290 @@
+"""Plans that run while a model still writes them: what starts early, what waits, and what breaks off."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.contracts import wire
+from dagwright.contracts.planned import planned_message
+from dagwright.testing import ModelServer, slow, step, text
+from tests.support.agents import agent_runs
+from tests.support.eventually import eventually
+from tests.support.goals import call, ended, goal, purposes, written
+from tests.support.people import answer, asks
+from tests.support.runs import Document, Handle
+from tests.support.tools import Bench
+
+pytestmark = pytest.mark.server
+
+_PIECE = 8
+"""Characters of one piece of a stream."""
+
+
+@pytest.fixture(params=[True, False], ids=["kept", "replayed"])
+def keeps_state(request: pytest.FixtureRequest) -> bool:
+    """Whether the worker keeps runs in memory."""
+    return bool(request.param)
+
+
+def held(words: str, released: asyncio.Event, *, after: str = "", share: float = 1.0) -> Any:
+    """Returns an answer that stops behind a part of its text, or behind a share of it, until it is released."""
+    end = words.index(after) + len(after) if after else int(len(words) * share)
+    return slow(text(words), characters=_PIECE, held_after=-(-end // _PIECE), released=released)
+
+
+def cut(words: str, *, after: str) -> Any:
+    """Returns an answer that breaks off soon behind a part of its text."""
+    end = words.index(after) + len(after)
+    return slow(text(words), characters=_PIECE, cut_after=-(-end // _PIECE), each_s=0.01)
+
+
+def nodes_told(document: Document) -> Sequence[str]:
+    """Returns the ids of the nodes of a run, in order."""
+    return [*document["nodes"]]
+
+
+def results(document: Document, *names: str) -> Mapping[str, Any]:
+    """Returns the results of some nodes."""
+    return {name: document["nodes"][name]["result"] for name in names}
+
+
+async def told(handle: Handle) -> list[Any]:
+    """Returns the messages in which nodes came, in order."""
+    history = await handle.fetch_history()
+    signals = [
+        event.workflow_execution_signaled_event_attributes
+        for event in history.events
+        if event.HasField("workflow_execution_signaled_event_attributes")
+    ]
+    return [json.loads(s.input.payloads[0].data) for s in signals if s.signal_name == wire.SIGNAL_PLANNED]
+
+
+async def test_first_tool_starts_before_two_fifths_of_the_plan_are_written(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    bench, released = Bench(), asyncio.Event()
+    plan = written(*[call(f"n{place}", "hold", name=f"n{place}") for place in range(6)])
+    async with (
+        ModelServer(held(plan, released, share=0.4), "Done.") as server,
+        agent_runs(client, server, tmp_path, bench=bench, keeps_state=keeps_state) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Look.", "hold"))
+        await eventually(lambda: "n0" in bench.entered)
+        assert server.calls[0].is_streamed
+        released.set()
+        for place in range(6):
+            bench.open(f"n{place}")
+        found = await ended(runs, handle)
+    assert (found["status"], found["output"]) == ("completed", "Done.")
+    assert sorted(nodes_told(found)) == sorted(["plan", "read", *[f"n{place}" for place in range(6)], "answer"])
+    assert sorted(bench.entered) == [f"n{place}" for place in range(6)]
+
+
+async def test_early_nodes_hand_their_results_to_later_ones_and_run_once(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    released = asyncio.Event()
+    first, second = call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=4)
+    plan = written(first, second, call("c", "plus", left="{{b.result}}", right="{{a.result}}"))
+    async with (
+        ModelServer(held(plan, released, after=json.dumps(second)), "It is 10.") as server,
+        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Add.", "plus"))
+
+        async def has_b() -> bool:
+            return [node["id"] for message in await told(handle) for node in message["nodes"]] == ["a", "b"]
+
+        await eventually(has_b)
+        released.set()
+        found = await ended(runs, handle)
+    assert (found["status"], found["output"]) == ("completed", "It is 10.")
+    assert results(found, "a", "b", "c") == {"a": 3.0, "b": 7.0, "c": 10.0}
+    assert nodes_told(found) == ["plan", "read", "a", "b", "c", "answer"]
+
+
+async def test_node_that_changes_something_waits_until_the_plan_is_whole(client: Client, tmp_path: Path) -> None:
+    bench, released = Bench(), asyncio.Event()
+    change = call("change", "change", name="world")
+    plan = written(
+        change, call("order", "order", name="x", choices=["b"]), call("look", "hold", name="look"), title="t" * 40
+    )
+    async with (
+        ModelServer(held(plan, released, after='"name": "look"}}'), "Done.") as server,
+        agent_runs(client, server, tmp_path, bench=bench) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Change it.", "change", "order", "hold"))
+        await eventually(lambda: bench.entered == ["look"])
+        assert [[node["id"] for node in message["nodes"]] for message in await told(handle)] == [["look"]]
+        assert not bench.effects
+        released.set()
+        bench.open("look")
+        await asks(runs, handle, "change", "order")
+        await answer(handle, "change", {"approved": True})
+        await handle.signal(wire.CANCEL_NODE, {"node": "order"})
+        found = await ended(runs, handle)
+    assert nodes_told(found) == ["plan", "read", "look", "change", "order", "answer"]
+    assert len(bench.effects["world"]) == 1
+
+
+async def test_invalid_node_in_the_middle_goes_back_and_what_was_accepted_stands(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    bench, released = Bench(), asyncio.Event()
+    first = call("a", "hold", name="a")
+    wrong = written(first, call("b", "fly"), call("c", "echo", of="{{a.result}}"))
+    last = call("d", "echo", of="{{a.result}}")
+    mended = written(call("b", "echo", of="{{c.result}}"), call("c", "echo", of="{{a.result}}"), last)
+    async with (
+        ModelServer(held(wrong, released, after=json.dumps(first)), mended, "Done.") as server,
+        agent_runs(client, server, tmp_path, bench=bench, keeps_state=keeps_state) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Look.", "hold", "echo"))
+        await eventually(lambda: bench.entered == ["a"])
+        released.set()
+        await eventually(lambda: len(server.calls) == 2)
+        bench.open("a")
+        found = await ended(runs, handle)
+    repair = server.calls[1]
+    assert "This plan cannot be run:" in repair.text
+    assert '"at": "/nodes/1/tool"' in repair.text
+    assert json.dumps(first) in repair.text.partition("have been started already")[2]
+    assert (found["status"], found["output"]) == ("completed", "Done.")
+    assert bench.entered == ["a"]
+    assert results(found, "a", "d") == {"a": "a", "d": {"of": "a"}}
+    assert found["nodes"]["b"]["result"]["of"] == {"of": "a"}
+
+
+async def test_accepted_node_that_is_changed_by_a_repair_goes_back_once_more(client: Client, tmp_path: Path) -> None:
+    bench, released = Bench(), asyncio.Event()
+    first = call("a", "hold", name="a")
+    wrong = written(first, call("b", "fly"))
+    changed = written(call("a", "hold", name="another"))
+    async with (
+        ModelServer(held(wrong, released, after=json.dumps(first)), changed, written(first), "Done.") as server,
+        agent_runs(client, server, tmp_path, bench=bench) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Look.", "hold"))
+        await eventually(lambda: bench.entered == ["a"])
+        released.set()
+        bench.open("a")
+        found = await ended(runs, handle)
+    assert [problem["code"] for problem in found["nodes"]["read#2"]["result"]["problems"]] == ["accepted_changed"]
+    assert (found["status"], bench.entered) == ("completed", ["a"])
+    assert purposes([*server.calls]) == [
+        ("plan", "plan"),
+        ("plan#2", "repair"),
+        ("plan#3", "repair"),
+        ("answer", "answer"),
+    ]
+
+
+async def test_stream_that_is_cut_off_goes_on_with_what_was_accepted(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    bench = Bench()
+    first = call("a", "hold", name="a")
+    broken = written(first, *[call(f"long{place}", "echo", words="x" * 600) for place in range(3)])
+    rest = written(call("b", "echo", of="{{a.result}}"))
+    async with (
+        ModelServer(cut(broken, after="x" * 500), rest, "Done.") as server,
+        agent_runs(client, server, tmp_path, bench=bench, keeps_state=keeps_state) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Look.", "hold", "echo"))
+        await eventually(lambda: len(server.calls) == 2)
+        bench.open("a")
+        found = await ended(runs, handle)
+        messages = await told(handle)
+    assert [(m["attempt"], m["from"], [n["id"] for n in m["nodes"]]) for m in messages] == [
+        (1, 0, ["a"]),
+        (2, 0, []),
+        *[(2, 0, ["b"]) for m in messages[2:]],
+    ]
+    last = server.calls[1].messages[-1]["content"]
+    assert last.startswith("Your last answer broke off before the plan was whole. These nodes")
+    assert json.dumps(first) in last
+    assert (found["status"], found["output"], bench.entered) == ("completed", "Done.", ["a"])
+    assert nodes_told(found) == ["plan", "read", "a", "b", "answer"]
+
+
+async def test_doubles_and_messages_of_earlier_attempts_have_no_effect(client: Client, tmp_path: Path) -> None:
+    bench, released = Bench(), asyncio.Event()
+    first = call("a", "hold", name="a")
+    plan = written(first, call("b", "echo"))
+    async with (
+        ModelServer(held(plan, released, after=json.dumps(first)), "Done.") as server,
+        agent_runs(client, server, tmp_path, bench=bench) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Look.", "hold", "echo"))
+        await eventually(lambda: bench.entered == ["a"])
+        await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=0, nodes=[first]))
+        await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 2, offset=0, nodes=[]))
+        late = call("late", "echo")
+        await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=1, nodes=[late]))
+        released.set()
+        bench.open("a")
+        found = await ended(runs, handle)
+    assert nodes_told(found) == ["plan", "read", "a", "b", "answer"]
+    assert (found["status"], found.get("notes"), bench.entered) == ("completed", None, ["a"])
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (
+            planned_message("plan", 1, offset=0, nodes=[call("w", "change", name="x")]),
+            "has to wait until the plan is whole",
+        ),
+        (planned_message("plan", 1, offset=0, nodes=[call("w", "call_model")]), "has to wait until the plan is whole"),
+        (planned_message("plan", 1, offset=0, nodes=[call("w", "echo", of="{{plan.result}}")]), "no node of the plan"),
+        (planned_message("plan", 1, offset=0, nodes=[call("answer", "echo")]), "has to wait until the plan is whole"),
+        (planned_message("read", 1, offset=0, nodes=[call("w", "echo")]), "writes no plan of this run"),
+        (planned_message("plan", 1, offset=0, nodes=[call("w", "fly")]), "unknown_tool"),
+        ({"call": "plan"}, "'attempt' must be a number from 1"),
+        ("nodes", "takes an object"),
+    ],
+)
+async def test_message_that_brings_what_must_not_start_is_refused(
+    client: Client, tmp_path: Path, message: Any, why: str
+) -> None:
+    bench, released = Bench(), asyncio.Event()
+    plan = written(call("a", "echo"))
+    async with (
+        ModelServer(step(plan, released=released), "Done.") as server,
+        agent_runs(client, server, tmp_path, bench=bench) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Look.", "change", "echo"))
+        await eventually(lambda: len(server.calls) == 1)
+        await handle.signal(wire.SIGNAL_PLANNED, message)
+        released.set()
+        found = await ended(runs, handle)
+    assert [note["code"] for note in found["notes"]] == ["refused"]
+    assert why in found["notes"][0]["message"]
+    assert nodes_told(found) == ["plan", "read", "a", "answer"]
+
+
+async def test_nothing_starts_before_a_plan_that_somebody_approves(client: Client, tmp_path: Path) -> None:
+    async with ModelServer(written(call("a", "echo")), "Done.") as server, agent_runs(client, server, tmp_path) as runs:
+        handle = await runs.start_compiled(goal(runs, "Look.", "echo", asks_first=True))
+        await asks(runs, handle, "approve")
+        assert (await told(handle), server.calls[0].is_streamed) == ([], False)
+        await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=0, nodes=[call("a", "echo")]))
+        await answer(handle, "approve", {"approved": True})
+        found = await ended(runs, handle)
+    assert [note["code"] for note in found["notes"]] == ["refused"]
+    assert nodes_told(found) == ["plan", "read", "approve", "a", "answer"]
+
+
+async def test_a_stream_wakes_a_run_by_batches_and_not_by_nodes(client: Client, tmp_path: Path) -> None:
+    plan = written(*[call(f"n{place}", "echo") for place in range(40)])
+    async with ModelServer(plan, "Done.") as server, agent_runs(client, server, tmp_path) as runs:
+        handle = await runs.start_compiled(goal(runs, "Look.", "echo"))
+        found = await ended(runs, handle)
+        assert len(await told(handle)) <= 2
+    assert found["status"] == "completed"
+    assert len(nodes_told(found)) == 43

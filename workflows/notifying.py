@@ -1,0 +1,135 @@
+"""Tells the hook of a run what happens to its requests, beside everything else that the run does.
+
+A notice stays in the book of requests until the hook has taken it or its time is over, so an execution that goes on in
+a new one loses none: the new one tells it again, under the same id.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from itertools import count
+from typing import Any
+
+import pydantic_core
+from temporalio import workflow
+from temporalio.common import RawValue, RetryPolicy
+
+from dagwright.contracts import limits, wire
+from dagwright.contracts.documents import encoded_size
+from dagwright.contracts.notices import NOTE, failure_note, forgotten_note, notice_json, told
+from dagwright.plan.requests import Notice
+from dagwright.plan.scheduler import Scheduler
+from workflows.calls import OWN_ATTEMPT, RunScope, json_payload
+
+_RETRY = RetryPolicy(maximum_interval=timedelta(minutes=1))
+
+
+class Notifier:
+    """Tells what happens to the requests of one run, if it has a hook.
+
+    Args:
+        run: what the ids of the notices are made of, and whether there is a hook.
+        note: takes code and message of what is worth saying.
+    """
+
+    def __init__(self, scheduler: Scheduler, run: RunScope, *, note: Callable[[str, str], None]) -> None:
+        self._scheduler = scheduler
+        self._run = run
+        self._note = note
+        self._in_flight: dict[tuple[str, str, float], int] = {}
+        """Key of a notice that is being told -> number of its activity."""
+        self._numbers = count(1)
+        self._wake: Callable[[], None] = lambda: None
+
+    def send(self, *, wake: Callable[[], None]) -> None:
+        """Begins to tell what has happened; without a hook it is forgotten.
+
+        Args:
+            wake: called when something has been told.
+        """
+        requests = self._scheduler.requests
+        if not self._run.notifies:
+            requests.notices.clear()
+        if not requests.notices:
+            return
+        self._wake = wake
+        self._forget_oldest()
+        waiting = [notice for notice in requests.notices if notice.key not in self._in_flight]
+        while waiting and len(set(self._in_flight.values())) < limits.NOTIFIED_AT_ONCE:
+            batch, encoded = self._batch(waiting)
+            self._start(batch, encoded)
+            waiting = waiting[len(batch) :]
+
+    async def finish(self) -> None:
+        """Waits until everything has been told, but not for long; what has not been is noted."""
+        self.send(wake=lambda: None)
+        notices = self._scheduler.requests.notices
+        if not notices:
+            return
+        with suppress(TimeoutError):
+            await workflow.wait_condition(
+                lambda: not notices,
+                timeout=timedelta(seconds=limits.NOTIFY_GRACE_S),
+                timeout_summary=wire.TIMER_NOTIFY,
+            )
+        if notices:
+            why = f"the hook did not take them within {limits.NOTIFY_GRACE_S:g} s of the end of the run"
+            self._note(NOTE, forgotten_note(len(notices), why=why))
+
+    def _forget_oldest(self) -> None:
+        notices = self._scheduler.requests.notices
+        surplus = len(notices) - limits.NOTICES_KEPT
+        if surplus > 0:
+            del notices[:surplus]
+            self._note(NOTE, forgotten_note(surplus, why="the hook does not take them as fast as they come"))
+
+    def _batch(self, notices: Sequence[Notice]) -> tuple[Sequence[Notice], list[Any]]:
+        """Returns the first of the notices, as many as are told together, and what they are to the activity."""
+        workflow_id, closed = workflow.info().workflow_id, self._scheduler.requests.closed
+        encoded: list[Any] = []
+        size = 0
+        for notice in notices[: limits.NOTICES_TOGETHER]:
+            told_so = notice_json(
+                notice,
+                closed.get(notice.request.id),
+                workflow_id=workflow_id,
+                identity=[self._run.scope, self._run.path],
+            )
+            size += encoded_size(told_so)
+            if encoded and size > limits.NOTICES_BYTES:
+                break
+            encoded.append(told_so)
+        return notices[: len(encoded)], encoded
+
+    def _start(self, batch: Sequence[Notice], encoded: list[Any]) -> None:
+        number = next(self._numbers)
+        self._in_flight |= {notice.key: number for notice in batch}
+        message = {"title": self._scheduler.plan.title, "notices": encoded}
+        handle = workflow.start_activity(
+            wire.ACTIVITY_NOTIFY,
+            RawValue(json_payload(pydantic_core.to_json(message))),
+            activity_id=f"{wire.ID_NOTIFY} {number}",
+            task_queue=self._run.task_queue,
+            start_to_close_timeout=OWN_ATTEMPT,
+            heartbeat_timeout=timedelta(seconds=limits.OWN_HEARTBEAT_S),
+            schedule_to_close_timeout=timedelta(seconds=limits.NOTIFY_FOR_S),
+            retry_policy=_RETRY,
+            summary=limits.summary_of(f"telling the hook: {told(encoded)}"),
+            result_type=RawValue,
+        )
+        handle.add_done_callback(partial(self._end, batch))
+
+    def _end(self, batch: Sequence[Notice], handle: "workflow.ActivityHandle[RawValue]") -> None:
+        if handle.cancelled():
+            # Nobody else does that: the worker puts the run out of its memory.
+            return
+        keys = {notice.key for notice in batch}
+        notices = self._scheduler.requests.notices
+        notices[:] = [notice for notice in notices if notice.key not in keys]
+        for key in keys:
+            del self._in_flight[key]
+        if (error := handle.exception()) is not None:
+            self._note(NOTE, failure_note(error))
+        self.send(wake=self._wake)
+        self._wake()

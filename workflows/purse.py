@@ -1,0 +1,64 @@
+"""The budget that runs share: tells the run above and those below what the scheduler has to say of it."""
+
+import asyncio
+from collections.abc import Callable
+
+from temporalio import workflow
+from temporalio.exceptions import FailureError
+
+from dagwright.contracts import wire
+from dagwright.contracts.acts import Sent
+from dagwright.contracts.budgets import BudgetGiven, given_to_json, told_to_json
+from dagwright.contracts.messages import Parent
+from dagwright.plan.budget import Up
+from dagwright.plan.scheduler import Scheduler
+from workflows.sub_plans import SubPlans
+
+
+class Purse:
+    """Tells the others of the budget of one run.
+
+    Args:
+        parent: the run above, which is told; `None` for one that has none.
+    """
+
+    def __init__(self, scheduler: Scheduler, parent: Parent | None, sub_plans: SubPlans) -> None:
+        self._scheduler = scheduler
+        self._parent = parent
+        self._sub_plans = sub_plans
+        self._finish_told = scheduler.budget is not None and scheduler.budget.finishing is not None
+        """Those that run know of it; those that start are told in their input."""
+        self._telling: set[asyncio.Task[None]] = set()
+
+    def tell(self, *, lose_above: Callable[[], None]) -> None:
+        """Tells what has come up since the last time.
+
+        Args:
+            lose_above: called if the run above is gone, of which nothing can be asked then.
+        """
+        budget = self._scheduler.budget
+        if budget is None:
+            return
+        for call, calls in budget.take_down().items():
+            task_id = self._scheduler.task_of_call(call)
+            if task_id is not None:
+                given = given_to_json(BudgetGiven(calls))
+                self._sub_plans.send(Sent(wire.SIGNAL_BUDGET_GIVEN, given, task_id))
+        if budget.finishing is not None and not self._finish_told:
+            self._finish_told = True
+            given = given_to_json(BudgetGiven(finishing=budget.finishing))
+            self._sub_plans.tell_all(wire.SIGNAL_BUDGET_GIVEN, given)
+        up = budget.take_up()
+        if up is not None and self._parent is not None:
+            telling = asyncio.create_task(self._tell_above(self._parent, up, lose_above))
+            self._telling.add(telling)
+            telling.add_done_callback(self._telling.discard)
+
+    async def _tell_above(self, parent: Parent, up: Up, lose_above: Callable[[], None]) -> None:
+        budget = self._scheduler.budget
+        grown = self._scheduler.grown + (sum(budget.grown_below.values()) if budget is not None else 0)
+        try:
+            above = workflow.get_external_workflow_handle(parent.workflow_id)
+            await above.signal(wire.SIGNAL_BUDGET_TOLD, told_to_json(up, task=parent.task, grown=grown))
+        except FailureError:
+            lose_above()

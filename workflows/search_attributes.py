@@ -1,0 +1,80 @@
+"""What a run tells in its search attributes: its state, and whom it waits for.
+
+Each write is an event and work for the server, so they are written when they change, at most once in five seconds,
+and at the end.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
+
+from dagwright.contracts import wire
+from dagwright.contracts.limits import TELLING_PAUSE_S
+from dagwright.plan.states import RunStatus
+
+_STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
+_AWAITING = SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING)
+
+
+class SearchAttributes:
+    """The search attributes of one run, if its namespace has them: a run that sets one that is not there is stuck."""
+
+    def __init__(self) -> None:
+        given = workflow.info().typed_search_attributes
+        self._state = given.get(_STATE)
+        self._awaiting = list(given.get(_AWAITING) or ())
+        self.are_there = self._state is not None
+        """Whether the namespace is known to have them."""
+        self._told_at: float | None = None
+        self._timer: asyncio.Task[None] | None = None
+
+    def found(self) -> None:
+        """Takes note that the namespace has them, though whoever started the run did not set them."""
+        if not self.are_there:
+            self.are_there = True
+            self._write(RunStatus.RUNNING.value, [])
+
+    def tell(self, state: str, awaiting: list[str], *, at: float, wake: Callable[[], None]) -> None:
+        """Tells state and whom the run waits for, now or as soon as it may.
+
+        Args:
+            wake: called when it may; this is to be called again then.
+        """
+        if not self.are_there or self._timer is not None or (state, awaiting) == (self._state, self._awaiting):
+            return
+        left_s = 0.0 if self._told_at is None else self._told_at + TELLING_PAUSE_S - at
+        if left_s <= 0:
+            self._told_at = at
+            self._write(state, awaiting)
+            return
+
+        def passed(timer: "asyncio.Task[None]") -> None:
+            self._timer = None
+            if not timer.cancelled():
+                wake()
+
+        self._timer = asyncio.create_task(workflow.sleep(left_s, summary=wire.TIMER_TELLING))
+        self._timer.add_done_callback(passed)
+
+    def tell_end(self, state: str) -> None:
+        """Tells how the run ended; it waits for nobody any more."""
+        self.rest()
+        if self.are_there:
+            self._write(state, [])
+
+    def rest(self) -> None:
+        """Waits no longer to tell something: the run ends, or goes on in a new execution."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _write(self, state: str, awaiting: list[str]) -> None:
+        updates: list[SearchAttributeUpdate[Any]] = [_STATE.value_set(state)]
+        if awaiting:
+            updates.append(_AWAITING.value_set(awaiting))
+        elif self._awaiting:
+            updates.append(_AWAITING.value_unset())
+        self._state, self._awaiting = state, awaiting
+        workflow.upsert_search_attributes(updates)
