@@ -6,10 +6,13 @@ has failed, and its history replays to the same end in a process that keeps no s
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from difflib import unified_diff
 from functools import partial
+from itertools import pairwise
 from typing import Any, NoReturn, cast
 from unittest.mock import patch
 from uuid import uuid4
@@ -62,6 +65,8 @@ _END_EVENTS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT: "timed out",
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW: "continued",
 }
+_TIME = re.compile(r'"\d{4}-\d\d-\d\dT[\d:.]+Z"|\b1\d{9}\.\d+')
+"""A time as documents write it, or in seconds as the state of a run does."""
 
 
 _ASKED_AGAIN = (
@@ -392,11 +397,32 @@ async def replay(history: WorkflowHistory) -> tuple[Exception | None, list[Any]]
 
 
 async def assert_replays(history: WorkflowHistory) -> None:
-    """Checks that a history replays, and to the same document."""
+    """Checks that a history replays, and to the same document.
+
+    Where a workflow task without commands is followed at once by one that brings an update, a worker without memory
+    is given both as one, with the time of the second; a replay, which sees the update accepted, is given two (the
+    SDK's `find_end_index_of_next_wft_seq`). In such a history the times may differ, and nothing else.
+    """
     failure, ends = await replay(history)
     assert failure is None, f"{history.workflow_id} does not replay: {failure}"
     if end_of(history) != "canceled":
-        assert ends == [result_of(history)]
+        told, found = (
+            _as_text(value, with_times=not _has_joined_tasks(history)) for value in ([result_of(history)], ends)
+        )
+        differing = "\n".join(unified_diff(told, found, "run", "replay", lineterm="", n=2))
+        assert not differing, f"{history.workflow_id} replays to another end:\n{differing}"
+
+
+def _has_joined_tasks(history: WorkflowHistory) -> bool:
+    kinds = [event.event_type for event in history.events]
+    return (EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED, EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED) in pairwise(
+        kinds
+    )
+
+
+def _as_text(value: Any, *, with_times: bool) -> list[str]:
+    text = json.dumps(value, indent=1, sort_keys=True)
+    return (text if with_times else _TIME.sub("(a time)", text)).splitlines()
 
 
 def events_of(history: WorkflowHistory, kind: EventType.ValueType) -> list[HistoryEvent]:
