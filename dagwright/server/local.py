@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ValidationError
 from temporalio.client import Client
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.contracts.conversion import data_converter
 from dagwright.logs import temporal_runtime
@@ -53,6 +53,7 @@ _ANSWER_TIMEOUT_S = 20.0
 """How long a server that runs may leave us without an answer before it is ended and started again."""
 
 _DIAL_TIMEOUT_S = 5.0
+_NO_ANSWER = (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.UNAVAILABLE, RPCStatusCode.CANCELLED)
 _HUNG_GRACE_S = 2.0
 _STARTS = 3
 """Tries to start the server, each with fresh ports: a free port may be taken before the server opens it."""
@@ -244,7 +245,9 @@ class LocalServer:
     async def _find_or_start(self, namespace: str) -> Server:
         record = self._read()
         if record is not None and await self._is_answering(record, timeout_s=_ANSWER_TIMEOUT_S):
-            return await self._prepared(record, namespace=namespace)
+            prepared = await self._prepared(record, namespace=namespace)
+            if prepared is not None:
+                return prepared
         if self._daemon.is_running():
             tell(f"the server process {self._daemon.pid()} does not answer and is started again")
             await self._daemon.stop(grace_s=_HUNG_GRACE_S)
@@ -258,7 +261,9 @@ class LocalServer:
         for _ in range(_STARTS):
             record = await self._start(binary, namespace=namespace, before=record)
             if await self._is_answering(record, timeout_s=_START_TIMEOUT_S):
-                return await self._prepared(record, namespace=namespace)
+                prepared = await self._prepared(record, namespace=namespace)
+                if prepared is not None:
+                    return prepared
             await self._daemon.stop()
         raise NoServer(f"the Temporal server does not start ({self._daemon.last_words()}): see {self._daemon.log_path}")
 
@@ -297,11 +302,16 @@ class LocalServer:
             await asyncio.sleep(_POLL_S)
         return False
 
-    async def _prepared(self, record: _Record, *, namespace: str) -> Server:
-        client = await dial(record.address, namespace=namespace)
+    async def _prepared(self, record: _Record, *, namespace: str) -> Server | None:
+        """Makes the namespace ready; None if the server, which has answered, does so no more."""
         try:
+            client = await dial(record.address, namespace=namespace)
             await keep_for_long(client)
+        except RuntimeError:
+            return None
         except RPCError as error:
+            if error.status in _NO_ANSWER:
+                return None
             raise NoServer(f"the server at {record.address} refuses namespace {namespace!r}: {error}") from error
         return self._server(record, namespace=namespace)
 

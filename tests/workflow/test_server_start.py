@@ -20,7 +20,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from dagwright.contracts import wire
-from dagwright.server import LocalServer, NoServer, open_connection
+from dagwright.server import LocalServer, NoServer, local, open_connection
 from dagwright.server.local import DYNAMIC_CONFIG
 from dagwright.settings import Settings
 from tests.support.server import LiveServer, live_server
@@ -241,6 +241,26 @@ async def test_port_that_somebody_took_is_replaced(state_dir: Path) -> None:
         taken.listen()
         async with live_server(state_dir) as live:
             assert live.address != before
+
+
+async def test_server_that_hangs_when_it_has_answered_is_started_again(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with live_server(state_dir) as live:
+        before = live.server.pid
+        assert before is not None
+        answers = local._answers
+
+        async def hangs_then(address: str) -> bool:
+            found = await answers(address)
+            if live.server.pid == before:
+                monkeypatch.setattr(local, "_answers", answers)
+                os.kill(before, signal.SIGSTOP)
+            return found
+
+        monkeypatch.setattr(local, "_answers", hangs_then)
+        await live.start()
+        assert live.server.pid != before
 
 
 async def test_server_that_hangs_is_started_again_on_its_port(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
