@@ -7,13 +7,12 @@ from typing import Any
 
 from rich.table import Table
 from rich.text import Text
-from sqlalchemy.exc import DBAPIError
 
 from dagwright.agents import load_agents
 from dagwright.agents.stored import AgentVersion, StoredAgents
+from dagwright.cli.databases import opened_database
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.output import Output, one_line
-from dagwright.entities.database import EntityDatabase
 from dagwright.plan.references import suggestion
 from dagwright.plan.times import format_time
 from dagwright.settings import load_settings
@@ -87,18 +86,8 @@ def remove(name: str, output: Output) -> int:
 
 @contextmanager
 def _stored() -> Iterator[StoredAgents]:
-    try:
-        database = EntityDatabase(load_settings().database_url)
-    except ValueError as error:
-        raise CommandRefused(f"DAGWRIGHT_DATABASE_URL: {error}") from None
-    try:
+    with opened_database() as database:
         yield StoredAgents(database)
-    except DBAPIError as error:
-        raise CommandRefused(
-            f"the database refuses: {one_line(str(error.orig))}", status="no_database", code=ExitCode.FAILED
-        ) from error
-    finally:
-        database.dispose()
 
 
 def _unknown(name: str, known: list[str]) -> CommandRefused:

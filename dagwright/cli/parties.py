@@ -3,31 +3,18 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from sqlalchemy.exc import DBAPIError
-
-from dagwright.cli.exits import CommandRefused, ExitCode
+from dagwright.cli.databases import opened_database
+from dagwright.cli.exits import ExitCode
 from dagwright.cli.output import Output, one_line
-from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import LoadReport, load_parties
-from dagwright.settings import load_settings
 
 REFUSALS_SHOWN = 50
 
 
 def load(file: str, output: Output) -> int:
     """Loads the parties of a file and says what came of its rows; 1 if some were refused."""
-    try:
-        database = EntityDatabase(load_settings().database_url)
-    except ValueError as error:
-        raise CommandRefused(f"DAGWRIGHT_DATABASE_URL: {error}") from None
-    try:
+    with opened_database() as database:
         report = load_parties(database, Path(file))
-    except DBAPIError as error:
-        raise CommandRefused(
-            f"the database refuses: {one_line(str(error.orig))}", status="no_database", code=ExitCode.FAILED
-        ) from error
-    finally:
-        database.dispose()
     if output.is_json:
         output.document({"status": "loaded", "file": file, **asdict(report)})
     else:
