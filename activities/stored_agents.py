@@ -16,7 +16,7 @@ from activities.call_headers import checked_version
 from activities.call_tool import ToolActivity
 from activities.errors import NOT_STARTED, TOOL_CHANGED
 from dagwright.contracts.decoding import json_from_bytes
-from dagwright.plan.agents import AGENT_PREFIX
+from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.tools import ToolSpec
 from dagwright.tools.errors import ToolsUnreadable
 

@@ -11,12 +11,13 @@ from dagwright.dialects import to_document
 from dagwright.dialects.written_plan import read_written_plan
 from dagwright.dialects.written_values import CUT_OFF, Mend
 from dagwright.plan.accepted import with_accepted
-from dagwright.plan.agents import AGENT_PREFIX, tool_of_agent
+from dagwright.plan.agents import tool_of_agent
 from dagwright.plan.compilation import compile_plan, compiled_form, unavailable
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
 from dagwright.plan.conditions import read_condition
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
 from dagwright.plan.inputs import missing_inputs, wrong_inputs
+from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.plan.references import suggestion
 from dagwright.plan.regions import REGION_PREFIX, contract
 from dagwright.plan.tools import Effects, ToolDeclaration

@@ -12,7 +12,7 @@ from dagwright.agents.classes import load_class
 from dagwright.agents.registry import AgentRegistry, AgentsUnreadable
 from dagwright.agents.tools import agent_tools
 from dagwright.plan.agent_cards import AgentCard
-from dagwright.plan.agents import AGENT_PREFIX
+from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.spec import ToolSpec
 

@@ -47,6 +47,7 @@ from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole
 from dagwright.plan.errors import NodeError
 from dagwright.plan.extension import Extension
 from dagwright.plan.growing import free_id
+from dagwright.plan.model_tools import PURPOSE_ANSWER
 from dagwright.plan.pursuit import GivenUp
 from dagwright.plan.references import Part, ResultOf
 from dagwright.plan.run_state import RunState
@@ -351,7 +352,7 @@ class _Progress:
             else:
                 messages.append(user(_step_words(node, record, limit=limit)))
         request = ModelRequest(
-            ModelCall(tuple(messages), config=self._goal.config, labels=CallLabels(purpose=ANSWER)), cuts=cuts
+            ModelCall(tuple(messages), config=self._goal.config, labels=CallLabels(purpose=PURPOSE_ANSWER)), cuts=cuts
         )
         numbers = [number for number, node in self._written() if node.id.partition("#")[0] not in OWN_IDS]
         needed = {number for node in self._state.plan.nodes for number in node.dependencies}

@@ -1,8 +1,10 @@
 """Names on the wire: constants, never derived from Python names and never reused with another meaning.
 
 Other programs (the Temporal UI, clients in other languages, saved histories) hold these texts, so a
-rename here is a break. This module imports nothing.
+rename here is a break. Names that the core knows too are imported from there.
 """
+
+from dagwright.plan import model_tools
 
 WORKFLOW_RUN_PLAN = "RunPlan"
 WORKFLOW_RUN_AGENT = "RunAgent"
@@ -63,9 +65,9 @@ ACTIVITY_LOAD_ITEMS = "load_items"
 ACTIVITY_JOIN_ITEMS = "join_items"
 ACTIVITY_LOAD_VALUES = "load_values"
 """Puts stored values into the arguments of a call to an activity that is not Dagwright's."""
-ACTIVITY_CALL_MODEL = "call_model"
+ACTIVITY_CALL_MODEL = model_tools.MODEL_TOOL
 """Asks a model: `dagwright.contracts.model_calls`."""
-ACTIVITY_READ_MODEL_PLAN = "read_model_plan"
+ACTIVITY_READ_MODEL_PLAN = model_tools.PLAN_READER
 """Makes nodes of what a model wrote: `dagwright.contracts.goals`."""
 ACTIVITY_NOTIFY = "notify"
 """Tells the hook what happened to the requests of a run."""

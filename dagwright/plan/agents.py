@@ -6,10 +6,9 @@ So an agent is found, checked, told and run as any tool is. A tool that has an a
 from collections.abc import Iterator, Mapping
 
 from dagwright.plan.agent_cards import AgentCard
+from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.plan.tools import Effects, ToolDeclaration
 
-AGENT_PREFIX = "agent."
-"""Before the name of an agent, in the name of its tool."""
 AGENT_TIMEOUT_S = 300.0
 """Of one attempt, where a card names none: an agent may ask a model several times."""
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, get_args
 
-from dagwright.plan.compiled import AGENT_TOOL, CompiledNode
+from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.model_tools import AGENT_PREFIX, MODEL_TOOL, PLAN_READER, PURPOSE_ANSWER
 from dagwright.plan.references import suggestion
 from dagwright.plan.usage import NONE, Usage, usage_from_json
 
@@ -26,30 +27,24 @@ Limit = int | Decimal
 Limits = Mapping[Kind, Limit]
 OnLimit = Literal["ask", "finish"]
 
-MODEL_TOOL = "call_model"
-"""The tool whose every call is one call of a model."""
-ANSWERS = "answer"
-"""Purpose of a call that makes the answer of what there is: a run that finishes makes it, whatever is left."""
-READS_PLAN = "read_model_plan"
-"""The tool that reads a plan which a model has written: it asks no model, and that plan has been paid for."""
 _MOST = 10**15
 _NO_MONEY = Decimal(0)
 
 
 def asks_models(node: CompiledNode) -> bool:
     """Tells whether a node is there to ask models."""
-    return node.kind == "tool" and (node.tool == MODEL_TOOL or node.tool.startswith(AGENT_TOOL))
+    return node.kind == "tool" and (node.tool == MODEL_TOOL or node.tool.startswith(AGENT_PREFIX))
 
 
 def makes_answer(node: CompiledNode) -> bool:
     """Tells whether a node makes the answer of a run out of what there is."""
     labels = node.arguments.get("labels")
-    return node.tool == MODEL_TOOL and isinstance(labels, Mapping) and labels.get("purpose") == ANSWERS
+    return node.tool == MODEL_TOOL and isinstance(labels, Mapping) and labels.get("purpose") == PURPOSE_ANSWER
 
 
 def is_needed_to_finish(node: CompiledNode) -> bool:
     """Tells whether a node runs also in a run that finishes with what there is."""
-    return makes_answer(node) or node.tool == READS_PLAN
+    return makes_answer(node) or node.tool == PLAN_READER
 
 
 def limits_from_json(encoded: Any, *, can_be_lifted: bool = False) -> dict[Kind, Limit | None]:

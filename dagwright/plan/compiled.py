@@ -13,6 +13,7 @@ from itertools import compress
 from operator import attrgetter, is_not
 from typing import Any, Literal, get_args
 
+from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.plan.references import Index, Item, Lookup, Placeholder, Reference, ResultOf, Secret, Template
 from dagwright.plan.stored import Want, path_from_json, path_to_json
 from dagwright.plan.tools import TOLD_FIELDS, Effects, ToolDeclaration
@@ -159,14 +160,10 @@ class CompiledPlan:
         return count
 
 
-AGENT_TOOL = "agent."
-"""Begins the name of the activity that an agent of a class or a service is; the name of the agent follows."""
-
-
 def agent_of(node: CompiledNode) -> str | None:
     """Returns the name of the agent that does a node; `None` if none does."""
-    if node.tool.startswith(AGENT_TOOL):
-        return node.tool.removeprefix(AGENT_TOOL)
+    if node.tool.startswith(AGENT_PREFIX):
+        return node.tool.removeprefix(AGENT_PREFIX)
     pursuit = node.sub_plan.pursuit if node.sub_plan is not None else None
     name = pursuit.get("name") if pursuit is not None and pursuit.get("kind") == "agent" else None
     return name if isinstance(name, str) else None

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.plan import chunks
-from dagwright.plan.budget import MODEL_TOOL, Budget, Kind, Limit, Up, asks_models, is_needed_to_finish
+from dagwright.plan.budget import Budget, Kind, Limit, Up, asks_models, is_needed_to_finish
 from dagwright.plan.errors import NodeError
 from dagwright.plan.item_book import Place
+from dagwright.plan.model_tools import MODEL_TOOL
 from dagwright.plan.questions import request_of
 from dagwright.plan.remaking import Remaking
 from dagwright.plan.requests import BUDGET, BUDGET_TASK

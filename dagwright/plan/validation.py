@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.plan import graph
-from dagwright.plan.agents import AGENT_PREFIX, agent_cards, tool_of_agent
+from dagwright.plan.agents import agent_cards, tool_of_agent
 from dagwright.plan.arguments import SchemaOfTool
 from dagwright.plan.compiled import Hole
 from dagwright.plan.document import Document
@@ -18,6 +18,7 @@ from dagwright.plan.field_problems import read_nodes, read_plan_fields
 from dagwright.plan.human_fields import problems_of_people
 from dagwright.plan.inputs import schema_of, wrong_defaults
 from dagwright.plan.model import Cache, Node, Plan
+from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.plan.node_references import NodeReferences, read_references
 from dagwright.plan.references import (
     BadReferences,
