@@ -6,7 +6,7 @@ the next turn. What the agent was told at the start stands in its first turn; th
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from dagwright.contracts.model_calls import (
     CallLabels,
@@ -19,11 +19,11 @@ from dagwright.contracts.model_calls import (
     user,
 )
 from dagwright.contracts.model_nodes import CALL_MODEL, model_node
+from dagwright.plan.agent_cards import FeedbackPolicy
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole, tool_from_json, tool_to_json
 from dagwright.plan.references import Placeholder, ResultOf
 from dagwright.plan.tools import ToolDeclaration
 
-FeedbackPolicy = Literal["never", "on_request", "always", "heuristic"]
 FEEDBACK_POLICIES: Sequence[FeedbackPolicy] = get_args(FeedbackPolicy)
 
 KIND = "agent"
