@@ -40,7 +40,7 @@ class Task:
 
     Args:
         positional, named: its arguments, as values.
-        start, end: offsets of its text.
+        start: offset of its text.
         line: number of its line, from 1.
         problem: why its arguments could not be read.
         is_open: the text ends inside of it.
@@ -52,7 +52,6 @@ class Task:
     named: Mapping[str, Any]
     thought: str | None
     start: int
-    end: int
     line: int
     problem: str | None = None
     is_open: bool = False
@@ -64,14 +63,13 @@ class Task:
 
 
 @dataclass(slots=True)
-class TaskLines:
-    """Finds the tasks in the lines of a text, each as soon as its line is there.
+class _TaskLines:
+    """Finds the tasks in the lines of a text.
 
     A task whose line does not close goes on in the lines that follow, up to the next task.
     """
 
     thought: str | None = None
-    open_text: str = ""
     _open: tuple[re.Match[str], int, int] | None = field(default=None)
     _more: list[str] = field(default_factory=list)
 
@@ -108,8 +106,7 @@ class TaskLines:
         self._open, self._more = None, []
         task = self._read(match, text, offset=offset, number=number)
         if task is None:
-            end = offset + len(text.rstrip())
-            task = self._task(match, (), {}, offset=offset, end=end, line=number)
+            task = self._task(match, (), {}, offset=offset, line=number)
             task = replace(task, problem="its ')' is missing", is_open=True)
         return [task]
 
@@ -123,13 +120,13 @@ class TaskLines:
             plain = text[start:end].strip() if end >= start else ""
             if end < 0 or text[start:end].count('"') % 2:
                 return None
-            task = self._task(match, (plain,), {}, offset=offset, end=offset + end + 1, line=number)
+            task = self._task(match, (plain,), {}, offset=offset, line=number)
             if _PLAIN.fullmatch(plain) and not _NAME.match(plain):
                 return task
             return replace(task, problem=failure.message)
         if end < 0:
             return None
-        task = self._task(match, positional, named, offset=offset, end=offset + end, line=number)
+        task = self._task(match, positional, named, offset=offset, line=number)
         line_end = text.find("\n", end)
         if _REST.fullmatch(text, end, line_end if line_end >= 0 else len(text)) is None:
             return replace(task, problem=f"something follows its ')': {describe(text[end:].strip())}")
@@ -142,12 +139,11 @@ class TaskLines:
         named: Mapping[str, Any],
         *,
         offset: int,
-        end: int,
         line: int,
     ) -> Task:
         thought, self.thought = self.thought, None
         start = offset + match.start("number")
-        return Task(int(match["number"]), match["tool"], positional, named, thought, start, end, line)
+        return Task(int(match["number"]), match["tool"], positional, named, thought, start, line)
 
 
 def _arguments(text: str, at: int) -> tuple[list[Any], dict[str, Any], int]:
@@ -186,25 +182,13 @@ def tasks_of(text: str) -> list[Task]:
 
 
 def _tasks_of(text: str) -> Iterator[Task]:
-    lines = TaskLines()
+    lines = _TaskLines()
     for number, offset, line in lines_of(text):
         yield from lines.take(line, offset=offset, number=number)
     yield from lines.end()
 
 
-def needs_of(task: Task) -> dict[int, None]:
-    """Returns the numbers of the tasks that a task refers to, in order."""
-    found: dict[int, None] = {}
-
-    def look(text: str, _: object) -> str:
-        found.update((int(match[1] or match[2]), None) for match in _REFERENCE.finditer(text))
-        return text
-
-    with_texts([*task.positional, *task.named.values()], look)
-    return found
-
-
-def node_of(task: Task, *, numbers: Mapping[int, Any], tools: Tools, problems: list[Problem]) -> dict[str, Any]:
+def _node_of(task: Task, *, numbers: Mapping[int, Any], tools: Tools, problems: list[Problem]) -> dict[str, Any]:
     """Returns the node of a task.
 
     Args:
@@ -270,5 +254,5 @@ def read_llmcompiler(raw: JsonValue, *, tools: Tools) -> Document:
         draft.problems.append(Problem("empty_plan", "there is no task before join(): there is nothing to run"))
         raise PlanInvalid(draft.problems)
     numbers = {task.number: None for task in tasks}
-    draft.nodes = [node_of(task, numbers=numbers, tools=tools, problems=draft.problems) for task in tasks]
+    draft.nodes = [_node_of(task, numbers=numbers, tools=tools, problems=draft.problems) for task in tasks]
     return replace(draft.document(), pointers=WholeText())

@@ -1,4 +1,4 @@
-"""Steps of a plan while a model still writes it: each as soon as its last character is there.
+"""Steps of a plan in JSON while a model still writes it: each as soon as its last character is there.
 
 A stream is given a text in pieces of any size and finds the same steps, in the same order and with the same offsets,
 however the text is cut into pieces. It only finds where a step begins and ends; what the step says is read by the
@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dagwright.dialects.foreign import Tools
-from dagwright.dialects.llmcompiler import Task, TaskLines, needs_of, node_of
 from dagwright.dialects.written_values import NotRead, read_value
 from dagwright.plan.errors import Problem
 
@@ -37,7 +35,7 @@ class Step:
 
     Args:
         index: its place in the plan, from 0.
-        value: the entry of its list as it was written, or the node of a call.
+        value: the entry of its list as it was written.
         start, end: offsets of its text.
     """
 
@@ -123,10 +121,6 @@ class JsonSteps:
             self._parts.append(self._chunk[self._part_at :])
         found, self._found = self._found, []
         return found
-
-    def end(self) -> list[Step]:
-        """Returns nothing: a step that is not closed at the end is not complete."""
-        return []
 
     def _in_prose(self, at: int) -> int:
         match = _ROOT.search(self._chunk, at)
@@ -282,103 +276,3 @@ _MODES: Final[Mapping[str, Callable[[JsonSteps, int], int]]] = {
     "blind": JsonSteps._in_blind,
 }
 """What a stream is in the middle of -> what reads on there, from an offset of the piece to another one."""
-
-
-@dataclass(slots=True)
-class CallSteps:
-    """Finds the calls in a plan of the dialect `llmcompiler`, as nodes.
-
-    A call that refers to one that is not there yet waits for it, at the longest to the end.
-
-    Args:
-        tools: as in `to_document`.
-        problem: why a call could not be read; nothing is found after it.
-        is_complete: `join()` was there.
-    """
-
-    tools: Tools = field(default_factory=dict)
-    problem: Problem | None = None
-    is_complete: bool = False
-    _answer: _Answer = field(default_factory=_Answer)
-    _lines: TaskLines = field(default_factory=TaskLines)
-    _parts: list[str] = field(default_factory=list)
-    _line_start: int = -1
-    _number: int = 0
-    _seen: dict[int, None] = field(default_factory=dict)
-    _waiting: dict[int, list[tuple[int, Task, dict[int, None]]]] = field(default_factory=dict)
-    _count: int = 0
-
-    def feed(self, chunk: str) -> list[Step]:
-        """Returns the steps that a piece of the text completes, in order."""
-        rest = self._answer.rest_of(chunk)
-        offset = self._answer.taken - len(rest)
-        found: list[Step] = []
-        at = 0
-        while at < len(rest) and self.problem is None and not self.is_complete:
-            if self._line_start < 0:
-                self._line_start = offset + at
-            end = rest.find("\n", at)
-            self._parts.append(rest[at : end + 1 if end >= 0 else len(rest)])
-            at = end + 1 if end >= 0 else len(rest)
-            if end >= 0:
-                found += self._line()
-        return found
-
-    def end(self) -> list[Step]:
-        """Returns the steps that the end of the text completes."""
-        found = self._line() if self._parts else []
-        found += self._taken(self._lines.end())
-        left = {index: task for waiting in self._waiting.values() for index, task, _ in waiting}
-        for index in sorted(left) if self.problem is None else ():
-            found += self._made(index, left[index])
-        return found
-
-    def _line(self) -> list[Step]:
-        line, self._parts = "".join(self._parts), []
-        self._number += 1
-        start, self._line_start = self._line_start, -1
-        return self._taken(self._lines.take(line, offset=start, number=self._number))
-
-    def _taken(self, tasks: list[Task]) -> list[Step]:
-        found: list[Step] = []
-        for task in tasks:
-            if self.problem is not None or self.is_complete or task.is_open:
-                break
-            if task.is_join:
-                self.is_complete = True
-                break
-            index, self._count = self._count, self._count + 1
-            self._seen[task.number] = None
-            missing = {number: None for number in needs_of(task) if number not in self._seen}
-            if missing:
-                for number in missing:
-                    self._waiting.setdefault(number, []).append((index, task, missing))
-            else:
-                found += self._made(index, task)
-            for waiting, held, lost in self._waiting.pop(task.number, ()):
-                del lost[task.number]
-                if not lost:
-                    found += self._made(waiting, held)
-        return found
-
-    def _made(self, index: int, task: Task) -> list[Step]:
-        problems: list[Problem] = []
-        node = node_of(task, numbers=self._seen, tools=self.tools, problems=problems)
-        if problems:
-            self.problem = self.problem or problems[0]
-            return []
-        return [Step(index, node, task.start, task.end)]
-
-
-def open_stream(dialect: str, *, tools: Tools | None = None) -> JsonSteps | CallSteps:
-    """Returns a stream for a text that a model is about to write.
-
-    Args:
-        dialect: `llmcompiler`, or a dialect that is JSON.
-
-    Raises:
-        ValueError: plans in that dialect have no steps that could be told before the end.
-    """
-    if dialect == "rewoo":
-        raise ValueError("a plan in the dialect rewoo is read when it is complete")
-    return CallSteps(tools or {}) if dialect == "llmcompiler" else JsonSteps()

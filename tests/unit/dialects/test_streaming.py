@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagwright.dialects import to_document
-from dagwright.dialects.streaming import CallSteps, JsonSteps, Step, open_stream
+from dagwright.dialects.streaming import JsonSteps, Step
 from dagwright.dialects.written_text import read_written_json
-from dagwright.plan.tools import ToolDeclaration
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-99, 99) | st.text(alphabet="ab{}[]\"'\\,:/#*“”‘’\n\u00e9😀", max_size=8),
@@ -25,9 +23,8 @@ json_values = st.recursive(
 entries = st.lists(st.dictionaries(st.sampled_from(["id", "nodes", "x", "'"]), json_values, min_size=1), max_size=4)
 
 
-def steps_of(stream: JsonSteps | CallSteps, pieces: Sequence[str]) -> list[Step]:
-    found = [step for piece in pieces for step in stream.feed(piece)]
-    return [*found, *stream.end()]
+def steps_of(stream: JsonSteps, pieces: Sequence[str]) -> list[Step]:
+    return [step for piece in pieces for step in stream.feed(piece)]
 
 
 def cut(text: str, places: Sequence[int]) -> list[str]:
@@ -126,45 +123,6 @@ def test_what_is_no_complete_step_of_a_plan_is_not_told(text: str) -> None:
     assert steps_of(JsonSteps(), list(text)) == []
 
 
-CALLS = (
-    "<think>1. no(1)</think>Thought: look\n1. search(\"x)\n y\")\n\nthen\n2. f(${1}, 'a')\n3. g($5, $4)\n4. h(1)\n"
-    "5. k(\n [1,\n 2])\nThought: done\n6. join()<END_OF_PLAN>\n7. no(1)\n"
-)
-TOOLS = {"search": ToolDeclaration("search", input_schema={"properties": {"query": {}}})}
-
-
-@given(st.lists(st.integers(0, len(CALLS)), max_size=20))
-def test_calls_are_those_of_the_whole_text_for_any_pieces(places: list[int]) -> None:
-    stream = CallSteps(TOOLS)
-    found = steps_of(stream, cut(CALLS, places))
-    assert (stream.problem, stream.is_complete) == (None, True)
-    # The third call waits for the fourth and the fifth.
-    assert [step.index for step in found] == [0, 1, 3, 4, 2]
-    whole = to_document(CALLS[CALLS.index("Thought") : CALLS.index("7.")], tools=TOOLS)
-    assert [step.value for step in sorted(found, key=lambda step: step.index)] == whole.plan["nodes"]
-    assert all(CALLS[step.start].isdigit() and CALLS[step.end - 1] == ")" for step in found)
-
-
-def test_call_that_refers_to_nothing_is_a_problem_at_the_end() -> None:
-    stream = CallSteps()
-    found = steps_of(stream, ["1. f($9)\n2. g(1)\n", "3. join()"])
-    assert [step.index for step in found] == [1]
-    assert stream.problem is not None
-    assert stream.problem.code == "invalid_reference"
-
-
-def test_last_call_needs_no_line_break_but_its_end() -> None:
-    assert [step.index for step in steps_of(CallSteps(), ["1. f(1)\n2. g(", "2)"])] == [0, 1]
-    assert [step.index for step in steps_of(CallSteps(), ["1. f(1)\n2. g(", "'a"])] == [0]
-
-
-def test_each_dialect_has_its_stream() -> None:
-    assert isinstance(open_stream("llmcompiler"), CallSteps)
-    assert isinstance(open_stream("plan"), JsonSteps)
-    with pytest.raises(ValueError, match="rewoo"):
-        open_stream("rewoo")
-
-
 @pytest.mark.alone
 @pytest.mark.parametrize(
     ("stream", "text", "size"),
@@ -175,13 +133,10 @@ def test_each_dialect_has_its_stream() -> None:
         (JsonSteps(), "[" * 100_000, 1),
         (JsonSteps(), "<think>" + "x" * 100_000, 1),
         (JsonSteps(), " " * 100_000, 1),
-        (CallSteps(), "1. f(" + "x" * 100_000, 1),
-        (CallSteps(), "1. f('\n" * 20_000, 7),
-        (CallSteps(), "".join(f"{number}. f(${number + 1})\n" for number in range(5_000)), 5),
     ],
-    ids=range(9),
+    ids=range(6),
 )
-def test_streams_take_linear_time(stream: JsonSteps | CallSteps, text: str, size: int) -> None:
+def test_streams_take_linear_time(stream: JsonSteps, text: str, size: int) -> None:
     start = time.process_time()
     steps_of(stream, [text[at : at + size] for at in range(0, len(text), size)])
     assert time.process_time() - start < 8
