@@ -179,5 +179,5 @@ def read_act(name: str, message: Any, *, through: Through) -> Act:
     if name in RUN_MESSAGES:
         return _steered(name, RUN_MESSAGES[name](message, through=through))
     if name == wire.SIGNAL_PLANNED:
-        return _steered(name, planned_from_json(message, through=through))
+        return _steered(name, planned_from_json(message))
     return _steered(name, steered_from_json(name, message, through=through))

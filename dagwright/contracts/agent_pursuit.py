@@ -26,7 +26,7 @@ from dagwright.contracts.agent_spec import (
 )
 from dagwright.contracts.model_calls import Message, ModelError, user
 from dagwright.contracts.model_nodes import model_node
-from dagwright.contracts.told_answers import ToldAnswer, told_answer, told_usage
+from dagwright.contracts.told_answers import ToldAnswer, told_answer, usage_of_answer
 from dagwright.plan.compiled import CompiledNode, Hole
 from dagwright.plan.errors import NodeError
 from dagwright.plan.extension import Extension
@@ -335,4 +335,4 @@ class _Turn:
         if most is None:
             return False
         turns = range(1, self._count + 1)
-        return sum(told_usage(self._record(turn_id(number)).result).tokens for number in turns) >= most
+        return sum(usage_of_answer(self._record(turn_id(number)).result).tokens for number in turns) >= most

@@ -27,7 +27,7 @@ from dagwright.contracts.goals import (
     goal_from_json,
     is_own,
     may_start_early,
-    planned_from_json,
+    planned_nodes_from_json,
     tools_read,
 )
 from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
@@ -388,7 +388,7 @@ def _planned_nodes(found: Mapping[str, Any]) -> PlannedNodes:
         GivenUp: there are none.
     """
     try:
-        return planned_from_json(found)
+        return planned_nodes_from_json(found)
     except ValueError as error:
         raise GivenUp(NodeError("invalid_result", str(error))) from None
 

@@ -160,7 +160,7 @@ class PlannedNodes:
         }
 
 
-def planned_from_json(encoded: Mapping[str, Any]) -> PlannedNodes:
+def planned_nodes_from_json(encoded: Mapping[str, Any]) -> PlannedNodes:
     """Returns the nodes that `PlannedNodes.to_json` told.
 
     Raises:

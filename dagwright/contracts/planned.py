@@ -18,7 +18,6 @@ from dagwright.contracts.steering_messages import MESSAGE_BYTES, Steered
 from dagwright.plan.answers import size_problem
 from dagwright.plan.extension import Extension
 from dagwright.plan.judging import growth_of
-from dagwright.plan.requests import Through
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
 from dagwright.plan.steering import Act, Written, refusal_of_run
@@ -32,7 +31,7 @@ def planned_message(call: str, attempt: int, *, offset: int, nodes: Sequence[Map
     return {"call": call, "attempt": attempt, "from": offset, "nodes": [dict(node) for node in nodes]}
 
 
-def planned_from_json(message: Any, *, through: Through) -> Steered:  # noqa: ARG001 - a reader of messages
+def planned_from_json(message: Any) -> Steered:
     """Returns what a message asks for.
 
     Raises:

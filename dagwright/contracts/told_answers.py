@@ -72,7 +72,7 @@ def told_answer(value: Any) -> ToldAnswer:
         raise ValueError(str(error)) from None
 
 
-def told_usage(value: Any) -> Usage:
+def usage_of_answer(value: Any) -> Usage:
     """Returns what the answer that the result of a model call holds has used; the rest of it is not read."""
     return usage_from_json(_at(value, "usage"))
 
