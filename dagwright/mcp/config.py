@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dagwright.plan.durations import parse_duration
+from dagwright.plan.durations import DurationText
 from dagwright.plan.errors import pointer
 from dagwright.plan.references import suggestion
 from dagwright.tools.errors import ToolsUnreadable
@@ -50,19 +50,12 @@ class ToolRules(BaseModel):
 
     effects: Literal["read", "idempotent", "write"] | None = None
     """Never `pure`: whoever answers may change its mind."""
-    timeout: str | None = None
+    timeout: DurationText | None = None
     """Of one attempt."""
     max_parallel: Annotated[int, Field(ge=1)] | None = None
     """Calls of one tool that one run keeps in flight."""
     result: Literal["json", "text"] | None = None
     """Whether a text that is a JSON object or list becomes that (`json`, the default) or stays a text."""
-
-    @field_validator("timeout")
-    @classmethod
-    def _duration(cls, text: str | None) -> str | None:
-        if text is not None:
-            parse_duration(text)
-        return text
 
     def over(self, others: "ToolRules") -> "ToolRules":
         """Returns these rules, with those of `others` where these say nothing."""

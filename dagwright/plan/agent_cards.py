@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 import jsonschema_rs
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from dagwright.plan.durations import parse_duration
+from dagwright.plan.durations import DurationText, parse_duration
 
 AgentType = Literal["llm", "class", "service"]
 FeedbackPolicy = Literal["never", "on_request", "always", "heuristic"]
@@ -73,7 +73,7 @@ class AgentCard(BaseModel):
     """NAME of the `DAGWRIGHT_SECRET_NAME` that signs what is sent there; nothing is signed without it."""
     effects: Literal["read", "idempotent", "write"] | None = None
     """What a `class` or `service` agent does to the world, as for a tool; `write` if left out."""
-    timeout: str | None = None
+    timeout: DurationText | None = None
     """Of one attempt of a `class` or `service` agent, such as `2m`; five minutes if left out."""
     feedback_policy: FeedbackPolicy = "on_request"
     """When it may ask a person: `never`, when it says so, `always` at its end, or when its answer is but a question."""
@@ -129,13 +129,6 @@ class AgentCard(BaseModel):
         if name is not None and not _SECRET_NAME.fullmatch(name):
             raise ValueError("expected the NAME of a variable DAGWRIGHT_SECRET_NAME: letters, digits and _")
         return name
-
-    @field_validator("timeout")
-    @classmethod
-    def _duration(cls, text: str | None) -> str | None:
-        if text is not None:
-            parse_duration(text)
-        return text
 
     @model_validator(mode="after")
     def _has_what_its_type_needs(self) -> Self:

@@ -2,6 +2,9 @@
 
 import re
 from datetime import timedelta
+from typing import Annotated
+
+from pydantic import AfterValidator
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PATTERN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
@@ -23,3 +26,12 @@ def parse_duration(text: str) -> timedelta:
     if not timedelta() < duration <= LONGEST:
         raise ValueError(f"{text!r} is out of range; a duration is over 0 and at most {LONGEST.days}d")
     return duration
+
+
+def _checked(text: str) -> str:
+    parse_duration(text)
+    return text
+
+
+DurationText = Annotated[str, AfterValidator(_checked)]
+"""A field of a model that keeps a duration as it was written."""
