@@ -15,7 +15,8 @@ from dagwright.feed import RunClosed, RunFeed, RunNotFound, RunView
 from dagwright.people import PATIENCE_S, AnswerRefused, People, Place, refusal_in, told_by_update
 from dagwright.plan.appending import extension_of
 from dagwright.plan.compiled import CompiledNode
-from dagwright.plan.sent_tools import tool_to_json
+from dagwright.plan.model_tools import AGENT_PREFIX
+from dagwright.plan.sent_tools import tools_to_json
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.server import Connection
 
@@ -145,10 +146,24 @@ class Steering:
 def _checked(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
     """Returns nodes as they are sent, with what a run may not know of the tools that they name."""
     if view.scheduler is None:
-        return {"nodes": list(nodes)}
-    new = extension_of(nodes, view.scheduler, tools=tools).nodes
-    named = [name for name in dict.fromkeys(_tools_of(new)) if name in tools]
-    return {"nodes": list(nodes), "tools": {name: tool_to_json(tools[name]) for name in named}}
+        # The run has yet to read its plan, and checks them then.
+        named = _tools_written(nodes)
+    else:
+        named = _tools_of(extension_of(nodes, view.scheduler, tools=tools).nodes)
+    return {"nodes": list(nodes), "tools": tools_to_json(dict.fromkeys(named), tools)}
+
+
+def _tools_written(nodes: Sequence[Any]) -> Sequence[str]:
+    """Returns the tools that nodes name as they are written."""
+    found: list[str] = []
+    for node in nodes:
+        written = node if isinstance(node, Mapping) else {}
+        agent, below = written.get("agent"), written.get("plan")
+        names = [written.get("tool"), *([AGENT_PREFIX + agent, agent] if isinstance(agent, str) else [])]
+        found += [name for name in names if isinstance(name, str)]
+        inside = below.get("nodes") if isinstance(below, Mapping) else None
+        found += _tools_written(inside if isinstance(inside, list) else [])
+    return found
 
 
 def _tools_of(nodes: Sequence[CompiledNode]) -> Sequence[str]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from dagwright.contracts.agent_nodes import with_agents
 from dagwright.contracts.budgets import first_budget, shared_budget
 from dagwright.contracts.deadlines import first_deadline
 from dagwright.contracts.messages import RunInput
@@ -41,6 +42,7 @@ def scheduler_of(
     )
     if pursuit is not None:
         scheduler.pursuit = pursuit
+    scheduler.changes.with_agents = with_agents
     scheduler.changes.budget = first_budget(run_input)
     scheduler.changes.deadline = first_deadline(plan, run_input, began_at=began_at)
     scheduler.requests.remembered.update(run_input.approved_tools)

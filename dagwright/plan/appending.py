@@ -72,14 +72,13 @@ def extension_of(
     if strange:
         message = f"the run has no value of the input {strange[0]!r}"
         raise PlanInvalid([Problem("missing_input", message, "/nodes", hint="write the value itself")])
-    compiled = compile_plan(checked)
-    if problems := [*_models_agents(compiled.nodes[len(stubs) :], known)]:
-        raise PlanInvalid(problems)
+    # Who sends an agent tells its tools in the words that its model reads, which no compiled plan has.
+    compiled = state.changes.with_agents(compile_plan(checked), {**state.plan.tools, **tools})
     if problems := [*_unreadable(compiled, state, count=len(stubs))]:
         raise PlanInvalid(problems)
     numbers = _numbers_of(stubs, state, count=len(nodes))
     new = [_renumbered(node, numbers) for node in compiled.nodes[len(stubs) :]]
-    named = {node.tool for node in new}
+    named = {node.tool for node in new if node.kind == "tool"}
     return Extension(
         state.plan.written_count,
         tuple(new),
@@ -98,24 +97,6 @@ def _told_of_new(problem: Problem, nodes: Sequence[Any], *, there: Collection[st
     places = [place for place, name in enumerate(ids) if normalize("NFC", name) == problem.node]
     words = " and of ".join(f"node {place}" for place in places)
     return replace(problem, message=f"{problem.node!r} is the id of {words}")
-
-
-def _models_agents(
-    nodes: Sequence[CompiledNode], tools: Mapping[str, ToolDeclaration], *, within: str | None = None
-) -> Iterator[Problem]:
-    """Yields the nodes of agents that a model does: each is a plan that grows, and only a whole plan brings them.
-
-    Args:
-        within: id of the node whose sub-plan has these.
-    """
-    for place, node in enumerate(nodes):
-        if node.sub_plan is not None:
-            yield from _models_agents(node.sub_plan.nodes, tools, within=within or node.id)
-        tool = tools.get(node.tool)
-        if tool is not None and tool.agent is not None and tool.agent.type == "llm":
-            message = f"the agent {tool.agent.name!r} (of type llm) in nodes that are added: not available yet"
-            at = pointer("nodes", place) if within is None else "/nodes"
-            yield Problem("not_available", message, at, within or node.id, "write it into a plan that is run by itself")
 
 
 def _unreadable(compiled: CompiledPlan, state: RunState, *, count: int) -> Iterator[Problem]:

@@ -4,7 +4,7 @@ It exists apart from the scheduler so that what only looks stands apart from wha
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -30,11 +30,19 @@ from dagwright.plan.resolution import Scope, resolve_holes, scope_of_item
 from dagwright.plan.run_end import counts_inside, counts_of, ends_left_out, output_of, status_of
 from dagwright.plan.states import Chunk, ItemRecord, NodeStatus, Record, RunStatus
 from dagwright.plan.tasks import Task, call_id
+from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.usage import UsageBook
 from dagwright.plan.work import MAX_WORK, WorkBudget
 
 WORK_OF_REMAKING = 10
 """Of each node and edge when a plan grows or records change, in the units of the work budget."""
+WithAgents = Callable[[CompiledPlan, Mapping[str, ToolDeclaration]], CompiledPlan]
+"""Makes sub-plans of the nodes of a plan that `llm` agents do, given the tools that are known."""
+
+
+def _as_it_is(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:  # noqa: ARG001 - see above
+    """Returns a plan in which agents are what they were."""
+    return plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,8 @@ class Changes:
         has_new_limits: somebody changed that, or how many tasks run at once.
         usage: what the run has used of models.
         budget: how much of them it may use, if that is limited.
+        with_agents: makes sub-plans of the nodes of `llm` agents in what the plan grows by; how models are asked is no
+            matter of the core. It is given once, by whoever makes the scheduler.
         planned: call that writes a plan -> its newest attempt, and how many nodes that has told. It is not handed on,
             for no run goes on in a new execution while a call is in flight.
     """
@@ -75,6 +85,7 @@ class Changes:
     usage: UsageBook = field(default_factory=UsageBook)
     budget: Budget | None = None
     planned: dict[str, tuple[int, int]] = field(default_factory=dict)
+    with_agents: WithAgents = _as_it_is
 
 
 class RunState:

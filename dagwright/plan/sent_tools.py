@@ -1,13 +1,36 @@
 """Declarations of tools as they travel beside nodes that somebody sends to a run."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from dagwright.plan.agent_cards import AgentCard, card_from_json
+from dagwright.plan.agents import agent_declaration
+from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.plan.tools import TOLD_FIELDS, Effects, ToolDeclaration
 
 MAX_TIMEOUT_S = 365 * 86_400.0
 _FIELDS: Mapping[str, type] = {**TOLD_FIELDS, "max_attempts": int}
 """The retries of a node follow from `max_attempts` when it is compiled, so a compiled plan has them already."""
+_MODEL_FIELDS: Mapping[str, type] = {"description": str, "input_schema": dict}
+"""What a model reads of a tool that it may call."""
+_TYPES = {**_FIELDS, **_MODEL_FIELDS}
+
+
+def tools_to_json(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
+    """Returns what a run is told of some tools, and of those that the agents among them may call.
+
+    Args:
+        names: those that are not among `tools` are left out.
+    """
+    sent = {name: tool_to_json(tools[name]) for name in names if name in tools}
+    for name in [*sent]:
+        card = tools[name].agent
+        if card is not None and card.type == "llm":
+            sent[name]["agent"] = card.to_json()
+            for each in card.tools:
+                if each in tools:
+                    sent[each] = tool_to_json(tools[each]) | _told_to_model(tools[each])
+    return sent
 
 
 def tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
@@ -17,6 +40,10 @@ def tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
         if getattr(tool, name) is not None:
             encoded[name] = getattr(tool, name)
     return encoded
+
+
+def _told_to_model(tool: ToolDeclaration) -> dict[str, Any]:
+    return {name: getattr(tool, name) for name in _MODEL_FIELDS if getattr(tool, name)}
 
 
 def tools_from_json(encoded: Any) -> dict[str, ToolDeclaration]:
@@ -33,9 +60,11 @@ def tools_from_json(encoded: Any) -> dict[str, ToolDeclaration]:
 def _tool_from_json(name: str, encoded: Any) -> ToolDeclaration:
     if not isinstance(encoded, Mapping):
         raise ValueError(f"the tool {name!r} must be an object")
+    if encoded.get("agent") is not None:
+        return agent_declaration(_card_from_json(name, encoded["agent"]))
     timeout_s = encoded.get("timeout_s", 60.0)
-    values = {field: encoded[field] for field in _FIELDS if encoded.get(field) is not None}
-    wrong = [field for field, value in values.items() if type(value) is not _FIELDS[field]]
+    values = {field: encoded[field] for field in _TYPES if encoded.get(field) is not None}
+    wrong = [field for field, value in values.items() if type(value) is not _TYPES[field]]
     if wrong or type(timeout_s) not in (int, float) or not 0 <= timeout_s <= MAX_TIMEOUT_S:
         raise ValueError(f"the tool {name!r} has a wrong {wrong[0] if wrong else 'timeout_s'!r}")
     if any(values.get(field, 1) < 1 for field in ("max_parallel", "max_attempts")):
@@ -45,3 +74,13 @@ def _tool_from_json(name: str, encoded: Any) -> ToolDeclaration:
     except ValueError:
         raise ValueError(f"the effects of the tool {name!r} must be pure, read, idempotent or write") from None
     return ToolDeclaration(name, effects, timeout_s=timeout_s, **values)
+
+
+def _card_from_json(name: str, encoded: Any) -> AgentCard:
+    try:
+        card = card_from_json(encoded)
+    except ValueError as error:
+        raise ValueError(f"the card of the agent {name!r} is none: {error}") from None
+    if name != AGENT_PREFIX + card.name or card.type != "llm":
+        raise ValueError(f"{name!r} has the card of another agent, {card.name!r} of type {card.type}")
+    return card

@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from dagwright.contracts.agent_nodes import with_agents
 from dagwright.plan.agent_cards import AgentCard
 from dagwright.plan.agents import agent_declaration
 from dagwright.plan.appending import extension_of
+from dagwright.plan.compiled import agent_of
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.extension import extended, extension_from_json
 from dagwright.plan.stored import Part, Path, StoredValue
@@ -41,16 +43,18 @@ def test_node_of_a_large_plan_is_found_wherever_a_new_one_names_it(name: str, fi
     assert added.dependencies == (_MANY,)
 
 
-def test_agents_that_a_model_does_are_not_added_to_a_run_that_goes_on() -> None:
+def test_agents_that_a_model_does_are_sub_plans_of_what_is_added() -> None:
     card = AgentCard(name="w", description="Writes", objective_template="Write", type="llm", prompt="Write!")
     below = {"plan": 1, "nodes": [{"id": "in", "agent": "w", "objective": "Write"}]}
     new = [{"id": "b", "agent": "w", "objective": "Write"}, {"id": "c", "plan": below}]
-    with pytest.raises(PlanInvalid) as caught:
-        extension_of(new, scheduler_of(node("a")), tools={"agent.w": agent_declaration(card)})
-    assert [(problem.code, problem.pointer, problem.node) for problem in caught.value.problems] == [
-        ("not_available", "/nodes/0", "b"),
-        ("not_available", "/nodes", "c"),
-    ]
+    scheduler = scheduler_of(node("a"))
+    scheduler.changes.with_agents = with_agents
+    extension = extension_of(new, scheduler, tools={"agent.w": agent_declaration(card)})
+    alone, beside = extension.nodes
+    assert beside.sub_plan is not None
+    assert [agent_of(each) for each in (alone, beside, *beside.sub_plan.nodes)] == ["w", None, "w"]
+    assert (alone.kind, extension.tools) == ("plan", {})
+    assert extension_from_json(extension.to_json()).to_json() == extension.to_json()
 
 
 def test_id_that_the_plan_has_already_is_refused_in_a_large_plan() -> None:

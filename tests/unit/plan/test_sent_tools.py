@@ -1,10 +1,15 @@
 """What a run is told of tools: with its plan, and beside nodes that somebody sends."""
 
-from dataclasses import fields
+import json
+from dataclasses import fields, replace
 
+import pytest
+
+from dagwright.plan.agent_cards import AgentCard
+from dagwright.plan.agents import agent_declaration
 from dagwright.plan.compiled import tool_from_json, tool_to_json
 from dagwright.plan.sent_tools import tool_to_json as sent_tool_to_json
-from dagwright.plan.sent_tools import tools_from_json
+from dagwright.plan.sent_tools import tools_from_json, tools_to_json
 from dagwright.plan.tools import TOLD_FIELDS, Effects, ToolDeclaration
 
 _TOOL = ToolDeclaration(
@@ -34,6 +39,19 @@ def test_every_field_of_a_declaration_is_told_or_left_out_on_purpose() -> None:
 
 def test_a_declaration_that_is_sent_comes_back_as_it_was() -> None:
     assert tools_from_json({"t": sent_tool_to_json(_TOOL)}) == {"t": _TOOL}
+
+
+def test_an_agent_is_sent_with_its_card_and_what_its_model_reads_of_its_tools() -> None:
+    card = AgentCard(
+        name="w", description="Writes", objective_template="Write", type="llm", prompt="Write!", tools=("t", "gone")
+    )
+    told = replace(_TOOL, description="Tells.", input_schema={"type": "object"})
+    tools = {"agent.w": agent_declaration(card), "t": told, "other": _TOOL}
+    sent = json.loads(json.dumps(tools_to_json(["agent.w", "plain"], tools)))
+    assert tools_from_json(sent) == {"agent.w": tools["agent.w"], "t": told}
+    for wrong in ({"agent.v": sent["agent.w"]}, {"agent.w": {"agent": {"name": "w"}}}, {"t": {"description": 5}}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            tools_from_json(wrong)
 
 
 def test_a_declaration_of_a_plan_comes_back_with_all_but_what_its_nodes_have() -> None:
