@@ -23,7 +23,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.call_headers import given_holes, given_model, wanted_parts
 from activities.errors import WorkerStopped, failure_of, posture_of
-from activities.heartbeats import kept_alive
+from activities.heartbeats import Heartbeats
 from activities.model_asks import ModelAsks, failure_details, usage_details, usage_metadata
 from activities.plan_sent import PlanSent
 from activities.values import Values
@@ -72,12 +72,13 @@ class _Asking:
     """One attempt of one call."""
 
     def __init__(self, clients: ModelClients, values: Values, info: activity.Info) -> None:
-        self._models = ModelAsks(clients, info)
+        self._heartbeats = Heartbeats(info)
+        self._models = ModelAsks(clients, info, self._heartbeats)
         self._values = values
         self._info = info
 
     async def answer(self, arguments: tuple[Any, ...]) -> RawValue:
-        with kept_alive():
+        with self._heartbeats.sent():
             try:
                 request = await self._request(arguments)
                 return await self._kept(await self._answered(request))

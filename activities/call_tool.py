@@ -130,29 +130,29 @@ class _Call:
         self._code = shared.code
         self._parked = shared.parked
         self._info = info
-        self._models = ModelAsks(shared.models, info)
+        self._heartbeats = Heartbeats(info)
+        self._models = ModelAsks(shared.models, info, self._heartbeats)
         self._redaction = Redaction()
         self._plain: Any = None
         self._cached: CachedResult | None = None
 
     async def answer(self, arguments: tuple[Any, ...]) -> RawValue:
-        heartbeats = Heartbeats(self._info)
-        heartbeats.start()
+        self._heartbeats.start()
         try:
-            outcome = await self._outcome(arguments, heartbeats)
+            outcome = await self._outcome(arguments)
             if outcome.error is not None:
                 raise await _to_the_end(self._failure(outcome.error)) from None
             if len(outcome.result) > INLINE_VALUE_BYTES:
                 return await _to_the_end(self._kept(outcome.result))
         finally:
-            heartbeats.stop()
+            self._heartbeats.stop()
         return RawValue(Payload(metadata=self._metadata(), data=outcome.result))
 
-    async def _outcome(self, arguments: tuple[Any, ...], heartbeats: Heartbeats) -> Outcome:
+    async def _outcome(self, arguments: tuple[Any, ...]) -> Outcome:
         asked = self._asked(arguments)
         if asked is None:
-            return await self._called(arguments, heartbeats)
-        outcome, self._cached = await self._cache.answer(asked, lambda: self._called(arguments, heartbeats))
+            return await self._called(arguments)
+        outcome, self._cached = await self._cache.answer(asked, lambda: self._called(arguments))
         if outcome.error is None and self._cached is None:
             await _to_the_end(self._cache.written({asked.key}))
         return outcome
@@ -178,7 +178,7 @@ class _Call:
             node=self._info.activity_id,
         )
 
-    async def _called(self, arguments: tuple[Any, ...], heartbeats: Heartbeats) -> Outcome:
+    async def _called(self, arguments: tuple[Any, ...]) -> Outcome:
         # A pure tool calls nobody who could fail for all.
         if self._parked is not None and self._spec.declaration.effects is not Effects.PURE:
             parked = await self._parked.hold_back(self._spec.name)
@@ -195,14 +195,14 @@ class _Call:
             node=self._info.activity_id,
             workflow_id=self._info.workflow_id or "",
             attempt=self._info.attempt,
-            last_heartbeat=heartbeats.last_details,
+            last_heartbeat=self._heartbeats.last_details,
             answers=given_answers(),
             checkpoint=given_checkpoint(),
             checked_version=checked_version(),
         )
 
         def beat(details: Any, progress: Progress | None) -> None:
-            heartbeats.beat(self._redaction.value(details), progress)
+            self._heartbeats.beat(self._redaction.value(details), progress)
 
         models = Models(self._ask, asyncio.get_running_loop())
         call = ToolContext(identity, cancellation, beat=beat, models=models)

@@ -10,6 +10,8 @@ from typing import Any
 import structlog
 from temporalio import activity
 
+from dagwright.contracts.usage import NONE, USAGE_PLACE, Usage, usage_of_heartbeat
+from dagwright.contracts.wire import DETAIL_USAGE
 from dagwright.tools.context import Progress
 
 LONGEST_INTERVAL_S = 5.0
@@ -22,7 +24,7 @@ _LOG = structlog.stdlib.get_logger("activities.heartbeats")
 
 
 class Heartbeats:
-    """Heartbeats of one attempt: two details, what the tool keeps for the next attempt, and its progress.
+    """Heartbeats of one attempt: what the tool keeps for the next one, its progress, and what models have used so far.
 
     Must be made inside the activity, on its event loop; `beat` may then be called from any thread.
     """
@@ -30,6 +32,7 @@ class Heartbeats:
     def __init__(self, info: activity.Info) -> None:
         # A heartbeat without details would throw away what an earlier attempt left.
         self._details: list[Any] = list(info.heartbeat_details)
+        self._usage = usage_of_heartbeat(info.heartbeat_details)
         self._interval_s = _interval_s(info.heartbeat_timeout)
         self._loop = asyncio.get_running_loop()
         self._activity = contextvars.copy_context()
@@ -41,12 +44,31 @@ class Heartbeats:
         """What the tool itself gave to its last heartbeat in an earlier attempt, `None` if nothing."""
         return self._details[0] if self._details else None
 
+    @property
+    def usage(self) -> Usage:
+        """Returns what the models have used that this attempt and those before it have asked."""
+        return self._usage
+
     def beat(self, details: Any, progress: Progress | None) -> None:
         """Sends a heartbeat soon and keeps its details for those to come; after the call is over, nothing."""
         reported = [] if progress is None else [{"done": progress.done, "total": progress.total}]
         self._details = [details, *reported]
         if not self._is_over:
             self._loop.call_soon_threadsafe(self._send, context=self._activity)
+
+    def add_usage(self, usage: Usage) -> None:
+        """Sends a heartbeat with what a model has used, for the next attempt; to be called on the event loop."""
+        self._usage += usage
+        self._activity.run(self._send)
+
+    @contextmanager
+    def sent(self) -> Iterator[None]:
+        """Sends a heartbeat at each interval as long as it is used."""
+        self.start()
+        try:
+            yield
+        finally:
+            self.stop()
 
     def start(self) -> None:
         """Sends a heartbeat at each interval from now on."""
@@ -77,19 +99,19 @@ class Heartbeats:
             )
 
     def _send(self) -> None:
-        if not self._is_over:
+        if self._is_over:
+            return
+        if self._usage == NONE:
             activity.heartbeat(*self._details)
+        else:
+            activity.heartbeat(*[*self._details, None, None][:USAGE_PLACE], {DETAIL_USAGE: self._usage.to_json()})
 
 
 @contextmanager
 def kept_alive() -> Iterator[None]:
     """Sends the heartbeats of the activity it is used in, so that the server soon hears of the death of its worker."""
-    heartbeats = Heartbeats(activity.info())
-    heartbeats.start()
-    try:
+    with Heartbeats(activity.info()).sent():
         yield
-    finally:
-        heartbeats.stop()
 
 
 def _interval_s(timeout: timedelta | None) -> float:

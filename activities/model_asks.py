@@ -11,6 +11,7 @@ from typing import Any
 import pydantic_core
 from temporalio import activity
 
+from activities.heartbeats import Heartbeats
 from dagwright.contracts.model_calls import ModelAnswer, ModelCall, ModelError, NamedEndpoint
 from dagwright.contracts.model_failures import ModelFailure
 from dagwright.contracts.usage import Usage
@@ -25,17 +26,18 @@ class ModelAsks:
     Args:
         clients: of the worker; `None` if it has none.
         info: of the attempt; run and node of a call that names none.
+        heartbeats: of the attempt; they keep what has been used for the next one.
     """
 
-    def __init__(self, clients: ModelClients | None, info: activity.Info) -> None:
+    def __init__(self, clients: ModelClients | None, info: activity.Info, heartbeats: Heartbeats) -> None:
         self._clients = clients
         self._info = info
-        self._usage = Usage()
+        self._heartbeats = heartbeats
 
     @property
     def usage(self) -> Usage:
-        """Returns what all questions so far have used, those that failed with them."""
-        return self._usage
+        """Returns what all questions so far have used, those that failed and those of earlier attempts with them."""
+        return self._heartbeats.usage
 
     async def ask(self, call: ModelCall, endpoint: NamedEndpoint | None = None) -> ModelAnswer:
         """Asks once and returns the answer.
@@ -76,11 +78,11 @@ class ModelAsks:
         try:
             answer = await ask(self._clients.client(endpoint))
         except ModelFailure as failure:
-            self._usage += failure.usage
+            self._heartbeats.add_usage(failure.usage)
             raise
         except SecretMissing as error:
             raise ModelFailure(ModelError.KEY_MISSING, str(error)) from None
-        self._usage += answer.usage
+        self._heartbeats.add_usage(answer.usage)
         return answer
 
     def _named(self, call: ModelCall) -> ModelCall:

@@ -44,7 +44,7 @@ from dagwright.contracts.messages import (
     sub_plan_end_from_json,
 )
 from dagwright.contracts.slices import SliceTooLarge, encode_slice, take_slice
-from dagwright.contracts.usage import told_agents, told_usage, usage_of_metadata
+from dagwright.contracts.usage import told_agents, told_usage, usage_of_heartbeat, usage_of_metadata
 from dagwright.plan.asking import Raised
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
@@ -114,7 +114,8 @@ def read_failure(error: BaseException, node: CompiledNode, effects: Effects) -> 
         attempt = _attempt_of(cause, _attempts_of(error, node))
         return NodeError(cause.type or "tool_failed", message, not cause.non_retryable, _whole_of(cause)), attempt
     if isinstance(cause, TimeoutError):
-        return _read_timeout(cause, node, effects), Attempt(_attempts_of(error, node))
+        used = usage_of_heartbeat(cause.last_heartbeat_details)
+        return _read_timeout(cause, node, effects), Attempt(_attempts_of(error, node), usage=used)
     if isinstance(cause, TerminatedError):
         return NodeError("terminated", "the sub-plan was terminated"), Attempt()
     message = cause.message if isinstance(cause, FailureError) else str(cause)

@@ -1,17 +1,30 @@
 """What model calls have used, as it crosses the boundary: with a result, with a failure, or with the end of a run.
 
 Whoever asks a model in an activity says what that used, with every result in its metadata and with every failure in its
-details, all attempts that it knows of with it; so a run adds up what it is told, and asks for nothing.
+details, the attempts before it included: each leaves in its heartbeats what it has used. So a run adds up what it is
+told, and asks for nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.contracts import wire
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.plan.usage import NONE, Usage, usage_from_json, usages_from_json
 
-__all__ = ["NONE", "Usage", "told_agents", "told_usage", "usage_from_json", "usage_of_metadata"]
+__all__ = [
+    "NONE",
+    "USAGE_PLACE",
+    "Usage",
+    "told_agents",
+    "told_usage",
+    "usage_from_json",
+    "usage_of_heartbeat",
+    "usage_of_metadata",
+]
+
+USAGE_PLACE = 2
+"""Where the details of a heartbeat tell a usage, behind what the tool keeps and its progress."""
 
 
 def usage_of_metadata(metadata: Mapping[str, bytes]) -> Usage:
@@ -37,6 +50,11 @@ def told_usage(told: Any) -> Usage:
         return usage_from_json(usage)
     except ValueError:
         return NONE
+
+
+def usage_of_heartbeat(details: Sequence[Any]) -> Usage:
+    """Returns what the attempts of a call have used up to a heartbeat, none if it tells nothing of the kind."""
+    return told_usage(details[USAGE_PLACE]) if len(details) > USAGE_PLACE else NONE
 
 
 def told_agents(told: Any) -> dict[str, Usage]:

@@ -1,5 +1,6 @@
 """Tools that ask models, on the real server: the plan of examples/age-difference, and calculations in regions."""
 
+import asyncio
 import importlib.util
 import json
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ from temporalio.client import Client
 
 from dagwright.contracts.agent_spec import AgentSpec, agent_plan
 from dagwright.settings import Settings
-from dagwright.testing import ModelServer, SearchServer, Tokens, busy, json_text, step, tool_call
+from dagwright.testing import ModelServer, SearchServer, Tokens, busy, json_text, step, text, tool_call
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.runs import Runs, bare, document_of, serving_runs
 from tests.workflow.test_regions import calls_of_run
@@ -35,6 +36,23 @@ async def echo(words: str) -> str:
     return (await context().ask_model(words)).text
 
 
+@tool(effects="read", max_attempts=3)
+async def slips(words: str) -> str:
+    """Asks a model in each attempt; the first two fail with its answer."""
+    said = (await context().ask_model(words)).text
+    if context().attempt < 3:
+        raise OSError(f"the attempt after {said!r} failed")
+    return said
+
+
+@tool(effects="read", max_attempts=1, timeout="2s")
+async def hangs(words: str) -> str:
+    """Asks a model, and never ends."""
+    await context().ask_model(words)
+    await asyncio.sleep(3_600)
+    return "never"
+
+
 @asynccontextmanager
 async def serving(
     client: Client, folder: Path, model: ModelServer, search: SearchServer | None = None, *, keeps_state: bool = True
@@ -47,7 +65,7 @@ async def serving(
         serper_api_key="key",
         serper_base_url=search.base_url if search is not None else "http://127.0.0.1:1",
     )
-    registry = ToolRegistry.of(add, echo)
+    registry = ToolRegistry.of(add, echo, slips, hangs)
     async with serving_runs(client, registry, settings=settings, keeps_state=keeps_state) as runs:
         yield runs
         await runs.check_ended()
@@ -162,3 +180,22 @@ async def test_a_tool_whose_model_is_busy_is_called_again_when_the_service_said(
             await runs.start({"nodes": [{"id": "e", "tool": "echo", "arguments": {"words": "?"}}]})
         )
     assert (document["output"], document["nodes"]["e"]["attempts"]) == ({"e": "hello"}, 2)
+
+
+async def test_what_attempts_have_used_that_failed_after_an_answer_is_in_the_sum(
+    client: Client, tmp_path: Path
+) -> None:
+    answers = [text(word, tokens=Tokens(10, 1)) for word in ("one", "two", "three")]
+    async with ModelServer(*answers) as model, serving(client, tmp_path, model) as runs:
+        handle = await runs.start({"nodes": [{"id": "s", "tool": "slips", "arguments": {"words": "?"}}]})
+        document = await document_of(handle)
+    assert (document["output"], document["nodes"]["s"]["attempts"]) == ({"s": "three"}, 3)
+    assert (document["usage"]["calls"], document["nodes"]["s"]["usage"]["tokens"]) == (3, 33)
+
+
+async def test_what_a_call_has_used_that_was_given_up_is_in_the_sum(client: Client, tmp_path: Path) -> None:
+    async with ModelServer(text("one", tokens=Tokens(10, 1))) as model, serving(client, tmp_path, model) as runs:
+        handle = await runs.start({"nodes": [{"id": "h", "tool": "hangs", "arguments": {"words": "?"}}]})
+        document = await document_of(handle)
+    assert document["nodes"]["h"]["error"]["code"] == "timeout"
+    assert (document["usage"]["calls"], document["usage"]["tokens"]) == (1, 11)
