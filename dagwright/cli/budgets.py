@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagwright.cli.exits import CommandRefused
+from dagwright.contracts.limits import cut_text
 from dagwright.plan.budget import budget_of_options as checked_budget
 from dagwright.plan.budget import limits_from_json, options_to_json
 
 _NO_LIMIT = "none"
+_DIGITS = 20
+"""Of a number: any limit has fewer, and Python reads only so many."""
 
 
 def read_budget(text: str | None, *, is_asking: bool) -> Mapping[str, Any] | None:
@@ -47,12 +50,16 @@ def _parts(text: str) -> dict[str, Any]:
     for part in text.split(","):
         name, equals, value = (each.strip() for each in part.partition("="))
         if not (name and equals and value):
-            raise ValueError(f"{part.strip()!r} is no limit; write NAME=NUMBER")
+            commas = ", and numbers without commas" if part.strip().isdecimal() else ""
+            raise ValueError(f"{part.strip()!r:.60} is no limit; write NAME=NUMBER{commas}")
         if name in parts:
             raise ValueError(f"{name} is given twice")
-        parts[name] = int(value) if name != "money" and value.isascii() and value.isdecimal() else value
+        is_count = name != "money" and value.isascii() and value.isdecimal() and len(value) <= _DIGITS
+        parts[name] = int(value) if is_count else value
     return parts
 
 
 def _refused(text: str, error: ValueError) -> CommandRefused:
-    return CommandRefused(f"--budget {text}: {error}; such as tokens=50000,money=1.50,calls=40,nodes=200")
+    return CommandRefused(
+        f"--budget {cut_text(text, max_bytes=200)}: {error}; such as tokens=50000,money=1.50,calls=40,nodes=200"
+    )

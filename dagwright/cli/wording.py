@@ -129,15 +129,23 @@ def closing_words(answer: Mapping[str, Any]) -> str:
 
 
 def usage_words(usage: Mapping[str, Any]) -> str:
-    """Returns what was used of models, in words; what nobody knows is told, never left out."""
+    """Returns what was used of models, in words; a cost of which some is not known is told as `at least`."""
     calls, tokens = usage["calls"], usage["tokens"]
-    words = [f"{tokens:,} tokens in {calls:,} model call{'' if calls == 1 else 's'}"]
+    words = f"{tokens:,} tokens in {calls:,} model call{'' if calls == 1 else 's'}"
     unknown = usage["unpriced_calls"] + usage["uncounted_calls"]
-    if unknown < calls:
-        words.append(f"cost {usage['money']}")
-    if unknown:
-        words.append(f"the cost of {unknown:,} of them is not known")
-    return ", ".join(words)
+    if unknown >= calls:
+        return words
+    return f"{words}, cost {'at least ' if unknown else ''}{usage['money']}"
+
+
+def _left_out_of_cost(usage: Mapping[str, Any]) -> list[str]:
+    """Returns how many calls are not in the cost of a run, and how to mend that."""
+    unpriced, uncounted = usage["unpriced_calls"], usage["uncounted_calls"]
+    mend = "as no price table has its model; give it a price in the file that DAGWRIGHT_PRICES names"
+    told = [f"  not in the cost: {unpriced:,} of the calls, {mend}"] if unpriced else []
+    if uncounted:
+        told.append(f"  not in the cost: {uncounted:,} of the calls, as the service did not tell its tokens")
+    return told
 
 
 def usage_lines(document: Mapping[str, Any]) -> list[str]:
@@ -146,4 +154,4 @@ def usage_lines(document: Mapping[str, Any]) -> list[str]:
     if not usage:
         return []
     agents = [f"  agent {one_line(name)}: {usage_words(used)}" for name, used in usage.get("agents", {}).items()]
-    return [f"used: {usage_words(usage)}", *agents]
+    return [f"used: {usage_words(usage)}", *agents, *_left_out_of_cost(usage)]

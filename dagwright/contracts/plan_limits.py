@@ -14,7 +14,7 @@ from dagwright.contracts.limits import PLAN_BYTES, PLAN_EDGES, PLAN_NODES, PLAN_
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, node_to_json, plan_to_json
 from dagwright.plan.detached import held_by_run
 from dagwright.plan.graph import levels_of
-from dagwright.plan.model import MAX_ID_BYTES
+from dagwright.plan.model import MAX_ID_BYTES, RESERVED_IDS
 from dagwright.plan.soundness import unsound_part
 
 _SHORTEN_NODES = "use for_each instead of many nodes, or split the plan into sub-plans"
@@ -139,6 +139,8 @@ def graph_problem(plan: CompiledPlan, *, told: Collection[str] = ()) -> str | No
     for node in plan.nodes:
         if not 0 < len(node.id.encode(errors="replace")) <= MAX_ID_BYTES:
             return f"the id {node.id[:40]!r} has not 1 to {MAX_ID_BYTES} bytes of UTF-8"
+        if node.id in RESERVED_IDS:
+            return f"the id {node.id!r} is reserved"
         if node.id in seen:
             return f"two nodes have the id {node.id!r}"
         seen.add(node.id)

@@ -307,7 +307,9 @@ class Asking(AnswerReader, ABC):
         node, record, task_id = self.plan.nodes[number], self._record(number, item), self._task_id(number, item)
         tool = (node.tool or node.title or node.id) if purpose == "approval" else ""
         try:
-            request = request_of(question, self._free_id(task_id), task=task_id, purpose=purpose, tool=tool, at=at)
+            request = request_of(
+                question, self._free_id(task_id, task_id), task=task_id, purpose=purpose, tool=tool, at=at
+            )
             if purpose == "approval":
                 request.arguments = self._arguments_of(number, item)
         except BadQuestion as error:
@@ -344,14 +346,19 @@ class Asking(AnswerReader, ABC):
         """Tells whether a task that has just ended was to end for good: with the run, or by itself."""
         return self._stopped or self._task_id(number, item) in self.cancelling
 
-    def _free_id(self, task_id: str) -> str:
-        """Returns the id of the next request of a task; another node may be called as it would be."""
-        count = self.requests.counts.get(task_id, 0)
-        request_id = task_id if not count else f"{task_id}#{count + 1}"
-        while count and self._items.find(request_id) is not None:
+    def _free_id(self, task_id: str, name: str) -> str:
+        """Returns the id of the next request of a task; another node, or a request of the run, may be called so.
+
+        Args:
+            name: how its requests are called, which is its own id but for those of the run.
+        """
+        book = self.requests
+        count = book.counts.get(task_id, 0)
+        request_id = name if not count else f"{name}#{count + 1}"
+        while request_id in book.open or request_id in book.closed or (count and self._items.find(request_id)):
             count += 1
-            request_id = f"{task_id}#{count + 1}"
-        self.requests.counts[task_id] = count
+            request_id = f"{name}#{count + 1}"
+        book.counts[task_id] = count
         return request_id
 
     def _asks_about_error(self, number: int, item: int, error: NodeError, at: float) -> bool:

@@ -77,7 +77,7 @@ def limit_from_json(kind: str, value: Any) -> Limit:
     if kind == "money":
         return _money(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
-        raise ValueError(f"must be a whole number from 1, not {value!r:.60}")
+        raise ValueError(f"must be a whole number from 1 to {_MOST:,}, not {value!r:.60}")
     return value
 
 
@@ -88,7 +88,7 @@ def _money(value: Any) -> Decimal:
     except InvalidOperation:
         money = None
     if money is None or not money.is_finite() or not 0 < money <= _MOST:
-        raise ValueError(f"must be an amount of money over 0, such as 1.50, not {value!r:.60}")
+        raise ValueError(f"must be an amount of money over 0 and at most {_MOST:,}, such as 1.50, not {value!r:.60}")
     return money
 
 
@@ -384,7 +384,9 @@ class Budget:
         }
         told = [f"{kind}: {amounts[kind]} of {_shown(self.limits[kind])} used" for kind in kinds if kind in self.limits]
         if "money" in kinds and self.has_unknown_cost(used):
-            told.append("the cost of some calls is not known, as the table of prices does not have their model")
+            told.append(
+                "the cost of some calls is not known; give their model a price in the table of DAGWRIGHT_PRICES"
+            )
         return ", ".join(told)
 
     def raise_by(self, more: Mapping[Kind, Limit | None]) -> None:

@@ -24,8 +24,8 @@ from dagwright.plan.durations import parse_duration
 MAX_ID_BYTES = 200
 """Longest node id in UTF-8: the engine makes activity ids of it, which Temporal ends at 1,000 bytes."""
 
-RESERVED_IDS = frozenset({"item", "index", "inputs", "secret"})
-"""Names that mean something else inside a reference (contract.md section 1)."""
+RESERVED_IDS = frozenset({"item", "index", "inputs", "secret", "~budget"})
+"""Names that mean something else inside a reference (contract.md section 1), or what the run itself asks."""
 
 
 def _checked_id(value: Any) -> Any:

@@ -11,9 +11,11 @@ from typing import Any
 
 from dagwright.plan import chunks
 from dagwright.plan.budget import Budget, Kind, Limit, Up, asks_models, is_needed_to_finish
+from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
 from dagwright.plan.item_book import Place
 from dagwright.plan.model_tools import MODEL_TOOL
+from dagwright.plan.paths import MissingValue, get_value
 from dagwright.plan.questions import request_of
 from dagwright.plan.remaking import Remaking
 from dagwright.plan.requests import BUDGET, BUDGET_TASK
@@ -21,7 +23,8 @@ from dagwright.plan.states import Attempt, NodeStatus
 from dagwright.plan.stored import StoredValue, WorkerText, unfilled_places
 from dagwright.plan.tasks import Task
 from dagwright.plan.unfilled import encode, shown_in_arguments
-from dagwright.plan.usage import NONE, Usage
+from dagwright.plan.usage import NONE, Usage, usage_from_json
+from dagwright.plan.work import TooMuchWork
 
 BYTES_OF_A_TOKEN = 3
 """Of what is said, for an estimate on the safe side: it is about four in English, and two or three elsewhere."""
@@ -161,12 +164,28 @@ class Rationing(Remaking):
             for each in part.parts if isinstance(part, WorkerText) else (part,):
                 if isinstance(each, StoredValue) and each.shape is not None:
                     size += each.shape.size_bytes
-        nodes = self.plan.nodes
-        before = [self.usage.tasks.get(nodes[needed].id, NONE).tokens for needed in task.node.dependencies]
-        said = max(before, default=0) if arguments.get("before") is not None else 0
+        said = self._tokens_said(task.node) if arguments.get("before") is not None else 0
         config = arguments.get("config")
         most = config.get("max_tokens") if isinstance(config, Mapping) else None
         return size // BYTES_OF_A_TOKEN + said + (most if isinstance(most, int) else ANSWER_TOKENS)
+
+    def _tokens_said(self, node: CompiledNode) -> int:
+        """Returns how many tokens the conversation has with which a call goes on: those of its last answer.
+
+        That is of a call that it waits for, or of one that what it waits for was called by.
+        """
+        nodes = self.plan.nodes
+        near = [number for needed in node.dependencies for number in (needed, *nodes[needed].dependencies)]
+        calls = [number for number in dict.fromkeys(near) if nodes[number].tool == MODEL_TOOL]
+        return max((self._tokens_of_answer(number) for number in calls), default=0)
+
+    def _tokens_of_answer(self, number: int) -> int:
+        """Returns what the call has used that brought an answer; of one that tells nothing, what all tries have."""
+        try:
+            used = get_value(self.records[number].result, ("usage",), start="the answer")
+            return usage_from_json(used).tokens
+        except (MissingValue, TooMuchWork, ValueError):
+            return self.usage.tasks.get(self.plan.nodes[number].id, NONE).tokens
 
     def _settle_claim(self, task_id: str, place: Place, attempt: Attempt) -> None:
         """Takes the end of a call, or of a run below."""
@@ -213,8 +232,9 @@ class Rationing(Remaking):
             self._queue.push((self.plan.nodes[number].priority, number, item))
 
     def _ask_for_more(self, budget: Budget, words: str, at: float) -> None:
-        count = self.requests.counts.get(BUDGET_TASK, 0)
-        name = BUDGET if self._items.find(BUDGET) is None else f"{BUDGET}#0"
+        name = BUDGET
+        while self._items.find(name) is not None:
+            name = f"{name}#0"
         prompt = f"The budget of the run is used up ({words}). How much more may it use, or is it to finish as it is?"
         amounts: dict[str, Any] = {
             kind: {"type": "number" if kind == "money" else "integer", "title": f"how much more of {kind}"}
@@ -223,7 +243,7 @@ class Rationing(Remaking):
         finish = {"type": "boolean", "title": "true, and nothing else, to finish with what there is"}
         schema = {"type": "object", "properties": {**amounts, "finish": finish}}
         question = {"type": "INFORMATION", "prompt": prompt, "schema": schema}
-        request_id = name if not count else f"{name}#{count + 1}"
+        request_id = self._free_id(BUDGET_TASK, name)
         self.requests.add(request_of(question, request_id, task=BUDGET_TASK, purpose="budget", at=at))
 
     def _finish(self, budget: Budget, words: str, at: float) -> None:

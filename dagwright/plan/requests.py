@@ -21,9 +21,9 @@ PLAN = "plan"
 """Id of the request whether a plan may run; in a plan with a node of that name it is `plan#0`."""
 
 BUDGET = "budget"
-"""Id of the request for more budget; in a plan with a node of that name it is `budget#0`."""
+"""Id of the request for more budget; in a plan with a node of that name it is `budget#0`, and so on."""
 BUDGET_TASK = "~budget"
-"""What stands for the run where such a request has its task."""
+"""What stands for the run where such a request has its task; no node can have this id."""
 
 Purpose = Literal["answer", "approval", "error", "raised", "inputs", "plan", "budget"]
 """What the answer is for: the result of a human node, leave to run, what to do about a failure, what a tool asked

@@ -156,7 +156,7 @@ async def test_bad_budget_is_told_with_its_field(client: Client, tmp_path: Path)
         handle = await start(runs, agent(runs), {"tokens": -5}, objective="Say one.")
         document = await document_of(handle)
         assert document["error"]["message"] == (
-            "options.budget is no budget: tokens must be a whole number from 1, not -5"
+            "options.budget is no budget: tokens must be a whole number from 1 to 1,000,000,000,000,000, not -5"
         )
 
 

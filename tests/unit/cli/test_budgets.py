@@ -1,10 +1,16 @@
 """Budgets on the command line: how they are written, and how a request for more is answered."""
 
+from decimal import Decimal
+
 import pytest
 
 from dagwright.cli.budgets import read_budget, read_new_limits
 from dagwright.cli.exits import CommandRefused
 from dagwright.cli.request_words import answer_words
+from dagwright.cli.wording import usage_lines
+from dagwright.plan.usage import Usage
+
+MOST = "1,000,000,000,000,000"
 
 
 def test_budget_is_read_as_the_options_of_a_run_have_it() -> None:
@@ -22,10 +28,23 @@ def test_budget_is_read_as_the_options_of_a_run_have_it() -> None:
         ("", "'' is no limit; write NAME=NUMBER"),
         ("tokens", "'tokens' is no limit; write NAME=NUMBER"),
         ("tokens=", "'tokens=' is no limit; write NAME=NUMBER"),
-        ("tokens=-5", "tokens must be a whole number from 1, not '-5'"),
-        ("tokens=0", "tokens must be a whole number from 1, not 0"),
-        ("tokens=1.5", "tokens must be a whole number from 1, not '1.5'"),
-        ("money=much", "money must be an amount of money over 0, such as 1.50, not 'much'"),
+        ("tokens=-5", "tokens must be a whole number from 1 to 1,000,000,000,000,000, not '-5'"),
+        ("tokens=0", "tokens must be a whole number from 1 to 1,000,000,000,000,000, not 0"),
+        ("tokens=1.5", "tokens must be a whole number from 1 to 1,000,000,000,000,000, not '1.5'"),
+        (
+            "money=much",
+            "money must be an amount of money over 0 and at most 1,000,000,000,000,000, such as 1.50, not 'much'",
+        ),
+        ("tokens=NaN", "tokens must be a whole number from 1 to 1,000,000,000,000,000, not 'NaN'"),
+        ("tokens=1e400", "tokens must be a whole number from 1 to 1,000,000,000,000,000, not '1e400'"),
+        ("tokens=50k", "tokens must be a whole number from 1 to 1,000,000,000,000,000, not '50k'"),
+        ("tokens=1000000000000001", "tokens must be a whole number from 1 to 1,000,000,000,000,000, not 10000"),
+        (f"calls={'9' * 5_000}", "calls must be a whole number from 1 to 1,000,000,000,000,000, not '99999"),
+        ("tokens=50,000", "'000' is no limit; write NAME=NUMBER, and numbers without commas"),
+        *(
+            (f"money={text}", f"money must be an amount of money over 0 and at most {MOST}, such as 1.50, not {text!r}")
+            for text in ("-1.50", "NaN", "inf", "Infinity", "1e400", "$5", "0")
+        ),
         ("cals=5", "there is no limit 'cals'; did you mean 'calls'?"),
         ("calls=5,calls=6", "calls is given twice"),
         ("on_limit=finish", "expected an object with some of tokens, money, calls, nodes"),
@@ -34,7 +53,8 @@ def test_budget_is_read_as_the_options_of_a_run_have_it() -> None:
 def test_budget_that_is_none_is_refused_with_its_part(written: str, problem: str) -> None:
     with pytest.raises(CommandRefused) as refused:
         read_budget(written, is_asking=True)
-    assert f"--budget {written}: {problem}" in str(refused.value)
+    assert f": {problem}" in str(refused.value)
+    assert str(refused.value).startswith(f"--budget {written[:100]}")
 
 
 def test_request_for_more_shows_both_commands() -> None:
@@ -50,3 +70,16 @@ def test_request_for_more_shows_both_commands() -> None:
     assert answer_words(request) == (
         """dagwright feedback run-1 budget --data '{"calls": 10}'  (or --data '{"finish": true}')"""
     )
+
+
+def test_cost_that_is_not_known_is_told_once_with_what_mends_it() -> None:
+    used = Usage(calls=3, prompt_tokens=30, unpriced_calls=1, uncounted_calls=1, money=Decimal("0.5"))
+    agents = {"writer": used.told(), "reader": Usage(calls=1, prompt_tokens=9, unpriced_calls=1).told()}
+    assert usage_lines({"usage": {**used.told(), "agents": agents}}) == [
+        "used: 30 tokens in 3 model calls, cost at least 0.5",
+        "  agent writer: 30 tokens in 3 model calls, cost at least 0.5",
+        "  agent reader: 9 tokens in 1 model call",
+        "  not in the cost: 1 of the calls, as no price table has its model; give it a price in the file that "
+        "DAGWRIGHT_PRICES names",
+        "  not in the cost: 1 of the calls, as the service did not tell its tokens",
+    ]

@@ -10,7 +10,10 @@ import pytest
 
 from dagwright.contracts.outcomes import next_call
 from dagwright.plan.budget import Budget, Up, budget_from_json, limits_from_json
+from dagwright.plan.by import By
 from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.extension import Extension
 from dagwright.plan.node_acts import CancelNode
 from dagwright.plan.ready_queue import MAX_IN_FLIGHT
 from dagwright.plan.requests import Feedback
@@ -193,10 +196,13 @@ def test_budget_goes_on_in_a_new_execution() -> None:
     ("data", "problem"),
     [
         ({}, "expected an object with some of tokens, money, calls, nodes"),
-        ({"tokens": 0}, "tokens must be a whole number from 1, not 0"),
-        ({"calls": -3}, "calls must be a whole number from 1, not -3"),
+        ({"tokens": 0}, "tokens must be a whole number from 1 to 1,000,000,000,000,000, not 0"),
+        ({"calls": -3}, "calls must be a whole number from 1 to 1,000,000,000,000,000, not -3"),
         ({"token": 5}, "did you mean 'tokens'?"),
-        ({"money": "much"}, "money must be an amount of money over 0, such as 1.50, not 'much'"),
+        (
+            {"money": "much"},
+            "money must be an amount of money over 0 and at most 1,000,000,000,000,000, such as 1.50, not 'much'",
+        ),
         ({"money": 5}, "money is not limited in this run; tokens, calls can be given"),
         ({"finish": True, "tokens": 5}, "'finish' is true and stands alone"),
         ({"finish": False}, "'finish' is true and stands alone"),
@@ -300,3 +306,50 @@ def test_run_that_finishes_reads_the_plan_that_it_has_paid_for() -> None:
     scheduler.complete("p", 1, at=1.0, attempt=used(20))
     assert states(scheduler) == {"p": "completed", "read": "ready", "b": "skipped"}
     assert ids_of(started(scheduler)) == ["read"]
+
+
+def test_call_that_goes_on_with_a_conversation_is_estimated_with_it() -> None:
+    said = {"config": {"max_tokens": 100}, "messages": [], "before": "sha256:0"}
+    nodes = (
+        call("turn1"),
+        node("turn1.1", "turn1"),
+        node("turn2", "turn1.1", tool="call_model", arguments=said),
+    )
+    budget = Budget({"tokens": 5_000})
+    scheduler = run_of(*nodes, budget=budget)
+    started(scheduler)
+    # Two tries were paid; the conversation is that of the last.
+    answer_of_turn = {"usage": Usage(calls=1, prompt_tokens=900, completion_tokens=100).to_json()}
+    scheduler.complete("turn1", answer_of_turn, at=1.0, attempt=used(2_000))
+    started(scheduler)
+    scheduler.complete("turn1.1", 1, at=2.0)
+    assert ids_of(started(scheduler)) == ["turn2"]
+    assert 1_100 <= budget.held["", "turn2"].tokens < 1_200
+
+
+def test_request_for_more_has_an_id_that_no_node_has() -> None:
+    names = ("budget", "budget#0", "budget#0#2")
+    scheduler = run_of(*(call(name) for name in names), budget=Budget({"tokens": 5}))
+    assert started(scheduler) == []
+    assert list(scheduler.requests.open) == ["budget#0#0"]
+    assert answer(scheduler, {"tokens": 1}, "budget#0#0") is None
+    assert list(scheduler.requests.open) == ["budget#0#0#2"]
+
+
+def test_node_that_is_added_and_called_as_a_request_of_the_run_asks_under_another_id() -> None:
+    scheduler = run_of(call("a"), call("b"), budget=Budget({"calls": 1}))
+    started(scheduler)
+    scheduler.complete("a", 1, at=1.0, attempt=used(20))
+    asks = compiled(plan_of({"id": "budget", "human": {"type": "CLARIFICATION", "prompt": "Which?"}})).nodes
+    scheduler.grow_by_hand(Extension(2, asks), By("ann", None, "update"), at=2.0)
+    assert [(each.id, each.task) for each in scheduler.requests.open.values()] == [
+        ("budget", "~budget"),
+        ("budget#2", "budget"),
+    ]
+    assert answer(scheduler, {"calls": 5}) is None
+    assert ids_of(started(scheduler)) == ["b"]
+
+
+def test_id_of_the_run_itself_is_refused_for_a_node() -> None:
+    with pytest.raises(PlanInvalid, match="'~budget' is reserved"):
+        compiled(plan_of(node("~budget")))
