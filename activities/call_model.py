@@ -97,7 +97,8 @@ class _Asking:
         if request.planning is None:
             answer = await self._models.ask(request.call, request.endpoint)
             return await self._with_conversation(request, answer)
-        plan = PlanSent(request.planning, self._info)
+        node = request.call.labels.node or self._info.activity_id
+        plan = PlanSent(request.planning, node=node, info=self._info)
         if told := await plan.begin():
             call = request.call
             request = replace(request, call=replace(call, messages=(*call.messages, user(broken_off_words(told)))))

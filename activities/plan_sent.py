@@ -1,8 +1,8 @@
 """A plan on its way to the run while a model still writes it: each node that may start is sent as soon as it is whole.
 
-What is sent stands: a later attempt of the same call finds it in the history of the run, tells the model, and lets it
-write the rest. Whatever is not sent here is read with the whole plan, so nothing has to be. This module must not
-import workflows.
+What is sent stands: a later attempt, or the call that somebody makes of the same node when this one has failed, finds
+it in the history of the run, tells the model, and lets it write the rest. Whatever is not sent here is read with the
+whole plan, so nothing has to be. This module must not import workflows.
 """
 
 import asyncio
@@ -45,11 +45,13 @@ class PlanSent:
 
     Args:
         planning: what the plan may use, and what stands of earlier plans.
+        node: id of the node that writes the plan; its later calls have others.
         info: of the attempt.
     """
 
-    def __init__(self, planning: Planning, info: activity.Info) -> None:
+    def __init__(self, planning: Planning, *, node: str, info: activity.Info) -> None:
         self._tools = tools_read(list(planning.tools))
+        self._node = node
         self._info = info
         self._standing: dict[str, Node] = {str(node["id"]): node for node in planning.accepted}
         self._count = 0
@@ -67,20 +69,26 @@ class PlanSent:
         return tuple(self._standing.values())
 
     async def begin(self) -> Sequence[Node]:
-        """Returns what earlier attempts of this call have sent; from here on nothing of theirs counts any more."""
-        if self._info.attempt == 1:
+        """Returns what earlier attempts and calls have sent; from here on nothing of theirs counts any more."""
+        if self._info.attempt == 1 and self._info.activity_id == self._node:
             return ()
         before = set(self._standing)
         await self._tell([])
         async for event in self._run().fetch_history_events():
             message = _message_of(event)
-            if message.get("call") != self._info.activity_id:
-                continue
-            if message.get("attempt") == self._info.attempt:
+            call = message.get("call")
+            if call == self._info.activity_id and message.get("attempt") == self._info.attempt:
                 break
+            if not isinstance(call, str) or not self._is_own(call):
+                continue
             nodes = message["nodes"]
             self._standing |= {node["id"]: node for node in nodes if isinstance(node, dict) and _has_id(node)}
         return tuple(node for node_id, node in self._standing.items() if node_id not in before)
+
+    def _is_own(self, call: str) -> bool:
+        """Tells whether a call is one of this node: no other node has its id with a number behind."""
+        node, _, number = call.rpartition("#")
+        return call == self._node or (node == self._node and number.isdecimal())
 
     def take(self, stream: ModelStream, words: str) -> None:
         """Takes the next piece of the plan."""

@@ -72,6 +72,8 @@ class GoalPursuit:
 
     def __init__(self, goal: Goal) -> None:
         self._goal = goal
+        self._tools: Mapping[str, ToolDeclaration] | None = None
+        """Those of the goal, read once: thousands of messages may name them at one moment."""
 
     @classmethod
     def from_json(cls, encoded: Mapping[str, Any]) -> "GoalPursuit":
@@ -130,7 +132,9 @@ class GoalPursuit:
 
     def early_tools(self) -> Mapping[str, ToolDeclaration] | None:
         """Returns what nodes may use that come while the model writes; `None` if none may come."""
-        return tools_read(list(self._goal.tools)) if self._goal.streams else None
+        if self._tools is None and self._goal.streams:
+            self._tools = tools_read(list(self._goal.tools))
+        return self._tools
 
     def refusal_of_early(
         self, state: RunState, extension: Extension, *, tools: Mapping[str, ToolDeclaration]
@@ -142,7 +146,7 @@ class GoalPursuit:
         """
         ids = [node.id for node in (*state.plan.nodes[: extension.base], *extension.nodes)]
         for node in extension.nodes:
-            if is_own(node.id) or not may_start_early(node, tools):
+            if not may_start_early(node, tools):
                 return f"{node.id!r} has to wait until the plan is whole"
             if (own := next((ids[number] for number in node.dependencies if is_own(ids[number])), None)) is not None:
                 return f"{node.id!r} waits for {own!r}, which is no node of the plan"
@@ -214,13 +218,20 @@ class _Progress:
 
     def has_nodes(self, found: Mapping[str, Any]) -> bool:
         """Tells whether all nodes of a plan are in the run; some may be before it was whole."""
-        return all(self._state.number_of(str(node["id"])) is not None for node in found["nodes"])
+        ids = [str(node["id"]) for node in found["nodes"]]
+        if any(self._state.number_of(node_id) is None for node_id in ids):
+            return False
+        # Those that people have added are others, unless they do the same.
+        added = {node_id for node_id in ids if self._state.is_added_by_hand(node_id)}
+        return not added or all(self._is_same(node) for node in _planned_nodes(found).nodes if node.id in added)
 
     def is_there(self, node: CompiledNode) -> bool:
         """Tells whether a node of a plan was taken before the plan was whole."""
+        return self._state.number_of(node.id) is not None and self._goal.streams and self._is_same(node)
+
+    def _is_same(self, node: CompiledNode) -> bool:
         number = self._state.number_of(node.id)
-        if number is None or not self._goal.streams:
-            return False
+        assert number is not None
         there = self._state.plan.nodes[number]
         return (there.tool, there.arguments, there.holes) == (node.tool, node.arguments, node.holes)
 

@@ -5,6 +5,7 @@ cancelling, carrying over. Replay: what a node is made of travels in the plan, s
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dagwright.contracts import wire
 from dagwright.contracts.model_calls import ModelRequest, request_to_json
@@ -38,12 +39,13 @@ def model_node(
         holes: what is put into the request when the node starts, such as at `("messages", 1, "content")`; results that
             are large go in by reference.
     """
+    labels = replace(request.call.labels, node=node_id)
     return CompiledNode(
         id=node_id,
         kind="tool",
         title=title,
         tool=CALL_MODEL.name,
-        arguments=request_to_json(request),
+        arguments=request_to_json(replace(request, call=replace(request.call, labels=labels))),
         holes=tuple(holes),
         dependencies=tuple(dependencies),
         retry=MODEL_RETRY,

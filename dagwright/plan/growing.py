@@ -26,6 +26,12 @@ def refusal_of_extension(state: RunState, extension: Extension) -> str | None:
     return None
 
 
+def refusal_of_own_ids(state: RunState, extension: Extension) -> str | None:
+    """Returns why nodes that come from outside cannot have their ids: by some of them the run finds its way."""
+    own = next((node.id for node in extension.nodes if state.is_own(node.id)), None)
+    return None if own is None else f"the run itself gives ids such as {own!r}: choose another one"
+
+
 def refusal_of_other_arguments(state: RunState, place: Place) -> str | None:
     """Returns why a node cannot be tried again with other arguments than those of the plan."""
     node = state.plan.nodes[place[0]]
@@ -62,4 +68,4 @@ def free_id(state: RunState, number: int) -> str:
 def _is_taken(state: RunState, name: str, node_id: str) -> bool:
     book = state.requests
     has_asked = node_id in book.open or node_id in book.closed
-    return has_asked or state.find(node_id) is not None or state.call_of_task(name) == node_id
+    return has_asked or state.find(node_id) is not None or node_id in state.calls_of_task(name)

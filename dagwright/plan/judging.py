@@ -13,7 +13,7 @@ import pydantic_core
 from dagwright.plan.appending import MOST_NODES, MOST_STAND_INS, extension_of, told
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.extension import Extension
-from dagwright.plan.growing import refusal_of_extension
+from dagwright.plan.growing import refusal_of_extension, refusal_of_own_ids
 from dagwright.plan.model import NODE_FIELDS, PLAN_FIELDS
 from dagwright.plan.requests import JUDGED_AT_ONCE
 from dagwright.plan.run_state import RunState
@@ -64,7 +64,7 @@ def growth_of(
     except PlanInvalid as invalid:
         budget.left = max(0, budget.left - _WORK_OF_HINTS)
         return told(invalid)
-    return refusal_of_extension(state, extension) or extension
+    return refusal_of_own_ids(state, extension) or refusal_of_extension(state, extension) or extension
 
 
 def work_of_nodes(nodes: Sequence[Any], *, count_there: int) -> int:

@@ -10,7 +10,12 @@ from dagwright.plan.arguments import problem_of_call
 from dagwright.plan.by import NOBODY, By
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.extension import Extension
-from dagwright.plan.growing import refusal_of_extension, refusal_of_other_arguments, with_other_arguments
+from dagwright.plan.growing import (
+    refusal_of_extension,
+    refusal_of_other_arguments,
+    refusal_of_own_ids,
+    with_other_arguments,
+)
 from dagwright.plan.item_book import Place
 from dagwright.plan.judging import growth_of
 from dagwright.plan.remaking import Remade
@@ -242,7 +247,7 @@ class AppendNodes:
     def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
         """Returns why it cannot be done now."""
         refusal = refusal_of_run(scheduler) or refusal_of_extension(scheduler, self.extension)
-        return refusal or _refusal_of_ids(scheduler, self.extension)
+        return refusal or refusal_of_own_ids(scheduler, self.extension)
 
     def do(self, scheduler: Scheduler, *, at: float) -> None:
         """Does it."""
@@ -281,13 +286,4 @@ class AppendWritten(Written):
             extension = growth_of(self.nodes, scheduler, tools=self.tools, budget=budget)
         except TooMuchWork:
             return TOO_MUCH_AT_ONCE
-        if isinstance(extension, str):
-            return extension
-        return _refusal_of_ids(scheduler, extension) or AppendNodes(extension, self.by, size_of(self.nodes))
-
-
-def _refusal_of_ids(scheduler: Scheduler, extension: Extension) -> str | None:
-    """Returns why nodes cannot have ids by which the run finds its way."""
-    pursuit = scheduler.pursuit
-    own = next((node.id for node in extension.nodes if pursuit is not None and pursuit.is_own(node.id)), None)
-    return None if own is None else f"the run itself gives ids such as {own!r}: choose another one"
+        return extension if isinstance(extension, str) else AppendNodes(extension, self.by, size_of(self.nodes))

@@ -12,7 +12,7 @@ from dagwright.plan.extension import Extension, extended
 from dagwright.plan.item_book import Place
 from dagwright.plan.pursuit import MOST_STEPS, Pursuit, next_step
 from dagwright.plan.readiness import Readiness
-from dagwright.plan.run_state import WORK_OF_REMAKING
+from dagwright.plan.run_state import ADDED, WORK_OF_REMAKING
 from dagwright.plan.states import NodeStatus, Record
 
 _DERIVED = (NodeStatus.BLOCKED, NodeStatus.SKIPPED, NodeStatus.CANCELLED)
@@ -24,6 +24,10 @@ class Remaking(Readiness):
 
     pursuit: Pursuit | None = None
     """What the run adds nodes for, if it does."""
+
+    def is_own(self, node_id: str) -> bool:
+        """Tells whether an id is one of those that the run gives to what it adds by itself."""
+        return self.pursuit is not None and self.pursuit.is_own(node_id)
 
     def resume(self, records: Sequence[Record], *, error: NodeError | None, cancelled: bool, stopped: bool) -> None:
         """Goes on, instead of `begin`, from what another scheduler of the same plan knew between two events.
@@ -165,7 +169,7 @@ class Remaking(Readiness):
                 self.hand_of(node.id).approved = True
         Remade(self, at).grow(extension)
         for node in extension.nodes:
-            what, more = ("append_nodes", {}) if node.supersedes is None else ("retry_node", _changed(node.supersedes))
+            what, more = (ADDED, {}) if node.supersedes is None else ("retry_node", _changed(node.supersedes))
             self.hand_of(node.id).steps.append(by.step(what, at, request=request, **more))
 
     def settle(self, at: float) -> None:

@@ -36,6 +36,8 @@ from dagwright.plan.work import MAX_WORK, WorkBudget
 
 WORK_OF_REMAKING = 10
 """Of each node and edge when a plan grows or records change, in the units of the work budget."""
+ADDED = "append_nodes"
+"""What the lineage of a node says that a person has added."""
 WithAgents = Callable[[CompiledPlan, Mapping[str, ToolDeclaration]], CompiledPlan]
 """Makes sub-plans of the nodes of a plan that `llm` agents do, given the tools that are known."""
 
@@ -279,6 +281,21 @@ class RunState:
         """Returns the id of the last call of a task that is no region."""
         hand = self.by_hand.get(task_id)
         return task_id if hand is None else call_id(task_id, self._call_number(task_id, hand))
+
+    def calls_of_task(self, task_id: str) -> Sequence[str]:
+        """Returns the ids that calls of a task may have had, from its first to its last."""
+        hand = self.by_hand.get(task_id)
+        last = 1 if hand is None else self._call_number(task_id, hand)
+        return [call_id(task_id, number) for number in range(1, last + 1)]
+
+    def is_added_by_hand(self, node_id: str) -> bool:
+        """Tells whether a person has added a node to the plan."""
+        hand = self.by_hand.get(node_id)
+        return hand is not None and any(step["what"] == ADDED for step in hand.steps)
+
+    def is_own(self, node_id: str) -> bool:  # noqa: ARG002 - only a run with a pursuit gives ids
+        """Tells whether an id is one of those that the run gives to what it adds by itself."""
+        return False
 
     def shown(self) -> Iterator[tuple[CompiledNode, Record]]:
         """Yields every node that was written, with its record, in plan order."""

@@ -258,5 +258,44 @@ async def test_plan_with_the_id_of_a_node_that_somebody_has_added_goes_back(clie
     assert "the run has another node 'a' already: choose another id" in server.calls[1].messages[-1]["content"]
 
 
+@pytest.mark.parametrize("streams", [True, False])
+async def test_plan_all_of_whose_ids_somebody_has_taken_for_other_nodes_goes_back(
+    client: Client, tmp_path: Path, *, streams: bool
+) -> None:
+    released = asyncio.Event()
+    other = written(call("b", "plus", left=2, right=3))
+    async with (
+        ModelServer(step(FIVE, released=released), other, "5") as server,
+        agent_runs(client, server, tmp_path) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Add 2 and 3.", "plus", streams=streams))
+        await eventually(lambda: len(server.calls) == 1)
+        mine = {"nodes": [call("a", "plus", left=1, right=1)], "tools": _tools(runs, "plus")}
+        await handle.execute_update(wire.APPEND_NODES, mine)
+        # The same once more is refused, and says which ids are taken.
+        assert "the run has a node 'a' already" in await refusal_of(handle, mine, update=wire.APPEND_NODES)
+        released.set()
+        found = await ended(runs, handle)
+    assert (found["status"], found["output"]) == ("completed", "5")
+    assert [*found["nodes"]] == ["plan", "read", "a", "plan#2", "read#2", "b", "answer"]
+    assert "the run has another node 'a' already: choose another id" in server.calls[1].messages[-1]["content"]
+
+
+async def test_nodes_that_somebody_has_added_are_those_of_a_plan_that_does_the_same(
+    client: Client, tmp_path: Path
+) -> None:
+    released = asyncio.Event()
+    async with ModelServer(step(FIVE, released=released), "5") as server, agent_runs(client, server, tmp_path) as runs:
+        handle = await runs.start_compiled(goal(runs, "Add 2 and 3.", "plus"))
+        await eventually(lambda: len(server.calls) == 1)
+        mine = {"nodes": [call("a", "plus", left=2, right=3)], "tools": _tools(runs, "plus")}
+        # A message that is sent again under its id, as a client does that heard nothing, counts once.
+        for _ in range(2):
+            await handle.execute_update(wire.APPEND_NODES, mine, id="once")
+        released.set()
+        found = await ended(runs, handle)
+    assert (found["status"], found["output"], [*found["nodes"]]) == ("completed", "5", ["plan", "read", "a", "answer"])
+
+
 def _tools(runs: Runs, name: str) -> dict[str, Any]:
     return {name: tool_to_json(runs.tools[name])}

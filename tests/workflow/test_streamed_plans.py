@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from dagwright.testing import ModelServer, slow, step, text
 from tests.support.agents import agent_runs
 from tests.support.eventually import eventually
 from tests.support.goals import call, ended, goal, purposes, written
-from tests.support.people import answer, asks
+from tests.support.people import answer, asks, view_of
 from tests.support.runs import Document, Handle
 from tests.support.tools import Bench
 
@@ -242,7 +243,10 @@ async def test_doubles_and_messages_of_earlier_attempts_have_no_effect(client: C
         ),
         (planned_message("plan", 1, offset=0, nodes=[call("w", "call_model")]), "has to wait until the plan is whole"),
         (planned_message("plan", 1, offset=0, nodes=[call("w", "echo", of="{{plan.result}}")]), "no node of the plan"),
-        (planned_message("plan", 1, offset=0, nodes=[call("answer", "echo")]), "has to wait until the plan is whole"),
+        (
+            planned_message("plan", 1, offset=0, nodes=[call("answer", "echo")]),
+            "the run itself gives ids such as 'answer'",
+        ),
         (planned_message("read", 1, offset=0, nodes=[call("w", "echo")]), "writes no plan of this run"),
         (planned_message("plan", 1, offset=0, nodes=[call("w", "fly")]), "unknown_tool"),
         ({"call": "plan"}, "'attempt' must be a number from 1"),
@@ -288,3 +292,41 @@ async def test_a_stream_wakes_a_run_by_batches_and_not_by_nodes(client: Client, 
         assert len(await told(handle)) <= 2
     assert found["status"] == "completed"
     assert len(nodes_told(found)) == 43
+
+
+async def test_call_that_somebody_makes_again_finishes_the_plan_of_the_one_that_failed(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    bench, released = Bench(), asyncio.Event()
+    first = call("a", "hold", name="a")
+    broken = written(first, call("long", "echo", words="x" * 600))
+    filtered = replace(held(broken, released, after=json.dumps(first)), finish_reason="content_filter")
+    rest = written(call("b", "echo", of="{{a.result}}"))
+    async with (
+        ModelServer(filtered, rest, "Done.") as server,
+        agent_runs(client, server, tmp_path, bench=bench, keeps_state=keeps_state) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Look.", "hold", "echo"))
+
+        async def has_failed() -> bool:
+            return bool((await view_of(runs, handle)).document()["nodes"]["plan"]["status"] == "failed")
+
+        await eventually(lambda: bench.entered == ["a"])
+        released.set()
+        await eventually(has_failed)
+        await handle.execute_update(wire.RETRY_NODE, {"node": "plan"})
+        await eventually(lambda: len(server.calls) == 2)
+        bench.open("a")
+        found = await ended(runs, handle)
+        messages = await told(handle)
+    assert [(m["call"], m["attempt"], [n["id"] for n in m["nodes"]]) for m in messages][:2] == [
+        ("plan", 1, ["a"]),
+        ("plan#2", 1, []),
+    ]
+    last = server.calls[1].messages[-1]["content"]
+    assert last.startswith("Your last answer broke off before the plan was whole. These nodes")
+    assert json.dumps(first) in last
+    assert [received.metadata["node"] for received in server.calls] == ["plan", "plan", "answer"]
+    assert (found["status"], found["output"], bench.entered) == ("completed", "Done.", ["a"])
+    assert found["nodes"]["plan"]["result"]["accepted"][0] == first
+    assert nodes_told(found) == ["plan", "read", "a", "b", "answer"]

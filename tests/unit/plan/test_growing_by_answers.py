@@ -12,6 +12,7 @@ from dagwright.plan.by import By
 from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.node_acts import RetryNode, SetResult
 from dagwright.plan.requests import Feedback
+from dagwright.plan.run_state import RunState
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.steering import take
 from tests.unit.plan.building import (
@@ -62,6 +63,31 @@ def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
         }
     ]
     assert scheduler.requests.closed["ask"].what == "answered"
+
+
+class _Giving:
+    """Gives the ids that begin with `look`."""
+
+    def follow(self, state: RunState) -> None:
+        return None
+
+    def is_own(self, node_id: str) -> bool:
+        return node_id.startswith("look")
+
+    def refusal_of_result(self, node_id: str, result: Any) -> str | None:
+        return None
+
+
+def test_nodes_of_an_answer_cannot_have_the_ids_that_the_run_gives() -> None:
+    scheduler = _asking()
+    scheduler.pursuit = _Giving()
+    refusal = "'ask': the run itself gives ids such as 'look': choose another one"
+    # An early answer is not kept either: it could never be taken.
+    assert scheduler.refusal_of(_answer(), 0.0) == refusal
+    started(scheduler)
+    assert [scheduler.refusal_of(_answer(), 1.0), scheduler.answer(_answer(), 1.0)] == [refusal, refusal]
+    assert scheduler.answer(_answer(nodes=[node("more", "a")]), 1.0) is None
+    assert states(scheduler)["more"] == "pending"
 
 
 def test_nodes_of_an_answer_are_there_in_the_next_execution() -> None:

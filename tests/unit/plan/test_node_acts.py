@@ -292,3 +292,14 @@ def test_everything_done_by_hand_is_handed_on() -> None:
     restore(following, carry_of(scheduler))
     assert carry_of(following) == carry_of(scheduler)
     assert (ids_of(started(following)), following.cancelling) == (["a#2"], {"on": 32.0})
+
+
+def test_new_node_has_an_id_that_no_call_of_the_old_one_has_had() -> None:
+    scheduler = _going_on()
+    for at in (2.0, 3.0):
+        take(RetryNode("a"), scheduler, at=at)
+        started(scheduler)
+        scheduler.fail("a", broken(), at=at)
+    assert scheduler.calls_of_task("a") == ["a", "a#2", "a#3"]
+    assert take(RetryNode("a", {"n": 1}), scheduler, at=4.0) is None
+    assert ids_of(started(scheduler)) == ["a#4"]

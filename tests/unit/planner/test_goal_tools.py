@@ -1,0 +1,37 @@
+"""What of a goal is read once in the life of a run, however many messages come."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.contracts.goal_pursuit import GoalPursuit
+from dagwright.contracts.goals import tools_read
+from dagwright.contracts.planned import Planned
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.planner import Asked, prepare_goal
+
+MANY = {
+    f"tool{number}": ToolDeclaration(f"tool{number}", Effects.READ, {"type": "object", "properties": {"a": {}}})
+    for number in range(5_000)
+}
+
+
+def test_tools_of_a_goal_are_read_once_for_all_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, _ = prepare_goal("Look.", MANY, Asked())
+    assert plan.pursuit is not None
+    scheduler = Scheduler(plan, {})
+    scheduler.pursuit = GoalPursuit.from_json(plan.pursuit)
+    read: list[int] = []
+
+    def counted(told: Any) -> dict[str, ToolDeclaration]:
+        read.append(len(told))
+        return tools_read(told)
+
+    monkeypatch.setattr("dagwright.contracts.goal_pursuit.tools_read", counted)
+    scheduler.begin(0.0)
+    assert scheduler.next_task(0.0) is not None
+    wrong = Planned("plan", 1, 0, [{"id": "a", "tool": "fly"}])
+    refusals = [wrong.refusal_of(scheduler, at=float(at)) for at in range(20)]
+    assert all(refusal is not None and "unknown_tool" in refusal for refusal in refusals)
+    assert len(read) == 1
