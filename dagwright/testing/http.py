@@ -5,14 +5,17 @@ user break a connection in the middle of an answer.
 """
 
 import asyncio
+import json
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import h11
 
 BODY_LIMIT_BYTES = 64 * 1024 * 1024
+JSON_TYPE = {"content-type": "application/json"}
 _READ_BYTES = 64 * 1024
 
 
@@ -54,6 +57,10 @@ class Exchange:
         await self.start(status, {**headers, "content-length": str(len(body))})
         await self.write(body)
         await self.end()
+
+    async def json(self, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
+        """Sends JSON in one piece."""
+        await self.whole(status, json.dumps(body, ensure_ascii=False).encode(), {**JSON_TYPE, **(headers or {})})
 
     def reset(self) -> None:
         """Resets the connection, so that the client gets an RST.

@@ -203,11 +203,6 @@ class Script:
         """Takes note of a request to an address that the server does not have."""
         self._unexpected.append(call.summary())
 
-    @property
-    def is_followed(self) -> bool:
-        """Tells whether all answers were used and nothing else was asked."""
-        return not self._unexpected and not self._violations and not self._left()
-
     def _left(self) -> list[str]:
         left = []
         for place, (each, taken) in enumerate(zip(self._steps, self._taken, strict=True)):
@@ -218,11 +213,11 @@ class Script:
         return left
 
     def report(self) -> str:
-        """Returns everything that did not go as the script says, for a person to read."""
+        """Returns everything that did not go as the script says, for a person to read; empty if all did."""
         parts = (
             ("calls that no step answers", self._unexpected),
             ("requests that are against the protocol", self._violations),
             ("answers that nobody asked for", self._left()),
         )
         lines = [f"{title}:\n" + "\n".join(f"  - {line}" for line in told) for title, told in parts if told]
-        return "the script of the model server was not followed\n" + "\n".join(lines)
+        return "\n".join(["the script of the model server was not followed", *lines]) if lines else ""

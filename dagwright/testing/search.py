@@ -11,14 +11,11 @@ nobody asked for each raise `ScriptNotFollowed` at the end of the block.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from dagwright.testing.answers import Refused
-from dagwright.testing.http import Exchange, HttpServer, Request
-from dagwright.testing.script import ScriptNotFollowed
-
-_JSON = {"content-type": "application/json"}
+from dagwright.testing.http import Exchange, Request
+from dagwright.testing.scripted import ScriptedServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ def found(*snippets: str, title: str = "", link: str = "") -> SearchAnswer:
     return SearchAnswer(tuple(Found(snippet, title, link) for snippet in snippets))
 
 
-class SearchServer:
+class SearchServer(ScriptedServer):
     """Answers searches as a script says, strictly, and keeps what it was asked.
 
     Args:
@@ -80,11 +77,11 @@ class SearchServer:
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
+        super().__init__(host=host, port=port)
         self._left = {query: list(answers) for query, answers in script.items()}
         self._api_keys = api_keys
         self._queries: list[str] = []
         self._problems: list[str] = []
-        self._http = HttpServer(self._answer, host=host, port=port)
 
     @property
     def base_url(self) -> str:
@@ -102,45 +99,30 @@ class SearchServer:
         told = [*self._problems, *unused]
         return "\n".join(["the script of the search server was not followed", *told]) if told else ""
 
-    async def __aenter__(self) -> Self:
-        await self._http.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._http.__aexit__(kind, error, trace)
-        report = self.report()
-        if not report:
-            return
-        if error is None:
-            raise ScriptNotFollowed(report)
-        error.add_note(report)
-
     async def _answer(self, request: Request, exchange: Exchange) -> None:
         asked = _asked(request)
         if request.method != "POST" or request.target != "/search" or asked is None:
             self._problems.append(f"this is no search: {request.method} {request.target} {request.body[:200]!r}")
-            await _send(exchange, 400, {"message": "Bad request", "statusCode": 400})
+            await exchange.json(400, {"message": "Bad request", "statusCode": 400})
             return
         key = request.headers.get("x-api-key", "")
         if not key or (self._api_keys is not None and key not in self._api_keys):
-            await _send(exchange, 403, {"message": "Unauthorized.", "statusCode": 403})
+            await exchange.json(403, {"message": "Unauthorized.", "statusCode": 403})
             return
         query = asked["q"]
         self._queries.append(query)
         left = self._left.get(query)
         if not left:
             self._problems.append(f"the script has no answer to {query!r}")
-            await _send(exchange, 400, {"message": f"no step of the script answers {query!r}", "statusCode": 400})
+            await exchange.json(400, {"message": f"no step of the script answers {query!r}", "statusCode": 400})
             return
         answer = left.pop(0)
         if isinstance(answer, SearchAnswer):
-            await _send(exchange, 200, answer.to_json(asked))
+            await exchange.json(200, answer.to_json(asked))
             return
         delay = {} if answer.retry_after is None else {"retry-after": f"{answer.retry_after}"}
         told = {"message": answer.message, "statusCode": answer.status}
-        await _send(exchange, answer.status, told, {**delay, **answer.headers})
+        await exchange.json(answer.status, told, {**delay, **answer.headers})
 
 
 def _asked(request: Request) -> dict[str, Any] | None:
@@ -149,9 +131,3 @@ def _asked(request: Request) -> dict[str, Any] | None:
     except ValueError:
         return None
     return body if isinstance(body, dict) and isinstance(body.get("q"), str) and body["q"] else None
-
-
-async def _send(
-    exchange: Exchange, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
-) -> None:
-    await exchange.whole(status, json.dumps(body, ensure_ascii=False).encode(), {**_JSON, **(headers or {})})

@@ -11,22 +11,21 @@ OpenAI's own server would refuse, and an answer that nobody asked for each raise
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from dagwright.testing.answers import Answer, Completion, Cut, Pace, Raw, Refused, Reset, Silence
-from dagwright.testing.http import Exchange, HttpServer, Request
+from dagwright.testing.http import JSON_TYPE, Exchange, Request
 from dagwright.testing.protocol import DONE, Sent, event, refusal_of
-from dagwright.testing.script import ReceivedCall, Script, ScriptNotFollowed, Step, step
+from dagwright.testing.script import ReceivedCall, Script, Step, step
+from dagwright.testing.scripted import ScriptedServer
 
 _COMPLETIONS = "/chat/completions"
 _MODELS = "/models"
-_JSON = {"content-type": "application/json"}
 UNEXPECTED_CALL = "unexpected_call"
 """Code of the error that a call gets which no step answers; no client tries it again."""
 
 
-class ModelServer:
+class ModelServer(ScriptedServer):
     """Answers calls as a script says, strictly, and keeps what it was asked.
 
     Args:
@@ -44,12 +43,12 @@ class ModelServer:
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
+        super().__init__(host=host, port=port)
         self._steps = [each if isinstance(each, Step) else step(each) for each in steps]
         self._script = Script(self._steps)
         self._models = models
         self._api_keys = api_keys
         self._calls: list[ReceivedCall] = []
-        self._http = HttpServer(self._answer, host=host, port=port)
 
     @property
     def base_url(self) -> str:
@@ -61,41 +60,21 @@ class ModelServer:
         """Returns the chat completions that were asked for, in the order in which they came."""
         return self._calls
 
-    @property
-    def is_followed(self) -> bool:
-        """Tells whether everything has gone as the script says, to its end."""
-        return self._script.is_followed
-
     def report(self) -> str:
-        """Returns everything that did not go as the script says, for a person to read."""
+        """Returns everything that did not go as the script says, for a person to read; empty if all did."""
         return self._script.report()
-
-    async def __aenter__(self) -> Self:
-        await self._http.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._http.__aexit__(kind, error, trace)
-        if self.is_followed:
-            return
-        if error is None:
-            raise ScriptNotFollowed(self.report())
-        # What failed first may well be a consequence.
-        error.add_note(self.report())
 
     async def _answer(self, request: Request, exchange: Exchange) -> None:
         path = request.target.partition("?")[0].rstrip("/")
         received = ReceivedCall(request.method, path, request.headers, _json_of(request.body))
         if request.method == "GET" and path.endswith(_MODELS):
             listed = [{"id": name, "object": "model", "created": 0, "owned_by": "script"} for name in self._known()]
-            await _send_json(exchange, 200, {"object": "list", "data": listed})
+            await exchange.json(200, {"object": "list", "data": listed})
         elif request.method == "POST" and path.endswith(_COMPLETIONS):
             await self._complete(received, exchange)
         else:
             self._script.unexpected(received)
-            await _send_json(exchange, 404, Refused(404, f"Invalid URL ({request.method} {path})").body())
+            await exchange.json(404, Refused(404, f"Invalid URL ({request.method} {path})").body())
 
     def _known(self) -> Sequence[str]:
         return self._models if self._models is not None else ["scripted-model"]
@@ -135,7 +114,7 @@ class ModelServer:
                 await _pause(completion.pace.first_s)
                 if completion.pace.cut_after is not None:
                     await _break_off(exchange, completion.pace.cut, body=Sent(completion, received).whole())
-                await _send_json(exchange, 200, Sent(completion, received).whole())
+                await exchange.json(200, Sent(completion, received).whole())
             case Refused() as refusal:
                 await _send_refusal(exchange, refusal)
             case Raw(body, status, content_type, headers):
@@ -153,16 +132,11 @@ def _json_of(body: bytes) -> Any:
         return None
 
 
-async def _send_json(exchange: Exchange, status: int, body: Mapping[str, Any]) -> None:
-    await exchange.whole(status, json.dumps(body, ensure_ascii=False).encode(), _JSON)
-
-
 async def _send_refusal(exchange: Exchange, refusal: Refused) -> None:
     await _pause(refusal.first_s)
     given = refusal.retry_after
     delay = {} if given is None else {"retry-after": given if isinstance(given, str) else f"{given:g}"}
-    body = json.dumps(refusal.body(), ensure_ascii=False).encode()
-    await exchange.whole(refusal.status, body, {**_JSON, **delay, **refusal.headers})
+    await exchange.json(refusal.status, refusal.body(), {**delay, **refusal.headers})
 
 
 async def _send_stream(exchange: Exchange, sent: Sent, pace: Pace) -> None:
@@ -191,7 +165,7 @@ async def _break_off(exchange: Exchange, how: Cut, *, body: Mapping[str, Any] | 
     """Ends an answer too early; of one that is not streamed the first half comes."""
     if body is not None:
         whole = json.dumps(body, ensure_ascii=False).encode()
-        await exchange.start(200, _JSON if how is Cut.END else {**_JSON, "content-length": str(len(whole))})
+        await exchange.start(200, JSON_TYPE if how is Cut.END else {**JSON_TYPE, "content-length": str(len(whole))})
         await exchange.write(whole[: len(whole) // 2])
     if how is Cut.RESET:
         exchange.reset()
