@@ -21,6 +21,7 @@ from dagwright.cli.plans import (
     refusal_lines,
 )
 from dagwright.cli.requests import CheckRequest
+from dagwright.cli.wording import counted
 from dagwright.dialects.written_values import Mend
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import PlanInvalid
@@ -162,11 +163,12 @@ def _table(document: Mapping[str, Any]) -> Table:
     if document["title"]:
         row("title", document["title"])
     row("dialect", document["dialect"])
-    row("nodes", f"{document['nodes']:,} with {document['edges']:,} edges in {len(document['levels']):,} levels")
+    edges, levels = counted(document["edges"], "edge"), counted(len(document["levels"]), "level")
+    row("nodes", f"{document['nodes']:,} with {edges} in {levels}")
     for number, ids in enumerate(document["levels"][:LEVELS_SHOWN]):
         row(f"level {number}", _some(ids, sign=", "))
     if len(document["levels"]) > LEVELS_SHOWN:
-        row("", f"and {len(document['levels']) - LEVELS_SHOWN:,} more levels")
+        row("", f"and {counted(len(document['levels']) - LEVELS_SHOWN, 'more level')}")
     row("critical path", _some(document["critical_path"], sign=" → "))
     row("events", f"about {document['expected_events']:,} in the run's history")
     for item in document["inputs"]:

@@ -10,7 +10,7 @@ from dagwright.cli.connecting import command_settings, connected_to_read
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.output import Output, one_line
 from dagwright.cli.requests import LookRequest
-from dagwright.cli.wording import closing_words, near_time, step_words
+from dagwright.cli.wording import closing_words, counted, near_time, step_words
 from dagwright.client import open_runs
 from dagwright.explaining import Explaining, Explanation, NodeUnknown
 from dagwright.plan.reasons import Reason
@@ -97,8 +97,7 @@ def _fact_lines(reason: Reason) -> Iterator[str]:
     facts = reason.facts
     if facts.get("tool") and facts.get("attempts"):
         version = f", version {facts['tool_version']}" if facts.get("tool_version") else ""
-        count = facts["attempts"]
-        yield f"tool {facts['tool']}{version}, {count} attempt{'s' if count > 1 else ''}"
+        yield f"tool {facts['tool']}{version}, {counted(facts['attempts'], 'attempt')}"
     if reason.because and reason.kind == "completed":
         yield f"from {', '.join(reason.because)}"
     for name, value in facts.get("inputs", {}).items():

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from dagwright.cli.exits import CommandRefused
+from dagwright.cli.wording import counted
 from dagwright.dialects.reading import (
     MAX_FILE_BYTES,
     decoded,
@@ -125,7 +126,7 @@ def refusal_lines(source: PlanSource, invalid: PlanInvalid) -> list[str]:
         hint = f" ({problem.hint})" if problem.hint and problem.hint not in problem.message else ""
         lines.append(f"{where}: {problem.code}{place}: {problem.message}{hint}")
     left = len(invalid.problems) - PROBLEMS_SHOWN
-    return [*lines, f"{where}: and {left:,} more problems; --json tells all of them"] if left > 0 else lines
+    return [*lines, f"{where}: and {counted(left, 'more problem')}; --json tells all of them"] if left > 0 else lines
 
 
 def read_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:

@@ -25,6 +25,11 @@ _KINDS = {"human": "a person"}
 """Kind of a node that calls no tool -> what it is called."""
 
 
+def counted(count: int, word: str) -> str:
+    """Returns how many of something there are: `1 level`, `1,200 levels`."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
 def failure_words(message: str) -> str:
     """Returns the message of a failed attempt; the server's own texts of a timeout in words."""
     return _TIMEOUTS.get(message, message)
@@ -131,7 +136,7 @@ def closing_words(answer: Mapping[str, Any]) -> str:
 def usage_words(usage: Mapping[str, Any]) -> str:
     """Returns what was used of models, in words; a cost of which some is not known is told as `at least`."""
     calls, tokens = usage["calls"], usage["tokens"]
-    words = f"{tokens:,} tokens in {calls:,} model call{'' if calls == 1 else 's'}"
+    words = f"{counted(tokens, 'token')} in {counted(calls, 'model call')}"
     unknown = usage["unpriced_calls"] + usage["uncounted_calls"]
     if unknown >= calls:
         return words

@@ -21,6 +21,7 @@ _VALID = {
         {"id": "c", "tool": "calculator", "arguments": {"expression": "{{a.result}} + {{b.result}}"}},
     ],
 }
+_ROOT = str(Path(__file__).parents[3])
 _UNKNOWN_TOOL = {"plan": 1, "nodes": [{"id": "x", "tool": "calculate", "arguments": {}}]}
 
 
@@ -112,6 +113,15 @@ def test_person_is_told_how_to_see_the_problems_that_are_not_shown(capsys: pytes
     assert lines[-1] == "wrong.json: and 7 more problems; --json tells all of them"
 
 
+def test_what_there_is_one_of_is_told_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    one = {"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}
+    assert run_command_line(["check", _write("one.json", one)]) == 0
+    assert re.search(r"1 with 0 edges in 1 level *\n", capsys.readouterr().out)
+    nodes = [{"id": f"n{number}", "tool": "calculate"} for number in range(21)]
+    assert run_command_line(["check", _write("wrong.json", {"plan": 1, "nodes": nodes})]) == 2
+    assert "and 1 more problem;" in capsys.readouterr().err
+
+
 def _errors(text: str) -> list[tuple[str, str]]:
     return [(error["code"], error["pointer"]) for error in json.loads(text)["errors"]]
 
@@ -186,13 +196,19 @@ def test_tools_can_be_taken_on_trust() -> None:
     assert run_command_line(["check", _write("plan.json", _UNKNOWN_TOOL), "--any-tool"]) == 0
 
 
+def test_package_is_the_same_program() -> None:
+    command = [sys.executable, "-m", "dagwright", "check", _write("small.json", _VALID)]
+    ended = subprocess.run(command, env={"PYTHONPATH": _ROOT, "PATH": ""}, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.splitlines()[0], ended.stderr) == (0, "small.json: valid", "")
+
+
 def test_check_imports_no_temporal(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom dagwright.cli.app import run_command_line\n"
         "code = run_command_line(['check', 'small.json'])\nsys.exit(code or 'temporalio' in sys.modules)"
     )
     _write("small.json", _VALID)
-    environment = {"PYTHONPATH": str(Path(__file__).parents[3]), "PATH": ""}
+    environment = {"PYTHONPATH": _ROOT, "PATH": ""}
     ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=False)
     assert ended.returncode == 0, ended.stderr
 

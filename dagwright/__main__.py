@@ -1,0 +1,9 @@
+"""`python -m dagwright`: the same program as `dagwright` on the path, for where that is not on it."""
+
+import sys
+
+from dagwright.cli.app import run_command_line
+from dagwright.cli.edge import leave
+
+if __name__ == "__main__":
+    leave(run_command_line(sys.argv[1:]))
