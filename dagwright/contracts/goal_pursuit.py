@@ -41,6 +41,7 @@ from dagwright.contracts.model_calls import (
     system,
     user,
 )
+from dagwright.contracts.model_messages import cut
 from dagwright.contracts.model_nodes import CALL_MODEL, model_node
 from dagwright.contracts.told_answers import ACCEPTED
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole
@@ -383,9 +384,7 @@ def _step_words(node: CompiledNode, record: Record, *, limit: int) -> str:
     """Returns the same as it stands now, of a step whose result is too large to be told of with all others."""
     error = pydantic_core.to_json(record.error.to_json() if record.error else None).decode()
     text = record.result if isinstance(record.result, str) else pydantic_core.to_json(record.result).decode()
-    words = f"{_head(node)}: {record.status.value}\nError: {error}\nResult: {text}"
-    left = len(words) - limit
-    return words if left <= 0 else f"{words[:limit]}\n[… cut here: {left:,} of {len(words):,} characters are left out]"
+    return cut(f"{_head(node)}: {record.status.value}\nError: {error}\nResult: {text}", limit)
 
 
 def _head(node: CompiledNode) -> str:

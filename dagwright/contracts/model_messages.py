@@ -12,18 +12,15 @@ def fitting(request: ModelRequest) -> list[Message]:
     """
     messages = [*request.call.messages]
     for place, characters in request.cuts.items():
-        if 0 <= place < len(messages):
-            messages[place] = cut(messages[place], characters)
+        if 0 <= place < len(messages) and (content := messages[place].content) is not None:
+            messages[place] = messages[place].model_copy(update={"content": cut(content, characters)})
     return joined(messages)
 
 
-def cut(message: Message, limit: int) -> Message:
-    """Returns a message of at most so many characters, and behind them a mark that tells what is left out."""
-    content = message.content
-    if content is None or len(content) <= limit:
-        return message
-    mark = f"\n[… cut here: {len(content) - limit:,} of {len(content):,} characters are left out]"
-    return message.model_copy(update={"content": content[:limit] + mark})
+def cut(text: str, limit: int) -> str:
+    """Returns a text of at most so many characters, and behind them a mark that tells what is left out."""
+    left = len(text) - limit
+    return text if left <= 0 else f"{text[:limit]}\n[… cut here: {left:,} of {len(text):,} characters are left out]"
 
 
 def joined(messages: Sequence[Message]) -> list[Message]:

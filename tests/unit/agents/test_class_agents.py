@@ -195,4 +195,4 @@ async def test_reasoning_agent_cuts_what_it_is_given_and_says_so() -> None:
         )
     assert json.loads(payload.data) == {"answer": "Yes.", "steps": []}
     said = server.calls[0].messages[-1]["content"]
-    assert said.endswith("x\n[cut here: 6,005 characters more]\n\nThe question: ?")
+    assert said.endswith("x\n[… cut here: 6,005 of 30,005 characters are left out]\n\nThe question: ?")
