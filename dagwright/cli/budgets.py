@@ -1,4 +1,4 @@
-"""A budget as it is written on a command line: `tokens=50000,money=1.50,calls=40,nodes=200`."""
+"""A budget as it is written on a command line: `tokens=50000,money=1.50,calls=40,nodes=200,time=2h`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -54,12 +54,12 @@ def _parts(text: str) -> dict[str, Any]:
             raise ValueError(f"{part.strip()!r:.60} is no limit; write NAME=NUMBER{commas}")
         if name in parts:
             raise ValueError(f"{name} is given twice")
-        is_count = name != "money" and value.isascii() and value.isdecimal() and len(value) <= _DIGITS
+        is_count = name not in ("money", "time") and value.isascii() and value.isdecimal() and len(value) <= _DIGITS
         parts[name] = int(value) if is_count else value
     return parts
 
 
 def _refused(text: str, error: ValueError) -> CommandRefused:
     return CommandRefused(
-        f"--budget {cut_text(text, max_bytes=200)}: {error}; such as tokens=50000,money=1.50,calls=40,nodes=200"
+        f"--budget {cut_text(text, max_bytes=200)}: {error}; such as tokens=50000,money=1.50,calls=40,nodes=200,time=2h"
     )

@@ -42,7 +42,7 @@ Budget = Annotated[
     typer.Option(
         "--budget",
         metavar="LIMITS",
-        help="What it may use of models: some of tokens=50000,money=1.50,calls=40,nodes=200.",
+        help="What it may use: some of tokens=50000,money=1.50,calls=40,nodes=200,time=2h.",
     ),
 ]
 Model = Annotated[

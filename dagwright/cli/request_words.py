@@ -121,7 +121,7 @@ def _more_of(schema: Mapping[str, Any]) -> Any:
     return {kind: _MORE[kind] for kind in kinds[:1]}
 
 
-_MORE: Mapping[str, Any] = {"tokens": 20_000, "money": 1.5, "calls": 10, "nodes": 50}
+_MORE: Mapping[str, Any] = {"tokens": 20_000, "money": 1.5, "calls": 10, "nodes": 50, "time": "30m"}
 
 
 def command_for_inputs(workflow_id: str, schema: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from dagwright.contracts.feedback_messages import policy_change_from_json
 from dagwright.contracts.messages import MessageInvalid, deadline_from_json, max_in_flight_from_json
 from dagwright.contracts.said import by_from_json, by_of_anything
 from dagwright.contracts.steering_messages import Steered
-from dagwright.plan.budget import limits_from_json
+from dagwright.plan.budget import limit_words, limits_from_json
 from dagwright.plan.by import By
 from dagwright.plan.ready_queue import MAX_IN_FLIGHT
 from dagwright.plan.requests import Through
@@ -71,7 +71,7 @@ def _set_limits(message: Any, *, through: Through) -> Steered:
         except ValueError as error:
             raise MessageInvalid(f"'budget' is none: {error}") from None
         for kind, limit in budget.items():
-            told.append(f"no limit of {kind}" if limit is None else f"a limit of {limit} for {kind}")
+            told.append(f"no limit of {kind}" if limit is None else f"a limit of {limit_words(kind, limit)} for {kind}")
     words = " and ".join(told)
     act = SetLimits(width, deadline_s, budget, by)
     return Steered({}, None, act, f"the run has {words} now", note=by.words(f"{words} set"))

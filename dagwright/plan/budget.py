@@ -1,8 +1,9 @@
-"""How much a run may use of models: what is left of it, what is held back for calls that go on, and who waits for more.
+"""How much a run may use: what is left of it, what is held back for calls that go on, and who waits for more.
 
 A call is estimated and held back before it starts, and settled by what it has told when it ends. The run above all has
 the budget; a run below asks it for each call, through the runs between, and tells how each ended. So whatever runs
-where, one place knows all, and at no moment is more held back than is there.
+where, one place knows all, and at no moment is more held back than is there. Nodes that a run has added, and time, are
+limited where a node would start: nothing is held back of them.
 
 The limit can be passed only by how much the calls in flight use more than was estimated, attempts that fail with an
 answer of no use among them; by tools and agents that ask models by themselves, whose use is known when they end; and by
@@ -12,22 +13,27 @@ It must not import the scheduler.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, get_args
 
+from dagwright.plan.busy_time import BusyTime, busy_time_from_json
 from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.durations import LONGEST, parse_duration
 from dagwright.plan.model_tools import AGENT_PREFIX, MODEL_TOOL, PLAN_READER, PURPOSE_ANSWER
 from dagwright.plan.references import suggestion
 from dagwright.plan.usage import NONE, Usage, usage_from_json
 
-Kind = Literal["tokens", "money", "calls", "nodes"]
+Kind = Literal["tokens", "money", "calls", "nodes", "time"]
 KINDS: Sequence[Kind] = get_args(Kind)
 Limit = int | Decimal
 Limits = Mapping[Kind, Limit]
 OnLimit = Literal["ask", "finish"]
 
 _MOST = 10**15
+_MOST_S = Decimal(int(LONGEST.total_seconds()))
+_OF_CALLS: Sequence[Kind] = ("tokens", "money", "calls")
+"""What only calls of models use."""
 _NO_MONEY = Decimal(0)
 
 
@@ -76,6 +82,8 @@ def limit_from_json(kind: str, value: Any) -> Limit:
     """
     if kind == "money":
         return _money(value)
+    if kind == "time":
+        return _time(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
         raise ValueError(f"must be a whole number from 1 to {_MOST:,}, not {value!r:.60}")
     return value
@@ -92,17 +100,28 @@ def _money(value: Any) -> Decimal:
     return money
 
 
+def _time(value: Any) -> Decimal:
+    if not isinstance(value, str):
+        raise ValueError(f"must be a duration such as 30m, not {value!r:.60}")
+    try:
+        return Decimal(str(parse_duration(value).total_seconds()))
+    except ValueError as error:
+        raise ValueError(f"must be a duration: {error}") from None
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What is held back for one call, or waited for.
 
     Args:
-        tokens: about how many it will use.
+        tokens: about how many it will use; none if it is no call of a model, and then nothing is held back.
         money: what of the money is held back for it, once it is.
+        nodes: by how many nodes the run has grown with that of the call; `None` counts all that were added.
     """
 
     tokens: int
     money: Decimal = _NO_MONEY
+    nodes: int | None = None
 
 
 Name = tuple[str, str]
@@ -144,6 +163,7 @@ class Budget:
         told: call of a sub-plan that has not ended -> what it has told of its calls so far.
         grown_below: call of a sub-plan -> how many nodes it has added.
         rate: the most that a token has cost so far; `None` while no cost is known.
+        busy: how long the run has gone on.
         up: what the run above has to be told.
         down: call of a sub-plan -> which of its calls may start; it has to be told.
     """
@@ -158,6 +178,7 @@ class Budget:
     grown_below: dict[str, int] = field(default_factory=dict)
     lost: Lost = field(default_factory=Lost)
     rate: Decimal | None = None
+    busy: BusyTime = field(default_factory=BusyTime)
     up: Up = field(default_factory=Up)
     down: dict[str, list[str]] = field(default_factory=dict)
     changes: int = field(default=0, init=False, compare=False)
@@ -174,23 +195,28 @@ class Budget:
 
     # Calls.
 
-    def claim(self, name: Name, tokens: int, *, used: Usage, grown: int) -> bool:
+    @property
+    def limits_all_nodes(self) -> bool:
+        """Tells whether other nodes have to wait as well, and not only those that ask models."""
+        return "nodes" in self.limits or "time" in self.limits
+
+    def claim(self, name: Name, claim: Claim, *, used: Usage, grown: int) -> bool:
         """Tells whether a call may start, and holds back what it needs; else it waits.
 
         Args:
-            tokens: about how many it will use.
+            claim: what it needs, its money left open.
             used: by all calls of the run that have ended.
             grown: nodes that the run has added itself.
         """
         if name in self.held:
             return True
-        claim = self.waiting.get(name) or Claim(tokens)
+        claim = self.waiting.get(name) or claim
         if not self.is_below and not self.lacking(claim, used=used, grown=grown):
             self.waiting.pop(name, None)
             self._hold(name, self._with_money(claim, used=used))
             return True
         if name not in self.waiting and self.is_below:
-            self.up.claims[_path(name)] = tokens
+            self.up.claims[_path(name)] = claim.tokens
         self.waiting[name] = claim
         self.changes += 1
         return False
@@ -265,10 +291,10 @@ class Budget:
 
     def lacking(self, claim: Claim, *, used: Usage, grown: int) -> list[Kind]:
         """Returns of what there is too little for a call, with what is held back for others."""
-        return self._lacking(claim, self._room(used=used, grown=grown))
+        return self._lacking(claim, self._room(used), grown=grown)
 
-    def _room(self, *, used: Usage, grown: int, is_all: bool = False) -> dict[Kind, Limit | None]:
-        """Returns how much is left of each limit; `None` if nobody knows.
+    def _room(self, used: Usage, *, is_all: bool = False) -> dict[Kind, Limit | None]:
+        """Returns how much is left of each limit, of nodes for the run itself; `None` if nobody knows.
 
         Args:
             is_all: also what is held back for others.
@@ -281,18 +307,23 @@ class Budget:
             elif kind == "calls":
                 found[kind] = limit - spent.calls - (0 if is_all else len(self.held))
             elif kind == "nodes":
-                found[kind] = limit - grown - sum(self.grown_below.values())
+                found[kind] = limit - sum(self.grown_below.values())
+            elif kind == "time":
+                found[kind] = limit - Decimal(str(self.busy.seconds))
             else:
                 left = Decimal(limit) - spent.money - (_NO_MONEY if is_all else self._held_money)
                 found[kind] = None if self.has_unknown_cost(used) else left
         return found
 
-    def _lacking(self, claim: Claim, room: Mapping[Kind, Limit | None]) -> list[Kind]:
+    def _lacking(self, claim: Claim, room: Mapping[Kind, Limit | None], *, grown: int) -> list[Kind]:
         if self.finishing is not None:
             return [*KINDS]
-        return [kind for kind, left in room.items() if left is None or self._is_over(claim, kind, left)]
+        kinds = [kind for kind in room if claim.tokens or kind not in _OF_CALLS]
+        return [kind for kind in kinds if (left := room[kind]) is None or self._is_over(claim, kind, left, grown=grown)]
 
-    def _is_over(self, claim: Claim, kind: Kind, left: Limit) -> bool:
+    def _is_over(self, claim: Claim, kind: Kind, left: Limit, *, grown: int) -> bool:
+        if kind == "nodes":
+            return (grown if claim.nodes is None else claim.nodes) > left
         if kind == "tokens":
             return claim.tokens > left
         if kind == "money" and self.rate is not None:
@@ -309,13 +340,13 @@ class Budget:
         tasks: list[str] = []
         if self.is_below:
             return tasks
-        room = self._room(used=used, grown=grown)
+        room = self._room(used)
         for name, claim in [*self.waiting.items()]:
-            if self._lacking(claim, room):
+            if self._lacking(claim, room, grown=grown):
                 continue
             del self.waiting[name]
             self._hold(name, self._with_money(claim, used=used))
-            room = self._room(used=used, grown=grown)
+            room = self._room(used)
             if name[0]:
                 self.down.setdefault(name[0], []).append(name[1])
             else:
@@ -330,19 +361,19 @@ class Budget:
         """
         if self.is_below or self.finishing is not None:
             return []
-        room = self._room(used=used, grown=grown, is_all=True)
+        room = self._room(used, is_all=True)
         claims = self.waiting.values() if name is None else (self.waiting[name],)
-        short = {kind for claim in claims for kind in self._lacking(claim, room)}
+        short = {kind for claim in claims for kind in self._lacking(claim, room, grown=grown)}
         return [kind for kind in KINDS if kind in short]
 
     def reasons(self, *, used: Usage, grown: int) -> dict[str, str]:
         """Returns why the run's own calls wait, in words, by their task."""
-        room = self._room(used=used, grown=grown)
+        room = self._room(used)
         words: dict[tuple[Kind, ...], str] = {}
         found: dict[str, str] = {}
         for (owner, task_id), claim in self.waiting.items():
             if not owner:
-                kinds = tuple(self._lacking(claim, room))
+                kinds = tuple(self._lacking(claim, room, grown=grown))
                 if kinds not in words:
                     words[kinds] = self.words(kinds, used=used, grown=grown)
                 found[task_id] = words[kinds]
@@ -354,9 +385,11 @@ class Budget:
         if (limit := self.limits.get("money")) is not None:
             left = Decimal(limit) - self._spent(used).money - self._held_money
             money = left if self.rate is None else self.rate * claim.tokens
-        return Claim(claim.tokens, money)
+        return replace(claim, money=money)
 
     def _hold(self, name: Name, claim: Claim) -> None:
+        if not claim.tokens:
+            return
         self.held[name] = claim
         self._held_tokens, self._held_money = self._held_tokens + claim.tokens, self._held_money + claim.money
 
@@ -381,8 +414,10 @@ class Budget:
             "money": spent.money,
             "calls": f"{spent.calls:,}",
             "nodes": f"{grown + sum(self.grown_below.values()):,}",
+            "time": limit_words("time", Decimal(str(self.busy.seconds))),
         }
-        told = [f"{kind}: {amounts[kind]} of {_shown(self.limits[kind])} used" for kind in kinds if kind in self.limits]
+        limits = [(kind, limit_words(kind, self.limits[kind])) for kind in kinds if kind in self.limits]
+        told = [f"{kind}: {amounts[kind]} of {limit} used" for kind, limit in limits]
         if "money" in kinds and self.has_unknown_cost(used):
             told.append(
                 "the cost of some calls is not known; give their model a price in the table of DAGWRIGHT_PRICES"
@@ -395,7 +430,7 @@ class Budget:
         for kind, added in more.items():
             limit = self.limits.pop(kind, None)
             if limit is not None and added is not None:
-                self.limits[kind] = min(limit + added, _MOST)
+                self.limits[kind] = min(limit + added, _MOST_S if kind == "time" else _MOST)
 
     def set_limits(self, limits: Mapping[Kind, Limit | None]) -> None:
         """Sets limits in the place of others; null is as much as it takes."""
@@ -429,6 +464,7 @@ class Budget:
             "grown_below": self.grown_below,
             "lost": [self.lost.tokens, self.lost.calls, str(self.lost.money)],
             "rate": None if self.rate is None else str(self.rate),
+            "busy": None if self.busy == BusyTime() else self.busy.to_json(),
         }
         return {name: part for name, part in parts.items() if part not in (None, False, {}, [])}
 
@@ -451,12 +487,18 @@ def budget_of_options(value: Any) -> Budget:
 
 def options_to_json(budget: Budget) -> dict[str, Any]:
     """Returns what somebody set of a budget, as in the options of a run."""
-    limits: dict[str, Any] = {kind: str(limit) if kind == "money" else limit for kind, limit in budget.limits.items()}
+    limits = {kind: _limit_to_json(kind, limit) for kind, limit in budget.limits.items()}
     return limits | ({"on_limit": budget.on_limit} if budget.on_limit != "ask" else {})
 
 
+def _limit_to_json(kind: Kind, limit: Limit) -> Any:
+    if kind == "time":
+        return f"{limit:f}s"
+    return str(limit) if kind == "money" else limit
+
+
 def _claim_to_json(name: Name, claim: Claim) -> list[Any]:
-    return [*name, claim.tokens, str(claim.money)]
+    return [*name, claim.tokens, str(claim.money), claim.nodes]
 
 
 def budget_from_json(encoded: Any) -> Budget:
@@ -477,12 +519,13 @@ def budget_from_json(encoded: Any) -> Budget:
         dict(encoded.get("grown_below", {})),
         Lost(tokens, calls, Decimal(money)),
         Decimal(encoded["rate"]) if "rate" in encoded else None,
+        busy_time_from_json(encoded["busy"]) if "busy" in encoded else BusyTime(),
     )
 
 
 def _claim_from_json(encoded: Sequence[Any]) -> tuple[Name, Claim]:
-    owner, key, tokens, money = encoded
-    return (owner, key), Claim(tokens, Decimal(money))
+    owner, key, tokens, money, nodes = encoded
+    return (owner, key), Claim(tokens, Decimal(money), nodes)
 
 
 def _path(name: Name) -> str:
@@ -491,5 +534,8 @@ def _path(name: Name) -> str:
     return f"{len(name[0])}:{name[0]}/{name[1]}" if name[0] else name[1]
 
 
-def _shown(limit: Limit) -> str:
+def limit_words(kind: Kind, limit: Limit) -> str:
+    """Returns a limit, or how much of it was used, as people read it."""
+    if kind == "time":
+        return f"{limit:,.1f} s"
     return str(limit) if isinstance(limit, Decimal) else f"{limit:,}"

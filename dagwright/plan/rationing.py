@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.plan import chunks
-from dagwright.plan.budget import Budget, Kind, Limit, Up, asks_models, is_needed_to_finish
+from dagwright.plan.budget import Budget, Claim, Kind, Limit, Up, asks_models, is_needed_to_finish
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
 from dagwright.plan.item_book import Place
@@ -32,6 +32,10 @@ ANSWER_TOKENS = 1_000
 """What an answer is taken to have that has no `max_tokens`, however long those were that have come."""
 
 
+_TYPES: Mapping[Kind, str] = {"money": "number", "time": "string"}
+_EXAMPLES: Mapping[Kind, str] = {"time": ", such as 30m"}
+
+
 class Rationing(Remaking):
     """The part of a scheduler that keeps to a budget."""
 
@@ -42,9 +46,17 @@ class Rationing(Remaking):
 
     def settle(self, at: float) -> None:
         """Lets everything move on until nothing moves, calls that waited for budget too."""
-        super().settle(at)
         if (budget := self.changes.budget) is not None:
+            budget.busy.look(at)
+        super().settle(at)
+        if budget is not None:
             self._ration(budget, at)
+
+    def _rest(self, at: float) -> None:
+        """Takes note of it if nothing runs, and people are waited for: that takes no time of the budget."""
+        budget = self.changes.budget
+        if budget is not None and not self.in_flight and (self.paused is not None or self.is_waiting):
+            budget.busy.rest(at)
 
     def _end(self, number: int, item: int, status: NodeStatus, at: float, *, error: NodeError | None = None) -> None:
         budget = self.changes.budget
@@ -133,10 +145,15 @@ class Rationing(Remaking):
             self._end(task.number, -1 if task.item is None else task.item, NodeStatus.SKIPPED, at)
             self.settle(at)
             return True
-        if not asks_models(task.node):
+        is_call = asks_models(task.node)
+        if not is_call and not (budget.limits_all_nodes and task.node.kind in ("tool", "plan")):
             return False
-        tokens = self._estimate(task)
-        if budget.claim(("", task.id), tokens, used=self.usage.total, grown=self.grown):
+        budget.busy.look(at)
+        grown = self.grown
+        # Those that were written first are not in the count of those that were added.
+        added = max(task.number + 1 - self.plan.written_count + grown, 0)
+        claim = Claim(self._estimate(task) if is_call else 0, nodes=added)
+        if budget.claim(("", task.id), claim, used=self.usage.total, grown=grown):
             return False
         self._queue.release(task.number)
         record.status, record.reason = NodeStatus.WAITING, "budget (the run above is asked)"
@@ -237,7 +254,7 @@ class Rationing(Remaking):
             name = f"{name}#0"
         prompt = f"The budget of the run is used up ({words}). How much more may it use, or is it to finish as it is?"
         amounts: dict[str, Any] = {
-            kind: {"type": "number" if kind == "money" else "integer", "title": f"how much more of {kind}"}
+            kind: {"type": _TYPES.get(kind, "integer"), "title": f"how much more of {kind}{_EXAMPLES.get(kind, '')}"}
             for kind in budget.limits
         }
         finish = {"type": "boolean", "title": "true, and nothing else, to finish with what there is"}

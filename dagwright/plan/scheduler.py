@@ -50,6 +50,7 @@ class Scheduler(Rationing):
         The task counts as running from here on. Nodes whose arguments cannot be resolved fail on the way.
         """
         if self.paused is not None and not self._stopped:
+            self._rest(at)
             return None
         self._budget.start(at)
         while (entry := self._queue.pop()) is not None:
@@ -87,6 +88,7 @@ class Scheduler(Rationing):
                 self.records[number].started_at = at
             return task
         self._tell_waiting()
+        self._rest(at)
         return None
 
     def _keep_key(self, task: Task) -> None:

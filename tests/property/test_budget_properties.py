@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagwright.plan.budget import Budget, Up, budget_from_json
+from dagwright.plan.budget import Budget, Claim, Up, budget_from_json
 from dagwright.plan.usage import NONE, Usage
 
 CALLS, TOKENS = 4, 400
@@ -62,7 +62,7 @@ class Tree:
                 if key in run.running or key in run.asked:
                     return
                 run.asked[key] = number
-                if run.budget.claim(("", key), number, used=run.used, grown=0):
+                if run.budget.claim(("", key), Claim(number), used=run.used, grown=0):
                     run.running[key] = run.asked.pop(key)
             case "end" if run.running:
                 self._end_call(run, sorted(run.running)[number % len(run.running)], number)

@@ -1,5 +1,6 @@
 """Budgets on the real Temporal server, with the scripted model: agents in parallel, a person's answer, sub-plans."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from tests.support.agents import agent, agent_runs, ended
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal, purposes, written
 from tests.support.runs import Handle, Runs, document_of
+from tests.support.tools import Bench
+from tests.workflow.test_streamed_plans import held
 
 pytestmark = pytest.mark.server
 
@@ -115,7 +118,7 @@ async def test_limit_is_raised_by_hand(client: Client, tmp_path: Path) -> None:
         await asked(runs, handle)
         assert model.calls == []
         said = await handle.execute_update("set_limits", {"budget": {"tokens": 90_000}, "by": "ann"})
-        assert said["message"] == "the run has a limit of 90000 for tokens now"
+        assert said["message"] == "the run has a limit of 90,000 for tokens now"
         document = await ended(runs, handle)
         assert (document["status"], document["output"]) == ("completed", "one")
 
@@ -225,10 +228,62 @@ async def test_a_request_in_words_is_answered_from_what_there_is(client: Client,
 async def test_a_request_in_words_asks_for_more_before_its_answer(client: Client, tmp_path: Path) -> None:
     answers: list[str | Completion] = [written(call("sum", "add", left=1, right=2)), says("It is 3.")]
     async with ModelServer(*answers) as model, agent_runs(client, model, tmp_path) as runs:
-        handle = await start(runs, goal(runs, "What is 1 + 2?", "add"), {"nodes": 2})
+        handle = await start(runs, goal(runs, "What is 1 + 2?", "add"), {"nodes": 1})
         await asked(runs, handle)
         assert purposes([*model.calls]) == [("plan", "plan")]
         answer = {"request": "budget", "answer": {"data": {"nodes": 1}}, "by": "ann"}
         await handle.execute_update("submit_feedback", answer)
         document = await ended(runs, handle)
         assert (document["status"], document["output"]) == ("completed", "It is 3.")
+
+
+async def test_nodes_over_the_limit_wait_while_their_plan_is_still_written(client: Client, tmp_path: Path) -> None:
+    bench, released = Bench(), asyncio.Event()
+    plan = written(*(call(name, "hold", name=name) for name in ("a", "b", "c")), title="t" * 40)
+    writing = held(plan, released, after='"name": "c"}}')
+    async with (
+        ModelServer(writing, "Two were seen.") as model,
+        agent_runs(client, model, tmp_path, bench=bench) as runs,
+    ):
+        handle = await start(runs, goal(runs, "Look.", "hold"), {"nodes": 2})
+        view = await asked(runs, handle)
+        assert view.scheduler is not None
+        assert [(node.id, record.status.value) for node, record in view.scheduler.shown()][2:] == [
+            ("a", "running"),
+            ("b", "running"),
+            ("c", "waiting"),
+        ]
+        released.set()
+        bench.open("a")
+        bench.open("b")
+        answer = {"request": "budget", "answer": {"data": {"finish": True}}, "by": "ann"}
+        await handle.execute_update("submit_feedback", answer)
+        document = await ended(runs, handle)
+    assert (document["status"], document["output"], sorted(bench.entered)) == (
+        *("completed", "Two were seen."),
+        ["a", "b"],
+    )
+
+
+async def test_time_that_is_used_up_asks_and_what_runs_goes_on(client: Client, tmp_path: Path) -> None:
+    bench = Bench()
+    async with ModelServer() as model, agent_runs(client, model, tmp_path, bench=bench) as runs:
+        hold = runs.tools["hold"]
+        steps = [
+            CompiledNode(name, tool="hold", arguments={"name": name}, dependencies=(place - 1,) if place else ())
+            for place, name in enumerate("abc")
+        ]
+        handle = await start(runs, CompiledPlan(tuple(steps), tools={"hold": hold}), {"time": "100ms"})
+        await eventually(lambda: bench.entered == ["a"])
+        # However long it takes to get here, it is over by the end of the wait.
+        await asyncio.sleep(0.2)
+        bench.open("a")
+        view = await asked(runs, handle)
+        assert view.scheduler is not None
+        assert [record.status.value for record in view.scheduler.records] == ["completed", "waiting", "pending"]
+        answer = {"request": "budget", "answer": {"data": {"time": "1h"}}, "by": "ann"}
+        await handle.execute_update("submit_feedback", answer)
+        bench.open("b")
+        bench.open("c")
+        document = await ended(runs, handle)
+    assert document["status"] == "completed"

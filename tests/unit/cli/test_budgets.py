@@ -14,8 +14,8 @@ MOST = "1,000,000,000,000,000"
 
 
 def test_budget_is_read_as_the_options_of_a_run_have_it() -> None:
-    written = "tokens=50000, money=1.50,calls=40,nodes=200"
-    limits = {"tokens": 50000, "money": "1.50", "calls": 40, "nodes": 200}
+    written = "tokens=50000, money=1.50,calls=40,nodes=200,time=1.5h"
+    limits = {"tokens": 50000, "money": "1.50", "calls": 40, "nodes": 200, "time": "5400.0s"}
     assert read_budget(written, is_asking=True) == limits
     assert read_budget(written, is_asking=False) == {**limits, "on_limit": "finish"}
     assert read_budget(None, is_asking=True) is None
@@ -45,9 +45,13 @@ def test_budget_is_read_as_the_options_of_a_run_have_it() -> None:
             (f"money={text}", f"money must be an amount of money over 0 and at most {MOST}, such as 1.50, not {text!r}")
             for text in ("-1.50", "NaN", "inf", "Infinity", "1e400", "$5", "0")
         ),
+        ("time=30", "time must be a duration: '30' is no duration; write a number and a unit, such as"),
+        ("time=-5m", "time must be a duration: '-5m' is no duration"),
+        ("time=0s", "time must be a duration: '0s' is out of range; a duration is over 0"),
+        ("time=1e400h", "time must be a duration: '1e400h' is no duration"),
         ("cals=5", "there is no limit 'cals'; did you mean 'calls'?"),
         ("calls=5,calls=6", "calls is given twice"),
-        ("on_limit=finish", "expected an object with some of tokens, money, calls, nodes"),
+        ("on_limit=finish", "expected an object with some of tokens, money, calls, nodes, time"),
     ],
 )
 def test_budget_that_is_none_is_refused_with_its_part(written: str, problem: str) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -155,12 +156,89 @@ def test_unknown_cost_is_never_taken_for_none() -> None:
     assert ids_of(started(scheduler)) == ["b"]
 
 
-def test_nodes_that_a_run_has_added_are_limited() -> None:
+def test_nodes_that_runs_below_have_added_leave_less_for_the_run() -> None:
     budget = Budget({"nodes": 2})
     scheduler = run_of(call("a"), call("b"), budget=budget)
-    budget.grown_below["sub"] = 2
+    budget.grown_below["sub"] = 3
     assert started(scheduler) == []
-    assert reason(scheduler, "a") == "budget (nodes: 2 of 2 used)"
+    assert reason(scheduler, "a") == "budget (nodes: 3 of 2 used)"
+
+
+def grown(scheduler: Scheduler, *nodes: dict[str, Any]) -> None:
+    """Lets a run grow, as by the plan of a model."""
+    added = compiled(plan_of(*nodes), tools={**TOOLS, MODEL.name: MODEL}).nodes
+    base = scheduler.plan.written_count
+    moved = [replace(each, dependencies=[base + needed for needed in each.dependencies]) for each in added]
+    scheduler.grow_early(Extension(base, moved, {**TOOLS, MODEL.name: MODEL}), at=1.0)
+
+
+def test_nodes_that_a_run_adds_over_the_limit_wait_and_go_on_with_more() -> None:
+    scheduler = run_of(node("first"), node("second"), budget=Budget({"nodes": 2}))
+    assert ids_of(started(scheduler)) == ["first", "second"]
+    grown(scheduler, node("a"), call("b"), node("c"), call("d"), node("e", "a"))
+    assert ids_of(started(scheduler)) == ["a", "b"]
+    assert reason(scheduler, "c") == "budget (nodes: 5 of 2 used)"
+    assert list(scheduler.requests.open) == ["budget"]
+    assert answer(scheduler, {"nodes": 1}) is None
+    assert ids_of(started(scheduler)) == ["c"]
+    assert list(scheduler.requests.open) == ["budget#2"]
+    assert answer(scheduler, {"nodes": None}, "budget#2") is None
+    assert ids_of(started(scheduler)) == ["d"]
+    scheduler.complete("a", 1, at=9.0)
+    assert ids_of(started(scheduler)) == ["e"]
+
+
+def test_run_that_finishes_leaves_out_the_nodes_that_were_added_over_the_limit() -> None:
+    scheduler = run_of(node("first"), budget=Budget({"nodes": 1}, "finish"))
+    started(scheduler)
+    grown(scheduler, node("a"), node("b"), call("end", "a", "b", purpose="answer", join="all_done"))
+    assert ids_of(started(scheduler)) == ["a"]
+    assert states(scheduler) == {"first": "running", "a": "running", "b": "skipped", "end": "pending"}
+    scheduler.complete("a", 1, at=2.0)
+    assert ids_of(started(scheduler)) == ["end"]
+
+
+def test_nothing_starts_when_the_time_is_used_up_and_more_lets_it_go_on() -> None:
+    scheduler = run_of(node("a"), node("b", "a"), node("c", "b"), budget=Budget({"time": Decimal(10)}))
+    assert ids_of(started(scheduler)) == ["a"]
+    scheduler.complete("a", 1, at=9.0)
+    assert ids_of(started(scheduler, at=9.0)) == ["b"]
+    scheduler.complete("b", 1, at=11.0)
+    assert started(scheduler, at=11.0) == []
+    assert reason(scheduler, "c") == "budget (time: 11.0 s of 10.0 s used)"
+    assert (scheduler.status().value, list(scheduler.requests.open)) == ("waiting", ["budget"])
+    # Nobody answers for a week, which costs no time.
+    week = Feedback("budget", {"data": {"time": "5s"}}, "ann")
+    assert scheduler.answer(week, 600_000.0) is None
+    assert ids_of(started(scheduler, at=600_000.0)) == ["c"]
+    scheduler.complete("c", 1, at=600_001.0)
+    assert scheduler.changes.budget is not None
+    assert (scheduler.changes.budget.busy.seconds, scheduler.status().value) == (12.0, "completed")
+
+
+def test_time_counts_while_something_runs_beside_what_people_are_asked() -> None:
+    human = {"id": "ask", "human": {"type": "CLARIFICATION", "prompt": "Which?"}}
+    scheduler = run_of(human, node("a"), node("b", "ask"), budget=Budget({"time": Decimal(100)}, "finish"))
+    assert ids_of(started(scheduler)) == ["a"]
+    scheduler.complete("a", 1, at=90.0)
+    assert started(scheduler, at=90.0) == []
+    carried = json.loads(json.dumps(carry_of(scheduler)))
+    following = Scheduler(scheduler.plan, {}, max_in_flight=MAX_IN_FLIGHT)
+    restore(following, carried)
+    assert following.answer(Feedback("ask", {"text": "this"}, "ann"), 1_000.0) is None
+    assert ids_of(started(following, at=1_000.0)) == ["b"]
+    following.complete("b", 1, at=1_020.0)
+    assert following.changes.budget is not None
+    assert following.changes.budget.busy.seconds == 110.0
+
+
+def test_run_that_asks_nobody_leaves_out_what_has_not_started_in_time() -> None:
+    nodes = (node("a"), node("b", "a"), call("end", "b", purpose="answer", join="all_done"))
+    scheduler = run_of(*nodes, budget=Budget({"time": Decimal(10)}, "finish"))
+    started(scheduler)
+    scheduler.complete("a", 1, at=10.0)
+    assert ids_of(started(scheduler, at=10.0)) == ["end"]
+    assert states(scheduler) == {"a": "completed", "b": "skipped", "end": "running"}
 
 
 def test_call_that_was_lost_counts_as_estimated() -> None:
@@ -195,7 +273,9 @@ def test_budget_goes_on_in_a_new_execution() -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        ({}, "expected an object with some of tokens, money, calls, nodes"),
+        ({}, "expected an object with some of tokens, money, calls, nodes, time"),
+        ({"time": 30}, "time must be a duration such as 30m, not 30"),
+        ({"time": "5m"}, "time is not limited in this run; tokens, calls can be given"),
         ({"tokens": 0}, "tokens must be a whole number from 1 to 1,000,000,000,000,000, not 0"),
         ({"calls": -3}, "calls must be a whole number from 1 to 1,000,000,000,000,000, not -3"),
         ({"token": 5}, "did you mean 'tokens'?"),
@@ -215,7 +295,10 @@ def test_answer_that_gives_nothing_is_told_why(data: Any, problem: str) -> None:
     assert list(scheduler.requests.open) == ["budget"]
 
 
-@pytest.mark.parametrize("encoded", [None, [], {}, {"tokens": True}, {"tokens": 1.5}, {"money": "NaN"}, {"money": -1}])
+@pytest.mark.parametrize(
+    "encoded",
+    [None, [], {}, {"tokens": True}, {"tokens": 1.5}, {"money": "NaN"}, {"money": -1}, {"time": 5}, {"time": ""}],
+)
 def test_limits_that_are_none_are_refused(encoded: Any) -> None:
     with pytest.raises(ValueError, match=r"expected|must be"):
         limits_from_json(encoded)
@@ -277,10 +360,10 @@ def test_call_that_is_cancelled_before_it_starts_gives_back_what_was_held_for_it
 
 
 def test_more_than_can_be_a_limit_is_as_much_as_can_be() -> None:
-    budget = Budget({"tokens": 10, "money": Decimal(1)})
-    budget.raise_by({"tokens": 10**15, "money": Decimal(10**15)})
+    budget = Budget({"tokens": 10, "money": Decimal(1), "time": Decimal(315_360_000)})
+    budget.raise_by({"tokens": 10**15, "money": Decimal(10**15), "time": Decimal(5)})
     assert budget_from_json(json.loads(json.dumps(budget.to_json()))) == budget
-    assert budget.limits == {"tokens": 10**15, "money": 10**15}
+    assert budget.limits == {"tokens": 10**15, "money": 10**15, "time": 315_360_000}
 
 
 def test_run_that_has_the_budget_itself_takes_none_from_above() -> None:
