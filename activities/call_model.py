@@ -27,16 +27,14 @@ from activities.heartbeats import Heartbeats
 from activities.model_asks import ModelAsks, failure_details, usage_details, usage_metadata
 from activities.plan_sent import PlanSent
 from activities.values import Values
-from dagwright.contracts.limits import INLINE_VALUE_BYTES, MESSAGE_LIMIT_BYTES, STORED_VALUE_LIMIT_BYTES, cut_text
+from dagwright.contracts.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
 from dagwright.contracts.model_calls import (
-    Action,
     ModelAnswer,
     ModelError,
     ModelRequest,
     answer_to_json,
     messages_from_json,
     messages_to_json,
-    recorded,
     request_from_json,
     user,
 )
@@ -82,14 +80,12 @@ class _Asking:
             try:
                 request = await self._request(arguments)
                 return await self._kept(await self._answered(request))
-            except ModelFailure as failure:
-                raise await self._failed(failure) from None
             except asyncio.CancelledError:
                 details = activity.cancellation_details()
                 if details is None or not details.worker_shutdown:
                     raise
                 raise self._failure(WorkerStopped("The worker was stopped while the model was asked")) from None
-            # What stands around the call: the payload store, a value that is gone.
+            # The model, and what stands around the call: the payload store, a value that is gone.
             except Exception as error:
                 raise self._failure(error) from None
 
@@ -160,33 +156,18 @@ class _Asking:
         data = pydantic_core.to_json(stored_to_json(told))
         return RawValue(Payload(metadata={**self._metadata(), METADATA_STORED: b"1"}, data=data))
 
-    async def _failed(self, failure: ModelFailure) -> ApplicationError:
-        """Returns a failure of the model as Temporal keeps it, with what was said, so that it can be shown again."""
-        details = {**self._details(), **failure_details(failure)}
-        said = pydantic_core.to_json(recorded(failure.partial))
-        if failure.partial and len(said) <= INLINE_VALUE_BYTES:
-            details["said"] = recorded(failure.partial)
-        elif failure.partial:
-            details["said_ref"] = await self._values.keep_failure({"said": recorded(failure.partial)})
-        self._log(failure.error, str(failure), is_final=failure.action is not Action.RETRY)
-        return ApplicationError(
-            cut_text(str(failure), max_bytes=MESSAGE_LIMIT_BYTES),
-            details,
-            type=failure.error,
-            non_retryable=failure.action is not Action.RETRY,
-            next_retry_delay=failure.delay,
-        )
-
     def _failure(self, error: BaseException) -> ApplicationError:
+        told = failure_details(error) if isinstance(error, ModelFailure) else {}
         posture = posture_of(error, Effects.READ)
-        failure = failure_of(error, posture, details=self._details(), redaction=Redaction())
-        self._log(posture.code, failure.message, is_final=posture.is_final)
-        return failure
-
-    def _log(self, code: str, message: str, *, is_final: bool) -> None:
+        failure = failure_of(error, posture, details={**self._details(), **told}, redaction=Redaction())
         structlog.get_logger("activities").warning(
-            "model call failed", node=self._info.activity_id, code=str(code), is_final=is_final, message=message
+            "model call failed",
+            node=self._info.activity_id,
+            code=str(posture.code),
+            is_final=posture.is_final,
+            message=failure.message,
         )
+        return failure
 
     def _details(self) -> dict[str, Any]:
         return {

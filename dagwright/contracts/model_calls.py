@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dagwright.contracts.usage import Usage, usage_from_json
+from dagwright.contracts.usage import Usage
 from dagwright.plan.references import suggestion
 
 Json = dict[str, Any]
@@ -416,23 +416,3 @@ def answer_to_json(answer: ModelAnswer) -> Json:
     if answer.accepted is not None:
         encoded["accepted"] = recorded([dict(node) for node in answer.accepted])
     return encoded
-
-
-def answer_from_json(encoded: Any) -> ModelAnswer:
-    """Returns the answer of its JSON form.
-
-    Raises:
-        ValueError: it is none.
-    """
-    try:
-        return ModelAnswer(
-            message=Message.model_validate(as_said(encoded["message"])),
-            output=as_said(encoded.get("output")),
-            finish_reason=encoded["finish_reason"],
-            model=encoded["model"],
-            usage=usage_from_json(encoded["usage"]),
-            conversation=encoded.get("conversation"),
-            accepted=as_said(encoded.get("accepted")),
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"this is no answer of a model: {type(error).__name__}: {error}") from None

@@ -7,14 +7,14 @@ from typing import Any
 import pydantic_core
 from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
-from temporalio.exceptions import ActivityError
+from temporalio.exceptions import ActivityError, ApplicationError
 
 from dagwright.contracts import limits, wire
-from dagwright.contracts.model_answers import read_answer, read_model_failure
 from dagwright.contracts.model_calls import ModelRequest, request_from_json, request_to_json
 from dagwright.contracts.model_nodes import MODEL_HEARTBEAT_S, MODEL_TIMEOUT_S
-from dagwright.contracts.outcomes import is_cancellation
-from dagwright.contracts.told_answers import ToldAnswer
+from dagwright.contracts.outcomes import is_cancellation, read_result
+from dagwright.contracts.told_answers import ToldAnswer, told_answer
+from dagwright.contracts.usage import told_usage
 from dagwright.plan.stored import StoredValue
 from workflows.calls import Call, json_payload
 
@@ -42,19 +42,20 @@ class AskModelsWorkflow:
                 holes=message.get("holes", ()),
                 retry=retry,
             )
-            return told(read_answer(answer.payload, name=name))
+            value, _ = read_result(answer.payload, name=name)
+            return told(told_answer(value))
         except RequestTooLarge as error:
             return {"refused": str(error)}
         except ActivityError as error:
             if is_cancellation(error):
                 raise
-            failed = read_model_failure(error)
+            failed = error.__cause__
+            assert isinstance(failed, ApplicationError)
             return {
-                "code": failed.code,
-                "action": failed.action,
+                "code": failed.type,
+                "action": failed.details[0]["action"],
                 "message": failed.message,
-                "said": failed.said,
-                "calls": failed.usage.calls,
+                "calls": told_usage(failed.details[0]).calls,
             }
 
 
@@ -89,7 +90,7 @@ def _start_model_call(
     holes: Sequence[Any] = (),
     retry: RetryPolicy,
 ) -> workflow.ActivityHandle[RawValue]:
-    """Starts a model call; `contracts.model_answers` reads its result and its failure.
+    """Starts a model call.
 
     Args:
         request: what is asked.

@@ -114,14 +114,12 @@ async def test_what_never_works_ends_at_once_with_advice(client: Client) -> None
         "action": "give_up",
         "message": f"{where} answered 401: Incorrect API key; set OPENAI_API_KEY of the worker to a key that "
         f"{server.base_url} takes",
-        "said": "",
         "calls": 0,
     }
     assert output == {
         "code": "model_output_invalid",
         "action": "fix",
         "message": f"{where} gave no JSON where it was asked for",
-        "said": "nonsense",
         "calls": 1,
     }
 

@@ -9,9 +9,9 @@ from temporalio.api.common.v1 import Payload
 
 from activities.call_model import model_activity
 from activities.values import Values
-from dagwright.contracts.model_answers import read_answer, read_model_failure
-from dagwright.contracts.model_calls import Action, ModelRequest, NamedEndpoint, request_to_json
-from dagwright.contracts.told_answers import TOOL_CALLS_BYTES
+from dagwright.contracts.model_calls import ModelRequest, NamedEndpoint, request_to_json
+from dagwright.contracts.outcomes import read_result
+from dagwright.contracts.told_answers import TOOL_CALLS_BYTES, told_answer
 from dagwright.contracts.wire import HEADER_HOLES, HEADER_WANTED
 from dagwright.llm import CallLabels, Endpoint, ModelCall, Usage, user
 from dagwright.llm.clients import ModelClients, ModelSetup
@@ -73,7 +73,7 @@ async def test_of_a_large_answer_the_run_is_told_what_it_decides_by() -> None:
         bench = Bench(server)
         wanted = [[["message", "role"], "value"]]
         payload = await bench.payload(request(is_continued=True), **{HEADER_WANTED: wanted})
-    answer = read_answer(payload, name="n1.result")
+    answer = told_answer(read_result(payload, name="n1.result")[0])
     assert [(call.name, len(call.arguments)) for call in answer.tool_calls] == [(f"look{n}", 3_010) for n in range(5)]
     assert isinstance(answer.text, StoredValue)
     assert (answer.text.paths, answer.output, answer.finish_reason) == ((("message", "content"),), None, "tool_calls")
@@ -153,21 +153,14 @@ async def test_a_store_that_does_not_take_a_conversation_costs_another_attempt()
     assert (failure.type, failure.non_retryable) == ("store_unavailable", False)
 
 
-async def test_what_a_model_said_before_it_failed_comes_with_the_failure() -> None:
-    answers = (text("So", finish_reason="length"), text("x" * 9_000, finish_reason="length"))
-    async with ModelServer(*answers) as server:
-        bench = Bench(server)
-        short, long = await bench.failure(request()), await bench.failure(request())
-    assert short.details[0] | {"usage": None} == {
+async def test_a_failure_tells_what_to_do_and_what_was_used() -> None:
+    async with ModelServer(text("So", finish_reason="length", tokens=Tokens(3, 4))) as server:
+        failure = await Bench(server).failure(request())
+    assert (failure.type, failure.non_retryable) == ("model_cut_off", True)
+    assert failure.details[0] == {
         "attempt": 2,
         "started_at": "2024-02-03T04:05:06.789Z",
         "action": "give_up",
         "advice": "raise max_tokens, or ask for less at once",
-        "usage": None,
-        "said": "So",
+        "usage": Usage(calls=1, prompt_tokens=3, completion_tokens=4, unpriced_calls=1).to_json(),
     }
-    told = read_model_failure(short)
-    assert (told.code, told.action, told.said, told.usage.calls) == ("model_cut_off", Action.GIVE_UP, "So", 1)
-    ref = read_model_failure(long).said_ref
-    assert ref is not None
-    assert json.loads(bench.store.contents[ref]) == {"said": "x" * 9_000}

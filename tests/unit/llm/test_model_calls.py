@@ -10,12 +10,12 @@ from pydantic import ValidationError
 from dagwright.contracts.model_calls import (
     ModelRequest,
     NamedEndpoint,
-    answer_from_json,
     answer_to_json,
     model_config_from_json,
     request_from_json,
     request_to_json,
 )
+from dagwright.contracts.told_answers import ToldAnswer, told_answer
 from dagwright.llm import (
     CallLabels,
     Message,
@@ -58,10 +58,17 @@ def test_a_request_comes_back_as_it_was(request_: ModelRequest) -> None:
     assert request_from_json(request_to_json(request_)) == request_
 
 
-def test_an_answer_comes_back_as_it_was() -> None:
+def test_a_run_is_told_an_answer_as_it_was() -> None:
     usage = Usage(calls=1, prompt_tokens=3, money=Decimal("0.10"))
-    answer = ModelAnswer(ANSWERED[2], finish_reason="tool_calls", model="m", usage=usage, conversation="sha256-x")
-    assert answer_from_json(answer_to_json(answer)) == answer
+    answer = ModelAnswer(ANSWERED[2], {"n": 1}, "tool_calls", "m", usage, conversation="sha256-x")
+    told = told_answer(answer_to_json(answer))
+    assert told == ToldAnswer("", {"n": 1}, (LOOK,), "tool_calls", "m", usage, "sha256-x")
+
+
+@pytest.mark.parametrize("given", [None, {}, 7, {"message": 7}, {"usage": {}, "message": {"tool_calls": [7]}}])
+def test_what_is_no_answer_is_refused(given: Any) -> None:
+    with pytest.raises(ValueError, match=r"Usage|ToolCall"):
+        told_answer(given)
 
 
 def test_what_is_set_in_a_config_stands_over_the_other() -> None:
@@ -121,9 +128,3 @@ def test_a_message_has_what_its_role_has(fields: Any) -> None:
 def test_a_wrong_request_is_refused_with_words(given: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         request_from_json(given)
-
-
-@pytest.mark.parametrize("given", [None, {}, {"message": 7, "finish_reason": "", "model": "", "usage": {}}])
-def test_a_wrong_answer_is_refused(given: Any) -> None:
-    with pytest.raises(ValueError, match=r"answer of a model|Message"):
-        answer_from_json(given)

@@ -13,7 +13,6 @@ from temporalio.api.common.v1 import Payload
 from activities.call_tool import tool_activities
 from activities.result_cache import ResultCache
 from activities.values import Values
-from dagwright.contracts.model_answers import read_model_failure
 from dagwright.contracts.usage import Usage, usage_from_json
 from dagwright.contracts.wire import HEADER_CACHE, HEADER_HOLES, HEADER_MODEL
 from dagwright.llm import Action, Endpoint, ModelClient, ModelConfig, ModelFailure, system, user
@@ -144,8 +143,8 @@ async def test_a_failure_tells_its_advice_and_what_was_used_until_then() -> None
     async with ModelServer(*steps) as server:
         failure = await Bench(compare, server).failure({"first": "?", "second": "?"})
     assert (failure.type, failure.non_retryable) == ("model_key_refused", True)
-    told = read_model_failure(failure)
-    assert (told.action, told.usage) == (
+    [told] = failure.details
+    assert (told["action"], usage_from_json(told["usage"])) == (
         Action.GIVE_UP,
         Usage(calls=1, prompt_tokens=3, completion_tokens=4, unpriced_calls=1),
     )
