@@ -17,7 +17,6 @@ from activities.errors import failure_of, posture_of
 from activities.heartbeats import kept_alive
 from activities.values import Values
 from dagwright.contracts.goals import tools_read
-from dagwright.contracts.model_calls import as_said
 from dagwright.contracts.wire import ACTIVITY_READ_MODEL_PLAN, METADATA_ATTEMPT, METADATA_STARTED_AT
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.filling import secret_names
@@ -78,10 +77,10 @@ def _read(given: Mapping[str, Any], known: Mapping[str, ToolDeclaration]) -> byt
         tools = tools_read(given["tools"]) if given.get("tools") is not None else known
     except ValueError as error:
         raise InvalidArguments(f"Invalid arguments: {error}") from None
-    text, accepted = as_said(given.get("text")), as_said(given.get("accepted")) or ()
+    text, accepted = given.get("text"), given.get("accepted") or ()
     text = text if isinstance(text, str) else ""
     try:
-        found = read_plan(as_said(given.get("plan")), text, tools, accepted=accepted).to_json()
+        found = read_plan(given.get("plan"), text, tools, accepted=accepted).to_json()
     except PlanInvalid as invalid:
         found = refused_plan(invalid, accepted=accepted)
     return encoded_json(found)

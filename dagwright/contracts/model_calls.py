@@ -1,8 +1,4 @@
-"""Model calls as they cross the boundary: what the activity `call_model` takes and returns, and how it fails.
-
-Every prompt and every answer goes through `recorded` and comes back through `as_said`, and nowhere else: they are the
-one place where what is said to models can be kept out of history and of the payload store, or be encrypted.
-"""
+"""Model calls as they cross the boundary: what the activity `call_model` takes and returns, and how it fails."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -306,19 +302,9 @@ class ModelRequest:
     planning: Planning | None = None
 
 
-def recorded(words: Any) -> Any:
-    """Returns what was said to a model, or by one, as history and the payload store keep it."""
-    return words
-
-
-def as_said(record: Any) -> Any:
-    """Returns what was said of how it was kept."""
-    return record
-
-
 def messages_to_json(messages: Sequence[Message]) -> Any:
     """Returns a conversation as it is kept."""
-    return recorded([message.to_json() for message in messages])
+    return [message.to_json() for message in messages]
 
 
 def messages_from_json(record: Any) -> tuple[Message, ...]:
@@ -327,7 +313,7 @@ def messages_from_json(record: Any) -> tuple[Message, ...]:
     Raises:
         ValueError: it is none.
     """
-    return tuple(Message.model_validate(message) for message in as_said(record))
+    return tuple(Message.model_validate(message) for message in record)
 
 
 def request_to_json(request: ModelRequest) -> Json:
@@ -351,7 +337,7 @@ def request_to_json(request: ModelRequest) -> Json:
     if request.planning is not None:
         encoded["planning"] = {
             "tools": [dict(tool) for tool in request.planning.tools],
-            "accepted": recorded([dict(node) for node in request.planning.accepted]),
+            "accepted": [dict(node) for node in request.planning.accepted],
         }
     return {**encoded, "messages": messages_to_json(call.messages)}
 
@@ -396,7 +382,7 @@ def _output_from_json(encoded: Any) -> OutputSchema:
 def _planning_from_json(encoded: Any) -> Planning | None:
     if encoded is None:
         return None
-    accepted = as_said(encoded["accepted"])
+    accepted = encoded["accepted"]
     if not isinstance(accepted, list) or not all(isinstance(node, Mapping) for node in accepted):
         raise ValueError("the nodes that stand already must be a list of nodes")
     return Planning(tuple(encoded["tools"]), tuple(accepted))
@@ -405,8 +391,8 @@ def _planning_from_json(encoded: Any) -> Planning | None:
 def answer_to_json(answer: ModelAnswer) -> Json:
     """Returns an answer as the activity returns it."""
     encoded: Json = {
-        "message": recorded(answer.message.to_json()),
-        "output": recorded(answer.output),
+        "message": answer.message.to_json(),
+        "output": answer.output,
         "finish_reason": answer.finish_reason,
         "model": answer.model,
         "usage": answer.usage.to_json(),
@@ -414,5 +400,5 @@ def answer_to_json(answer: ModelAnswer) -> Json:
     if answer.conversation is not None:
         encoded["conversation"] = answer.conversation
     if answer.accepted is not None:
-        encoded["accepted"] = recorded([dict(node) for node in answer.accepted])
+        encoded["accepted"] = [dict(node) for node in answer.accepted]
     return encoded

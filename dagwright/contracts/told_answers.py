@@ -7,7 +7,7 @@ results of tools are.
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.contracts.model_calls import ToolCall, as_said
+from dagwright.contracts.model_calls import ToolCall
 from dagwright.contracts.usage import Usage, usage_from_json
 from dagwright.plan.stored import StoredValue, Want
 
@@ -57,11 +57,11 @@ def told_answer(value: Any) -> ToldAnswer:
         ValueError: it holds none.
     """
     try:
-        calls = as_said(_at(value, "message", "tool_calls")) or ()
+        calls = _at(value, "message", "tool_calls") or ()
         text = _at(value, "message", "content")
         return ToldAnswer(
-            text=as_said(text) if text is not None else "",
-            output=as_said(_at(value, "output")),
+            text=text if text is not None else "",
+            output=_at(value, "output"),
             tool_calls=tuple(ToolCall.model_validate(call) for call in calls),
             finish_reason=_at(value, "finish_reason"),
             model=_at(value, "model"),
