@@ -4,6 +4,7 @@ With OPENAI_API_KEY or OPENAI_BASE_URL a real model plans, the one of DAGWRIGHT_
 (`examples/ask/script.yaml`); the first line says which of the two it is.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from dagwright.settings import Settings, load_settings
 FOLDER = Path(__file__).parent
 REQUEST = "How much did the regions sell together? Each has a text file in the folder data."
 USUAL_MODEL = "gpt-4o-mini"
+MODEL_VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "LITELLM_PROXY_API_KEY", "LITELLM_PROXY_BASE_URL")
 
 
 def demo(output: Output) -> int:
@@ -30,11 +32,17 @@ def demo(output: Output) -> int:
     request = AskRequest(REQUEST)
     if settings.llm_api_key is not None or settings.llm_base_url is not None:
         model = settings.model or USUAL_MODEL
-        output.say(f"{model} plans; to see the same without a model, unset OPENAI_API_KEY\n\nrequest: {REQUEST}")
+        where = f" at {settings.llm_base_url}" if settings.llm_base_url is not None else ""
+        output.say(f"{model}{where} plans; to see the same without a model, unset {_set_here()}\n\nrequest: {REQUEST}")
         return ask_with(request, settings.model_copy(update={"model": model}), output)
     output.say(f"no OPENAI_API_KEY is set, so a script plays the model\n\nrequest: {REQUEST}")
     with _scripted_model() as address:
         return ask_with(request, _with_model_at(address, settings), output)
+
+
+def _set_here() -> str:
+    """Returns the variables that name a model service in this environment."""
+    return " and ".join(name for name in MODEL_VARIABLES if os.environ.get(name))
 
 
 def _with_model_at(address: str, settings: Settings) -> Settings:

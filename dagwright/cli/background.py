@@ -30,6 +30,11 @@ async def start_worker(settings: Settings, toolset: Toolset) -> tuple[Daemon, bo
     return daemon, True
 
 
+def will_start_worker(settings: Settings, toolset: Toolset) -> bool:
+    """Tells whether `start_worker` would start one, which then has the environment of this process."""
+    return not LocalServer(settings).worker(_name(toolset)).is_running()
+
+
 def _name(toolset: Toolset) -> str:
     """Returns a name that is the same for the same tools, so that two runs share a worker."""
     if not toolset.references:

@@ -7,13 +7,15 @@ from dagwright.cli.output import Output, one_line, terminal_text, value_text
 from dagwright.cli.progress import format_duration
 from dagwright.cli.wording import is_excused, node_words, usage_lines
 from dagwright.contracts.documents import OUTPUT_LEFT_OUT
-from dagwright.contracts.goals import PLAN, PLAN_INVALID, READ
+from dagwright.contracts.goals import APPROVE, PLAN, PLAN_INVALID, READ
 from dagwright.feed import RunView
 from dagwright.insides import INSIDE_UNREADABLE
 
 OUTPUT_CHARACTERS = 4_000
 """Of an output that is shown after a run; `result` shows all of it."""
 FAILURES_SHOWN = 20
+MENDS_SHOWN = 5
+"""Of what was mended in the plan of a model."""
 
 
 _NOT_WHOLE = frozenset({OUTPUT_LEFT_OUT, INSIDE_UNREADABLE})
@@ -35,9 +37,29 @@ def tell_answer(view: RunView, document: Mapping[str, Any], output: Output) -> N
     _tell_output(document, output, limit=OUTPUT_CHARACTERS)
     output.say(summary_line(view, document))
     _tell_failures(document, output)
+    for line in mend_lines(document):
+        output.say(line)
     _tell_missing(document, output)
     for line in usage_lines(document):
         output.say(line)
+
+
+def mend_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what was mended to read the plan that a model wrote, and what of it does not count."""
+    name, notes = "", list[Any]()
+    for node_id, node in document["nodes"].items():
+        found = node["result"]
+        if node_id.partition("#")[0] in (READ, APPROVE) and isinstance(found, Mapping) and found.get("valid") is True:
+            name, notes = node_id, found.get("notes") or []
+    lines = [*dict.fromkeys(map(_mend_line, notes))]
+    yield from lines[:MENDS_SHOWN]
+    if (left := len(lines) - MENDS_SHOWN) > 0:
+        yield f"and {left:,} more; all of it: dagwright node {document['workflow_id']} {name}"
+
+
+def _mend_line(note: Mapping[str, Any]) -> str:
+    node = f" ({one_line(note['node'])})" if note["node"] else ""
+    return f"{one_line(note['message'], limit=300)}{node}"
 
 
 def tell_result(view: RunView, document: Mapping[str, Any], output: Output) -> None:

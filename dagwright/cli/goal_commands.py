@@ -8,6 +8,7 @@ from dagwright.cli.calling import call, refuse_for_now
 from dagwright.cli.options import Agents, Budget, Json, NoColor, Tools
 from dagwright.cli.output import Output
 from dagwright.cli.requests import AskRequest
+from dagwright.contracts.goals import MOST_PLANS, MOST_PLANS_LIMIT
 
 
 def ask(
@@ -46,6 +47,16 @@ def ask(
     rounds: Annotated[int | None, typer.Option("--rounds", metavar="N", help="Not available yet.")] = None,
     confidence: Annotated[float | None, typer.Option("--confidence", metavar="C", help="Not available yet.")] = None,
     budget: Budget = None,
+    max_repairs: Annotated[
+        int | None,
+        typer.Option(
+            "--max-repairs",
+            metavar="N",
+            min=0,
+            max=MOST_PLANS_LIMIT - 1,
+            help=f"How often a plan that cannot be run goes back to the model; else {MOST_PLANS - 1} times.",
+        ),
+    ] = None,
     session: Annotated[str | None, typer.Option("--session", metavar="S", help="Not available yet.")] = None,
     json: Json = False,
     no_color: NoColor = False,
@@ -68,6 +79,7 @@ def ask(
         timeout=timeout,
         policy_file=policy,
         budget=budget,
+        max_repairs=max_repairs,
         is_plan_only=plan_only,
         asks_first=approve_plan,
         is_detached=detach,

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from dagwright.cli.background import will_start_worker
 from dagwright.cli.budgets import read_budget
 from dagwright.cli.connecting import command_settings
-from dagwright.cli.endings import failure_lines, summary_line, tell_answer
+from dagwright.cli.endings import failure_lines, mend_lines, summary_line, tell_answer
 from dagwright.cli.exits import CommandRefused
 from dagwright.cli.output import Output, one_line
 from dagwright.cli.plan_approval import approve_on_terminal
@@ -17,6 +18,7 @@ from dagwright.cli.running import Showing, run_prepared
 from dagwright.client import NO_TERMS, Terms
 from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
 from dagwright.feed import RunView
+from dagwright.llm.clients import ModelSetup
 from dagwright.planner import Asked, GoalRefused, prepare_goal
 from dagwright.settings import Settings
 from dagwright.toolset import Toolset, load_toolset, references_of
@@ -41,8 +43,14 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
         raise CommandRefused(
             "with --plan-only nothing is run, so there is nothing to approve: leave one of the two out"
         )
+    if request.is_plan_only and request.is_detached:
+        raise CommandRefused(
+            "--plan-only writes the plan when it is there, and --detach does not wait for it: leave one of the two out"
+        )
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
     prepared = _prepared(request, toolset, output)
+    if not request.is_detached or will_start_worker(settings, toolset):
+        _refuse_without_model(request, toolset.models)
     if request.is_plan_only:
         # Nothing but the plan is to stand on stdout.
         tell = _tell_plan if output.is_json else _tell_plan_or_why_none
@@ -56,7 +64,9 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
 def _prepared(request: AskRequest, toolset: Toolset, output: Output) -> PreparedRun:
     beside = replace(NO_TERMS.beside, budget=read_budget(request.budget, is_asking=True))
     terms = Terms(deadline_s_of(request.timeout), read_policy(request.policy_file), beside=beside)
-    asked = Asked(_config(request, toolset), asks_first=request.asks_first, ends_with_plan=request.is_plan_only)
+    asked = Asked(_config(request), asks_first=request.asks_first, ends_with_plan=request.is_plan_only)
+    if request.max_repairs is not None:
+        asked = replace(asked, plans=1 + request.max_repairs)
     try:
         plan, note = prepare_goal(request.words, toolset.declarations(), asked)
     except GoalRefused as refused:
@@ -68,14 +78,25 @@ def _prepared(request: AskRequest, toolset: Toolset, output: Output) -> Prepared
         "config": asked.config.to_json(),
         "asks_first": asked.asks_first,
         "ends_with_plan": asked.ends_with_plan,
+        "max_repairs": asked.plans - 1,
     }
     return PreparedRun(plan, source, {}, terms)
 
 
-def _config(request: AskRequest, toolset: Toolset) -> ModelConfig:
+def _refuse_without_model(request: AskRequest, models: ModelSetup) -> None:
+    """Refuses a request of which a worker with the environment of this process would ask nobody.
+
+    One that runs elsewhere may have another environment, which is not known here.
+    """
+    if request.model is None and models.model is None:
+        raise CommandRefused("no model is named: give one with --model, or set DAGWRIGHT_MODEL", status="no_model")
+    if models.endpoint.lacks_key:
+        advice = "set OPENAI_API_KEY, or OPENAI_BASE_URL for a service that needs no key"
+        raise CommandRefused(f"there is no key for {models.endpoint.url}: {advice}", status="no_key")
+
+
+def _config(request: AskRequest) -> ModelConfig:
     if request.model is None:
-        if toolset.models.model is None and not request.is_detached:
-            raise CommandRefused("no model is named: give one with --model, or set DAGWRIGHT_MODEL", status="no_model")
         return ModelConfig()
     try:
         return model_config_from_json({"model": request.model})
@@ -100,6 +121,8 @@ def _tell_plan(view: RunView, document: Mapping[str, Any], output: Output) -> No
 
 def _tell_plan_or_why_none(view: RunView, document: Mapping[str, Any], output: Output) -> None:
     """Writes the plan of a run that ended with it; of one that found none says why, on stderr."""
+    for line in mend_lines(document):
+        output.tell(line)
     if view.status == "completed":
         output.document(document["output"])
         return

@@ -58,6 +58,7 @@ class AskRequest:
     timeout: str | None = None
     policy_file: str | None = None
     budget: str | None = None
+    max_repairs: int | None = None
     is_plan_only: bool = False
     asks_first: bool = False
     is_detached: bool = False

@@ -55,6 +55,11 @@ class Endpoint:
         """Returns the address of the service."""
         return (self.base_url or OPENAI_BASE_URL).rstrip("/")
 
+    @property
+    def lacks_key(self) -> bool:
+        """Whether nothing can be asked here for want of a key; other services than OpenAI's own may need none."""
+        return not self.api_key and self.url == OPENAI_BASE_URL
+
 
 class ModelClient:
     """Asks the models of one service.
@@ -125,7 +130,7 @@ class ModelClient:
         prepared = Prepared(call, model)
         if not model:
             raise self._failure(Trouble("answer", "no model is named", error=ModelError.MODEL_MISSING), prepared)
-        if not self._endpoint.api_key and self._endpoint.url == OPENAI_BASE_URL:
+        if self._endpoint.lacks_key:
             raise self._failure(Trouble("answer", "there is no key", error=ModelError.KEY_MISSING), prepared)
         return prepared
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -95,6 +96,10 @@ class Program:
     env: Mapping[str, str] = field(repr=False)
     cwd: Path
 
+    def __str__(self) -> str:
+        """Returns the program as it can be told: without its arguments, which may be secret."""
+        return f"program {self.command}"
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -102,6 +107,11 @@ class Address:
 
     url: str
     headers: Mapping[str, str] = field(repr=False)
+
+    def __str__(self) -> str:
+        """Returns the address as it can be told: without its query and user, which may be secret."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 @dataclass(frozen=True, slots=True)

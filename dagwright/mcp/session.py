@@ -88,8 +88,8 @@ class Session:
             return session
         if not session._owner.done():
             await session._abandon()
-            raise NotStarted(f"it did not answer within {START_TIMEOUT_S:g} s{session._why()}")
-        raise NotStarted(f"it cannot be reached: {session.end}")
+            raise NotStarted(f"{server.where} did not answer within {START_TIMEOUT_S:g} s{session._why()}")
+        raise NotStarted(f"{server.where} cannot be reached: {session.end}")
 
     @property
     def is_over(self) -> bool:
@@ -106,7 +106,7 @@ class Session:
         """Why the session is over, with the last words of the server."""
         cause = self._cause
         if isinstance(cause, FileNotFoundError):
-            return f"there is no program {cause.filename or self._server.where}"
+            return f"there is no {cause.filename or 'such program'}"
         said = str(cause) or type(cause).__name__ if cause is not None else "the server has ended"
         return f"{said}{self._why()}"
 

@@ -359,7 +359,14 @@ class _Checker:
     def _tool_hint(self, name: str) -> str:
         if AGENT_PREFIX + name in self.tools:
             return f"it is an agent: write agent: {name}"
-        return self.hints.near(name, self.tool_names) or "name the module that has it with --tools"
+        if near := self.hints.near(name, self.tool_names):
+            return near
+        server, dot, tool = name.partition(".")
+        if server and dot and tool:
+            return (
+                f"name the module that has it with --tools, or the servers.json in which the MCP server {server!r} is"
+            )
+        return "name the module that has it with --tools"
 
     def _schema(self, declaration: ToolDeclaration, *, index: int) -> SchemaOfTool | None:
         if declaration.input_schema is None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.contracts.goal_pursuit import goal_plan
-from dagwright.contracts.goals import MOST_PLANS, Goal
+from dagwright.contracts.goals import MOST_PLANS, MOST_PLANS_LIMIT, Goal
 from dagwright.contracts.limits import summary_of
 from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
 from dagwright.contracts.wire import ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN
@@ -70,7 +70,7 @@ def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked)
     return plan, catalogue.note()
 
 
-_FIELDS = ("goal", "config", "approve_plan", "plan_only")
+_FIELDS = ("goal", "config", "approve_plan", "plan_only", "max_repairs")
 
 
 def is_goal(document: Any) -> bool:
@@ -82,7 +82,7 @@ def goal_of_document(document: Mapping[str, Any], tools: Mapping[str, ToolDeclar
     """Returns the plan that a run starts with which is given a request in place of a plan.
 
     Args:
-        document: `{"goal", "config": how models are asked, "approve_plan", "plan_only"}`.
+        document: `{"goal", "config": how models are asked, "approve_plan", "plan_only", "max_repairs"}`.
 
     Raises:
         PlanInvalid: it is none, or nothing can come of it.
@@ -100,6 +100,10 @@ def goal_of_document(document: Mapping[str, Any], tools: Mapping[str, ToolDeclar
         for name, value in flags.items()
         if not isinstance(value, bool)
     ]
+    repairs = document.get("max_repairs", MOST_PLANS - 1)
+    if type(repairs) is not int or not 0 <= repairs < MOST_PLANS_LIMIT:
+        message = f"max_repairs must be a number from 0 to {MOST_PLANS_LIMIT - 1}"
+        problems.append(Problem("invalid_field", message, pointer("max_repairs")))
     try:
         config = model_config_from_json(document.get("config", {}))
     except ValueError as error:
@@ -107,7 +111,7 @@ def goal_of_document(document: Mapping[str, Any], tools: Mapping[str, ToolDeclar
         config = ModelConfig()
     if problems:
         raise PlanInvalid(problems)
-    asked = Asked(config, asks_first=flags["approve_plan"], ends_with_plan=flags["plan_only"])
+    asked = Asked(config, 1 + repairs, asks_first=flags["approve_plan"], ends_with_plan=flags["plan_only"])
     try:
         return prepare_goal(document["goal"], tools, asked)[0]
     except GoalRefused as refused:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dagwright.testing import ModelServer
+from dagwright.testing import ModelServer, Refused
 from tests.e2e.command import CommandLine, ended
 from tests.support.eventually import eventually
 from tests.support.goals import call, written
@@ -119,8 +119,22 @@ async def test_plan_is_approved_by_a_command_elsewhere(own_command_line: Command
         (["ask", "Do it.", "--budget", "1$"], "bad_usage"),
         (["ask", "Do it.", "--timeout", "soon"], "bad_usage"),
         (["ask", "Do it.", "--plan-only", "--approve-plan"], "bad_usage"),
+        (["ask", "Do it.", "--plan-only", "--detach"], "bad_usage"),
+        (["ask", "Do it.", "--max-repairs", "20"], "bad_usage"),
+        (["ask", "Do it.", "--max-repairs", "-1"], "bad_usage"),
     ],
-    ids=["empty", "long", "rounds", "intents", "budget", "timeout", "nothing to approve"],
+    ids=[
+        "empty",
+        "long",
+        "rounds",
+        "intents",
+        "budget",
+        "timeout",
+        "nothing to approve",
+        "nobody waits for the plan",
+        "too many repairs",
+        "less than none",
+    ],
 )
 async def test_what_nothing_can_come_of_is_refused(
     command_line: CommandLine, arguments: list[str], status: str
@@ -134,6 +148,33 @@ async def test_no_model_is_refused_before_anything_starts(command_line: CommandL
     end = await command_line("ask", "Do it.", "--json")
     message = "no model is named: give one with --model, or set DAGWRIGHT_MODEL"
     assert (end.code, end.document) == (2, {"status": "no_model", "message": message})
+
+
+@pytest.mark.parametrize("more", [(), ("--detach",)], ids=["here", "in the background"])
+async def test_no_key_is_refused_before_anything_starts(own_command_line: CommandLine, more: tuple[str, ...]) -> None:
+    end = await own_command_line("ask", "Do it.", "--model", "small", *more, "--json")
+    message = (
+        "there is no key for https://api.openai.com/v1: "
+        "set OPENAI_API_KEY, or OPENAI_BASE_URL for a service that needs no key"
+    )
+    assert (end.code, end.document) == (2, {"status": "no_key", "message": message})
+
+
+async def test_plan_goes_back_as_often_as_is_said(command_line: CommandLine) -> None:
+    async with ModelServer("I cannot.") as server:
+        end = await asking(command_line, server)("ask", "Fly.", "--max-repairs", "0", "--json", "--id", "ask-once")
+    assert (end.code, end.document["error"]["code"], [*end.document["nodes"]]) == (1, "plan_invalid", ["plan", "read"])
+
+
+async def test_what_was_mended_is_shown(command_line: CommandLine) -> None:
+    near = written(call("sum", "calculater", expression="1 + 2"))
+    mended = "mended: the tool 'calculater' was read as 'calculator' (sum)"
+    async with ModelServer(near, "It is 3.") as server:
+        end = await asking(command_line, server)("ask", "Add 1 and 2.", "--id", "ask-mended")
+    assert (end.code, "It is 3." in end.stdout, mended in end.stdout.splitlines()) == (0, True, True)
+    async with ModelServer(near) as server:
+        end = await asking(command_line, server)("ask", "Add 1 and 2.", "--plan-only", "--id", "ask-mended-only")
+    assert (end.code, end.document["nodes"][0]["tool"], end.stderr.splitlines()) == (0, "calculator", [mended])
 
 
 async def test_demo_says_first_that_a_script_plays_the_model(command_line: CommandLine) -> None:
@@ -150,9 +191,20 @@ async def test_demo_asks_a_real_model_if_there_is_one(command_line: CommandLine)
         commands = asking(command_line, server)
         del commands.environment["DAGWRIGHT_MODEL"]
         end = await ended(await commands.start(program=("-m", "examples.ask_demo")))
-    assert (end.code, end.stdout.partition(" plans;")[0]) == (0, "gpt-4o-mini")
+    advice = "to see the same without a model, unset OPENAI_API_KEY and OPENAI_BASE_URL"
+    assert (end.code, end.stdout.splitlines()[0]) == (0, f"gpt-4o-mini at {server.base_url} plans; {advice}")
     assert "There are four." in end.stdout.splitlines()
     assert json.dumps("list_files") in server.calls[0].text
+
+
+async def test_demo_with_a_key_that_the_service_refuses_says_so(command_line: CommandLine) -> None:
+    async with ModelServer(Refused(401, "Incorrect API key provided: key.", code="invalid_api_key")) as server:
+        end = await ended(await asking(command_line, server).start(program=("-m", "examples.ask_demo")))
+    (why,) = [line for line in end.stdout.splitlines() if line.startswith("failed: plan: ")]
+    assert (end.code, why.endswith(f"; set OPENAI_API_KEY of the worker to a key that {server.base_url} takes")) == (
+        1,
+        True,
+    )
 
 
 _MANY_TOOLS = """

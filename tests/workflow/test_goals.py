@@ -269,3 +269,14 @@ async def test_request_of_a_client_of_which_nothing_can_come_ends_its_run_at_onc
         "invalid_field",
     ]
     assert [problem["pointer"] for problem in documents[2]["error"]["errors"]] == ["/confg", "/approve_plan", "/config"]
+
+
+async def test_request_of_a_client_says_how_often_its_plan_goes_back(client: Client, tmp_path: Path) -> None:
+    async with ModelServer("No.", "No.") as server, agent_runs(client, server, tmp_path) as runs:
+        goals = [{"goal": "Add.", "max_repairs": repairs} for repairs in (1, 20)]
+        found, refused = [
+            await document_of(await runs.start_raw({"plan": given}, workflow="PursueGoal")) for given in goals
+        ]
+    assert found["error"]["message"].startswith("the model wrote 2 plans, and none can be run; ")
+    (problem,) = refused["error"]["errors"]
+    assert (problem["pointer"], problem["message"]) == ("/max_repairs", "max_repairs must be a number from 0 to 19")

@@ -222,23 +222,27 @@ async def test_a_server_sees_no_variable_that_it_was_not_given(tmp_path: Path, m
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ToolsUnreadable) as refused:
         load(tmp_path, srv={"command": "no-such-mcp-server"})
-    assert str(refused.value) == ("the MCP server 'srv': it cannot be reached: there is no program no-such-mcp-server")
+    assert str(refused.value) == (
+        "the MCP server 'srv': program no-such-mcp-server cannot be reached: there is no no-such-mcp-server"
+    )
 
 
 def test_a_server_that_ends_at_once_is_told_with_its_last_words(tmp_path: Path) -> None:
     with pytest.raises(ToolsUnreadable) as refused:
         load(tmp_path, srv={"command": sys.executable, "args": ["-c", "raise SystemExit('no licence')"]})
-    assert str(refused.value).startswith("the MCP server 'srv': it cannot be reached: ")
+    assert str(refused.value).startswith(f"the MCP server 'srv': program {sys.executable} cannot be reached: ")
     assert str(refused.value).endswith("; its last words: no licence")
 
 
 def test_all_servers_that_cannot_be_reached_are_told(tmp_path: Path) -> None:
     port = free_port()
     with pytest.raises(ToolsUnreadable) as refused:
-        load(tmp_path, a={"command": "no-such-mcp-server"}, b={"url": f"http://127.0.0.1:{port}/mcp"})
+        load(tmp_path, a={"command": "no-such-mcp-server"}, b={"url": f"http://ann:pw@127.0.0.1:{port}/mcp?key=k"})
     first, second = str(refused.value).split("; ")
-    assert first == "the MCP server 'a': it cannot be reached: there is no program no-such-mcp-server"
-    assert second == "the MCP server 'b': it cannot be reached: All connection attempts failed"
+    assert first == "the MCP server 'a': program no-such-mcp-server cannot be reached: there is no no-such-mcp-server"
+    # What may be secret in an address is not told.
+    where = f"http://127.0.0.1:{port}/mcp"
+    assert second == f"the MCP server 'b': {where} cannot be reached: All connection attempts failed"
 
 
 # Streamable HTTP.
@@ -317,6 +321,6 @@ async def test_a_server_that_does_not_answer_is_given_up_and_ended(
     mute = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(600)"
     with pytest.raises(ToolsUnreadable) as refused:
         await asyncio.to_thread(load, tmp_path, srv={"command": sys.executable, "args": ["-c", mute]})
-    assert str(refused.value) == "the MCP server 'srv': it did not answer within 1 s"
+    assert str(refused.value) == f"the MCP server 'srv': program {sys.executable} did not answer within 1 s"
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)

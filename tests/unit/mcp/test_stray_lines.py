@@ -17,5 +17,5 @@ def test_stray_line_of_a_server_is_told_without_a_traceback(tmp_path: Path) -> N
     assert (end.returncode, end.stdout) == (2, "")
     assert end.stderr.splitlines() == [
         "Failed to parse JSONRPC message from server",
-        "the MCP server 'notes': it cannot be reached: Connection closed",
+        f"the MCP server 'notes': program {sys.executable} cannot be reached: Connection closed",
     ]

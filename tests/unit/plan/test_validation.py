@@ -296,6 +296,12 @@ def test_plan_without_nodes_is_refused(raw: dict[str, Any], code: str) -> None:
     assert [problem.code for problem in problems_of(raw)] == [code]
 
 
+def test_unknown_tool_that_looks_like_one_of_an_mcp_server_is_told_with_where_its_server_is_named() -> None:
+    (problem,) = problems_of(plan_of(node("a", tool="github.create_issue")))
+    hint = "name the module that has it with --tools, or the servers.json in which the MCP server 'github' is"
+    assert (problem.code, problem.hint) == ("unknown_tool", hint)
+
+
 def test_unknown_tool_is_told_with_the_nearest_one_and_taken_on_trust_if_asked() -> None:
     assert [problem[:2] + problem[4:] for problem in told(node("a", tool="typd"))] == [
         ("unknown_tool", "/nodes/0/tool", "did you mean 'typed'?")
