@@ -12,8 +12,6 @@ from contextvars import ContextVar
 from typing import Any
 
 import pydantic_core
-from structlog.contextvars import bound_contextvars
-from temporalio import activity
 from temporalio.activity import Info
 from temporalio.api.common.v1 import Payload
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
@@ -27,7 +25,6 @@ from dagwright.contracts.wire import (
     HEADER_IDEMPOTENCY_KEY,
     HEADER_MODEL,
     HEADER_WANTED,
-    OWN_ACTIVITIES,
 )
 from dagwright.plan.compiled import wanted_from_json
 from dagwright.plan.filling import secret_names
@@ -38,7 +35,7 @@ _headers: ContextVar[Mapping[str, Payload]] = ContextVar("dagwright_activity_hea
 
 
 class ToolInterceptor(Interceptor):
-    """Lets the tool wrapper see the headers of its activity, and lines of the log say which call they are about."""
+    """Lets the tool wrapper see the headers of its activity."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         return _HeaderInbound(next)
@@ -46,13 +43,9 @@ class ToolInterceptor(Interceptor):
 
 class _HeaderInbound(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
-        info = activity.info()
-        named = "activity" if info.activity_type in OWN_ACTIVITIES else "node_id"
-        name = info.activity_type if named == "activity" else info.activity_id
         token = _headers.set(input.headers)
         try:
-            with bound_contextvars(workflow_id=info.workflow_id, attempt=info.attempt, **{named: name}):
-                return await super().execute_activity(input)
+            return await super().execute_activity(input)
         finally:
             _headers.reset(token)
 

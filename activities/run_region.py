@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import Any
 
 import pydantic_core
-import structlog
 from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
@@ -69,16 +68,13 @@ def region_activity(
     async def run_region(message: dict[str, Any]) -> RawValue:
         """Returns the ends of the nodes that `message` gives to run; see `dagwright.contracts`."""
         info = activity.info()
-        with structlog.contextvars.bound_contextvars(workflow_id=info.workflow_id, attempt=info.attempt):
-            loop, cancellation = asyncio.get_running_loop(), Cancellation()
-            results = PureResults(
-                cache, codes, workflow_id=info.workflow_id or "", loop=loop, cancellation=cancellation
-            )
-            attempt = _Attempt(tools, environment, values, results=results, cancellation=cancellation, info=info)
-            try:
-                answer = await attempt.answer(message, memory, store=store)
-            except (ValueError, PayloadMissing, PayloadDamaged) as error:
-                raise ApplicationError(str(error), type="region_lost", non_retryable=True) from None
+        loop, cancellation = asyncio.get_running_loop(), Cancellation()
+        results = PureResults(cache, codes, workflow_id=info.workflow_id or "", loop=loop, cancellation=cancellation)
+        attempt = _Attempt(tools, environment, values, results=results, cancellation=cancellation, info=info)
+        try:
+            answer = await attempt.answer(message, memory, store=store)
+        except (ValueError, PayloadMissing, PayloadDamaged) as error:
+            raise ApplicationError(str(error), type="region_lost", non_retryable=True) from None
         return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=answer))
 
     return run_region

@@ -11,6 +11,7 @@ import re
 import sys
 import time
 from collections.abc import MutableMapping
+from typing import Any
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -51,6 +52,7 @@ def configure_logging(settings: Settings) -> None:
     """Sends every log line of this process to stderr in the configured format; to be called once."""
     pre_chain: list[Processor] = [
         structlog.contextvars.merge_contextvars,
+        add_call,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -108,6 +110,24 @@ def _renderers(settings: Settings) -> list[Processor]:
     return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
 
 
+def add_call(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Adds which attempt of which call a line is about, if it was written inside of one."""
+    if activity.in_activity():
+        info = activity.info()
+        _tell_call(event, info.workflow_id, kind=info.activity_type, activity_id=info.activity_id, attempt=info.attempt)
+    return event
+
+
+def _tell_call(event: EventDict, workflow_id: Any, *, kind: Any, activity_id: Any, attempt: Any) -> None:
+    event.setdefault("workflow_id", workflow_id)
+    if kind in OWN_ACTIVITIES:
+        # Its id is a number or a mark: no node has that.
+        event.setdefault("activity", kind)
+    else:
+        event.setdefault("node_id", activity_id)
+    event.setdefault("attempt", attempt)
+
+
 def _add_temporal_ids(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Takes the ids out of what Temporal's loggers attach to a record; ids that are there already stay."""
     in_workflow = event.pop("temporal_workflow", None)
@@ -118,14 +138,9 @@ def _add_temporal_ids(_logger: WrappedLogger, _method: str, event: EventDict) ->
         event.setdefault("workflow_id", in_workflow.get("workflow_id"))
         event.setdefault("attempt", in_workflow.get("attempt"))
     if isinstance(in_activity, MutableMapping):
-        event.setdefault("workflow_id", in_activity.get("workflow_id"))
-        kind = in_activity.get("activity_type")
-        if kind in OWN_ACTIVITIES:
-            # Its id is a number or a mark: no node has that.
-            event.setdefault("activity", kind)
-        else:
-            event.setdefault("node_id", in_activity.get("activity_id"))
-        event.setdefault("attempt", in_activity.get("attempt"))
+        kind, activity_id = in_activity.get("activity_type"), in_activity.get("activity_id")
+        attempt = in_activity.get("attempt")
+        _tell_call(event, in_activity.get("workflow_id"), kind=kind, activity_id=activity_id, attempt=attempt)
     return event
 
 

@@ -35,6 +35,7 @@ from dagwright.contracts.documents import (
     RunFacts,
     compact_document,
     counted_document,
+    counted_result_document,
     error_json,
     result_document,
     shown_requests,
@@ -368,11 +369,16 @@ class PlanWorkflow(Steerable):
         if self._engine is None:
             waiting = None if self._error else RunStatus.RUNNING.value
             return result_document(None, facts, status=self._status or waiting)
-        return result_document(self._engine.scheduler, facts, status=self._status)
+        # It is told as counts in any case, and to tell each node takes longer than all that a few calls take.
+        is_large = self._written_count() > limits.DOCUMENT_NODES
+        make = counted_result_document if is_large else result_document
+        return make(self._engine.scheduler, facts, status=self._status)
 
     def _compact(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        steps = self._engine.scheduler.plan.written_count if self._engine is not None else 0
-        return compact_document(document, steps=steps)
+        return compact_document(document, steps=self._written_count())
+
+    def _written_count(self) -> int:
+        return self._engine.scheduler.plan.written_count if self._engine is not None else 0
 
     @workflow.query(name=wire.QUERY_PENDING)
     def pending_feedback(self) -> Sequence[dict[str, Any]]:

@@ -41,27 +41,41 @@ def result_document(scheduler: Scheduler | None, facts: RunFacts, *, status: str
         scheduler: the state of the run; `None` if it ended before a plan was there.
         status: stands instead of what the scheduler says.
     """
+    document = _without_nodes(scheduler, facts, status=status)
+    if scheduler is not None:
+        document["nodes"] = dict(node_documents(scheduler))
+        if inside := _counts_inside(scheduler):
+            document["nodes_ref"] = {"ref": "regions", "counts": inside}
+    return document
+
+
+def counted_result_document(scheduler: Scheduler, facts: RunFacts, *, status: str | None = None) -> dict[str, Any]:
+    """Returns what `counted_document` makes of the result document, without making that of each node before."""
+    counts = scheduler.counts()
+    counts.update(item.record.status for _, record in scheduler.shown() for item in shown_items(record))
+    told = {status.value: count for status, count in sorted(counts.items()) if count}
+    return {**_without_nodes(scheduler, facts, status=status), "nodes_ref": {"ref": "history", "counts": told}}
+
+
+def _without_nodes(scheduler: Scheduler | None, facts: RunFacts, *, status: str | None) -> dict[str, Any]:
     output, error = scheduler.output() if scheduler is not None and scheduler.is_finished else (None, None)
     if scheduler is not None:
         error = scheduler.error or error
     notes = [dict(note) for note in facts.notes]
     if scheduler is not None and scheduler.is_finished and (left_out := scheduler.ends_left_out()):
         notes.append(_left_out_note(left_out))
-    document = {
+    return {
         "workflow_id": facts.workflow_id,
         "run_id": facts.run_id,
         "status": status or (scheduler.status().value if scheduler else "failed"),
         "title": facts.title,
         "output": output,
         "error": facts.error or (error.to_json() if error else None),
-        "nodes": dict(node_documents(scheduler)) if scheduler else {},
+        "nodes": {},
         "waiting_for": shown_requests(scheduler, facts.workflow_id) if scheduler else [],
         "usage": scheduler.usage.told() if scheduler else {},
         "notes": notes,
     }
-    if scheduler is not None and (inside := _counts_inside(scheduler)):
-        document["nodes_ref"] = {"ref": "regions", "counts": inside}
-    return document
 
 
 def shown_requests(scheduler: Scheduler, workflow_id: str) -> list[dict[str, Any]]:

@@ -4,11 +4,13 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import structlog
 from temporalio import activity, workflow
 from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 
 from dagwright.logs import OWN_LOGGERS, configure_logging
 from dagwright.settings import Settings
@@ -37,9 +39,12 @@ def _lines(text: str) -> list[dict[str, object]]:
 
 async def test_ids_of_a_node_are_on_every_line_of_its_attempt(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(Settings(log_format="json"))
-    with structlog.contextvars.bound_contextvars(workflow_id="run-1", node_id="fetch", attempt=2):
+
+    async def call() -> None:
         structlog.stdlib.get_logger("dagwright.tools").info("called", status=200)
         await asyncio.to_thread(logging.getLogger("activities").warning, "in a %s", "thread", extra={"size": 3})
+
+    await _attempt("fetch_emails", activity_id="fetch").run(call)
     structlog.stdlib.get_logger("dagwright.tools").info("after")
 
     out, err = capsys.readouterr()
@@ -50,6 +55,22 @@ async def test_ids_of_a_node_are_on_every_line_of_its_attempt(capsys: pytest.Cap
         {"event": "in a thread", "level": "warning", "logger": "activities", "size": 3, **ids},
         {"event": "after", "level": "info", "logger": "dagwright.tools"},
     ]
+
+
+def test_lines_of_an_activity_of_our_own_say_which_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(Settings(log_format="json"))
+    _attempt("compile_plan", activity_id="1").run(structlog.stdlib.get_logger("activities").info, "read")
+
+    ids = {"workflow_id": "run-1", "activity": "compile_plan", "attempt": 2}
+    assert _lines(capsys.readouterr().err) == [{"event": "read", "level": "info", "logger": "activities", **ids}]
+
+
+def _attempt(activity_type: str, *, activity_id: str) -> ActivityEnvironment:
+    environment = ActivityEnvironment()
+    environment.info = replace(
+        environment.info, workflow_id="run-1", activity_type=activity_type, activity_id=activity_id, attempt=2
+    )
+    return environment
 
 
 def test_ids_come_out_of_what_temporal_attaches_to_a_record(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,8 @@ from dagwright.contracts.documents import (
     RunFacts,
     compact_document,
     compact_value,
+    counted_document,
+    counted_result_document,
     encoded_size,
     graph_document,
     result_document,
@@ -34,6 +36,7 @@ from dagwright.contracts.said import by_of_anything
 from dagwright.contracts.slices import end_from_json, end_to_json
 from dagwright.contracts.wire import METADATA_CACHED
 from dagwright.plan.by import By
+from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt
 from dagwright.plan.times import format_time
 from dagwright.plan_schema import SCHEMA_FILE, agents_schema, schema_texts
@@ -44,6 +47,10 @@ FACTS = RunFacts("w1", "r1", title="T")
 
 
 def ended_run() -> dict[str, Any]:
+    return result_document(ended_scheduler(), FACTS)
+
+
+def ended_scheduler() -> Scheduler:
     scheduler = scheduler_of(
         node("a", title="First", tool="typed", arguments={"name": "Jo"}), node("b", "a"), node("m", for_each=[1])
     )
@@ -52,7 +59,7 @@ def ended_run() -> dict[str, Any]:
     started(scheduler, at=2.25)
     scheduler.fail("b", broken("no"), at=3.0)
     scheduler.complete("m[0]", "x" * 10_000, at=4.0)
-    return result_document(scheduler, FACTS)
+    return scheduler
 
 
 def test_result_document_is_the_contract() -> None:
@@ -114,6 +121,13 @@ def test_compact_document_puts_references_in_place_of_large_values() -> None:
     assert {**compact["output"], "preview": ""} == {**reference, "preview": ""}
     assert compact["nodes"]["m[0]"]["result"] == {"ref": "node:m[0]", "bytes": 10_002, "preview": "x" * 200}
     assert compact["nodes"]["a"] == document["nodes"]["a"]
+
+
+def test_document_in_counts_is_the_same_without_the_documents_of_the_nodes() -> None:
+    scheduler = ended_scheduler()
+    document = counted_result_document(scheduler, FACTS)
+    assert document == counted_document(result_document(scheduler, FACTS)) == counted_document(document)
+    assert document["nodes_ref"] == {"ref": "history", "counts": {"completed": 3, "failed": 1}}
 
 
 def test_value_is_compacted_above_the_limit_only() -> None:

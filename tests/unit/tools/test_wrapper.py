@@ -22,6 +22,7 @@ from activities.call_tool import tool_activities
 from activities.result_cache import ResultCache
 from activities.values import Values
 from dagwright.contracts.wire import HEADER_HOLES, HEADER_IDEMPOTENCY_KEY
+from dagwright.logs import add_call
 from dagwright.store import PayloadStore
 from dagwright.tools import AskPerson, GiveUp, NotStarted, RetryLater, ToolRegistry, context, tool
 from dagwright.tools.environment import ToolEnvironment
@@ -481,7 +482,7 @@ async def test_log_lines_carry_run_node_and_attempt() -> None:
     seen: list[Any] = []
 
     def keep(_logger: Any, _name: str, event: Any) -> Any:
-        seen.append(structlog.contextvars.merge_contextvars(_logger, _name, event))
+        seen.append(add_call(_logger, _name, event))
         raise structlog.DropEvent
 
     before = structlog.get_config()
