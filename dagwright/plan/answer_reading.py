@@ -1,7 +1,7 @@
 """Whether an answer can be taken, and what it is the answer to.
 
 It changes nothing, so that an answer can be refused before it is in history; what an answer that is taken does
-stands in `dagwright.plan.asking`.
+stands in `dagwright.plan.answering`.
 """
 
 from collections.abc import Mapping

@@ -8,7 +8,7 @@ Replay: the order in which nodes become ready is part of the order of commands i
 from collections.abc import Sequence
 
 from dagwright.plan import chunks
-from dagwright.plan.asking import Asking
+from dagwright.plan.answering import Answering
 from dagwright.plan.conditions import Condition, ConditionFailed
 from dagwright.plan.contents import content_of, content_of_map
 from dagwright.plan.errors import NodeError
@@ -21,7 +21,7 @@ from dagwright.plan.states import NodeStatus
 from dagwright.plan.work import TooMuchWork
 
 
-class Readiness(Asking):
+class Readiness(Answering):
     """Moves the nodes of one run on; see `dagwright.plan.scheduler` for what comes from outside."""
 
     # Readiness.

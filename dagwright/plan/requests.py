@@ -1,7 +1,7 @@
 """What a run asks of people: requests, the answers to them, and the book that keeps both.
 
 A request is a record and no task: it holds no slot, and no timer of its own. What an answer does to the node is
-decided in `dagwright.plan.asking`; here stands what is known. It must not import the scheduler.
+decided in `dagwright.plan.answering`; here stands what is known. It must not import the scheduler.
 """
 
 import heapq
