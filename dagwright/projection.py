@@ -113,6 +113,8 @@ class Projection:
         """Reports of sub-plans that came before the run had begun."""
         self._early_news: list[BudgetNews] = []
         """What runs above and below told of the budget before."""
+        self._told_above: set[int] = set()
+        """Events by which the run above was told of the budget."""
         self._lookups: Mapping[Lookup, Any] | None = None
         self._acts = ActTaker(self._notes)
         self._batches = Batches()
@@ -211,6 +213,10 @@ class Projection:
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
                 initiated = event.start_child_workflow_execution_initiated_event_attributes
                 self._start(self.sub_plan_of, initiated.workflow_id)
+            case EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED:
+                told = event.signal_external_workflow_execution_initiated_event_attributes
+                if told.signal_name == wire.SIGNAL_BUDGET_TOLD:
+                    self._told_above.add(event.event_id)
             case EventType.EVENT_TYPE_TIMER_STARTED:
                 self._note_timer(event)
             case _:
@@ -451,6 +457,10 @@ class Projection:
                 task_id = self.task_of(self._scheduled.pop(cancelled.scheduled_event_id, ""))
                 if self.scheduler is not None and task_id is not None:
                     self.scheduler.task_cancelled(task_id, at=at)
+            case EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_FAILED:
+                lost = event.signal_external_workflow_execution_failed_event_attributes
+                if lost.initiated_event_id in self._told_above:
+                    self._take_budget(budgets.ABOVE_LOST, at)
             case EventType.EVENT_TYPE_TIMER_FIRED:
                 self._take_timer(event.timer_fired_event_attributes.timer_id, at)
             case _:

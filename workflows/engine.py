@@ -19,7 +19,7 @@ from temporalio.common import RawValue
 
 from dagwright.contracts import limits, wire
 from dagwright.contracts.acts import Taken
-from dagwright.contracts.budgets import ABOVE_IS_GONE, BudgetGiven, BudgetNews, take_news
+from dagwright.contracts.budgets import ABOVE_LOST, BudgetNews, take_news
 from dagwright.contracts.feedback_messages import awaited
 from dagwright.contracts.marks import HistoryUse, Marks
 from dagwright.contracts.messages import SubPlanEnd
@@ -284,7 +284,7 @@ class Engine:
         if self.scheduler.max_in_flight != self._width_told:
             self._width_told = self.scheduler.max_in_flight
             self._sub_plans.tell_widths()
-        self._purse.tell(lose_above=lambda: self.budget_news(BudgetGiven(finishing=ABOVE_IS_GONE)))
+        self._purse.tell(lose_above=lambda: self.budget_news(ABOVE_LOST))
 
     def _watch_deadline(self) -> None:
         """Keeps the timer of the deadline, which people may change."""

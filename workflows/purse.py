@@ -6,11 +6,11 @@ from collections.abc import Callable
 from temporalio import workflow
 from temporalio.exceptions import FailureError
 
-from dagwright.contracts import wire
+from dagwright.contracts import limits, wire
 from dagwright.contracts.acts import Sent
 from dagwright.contracts.budgets import BudgetGiven, given_to_json, told_to_json
 from dagwright.contracts.messages import Parent
-from dagwright.plan.budget import Up
+from dagwright.plan.budget import Budget, Up
 from dagwright.plan.scheduler import Scheduler
 from workflows.sub_plans import SubPlans
 
@@ -29,6 +29,7 @@ class Purse:
         self._finish_told = scheduler.budget is not None and scheduler.budget.finishing is not None
         """Those that run know of it; those that start are told in their input."""
         self._telling: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
 
     def tell(self, *, lose_above: Callable[[], None]) -> None:
         """Tells what has come up since the last time.
@@ -49,10 +50,24 @@ class Purse:
             given = given_to_json(BudgetGiven(finishing=budget.finishing))
             self._sub_plans.tell_all(wire.SIGNAL_BUDGET_GIVEN, given)
         up = budget.take_up()
-        if up is not None and self._parent is not None:
+        if self._parent is None:
+            return
+        if up is not None:
             telling = asyncio.create_task(self._tell_above(self._parent, up, lose_above))
             self._telling.add(telling)
             telling.add_done_callback(self._telling.discard)
+        if budget.asked and self._looking is None:
+            self._looking = asyncio.create_task(self._look_after_above(self._parent, budget, lose_above))
+
+    async def _look_after_above(self, parent: Parent, budget: Budget, lose_above: Callable[[], None]) -> None:
+        """Tells the run above now and then, ever more seldom, that calls wait: one that was terminated answers none."""
+        pause_s = limits.LOOK_S
+        while budget.asked:
+            await workflow.sleep(pause_s, summary=wire.TIMER_LOOK_ABOVE)
+            pause_s = min(2 * pause_s, limits.LOOK_MOST_S)
+            if budget.asked:
+                await self._tell_above(parent, Up(), lose_above)
+        self._looking = None
 
     async def _tell_above(self, parent: Parent, up: Up, lose_above: Callable[[], None]) -> None:
         budget = self._scheduler.budget

@@ -13,14 +13,17 @@ from dagwright.contracts.messages import MessageInvalid, RunInput
 from dagwright.contracts.notes import Notes
 from dagwright.contracts.outcomes import sub_plan_task
 from dagwright.contracts.taking import Read, defect
+from dagwright.contracts.usage import MOST_USED, usage_from_json
 from dagwright.plan.budget import Budget, Up, budget_from_json
 from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.usage import usage_from_json
 
 SIGNALS = frozenset({wire.SIGNAL_BUDGET_TOLD, wire.SIGNAL_BUDGET_GIVEN})
+_MOST_CALLS = 10_000
+"""Of which one message tells: a run below asks for 250 at a time, and tells how those ended that were in flight."""
+_CALL_BYTES = 20_000
+"""Name of a call, with the path to it."""
 _REASON = 300
 """Characters of why a run finishes with what it has."""
-ABOVE_IS_GONE = "the run above, which has the budget, is gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class BudgetGiven:
 
 
 BudgetNews = BudgetTold | BudgetGiven
+ABOVE_LOST = BudgetGiven(finishing="the run above, which has the budget, is gone")
+"""What stands for news of a run above that cannot be told anything."""
 
 
 def first_budget(run_input: RunInput) -> Budget | None:
@@ -97,9 +102,14 @@ def _read(name: str, message: Any) -> BudgetNews:
     if name == wire.SIGNAL_BUDGET_GIVEN:
         finishing = message.get("finishing")
         return BudgetGiven([str(call) for call in message.get("calls", ())], finishing and str(finishing)[:_REASON])
-    settled = {str(key): None if usage is None else usage_from_json(usage) for key, usage in message["settled"].items()}
-    claims = {str(key): max(int(tokens), 0) for key, tokens in message["claims"].items()}
-    return BudgetTold(str(message["task"]), Up(claims, settled), max(int(message.get("grown", 0)), 0))
+    claims, settled = message["claims"], message["settled"]
+    if len(claims) + len(settled) > _MOST_CALLS or any(len(str(key)) > _CALL_BYTES for key in (*claims, *settled)):
+        raise ValueError(f"it tells of over {_MOST_CALLS:,} calls, or of one whose name has over {_CALL_BYTES:,} bytes")
+    up = Up(
+        {str(key): min(max(int(tokens), 1), MOST_USED) for key, tokens in claims.items()},
+        {str(key): None if usage is None else usage_from_json(usage) for key, usage in settled.items()},
+    )
+    return BudgetTold(str(message["task"]), up, min(max(int(message.get("grown", 0)), 0), MOST_USED))
 
 
 def take_news(scheduler: Scheduler, news: BudgetNews, *, at: float) -> None:

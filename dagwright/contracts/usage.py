@@ -10,9 +10,11 @@ from typing import Any
 
 from dagwright.contracts import wire
 from dagwright.contracts.decoding import json_from_bytes
-from dagwright.plan.usage import NONE, Usage, usage_from_json, usages_from_json
+from dagwright.plan import usage as plan_usage
+from dagwright.plan.usage import NONE, Usage
 
 __all__ = [
+    "MOST_USED",
     "NONE",
     "USAGE_PLACE",
     "Usage",
@@ -23,8 +25,22 @@ __all__ = [
     "usage_of_metadata",
 ]
 
+MOST_USED = 10**15
+"""Of anything, as one message may tell: sums of it stay numbers that can be reckoned with, and told."""
 USAGE_PLACE = 2
 """Where the details of a heartbeat tell a usage, behind what the tool keeps and its progress."""
+
+
+def usage_from_json(encoded: Any) -> Usage:
+    """Returns the usage that somebody else tells.
+
+    Raises:
+        ValueError: it is none, or more than anything can have used.
+    """
+    usage = plan_usage.usage_from_json(encoded)
+    if any(getattr(usage, name) > MOST_USED for name in Usage.model_fields):
+        raise ValueError(f"a usage has at most {MOST_USED:,} of anything")
+    return usage
 
 
 def usage_of_metadata(metadata: Mapping[str, bytes]) -> Usage:
@@ -65,6 +81,7 @@ def told_agents(told: Any) -> dict[str, Usage]:
     """
     usage = told.get(wire.DETAIL_USAGE) if isinstance(told, Mapping) else None
     try:
-        return usages_from_json(usage["agents"]) if isinstance(usage, Mapping) and "agents" in usage else {}
-    except ValueError:
+        agents = usage["agents"] if isinstance(usage, Mapping) and "agents" in usage else {}
+        return {str(name): usage_from_json(used) for name, used in agents.items()}
+    except (ValueError, AttributeError):
         return {}

@@ -211,6 +211,8 @@ TIMER_TELLING = "telling what the run waits for"
 """Summary of the timer after which search attributes are written again."""
 TIMER_LOOK = "looking for sub-plans that ended without a report"
 """Summary of the timer between two looks at the sub-plans that an execution before has started."""
+TIMER_LOOK_ABOVE = "looking whether the run above is there, which has the budget"
+"""Summary of the timer between two looks of a sub-plan whose calls wait."""
 REASON_TEMPORAL_CANCEL = "cancelled through Temporal"
 """Reason of the nodes that Temporal's own cancel stopped."""
 

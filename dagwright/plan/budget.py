@@ -15,6 +15,7 @@ It must not import the scheduler.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
+from itertools import islice
 from typing import Any, Literal, get_args
 
 from dagwright.plan.busy_time import BusyTime, busy_time_from_json
@@ -31,6 +32,8 @@ Limits = Mapping[Kind, Limit]
 OnLimit = Literal["ask", "finish"]
 
 _MOST = 10**15
+ASKED_AT_ONCE = 250
+"""Calls for which a run below asks at once: what it tells has to fit into one message, whatever waits there."""
 _MOST_S = Decimal(int(LONGEST.total_seconds()))
 _OF_CALLS: Sequence[Kind] = ("tokens", "money", "calls")
 """What only calls of models use."""
@@ -160,6 +163,7 @@ class Budget:
         finishing: why the run finishes with what there is, if it does.
         held: what is held back for calls in flight, and for those that the runs below may start.
         waiting: calls that wait, in order; those of the run itself by the id of their task.
+        asked: in a run below, those of them for which the run above was asked: the first ones.
         told: call of a sub-plan that has not ended -> what it has told of its calls so far.
         grown_below: call of a sub-plan -> how many nodes it has added.
         rate: the most that a token has cost so far; `None` while no cost is known.
@@ -174,6 +178,7 @@ class Budget:
     finishing: str | None = None
     held: dict[Name, Claim] = field(default_factory=dict)
     waiting: dict[Name, Claim] = field(default_factory=dict)
+    asked: dict[Name, None] = field(default_factory=dict)
     told: dict[str, Usage] = field(default_factory=dict)
     grown_below: dict[str, int] = field(default_factory=dict)
     lost: Lost = field(default_factory=Lost)
@@ -215,8 +220,6 @@ class Budget:
             self.waiting.pop(name, None)
             self._hold(name, self._with_money(claim, used=used))
             return True
-        if name not in self.waiting and self.is_below:
-            self.up.claims[_path(name)] = claim.tokens
         self.waiting[name] = claim
         self.changes += 1
         return False
@@ -228,11 +231,10 @@ class Budget:
             usage: what it has used; `None` if nobody will ever hear.
         """
         self.changes += 1
-        self.waiting.pop(name, None)
+        self._forget_waiting(name)
         claim = self._give_back(name)
         if self.is_below:
             self.up.settled[_path(name)] = usage
-            self.up.claims.pop(_path(name), None)
         elif usage is None and claim is not None:
             self.lost.take(claim)
         if usage is not None and usage.tokens and usage.cost is not None:
@@ -255,8 +257,6 @@ class Budget:
             # What asks anew is settled first, in one message with it.
             if (call, key) not in self.held:
                 self.waiting[call, key] = Claim(tokens)
-                if self.is_below:
-                    self.up.claims[_path((call, key))] = tokens
 
     def take_given(self, keys: Sequence[str]) -> None:
         """Takes leave for calls to start; those of runs below are told on."""
@@ -264,7 +264,9 @@ class Budget:
         names = {_path(name): name for name in self.waiting}
         for key in keys:
             if (name := names.pop(key, None)) is not None:
-                self._hold(name, self.waiting.pop(name))
+                claim = self.waiting[name]
+                self._forget_waiting(name)
+                self._hold(name, claim)
                 if name[0]:
                     self.down.setdefault(name[0], []).append(name[1])
 
@@ -440,9 +442,18 @@ class Budget:
             if limit is not None:
                 self.limits[kind] = limit
 
+    def _forget_waiting(self, name: Name) -> None:
+        self.waiting.pop(name, None)
+        self.asked.pop(name, None)
+
     def take_up(self) -> Up | None:
-        """Returns what the run above has to be told, once."""
+        """Returns what the run above has to be told, once; it is asked for so many calls at a time."""
         up, self.up = self.up, Up()
+        if self.is_below and len(self.asked) < min(len(self.waiting), ASKED_AT_ONCE):
+            for name, claim in islice(self.waiting.items(), ASKED_AT_ONCE):
+                if name not in self.asked:
+                    self.asked[name] = None
+                    up.claims[_path(name)] = claim.tokens
         return up if up.claims or up.settled else None
 
     def take_down(self) -> dict[str, list[str]]:
@@ -464,6 +475,7 @@ class Budget:
             "grown_below": self.grown_below,
             "lost": [self.lost.tokens, self.lost.calls, str(self.lost.money)],
             "rate": None if self.rate is None else str(self.rate),
+            "asked": len(self.asked),
             "busy": None if self.busy == BusyTime() else self.busy.to_json(),
         }
         return {name: part for name, part in parts.items() if part not in (None, False, {}, [])}
@@ -508,13 +520,15 @@ def budget_from_json(encoded: Any) -> Budget:
         KeyError, TypeError, ValueError, AttributeError: it is none.
     """
     tokens, calls, money = encoded.get("lost", (0, 0, "0"))
+    waiting = dict(map(_claim_from_json, encoded.get("waiting", ())))
     return Budget(
         {kind: limit_from_json(kind, encoded[kind]) for kind in KINDS if kind in encoded},
         encoded.get("on_limit", "ask"),
         encoded.get("below", False),
         encoded.get("finishing"),
         dict(map(_claim_from_json, encoded.get("held", ()))),
-        dict(map(_claim_from_json, encoded.get("waiting", ()))),
+        waiting,
+        dict.fromkeys(islice(waiting, encoded.get("asked", 0))),
         {call: usage_from_json(usage) for call, usage in encoded.get("told", {}).items()},
         dict(encoded.get("grown_below", {})),
         Lost(tokens, calls, Decimal(money)),

@@ -22,7 +22,7 @@ from dagwright.testing import Completion, ModelServer, Tokens
 from tests.support.agents import agent, agent_runs, ended
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal, purposes, written
-from tests.support.runs import Handle, Runs, document_of
+from tests.support.runs import Handle, Runs, assert_clean, assert_replays, document_of, histories_of
 from tests.support.tools import Bench
 from tests.workflow.test_streamed_plans import held
 
@@ -287,3 +287,50 @@ async def test_time_that_is_used_up_asks_and_what_runs_goes_on(client: Client, t
         bench.open("c")
         document = await ended(runs, handle)
     assert document["status"] == "completed"
+
+
+async def test_a_sub_plan_whose_run_above_was_terminated_finishes_with_what_there_is(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LOOK_S", 0.2)
+    async with ModelServer(says("one")) as model, agent_runs(client, model, tmp_path) as runs:
+        handle = await start(runs, agents_of("a", "b"), {"calls": 1})
+        await asked(runs, handle)
+        view = await RunFeed(runs.client, handle.id).read()
+        assert view.scheduler is not None
+        [waiting] = [
+            view.scheduler.plan.nodes[n].id for n, r in enumerate(view.scheduler.records) if not r.status.is_final
+        ]
+        below = runs.client.get_workflow_handle(limits.child_workflow_id(handle.id, waiting))
+        runs.forget(handle)
+        await runs.client.get_workflow_handle(handle.id).terminate("for a test")
+
+        async def has_ended() -> bool:
+            return (await RunFeed(runs.client, below.id).read()).is_closed
+
+        await eventually(has_ended)
+        document = await document_of(below)
+        told = replace(await RunFeed(runs.client, below.id).read(), written=None, error=None).document()
+        assert told["nodes"]["turn1"]["reason"] == "left out: the run above, which has the budget, is gone"
+        assert document["error"]["message"].startswith("'turn1' was skipped: left out: the run above")
+        for history in await histories_of(runs.client, below):
+            assert_clean(history)
+            await assert_replays(history)
+
+
+async def test_a_message_that_tells_too_much_is_refused_with_a_note(client: Client, tmp_path: Path) -> None:
+    async with ModelServer(says("one"), says("two")) as model, agent_runs(client, model, tmp_path) as runs:
+        handle = await start(runs, agents_of("a", "b"), {"calls": 1, "money": "1.00"})
+        many = {f"c{number}": 1 for number in range(10_001)}
+        for claims, settled in (
+            (many, {}),
+            ({"x" * 20_001: 1}, {}),
+            ({}, {"c": {"calls": 10**16}}),
+            ({}, {"c": {"money": "1e999999"}}),
+        ):
+            await handle.signal("budget_told", {"task": "a", "claims": claims, "settled": settled})
+        view = await asked(runs, handle)
+        assert sum(note["code"] == "refused" for note in view.document()["notes"]) == 4
+        await handle.execute_update("set_limits", {"budget": {"money": None, "calls": 2}})
+        document = await ended(runs, handle)
+        assert document["status"] == "completed"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dagwright.contracts.outcomes import next_call
-from dagwright.plan.budget import Budget, Up, budget_from_json, limits_from_json
+from dagwright.plan.budget import Budget, Claim, Up, budget_from_json, limits_from_json
 from dagwright.plan.by import By
 from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.errors import PlanInvalid
@@ -436,3 +436,20 @@ def test_node_that_is_added_and_called_as_a_request_of_the_run_asks_under_anothe
 def test_id_of_the_run_itself_is_refused_for_a_node() -> None:
     with pytest.raises(PlanInvalid, match="'~budget' is reserved"):
         compiled(plan_of(node("~budget")))
+
+
+def test_run_below_asks_for_so_many_calls_at_a_time_and_goes_on_in_order() -> None:
+    budget = Budget(is_below=True)
+    names = [f"c{number}" for number in range(600)]
+    for name in names:
+        assert not budget.claim(("", name), Claim(5), used=NONE, grown=0)
+    first = budget.take_up()
+    assert first is not None
+    assert list(first.claims) == names[:250]
+    assert budget.take_up() is None
+    budget.settle(("", "c3"), NONE)
+    budget = budget_from_json(json.loads(json.dumps(budget.to_json())))
+    budget.take_given(["c0", "c1"])
+    following = budget.take_up()
+    assert following is not None
+    assert list(following.claims) == ["c250", "c251", "c252"]
