@@ -17,6 +17,7 @@ import pydantic_core
 
 from dagwright.chunk_items import OpenFeed
 from dagwright.contracts.carries import RunCarry, carry_to_json, pieces_of, state_to_text
+from dagwright.contracts.goal_forks import without_what_followed
 from dagwright.contracts.limits import WORKFLOW_ID_BYTES, child_workflow_id, short_id
 from dagwright.contracts.messages import RunInput
 from dagwright.feed import RunNotFound, RunView
@@ -271,12 +272,16 @@ def _beside(view: RunView, run_input: RunInput, *, is_same: bool, lookups: Mappi
     )
 
 
-def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
-    """Returns the plan of a run with the tools as they are now.
+def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun: Collection[str] = ()) -> CompiledPlan:
+    """Returns the plan of a run with the tools as they are now, for a fork of it.
+
+    Args:
+        rerun: nodes that are to be done again; if a model is to plan again, what followed from its plan is left out.
 
     Raises:
         ForkRefused: its nodes took the place of others, or a tool has other effects now.
     """
+    plan = without_what_followed(plan, rerun)
     if any(node.supersedes is not None for node in plan.nodes):
         raise ForkRefused("nodes of this run took the place of others; give the plan that is meant with --plan")
     declared = {}

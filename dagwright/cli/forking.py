@@ -75,7 +75,7 @@ def _changed(
     """
     assert view.scheduler is not None
     if request.plan is None:
-        plan = retooled(view.scheduler.plan, toolset.declarations())
+        plan = retooled(view.scheduler.plan, toolset.declarations(), rerun=request.rerun)
         typed, problems = typed_inputs(plan.inputs, texts)
         problems += [
             Problem("invalid_field", f"the plan has no input {name!r}", pointer("inputs", name))

@@ -1,4 +1,4 @@
-"""Plans of models in the published formats, from the request to the answer: they do not stream, and run all the same."""
+"""Plans of models in the published formats, from request to answer: they do not stream, and run all the same."""
 
 import json
 from collections.abc import Mapping

@@ -12,7 +12,7 @@ from dagwright.contracts import limits
 from dagwright.contracts.messages import RunInput, run_input_to_json
 from dagwright.contracts.pursuits import workflow_type_of
 from dagwright.feed import RunFeed
-from dagwright.forks import Draft, Forks, retooled
+from dagwright.forks import Draft, ForkRefused, Forks, retooled
 from dagwright.planner import Asked, prepare_goal
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Step, step
@@ -21,7 +21,7 @@ from tests.support.agents import agent_runs, answered
 from tests.support.chaos import worker_process
 from tests.support.eventually import eventually
 from tests.support.goals import call, ended, goal, purposes, written
-from tests.support.runs import Runs, bare, chain_of, document_of, end_of
+from tests.support.runs import Handle, Runs, bare, chain_of, document_of, end_of
 from tests.support.server import live_server
 
 pytestmark = pytest.mark.server
@@ -89,18 +89,44 @@ async def test_fork_takes_the_plan_over_and_answers_anew_only_what_came_out_othe
         assert [*same.outlook.reused] == ["plan", "read", "a", "b", "answer"]
         again = await _draft(runs, handle.id, "answer")
         assert [*again.outlook.reused] == ["plan", "read", "a", "b"]
-        carry = (await _forks(runs).ready(again)).carry
-        message = run_input_to_json(RunInput(compiled=again.plan, carry=carry))
-        forked = await runs.start_raw(message, workflow_id=again.workflow_id, workflow=workflow_type_of(again.plan))
-        found = bare(await document_of(forked))
+        found = bare(await document_of(await _started(runs, again)))
     assert (found["status"], found["output"]) == ("completed", "Second.")
+
+
+@pytest.mark.parametrize("rerun", ["plan", "plan#2", "read#2"])
+async def test_fork_in_which_a_model_plans_again_runs_the_new_plan(client: Client, tmp_path: Path, rerun: str) -> None:
+    first = written(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=1))
+    other = written(call("a", "plus", left=5, right=5), call("c", "plus", left="{{a.result}}", right=1))
+    asked_again = [] if rerun == "read#2" else [other]
+    async with (
+        ModelServer("No.", first, "It is 4.", *asked_again, "Again.") as model,
+        agent_runs(client, model, tmp_path) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Add.", "plus"))
+        assert [*(await ended(runs, handle))["nodes"]] == ["plan", "read", "plan#2", "read#2", "a", "b", "answer"]
+        again = await _draft(runs, handle.id, rerun)
+        assert [*again.outlook.runs.items()] == [(rerun, "is to be done again")]
+        forked = await _started(runs, again)
+        found = bare(await document_of(forked))
+        with pytest.raises(ForkRefused, match="--rerun b: the fork has no such node or item"):
+            await _draft(runs, handle.id, rerun, "b")
+    own = ["plan", "read"] if rerun == "plan" else ["plan", "read", "plan#2", "read#2"]
+    nodes = ["a", "b"] if rerun == "read#2" else ["a", "c"]
+    assert (found["status"], found["output"], [*found["nodes"]]) == ("completed", "Again.", [*own, *nodes, "answer"])
+    assert found["nodes"]["a"]["result"] == (3.0 if rerun == "read#2" else 10.0)
+
+
+async def _started(runs: Runs, draft: Draft) -> Handle:
+    carry = (await _forks(runs).ready(draft)).carry
+    message = run_input_to_json(RunInput(compiled=draft.plan, carry=carry))
+    return await runs.start_raw(message, workflow_id=draft.workflow_id, workflow=workflow_type_of(draft.plan))
 
 
 async def _draft(runs: Runs, workflow_id: str, *rerun: str) -> Draft:
     """Returns a fork of a run as the command makes it, ready to be started."""
     view = await RunFeed(runs.client, workflow_id).read()
     assert view.scheduler is not None
-    plan = retooled(view.scheduler.plan, runs.tools)
+    plan = retooled(view.scheduler.plan, runs.tools, rerun=rerun)
     return await _forks(runs).draft(view, plan, inputs={}, rerun=rerun)
 
 
