@@ -17,10 +17,11 @@ from dagwright.contracts.wire import ACTIVITY_COMPILE_PLAN, ANSWER_HAS_STATE, AN
 from dagwright.plan.agents import agent_cards
 from dagwright.plan.compiled import CompiledPlan, plan_to_json
 from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.policy import default_policy, policy_from_json
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan_pages import made_to_travel
 from dagwright.planner.starting import goal_of_document, is_goal
-from dagwright.preparation import check_plan, prepare_to_ask, unknown_tools
+from dagwright.preparation import check_plan, policy_problems, prepare_to_ask, unknown_tools
 from dagwright.store import PayloadStore
 from dagwright.told_tools import told_tools
 
@@ -100,7 +101,10 @@ async def _compiled(
 
 
 def _compiled_with(message: Mapping[str, Any], tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
+    policy = policy_from_json(message["policy"]) if message.get("policy") is not None else None
     if is_goal(message["plan"]):
-        return goal_of_document(message["plan"], tools)
+        return goal_of_document(message["plan"], tools, policy=policy)
     checked = check_plan(message["plan"], tools, context=message.get("context") or {})
+    if refused := policy_problems(checked, policy or default_policy("model" if message.get("by_model") else "person")):
+        raise PlanInvalid(refused)
     return prepare_to_ask(checked, message.get("inputs") or {})

@@ -80,7 +80,9 @@ def _read(given: Mapping[str, Any], known: Mapping[str, ToolDeclaration]) -> byt
     text, accepted = given.get("text"), given.get("accepted") or ()
     text = text if isinstance(text, str) else ""
     try:
-        found = read_plan(given.get("plan"), text, tools, accepted=accepted).to_json()
+        inline_agents = given.get("inline_agents") is True
+        read = read_plan(given.get("plan"), text, tools, accepted=accepted, inline_agents=inline_agents)
+        found = read.to_json()
     except PlanInvalid as invalid:
         found = refused_plan(invalid, accepted=accepted)
     return encoded_json(found)

@@ -1,6 +1,7 @@
 """From a document to a compiled plan with its inputs: what `check`, `run` and the activity `compile_plan` share."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from dagwright.contracts.agent_nodes import with_agents
@@ -11,6 +12,7 @@ from dagwright.dialects import to_document
 from dagwright.dialects.written_plan import read_written_plan
 from dagwright.dialects.written_values import CUT_OFF, Mend
 from dagwright.plan.accepted import with_accepted
+from dagwright.plan.agent_cards import AgentCard, is_inline
 from dagwright.plan.agents import tool_of_agent
 from dagwright.plan.compilation import compile_plan, compiled_form, unavailable
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
@@ -18,6 +20,7 @@ from dagwright.plan.conditions import read_condition
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
 from dagwright.plan.inputs import missing_inputs, wrong_inputs
 from dagwright.plan.model_tools import AGENT_PREFIX
+from dagwright.plan.policy import LETTING_INLINE, REFUSED_INLINE, Policy
 from dagwright.plan.references import suggestion
 from dagwright.plan.regions import REGION_PREFIX, contract
 from dagwright.plan.tools import Effects, ToolDeclaration
@@ -96,7 +99,10 @@ def unknown_tools(raw: Any, tools: Mapping[str, ToolDeclaration], *, context: Ma
     while open_plans:
         checked = open_plans.pop()
         found |= dict.fromkeys(node.tool for node in checked.nodes if node.tool and node.tool not in tools)
-        agents = [node.agent for node in checked.nodes if node.agent and tool_of_agent(node.agent, tools) is None]
+        named = list(filter(None, (node.agent_name for node in checked.nodes)))
+        agents = [name for name in named if tool_of_agent(name, checked.tools) is None]
+        inside = [card for card in map(partial(inline_card, checked), named) if card is not None]
+        found |= dict.fromkeys(name for card in inside for name in card.tools if name not in tools)
         found |= dict.fromkeys(name for agent in agents for name in (AGENT_PREFIX + agent, agent))
         open_plans += checked.sub_plans.values()
     return list(found)
@@ -106,6 +112,25 @@ def _with_more(unread: PlanInvalid, found: PlanInvalid) -> PlanInvalid:
     """Returns all that is wrong; of a place that could not be read nothing is told twice."""
     told = {problem.pointer for problem in unread.problems}
     return PlanInvalid([*unread.problems, *(problem for problem in found.problems if problem.pointer not in told)])
+
+
+def inline_card(checked: Checked, agent: str | None) -> AgentCard | None:
+    """Returns the card of an agent that stands in a plan itself; `None` of any other one."""
+    if agent is None or not is_inline(agent):
+        return None
+    declared = checked.tools.get(AGENT_PREFIX + agent)
+    return declared.agent if declared is not None else None
+
+
+def policy_problems(checked: Checked, policy: Policy) -> list[Problem]:
+    """Returns a problem for each agent that stands in the plan itself and that the policy of the run refuses."""
+    problems = []
+    for index, node in enumerate(checked.nodes):
+        card = inline_card(checked, node.agent_name)
+        if card is not None and policy.verdict_on_inline(card.tools) == "refuse":
+            at = checked.document.written_pointer(pointer(*checked.base, "nodes", index, "agent"))
+            problems.append(Problem("refused", REFUSED_INLINE, at, node.id, LETTING_INLINE))
+    return [*problems, *(each for below in checked.sub_plans.values() for each in policy_problems(below, policy))]
 
 
 def unused_inputs(checked: Checked, names: Iterable[str]) -> list[Problem]:

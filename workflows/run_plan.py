@@ -25,7 +25,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError,
 
 from dagwright.contracts import limits, wire
 from dagwright.contracts.answers import graph_answer, node_answer, status_answer
-from dagwright.contracts.beginnings import begin_fork, begin_run, scheduler_of
+from dagwright.contracts.beginnings import begin_fork, begin_run, is_by_model, scheduler_of
 from dagwright.contracts.budgets import BudgetNews, news_of
 from dagwright.contracts.carries import CarryTooLarge, RunCarry, state_to_text
 from dagwright.contracts.chunk_inputs import ChunkInput, handed_on
@@ -285,6 +285,10 @@ class PlanWorkflow(Steerable):
     async def _compile(self, run_input: RunInput) -> dict[str, Any]:
         """Compiles a plan that came as it was written, outside of the workflow; returns what `compile_plan` answers."""
         message = {"plan": run_input.plan, "inputs": run_input.inputs, "context": run_input.context}
+        if run_input.policy is not None:
+            message["policy"] = run_input.policy.to_json()
+        elif is_by_model(run_input):
+            message["by_model"] = True
         encoded = pydantic_core.to_json(message)
         if len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
             # Numbers may be longer here than they were written, and the server ends a run that sends 2 MB.

@@ -148,7 +148,7 @@ def _facts(document: Document, tools: Mapping[str, ToolDeclaration] | None) -> P
 
 
 def _name_of(node: Node) -> str:
-    return node.tool or node.agent or ("plan" if node.plan is not None else "human")
+    return node.tool or node.agent_name or ("plan" if node.plan is not None else "human")
 
 
 def _without_ids(value: Any, names: Mapping[str, str]) -> Any:

@@ -8,13 +8,11 @@ from pydantic import ValidationError
 
 from dagwright.agents.registry import AgentsUnreadable
 from dagwright.dialects.reading import read_plan_file
-from dagwright.plan.agent_cards import AgentCard
+from dagwright.plan.agent_cards import MODEL_WORDS, AgentCard
 from dagwright.plan.errors import PlanInvalid, pointer
 from dagwright.plan.references import suggestion
 
 _ROOT = "agents"
-_MODEL_WORDS = frozenset({"model", "model_config", "temperature", "max_tokens", "top_p"})
-"""What other programs have in a card, and here each request says."""
 _EXPECTED = {
     "string_type": "a text",
     "dict_type": "an object",
@@ -85,7 +83,7 @@ def _told(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]
 
 
 def _instead_of(key: str) -> str:
-    if key in _MODEL_WORDS:
+    if key in MODEL_WORDS:
         return "an agent has no model: each request says which one is asked"
     known = [name for name in AgentCard.model_fields if name != "name"]
     return suggestion(key, known) or f"known are {', '.join(known)}"

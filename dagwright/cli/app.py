@@ -143,11 +143,15 @@ def check(
     any_tool: Annotated[bool, typer.Option("--any-tool", help="Take tools and agents on trust.")] = False,
     mend: Mend = False,
     agents: Agents = None,
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", metavar="FILE", help="The policy that the run will have, for agents in the plan."),
+    ] = None,
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
     """Validate plans, without a server."""
-    request = CheckRequest(plans, tools or [], dialect, context or [], any_tool, mend, agents or [])
+    request = CheckRequest(plans, tools or [], dialect, context or [], any_tool, mend, agents or [], policy)
     return call("checking", "check", request, Output(is_json=json, has_color=not no_color))
 
 

@@ -15,6 +15,7 @@ from dagwright.cli.plans import (
     STANDARD_INPUT,
     PlanSource,
     read_pairs,
+    read_policy,
     read_sources,
     read_written_sources,
     refusal,
@@ -25,9 +26,10 @@ from dagwright.cli.wording import counted
 from dagwright.dialects.written_values import Mend
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.policy import default_policy
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.validation import Checked
-from dagwright.preparation import check_plan, check_size, check_written_plan
+from dagwright.preparation import check_plan, check_size, check_written_plan, policy_problems
 from dagwright.settings import load_settings
 from dagwright.toolset import load_toolset, references_of
 
@@ -58,6 +60,7 @@ def _check(request: CheckRequest, output: Output) -> int:
     references = references_of(request.tools, request.agents)
     tools = load_toolset(load_settings(), references).declarations()
     context = read_pairs(request.context, option="--context")
+    policy = read_policy(request.policy_file) or default_policy("person")
     code = ExitCode.COMPLETED
     for source in (read_written_sources if request.is_mending else read_sources)(request.plans):
         mends: Sequence[Mend] | None = None
@@ -67,6 +70,8 @@ def _check(request: CheckRequest, output: Output) -> int:
                 held = None if request.any_tool else check_size(checked)
             else:
                 checked, held = _checked(source, request, tools=tools, context=context)
+            if refused := policy_problems(checked, policy):
+                raise PlanInvalid(refused)
         except PlanInvalid as invalid:
             code = ExitCode.REFUSED
             _write_refusal(source, invalid, output)

@@ -64,7 +64,12 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
 def _prepared(request: AskRequest, toolset: Toolset, output: Output) -> PreparedRun:
     beside = replace(NO_TERMS.beside, budget=read_budget(request.budget, is_asking=True))
     terms = Terms(deadline_s_of(request.timeout), read_policy(request.policy_file), beside=beside)
-    asked = Asked(_config(request), asks_first=request.asks_first, ends_with_plan=request.is_plan_only)
+    asked = Asked(
+        _config(request),
+        asks_first=request.asks_first,
+        ends_with_plan=request.is_plan_only,
+        policy=terms.policy,
+    )
     if request.max_repairs is not None:
         asked = replace(asked, plans=1 + request.max_repairs)
     try:

@@ -20,11 +20,13 @@ from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.durations import parse_duration
 from dagwright.plan.errors import PlanInvalid, Problem
 from dagwright.plan.plan_words import plan_words
+from dagwright.plan.policy import default_policy
 from dagwright.plan.validation import Checked
 from dagwright.preparation import (
     check_plan,
     check_written_plan,
     input_problems,
+    policy_problems,
     prepare_plan,
     prepare_to_ask,
     unused_inputs,
@@ -62,6 +64,9 @@ def prepare_run(request: RunRequest, toolset: Toolset, output: Output) -> Prepar
     texts = read_pairs(request.inputs, option="--input")
     given = read_inputs_file(request.inputs_file)
     raw, checked, mends = (_mended if request.is_mending else _strict)(request, toolset, output, context=context)
+    policy = terms.policy or default_policy("model" if request.is_by_model else "person")
+    if refused := policy_problems(checked, policy):
+        raise PlanInvalid(refused)
     typed, problems = typed_inputs(checked.inputs, texts)
     problems = [*unused_inputs(checked, texts), *problems]
     for problem in unused_inputs(checked, given):

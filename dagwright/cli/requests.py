@@ -21,6 +21,7 @@ class CheckRequest:
     any_tool: bool
     is_mending: bool = False
     agents: Sequence[str] = ()
+    policy_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

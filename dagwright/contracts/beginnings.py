@@ -10,7 +10,7 @@ from dagwright.contracts.deadlines import first_deadline
 from dagwright.contracts.messages import RunInput
 from dagwright.contracts.pursuits import pursuit_of
 from dagwright.plan.compiled import CompiledPlan
-from dagwright.plan.policy import ALL_RUN, default_policy
+from dagwright.plan.policy import ALL_RUN, Author, default_policy
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
 
@@ -32,13 +32,13 @@ def scheduler_of(
     """
     pursuit = pursuit_of(plan)
     # What a pursuit adds is what a model wants.
-    is_by_model = pursuit is not None or run_input.needs_approval or run_input.approved_by is not None
+    author: Author = "model" if pursuit is not None or is_by_model(run_input) else "person"
     scheduler = Scheduler(
         plan,
         inputs,
         lookups=lookups,
         max_in_flight=run_input.max_in_flight,
-        policy=run_input.policy or default_policy("model" if is_by_model else "person"),
+        policy=run_input.policy or default_policy(author),
     )
     if pursuit is not None:
         scheduler.pursuit = pursuit
@@ -49,6 +49,11 @@ def scheduler_of(
     if run_input.approved_by is not None:
         scheduler.cover(run_input.approved_by)
     return scheduler
+
+
+def is_by_model(run_input: RunInput) -> bool:
+    """Tells whether the input itself says that a model wrote its plan: somebody has to approve it, or has done so."""
+    return run_input.needs_approval or run_input.approved_by is not None
 
 
 def handed_down(run_input: RunInput, scheduler: Scheduler, *, number: int) -> RunInput:

@@ -306,7 +306,7 @@ class _Progress:
             node_id,
             title="asking whether the plan may run",
             tool=READ_MODEL_PLAN.name,
-            arguments={"plan": found["plan"], "tools": list(self._goal.tools)},
+            arguments={"plan": found["plan"], "tools": list(self._goal.tools), **_allowed(self._goal)},
             dependencies=(read if last is None else last,),
             approval={"type": "APPROVAL", "prompt": prompt},
             cache_s=0.0,
@@ -476,7 +476,7 @@ def read_node(node_id: str, plan_id: str, goal: Goal, *, number: int) -> Compile
         (("plan",), (ResultOf(plan_id, "result", ("output",)),)),
         (("text",), (ResultOf(plan_id, "result", ("message", "content")),)),
     ]
-    arguments: dict[str, Any] = {"plan": None, "text": None, "tools": list(goal.tools)}
+    arguments: dict[str, Any] = {"plan": None, "text": None, "tools": list(goal.tools), **_allowed(goal)}
     if goal.streams:
         arguments["accepted"] = None
         holes.append((("accepted",), (ResultOf(plan_id, "result", ("accepted",)),)))
@@ -490,6 +490,11 @@ def read_node(node_id: str, plan_id: str, goal: Goal, *, number: int) -> Compile
         approval="never",
         cache_s=0.0,
     )
+
+
+def _allowed(goal: Goal) -> Mapping[str, Any]:
+    """Returns what whoever reads a plan is told of what it may do beside using tools."""
+    return {"inline_agents": True} if goal.inline_agents else {}
 
 
 def output_of_plan(goal: Goal, read_id: str) -> tuple[Any, Sequence[Hole]] | None:

@@ -75,6 +75,9 @@ def is_own(node_id: str) -> bool:
     return node_id.partition("#")[0] in OWN_IDS
 
 
+_FLAGS = ("asks_first", "ends_with_plan", "streams", "inline_agents")
+
+
 @dataclass(frozen=True, slots=True)
 class Goal:
     """A request, and all that is needed to plan for it and to answer it.
@@ -91,6 +94,7 @@ class Goal:
         asks_first: whether somebody has to approve the plan before it runs.
         ends_with_plan: whether the run ends with the plan and does not run it.
         streams: whether nodes that change nothing start while the model still writes the plan.
+        inline_agents: whether a plan may make agents itself.
     """
 
     words: str
@@ -102,6 +106,7 @@ class Goal:
     asks_first: bool = False
     ends_with_plan: bool = False
     streams: bool = False
+    inline_agents: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Returns the goal as a pursuit travels in a plan."""
@@ -115,7 +120,7 @@ class Goal:
         }
         if config := self.config.to_json():
             encoded["config"] = config
-        return encoded | {name: True for name in ("asks_first", "ends_with_plan", "streams") if getattr(self, name)}
+        return encoded | {name: True for name in _FLAGS if getattr(self, name)}
 
 
 def goal_from_json(encoded: Any) -> Goal:
@@ -137,9 +142,7 @@ def goal_from_json(encoded: Any) -> Goal:
             str(encoded["answer_prompt"]),
             model_config_from_json(encoded.get("config", {})),
             plans,
-            asks_first=encoded.get("asks_first") is True,
-            ends_with_plan=encoded.get("ends_with_plan") is True,
-            streams=encoded.get("streams") is True,
+            **{name: encoded.get(name) is True for name in _FLAGS},
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"this is no goal: {error!r}") from None

@@ -181,7 +181,9 @@ def _is_of_agents(raw: Mapping[str, JsonValue]) -> bool:
     if not isinstance(nodes, list) or raw.keys() & _NATIVE_ROOT_KEYS:
         return False
     objects = [node for node in nodes if isinstance(node, dict)]
-    return any("agent" in node for node in objects) and not any(node.keys() & _NATIVE_NODE_KEYS for node in objects)
+    if any(node.keys() & _NATIVE_NODE_KEYS or isinstance(node.get("agent"), dict) for node in objects):
+        return False
+    return any("agent" in node for node in objects)
 
 
 def _unknown_shape(message: str, *, hint: str | None) -> PlanInvalid:

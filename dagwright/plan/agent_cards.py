@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
 import jsonschema_rs
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from dagwright.plan.durations import DurationText, parse_duration
 
@@ -29,6 +29,8 @@ _PYTHON_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*(?::[^\W\d]\w*)?")
 _WEB_ADDRESS = re.compile(r"https?://[^\s/?#]+\S*")
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
 
+MODEL_WORDS = frozenset({"model", "model_config", "temperature", "max_tokens", "top_p"})
+"""What other programs have in a card, and here each request says."""
 FIELDS_OF: Mapping[AgentType, frozenset[str]] = MappingProxyType(
     {
         "llm": frozenset({"prompt", "tools", "max_turns", "token_limit", "output_schema"}),
@@ -40,6 +42,33 @@ FIELDS_OF: Mapping[AgentType, frozenset[str]] = MappingProxyType(
 _REQUIRED: Mapping[AgentType, str] = MappingProxyType(
     {"llm": "prompt", "class": "class_name", "service": "service_url"}
 )
+
+
+def _short_prompt(prompt: str) -> str:
+    if not 0 < len(prompt.strip().encode(errors="replace")) <= PROMPT_BYTES:
+        raise ValueError(f"a prompt has 1 to {PROMPT_BYTES:,} bytes")
+    return prompt
+
+
+def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"{twice[0]!r} is there twice")
+    return names
+
+
+def _readable_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    if not jsonschema_rs.meta.is_valid(schema):
+        raise ValueError("it is no JSON Schema")
+    if len(json.dumps(schema)) > PROMPT_BYTES:
+        raise ValueError(f"a schema has at most {PROMPT_BYTES:,} characters")
+    return schema
+
+
+_Prompt = Annotated[str, AfterValidator(_short_prompt)]
+_ToolNames = Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_each_once)]
+_AnswerSchema = Annotated[dict[str, Any], AfterValidator(_readable_schema)]
+_Turns = Annotated[int, Field(ge=1, le=200)]
+_Tokens = Annotated[int, Field(ge=1)]
 
 
 class AgentCard(BaseModel):
@@ -55,15 +84,15 @@ class AgentCard(BaseModel):
     """What an objective looks like, such as `Research {topic}`; shown to whoever writes plans, never filled in."""
     type: AgentType
     """`llm`: a model with tools; `class`: a Python class; `service`: an address that is sent the objective."""
-    prompt: str | None = None
+    prompt: _Prompt | None = None
     """What an `llm` agent is told first."""
-    tools: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    tools: _ToolNames = ()
     """Names of the tools that an `llm` agent may call."""
-    max_turns: Annotated[int | None, Field(ge=1, le=200)] = None
+    max_turns: _Turns | None = None
     """Model calls of an `llm` agent at most, the last of them without tools; 12 if left out."""
-    token_limit: Annotated[int | None, Field(ge=1)] = None
+    token_limit: _Tokens | None = None
     """Tokens of all model calls of an `llm` agent together; when they are used, one last call is asked to finish."""
-    output_schema: dict[str, Any] | None = None
+    output_schema: _AnswerSchema | None = None
     """JSON Schema of what an `llm` agent answers; text if left out."""
     class_name: str | None = None
     """Of a `class` agent: `package.module:Class`, or the bare name of a class that comes with Dagwright."""
@@ -84,30 +113,6 @@ class AgentCard(BaseModel):
         if not _NAME.fullmatch(name) or len(name.encode(errors="replace")) > NAME_BYTES:
             raise ValueError(f"a name has letters, digits, _, -, . and blanks inside, at most {NAME_BYTES} bytes")
         return name
-
-    @field_validator("prompt")
-    @classmethod
-    def _short_prompt(cls, prompt: str | None) -> str | None:
-        if prompt is not None and not 0 < len(prompt.strip().encode(errors="replace")) <= PROMPT_BYTES:
-            raise ValueError(f"a prompt has 1 to {PROMPT_BYTES:,} bytes")
-        return prompt
-
-    @field_validator("tools")
-    @classmethod
-    def _each_tool_once(cls, tools: tuple[str, ...]) -> tuple[str, ...]:
-        if twice := [name for name in tools if tools.count(name) > 1]:
-            raise ValueError(f"{twice[0]!r} is there twice")
-        return tools
-
-    @field_validator("output_schema")
-    @classmethod
-    def _readable_schema(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
-        if schema is not None:
-            if not jsonschema_rs.meta.is_valid(schema):
-                raise ValueError("it is no JSON Schema")
-            if len(json.dumps(schema)) > PROMPT_BYTES:
-                raise ValueError(f"a schema has at most {PROMPT_BYTES:,} characters")
-        return schema
 
     @field_validator("class_name")
     @classmethod
@@ -164,3 +169,43 @@ def card_from_json(encoded: Any) -> AgentCard:
         ValueError: it is none.
     """
     return AgentCard.model_validate(encoded)
+
+
+INLINE = " (inline)"
+"""Ends the name of an agent that a plan makes itself; no card can be called so."""
+
+
+class InlineAgent(BaseModel):
+    """An agent that stands in a plan itself, in place of the name of one: a model with tools."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    prompt: _Prompt
+    """What the model is told first; what it is to do stands in the `objective` of the node."""
+    tools: _ToolNames = ()
+    """Names of the tools that it may call."""
+    max_turns: _Turns | None = None
+    """Model calls at most, the last of them without tools; 12 if left out."""
+    token_limit: _Tokens | None = None
+    """Tokens of all model calls together; when they are used, one last call is asked to finish."""
+    output_schema: _AnswerSchema | None = None
+    """JSON Schema of its answer; text if left out."""
+    feedback_policy: FeedbackPolicy = "on_request"
+    """When it may ask a person, as on a card."""
+
+    def card(self, node: str) -> AgentCard:
+        """Returns it as a card.
+
+        Args:
+            node: id of its node, with the path to its sub-plan.
+        """
+        fields = {name: getattr(self, name) for name in InlineAgent.model_fields}
+        # Not validated again: ids of nodes are no names of cards.
+        return AgentCard.model_construct(
+            name=node + INLINE, description="", objective_template="", type="llm", **fields
+        )
+
+
+def is_inline(agent: str) -> bool:
+    """Tells whether an agent of this name stands in a plan itself."""
+    return agent.endswith(INLINE)

@@ -10,10 +10,11 @@ from typing import Any
 from unicodedata import normalize
 
 from dagwright.plan.compilation import compile_plan
-from dagwright.plan.compiled import CompiledNode, CompiledPlan
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, inline_tools
 from dagwright.plan.document import Document
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
 from dagwright.plan.extension import Extension
+from dagwright.plan.policy import LETTING_INLINE, REFUSED_INLINE, Policy
 from dagwright.plan.regions import contract
 from dagwright.plan.run_state import RunState
 from dagwright.plan.states import NodeStatus
@@ -73,7 +74,9 @@ def extension_of(
         message = f"the run has no value of the input {strange[0]!r}"
         raise PlanInvalid([Problem("missing_input", message, "/nodes", hint="write the value itself")])
     # Who sends an agent tells its tools in the words that its model reads, which no compiled plan has.
-    compiled = state.changes.with_agents(compile_plan(checked), {**state.plan.tools, **tools})
+    compiled = state.changes.with_agents(compile_plan(checked), {**checked.tools, **tools})
+    if problems := [*_refused(compiled.nodes[len(stubs) :], state.policy)]:
+        raise PlanInvalid(problems)
     if problems := [*_unreadable(compiled, state, count=len(stubs))]:
         raise PlanInvalid(problems)
     numbers = _numbers_of(stubs, state, count=len(nodes))
@@ -97,6 +100,21 @@ def _told_of_new(problem: Problem, nodes: Sequence[Any], *, there: Collection[st
     places = [place for place, name in enumerate(ids) if normalize("NFC", name) == problem.node]
     words = " and of ".join(f"node {place}" for place in places)
     return replace(problem, message=f"{problem.node!r} is the id of {words}")
+
+
+def _refused(nodes: Sequence[CompiledNode], policy: Policy, *, within: str | None = None) -> Iterator[Problem]:
+    """Yields the agents that stand in nodes themselves, where the policy of the run refuses them.
+
+    Args:
+        within: id of the node whose sub-plan has these nodes.
+    """
+    for place, node in enumerate(nodes):
+        inside = inline_tools(node)
+        if inside is not None and policy.verdict_on_inline(inside) == "refuse":
+            at = pointer("nodes", place, "agent") if within is None else "/nodes"
+            yield Problem("refused", REFUSED_INLINE, at, within or node.id, LETTING_INLINE)
+        elif inside is None and node.sub_plan is not None:
+            yield from _refused(node.sub_plan.nodes, policy, within=within or node.id)
 
 
 def _unreadable(compiled: CompiledPlan, state: RunState, *, count: int) -> Iterator[Problem]:

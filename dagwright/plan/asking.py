@@ -13,11 +13,12 @@ from typing import Any
 from dagwright.plan.answer_reading import EARLY_BYTES, AnswerReader, refused_words
 from dagwright.plan.answers import ERROR_CHOICES, size_problem
 from dagwright.plan.arguments import problem_of_call
+from dagwright.plan.compiled import inline_tools
 from dagwright.plan.errors import NodeError
 from dagwright.plan.human_fields import question_raised
 from dagwright.plan.inputs import schema_of_missing
 from dagwright.plan.plan_words import plan_words
-from dagwright.plan.policy import Policy, letting_run
+from dagwright.plan.policy import INLINE_AGENT, LETTING_INLINE, REFUSED_INLINE, Policy, letting_run
 from dagwright.plan.questions import BadQuestion, request_of
 from dagwright.plan.requests import INPUTS, PLAN, Closing, Feedback, Purpose, Request
 from dagwright.plan.resolution import MissingData, resolve_holes
@@ -194,7 +195,8 @@ class Asking(AnswerReader, ABC):
         verdict = self._verdict_on(number, item)
         # Whoever wrote the plan says what is asked; what the policy of the run refuses stays refused.
         if verdict == "refuse":
-            return NodeError("refused", refused_words(node.tool))
+            words = refused_words(node.tool) if node.kind == "tool" else f"{REFUSED_INLINE}; {LETTING_INLINE}"
+            return NodeError("refused", words)
         if node.approval == "never" or (node.approval == "policy" and verdict == "run"):
             return False
         if hand is not None and hand.approved:
@@ -225,16 +227,20 @@ class Asking(AnswerReader, ABC):
         node = self.plan.nodes[number]
         if node.kind == "human" or node.on_error == "ask" or node.approval not in ("policy", "never"):
             return True
+        if inline_tools(node) is not None:
+            return self.policy.can_hold(INLINE_AGENT)
         tool = self.plan.tools.get(node.tool) or ToolDeclaration(node.tool)
         return node.kind == "tool" and self.policy.can_hold(tool)
 
     def _verdict_on(self, number: int, item: int) -> str:
         node = self.plan.nodes[number]
-        if node.kind != "tool":
+        if node.kind == "tool":
+            tool = self.plan.tools.get(node.tool) or ToolDeclaration(node.tool)
+            verdict = self.policy.verdict(tool, lambda: self._arguments_of(number, item))
+        else:
             # The nodes of a sub-plan are asked about one by one.
-            return "run"
-        tool = self.plan.tools.get(node.tool) or ToolDeclaration(node.tool)
-        verdict = self.policy.verdict(tool, lambda: self._arguments_of(number, item))
+            inside = inline_tools(node)
+            verdict = "run" if inside is None else self.policy.verdict_on_inline(inside)
         is_approved = number < self.changes.covered or node.tool in self.requests.remembered
         return "run" if verdict == "ask" and is_approved else verdict
 

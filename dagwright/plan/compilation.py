@@ -49,10 +49,10 @@ def unavailable(checked: Checked) -> Iterator[Problem]:
 
 
 def _unavailable_parts(node: Node, tools: Mapping[str, ToolDeclaration]) -> Iterator[tuple[str, str]]:
-    if node.agent is not None:
-        agent = tool_of_agent(node.agent, tools)
+    if node.agent_name is not None:
+        agent = tool_of_agent(node.agent_name, tools)
         if agent is None:
-            yield "agent", f"the agent {node.agent!r} (it is in no file of --agents, and no tool has its name)"
+            yield "agent", f"the agent {node.agent_name!r} (it is in no file of --agents, and no tool has its name)"
         elif agent.agent is not None and agent.agent.type == "llm":
             for name in ("retry", "heartbeat"):
                 if getattr(node, name) is not None:
@@ -85,7 +85,7 @@ def _compile(checked: Checked) -> CompiledPlan:
 
 def _compile_node(checked: Checked, index: int) -> CompiledNode:
     node, references = checked.nodes[index], checked.references[index]
-    tool = tool_of_agent(node.agent, checked.tools) if node.agent else checked.tools.get(node.tool or "")
+    tool = tool_of_agent(node.agent_name, checked.tools) if node.agent_name else checked.tools.get(node.tool or "")
     arguments, holes = _with_holes(node.arguments, references.argument_holes)
     items, item_holes = _with_holes(node.for_each, references.item_holes)
     approval, approval_holes = _approval_of(node, references)
@@ -95,7 +95,7 @@ def _compile_node(checked: Checked, index: int) -> CompiledNode:
         id=node.id,
         kind="plan" if node.plan is not None else "human" if node.human is not None else "tool",
         title=node.title,
-        tool=tool.name if tool else node.tool or node.agent or "",
+        tool=tool.name if tool else node.tool or node.agent_name or "",
         arguments=arguments,
         holes=holes,
         dependencies=tuple(checked.dependencies[index]),
@@ -121,7 +121,7 @@ def _compile_node(checked: Checked, index: int) -> CompiledNode:
         approval_holes=approval_holes,
         sub_plan=_compile(checked.sub_plans[index]) if index in checked.sub_plans else None,
     )
-    return _agent_as_tool(compiled, checked, index) if node.agent is not None and tool is not None else compiled
+    return _agent_as_tool(compiled, checked, index) if node.agent_name is not None and tool is not None else compiled
 
 
 def _approval_of(node: Node, references: NodeReferences) -> tuple[Approval, Sequence[Hole]]:

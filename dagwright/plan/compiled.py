@@ -13,6 +13,7 @@ from itertools import compress
 from operator import attrgetter, is_not
 from typing import Any, Literal, get_args
 
+from dagwright.plan.agent_cards import is_inline
 from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.plan.references import Index, Item, Lookup, Placeholder, Reference, ResultOf, Secret, Template
 from dagwright.plan.stored import Want, path_from_json, path_to_json
@@ -167,6 +168,15 @@ def agent_of(node: CompiledNode) -> str | None:
     pursuit = node.sub_plan.pursuit if node.sub_plan is not None else None
     name = pursuit.get("name") if pursuit is not None and pursuit.get("kind") == "agent" else None
     return name if isinstance(name, str) else None
+
+
+def inline_tools(node: CompiledNode) -> Sequence[str] | None:
+    """Returns what the agent of a node may call that stands in the plan itself; `None` if there is no such agent."""
+    name = agent_of(node) if node.kind == "plan" else None
+    pursuit = node.sub_plan.pursuit if node.sub_plan is not None else None
+    if name is None or pursuit is None or not is_inline(name):
+        return None
+    return [str(tool.get("name")) for tool in pursuit.get("tools", ()) if isinstance(tool, Mapping)]
 
 
 NODE_KINDS = get_args(NodeKind)

@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from dagwright.plan.agent_cards import MODEL_WORDS, InlineAgent
 from dagwright.plan.errors import Problem, pointer
 from dagwright.plan.model import NODE_FIELDS, PLAN_FIELDS, Node, Plan
 from dagwright.plan.references import suggestion
@@ -138,6 +139,9 @@ def _field_problems(
     for item in error.errors(include_url=False):
         place = item["loc"]
         name = str(place[0])
+        if name == "agent":
+            # What follows says only which way of writing it is meant.
+            place = (name, *place[2:])
         expected = _EXPECTED.get(name)
         if expected is not None:
             place = place[:1]
@@ -151,7 +155,7 @@ def _field_problems(
         at = pointer(*base, *place)
         label = ".".join(str(part) for part in place)
         if item["type"] == "extra_forbidden":
-            hint = suggestion(str(place[-1]), known) if len(place) == 1 else None
+            hint = suggestion(str(place[-1]), known) if len(place) == 1 else _hint_inside(place)
             yield Problem("invalid_field", f"unknown key {label!r}", at, node, hint)
         elif item["type"] == "missing":
             yield Problem("invalid_field", f"{label!r} is missing", pointer(*base, *place[:-1]), node)
@@ -165,6 +169,15 @@ def _field_problems(
         else:
             message = item["msg"].removeprefix("Value error, ")
             yield Problem("invalid_field", f"{label}: {message[:1].lower()}{message[1:]}", at, node)
+
+
+def _hint_inside(place: tuple[str | int, ...]) -> str | None:
+    """Returns what may have been meant by a key inside of an agent that stands in a node."""
+    if place[0] != "agent":
+        return None
+    if place[-1] in MODEL_WORDS:
+        return "an agent has no model: each request says which one is asked"
+    return suggestion(str(place[-1]), list(InlineAgent.model_fields))
 
 
 def _place_of_input(place: tuple[str | int, ...]) -> tuple[tuple[str | int, ...], str | None]:

@@ -13,12 +13,15 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     JsonValue,
     StringConstraints,
+    Tag,
     WithJsonSchema,
 )
 
+from dagwright.plan.agent_cards import InlineAgent
 from dagwright.plan.durations import parse_duration
 
 MAX_ID_BYTES = 200
@@ -126,13 +129,27 @@ class Human(_Strict):
     on_timeout: Literal["fail"] | OnTimeoutDefault | OnTimeoutEscalate = "fail"
 
 
+AGENT_NAME, AGENT_INSIDE = "name", "inside"
+"""How `agent` may be written; pydantic places what is wrong with it below one of these."""
+
+
+def _way_of_agent(value: Any) -> str:
+    return AGENT_INSIDE if isinstance(value, dict | InlineAgent) else AGENT_NAME
+
+
+AgentOfNode = Annotated[
+    Annotated[str, Tag(AGENT_NAME)] | Annotated[InlineAgent, Tag(AGENT_INSIDE)], Discriminator(_way_of_agent)
+]
+
+
 class Node(_Strict):
     """One step of a plan: exactly one of `tool | agent | human | plan`."""
 
     id: NodeId
     title: str | None = None
     tool: str | None = None
-    agent: str | None = None
+    agent: AgentOfNode | None = None
+    """The name of an agent, or one that stands here itself; of a plan that was checked it is always a name."""
     human: Human | None = None
     plan: JsonObject | str | None = None
     """A whole plan in any dialect, or the path of a file with one."""
@@ -153,6 +170,11 @@ class Node(_Strict):
     cache: Literal["off"] | Cache | None = None
     """`None` is what the effects of the tool say: results of a `pure` one are used again, of any other one never."""
     metadata: JsonObject = Field(default_factory=dict)
+
+    @property
+    def agent_name(self) -> str | None:
+        """Name of its agent; `None` if it has none, or one that stands in the node and was not looked at yet."""
+        return self.agent if isinstance(self.agent, str) else None
 
 
 class Input(BaseModel):

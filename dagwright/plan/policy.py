@@ -94,6 +94,14 @@ class Policy:
                 return rule.then
         return self.otherwise
 
+    def verdict_on_inline(self, tools: Sequence[str]) -> Verdict:
+        """Returns what to do about an agent that stands in a plan itself.
+
+        Args:
+            tools: names of what it may call; each call is judged by itself.
+        """
+        return self.verdict(INLINE_AGENT, lambda: {"tools": list(tools)})
+
     def to_json(self) -> dict[str, Any]:
         """Returns the policy as it is written."""
         return {"rules": [rule.to_json() for rule in self.rules], "otherwise": self.otherwise}
@@ -117,10 +125,17 @@ def letting_run(policy: Policy, tools: Iterable[str]) -> Policy:
     return Policy(tuple(rules), policy.otherwise) if named else policy
 
 
+INLINE_AGENT = ToolDeclaration("agent.inline", Effects.READ)
+"""What rules call agents that stand in a plan itself; the arguments are the names of their `tools`."""
+REFUSED_INLINE = "the policy of the run takes no agent that stands in the plan itself"
+LETTING_INLINE = (
+    "name an agent that there is, or let it run with a rule in the policy of the run (--policy): "
+    f'{{"tool": "{INLINE_AGENT.name}", "then": "run"}}, or "ask" to be asked'
+)
 ALL_RUN = Policy()
 """The policy of a plan that a person submitted."""
-WRITES_ASK = Policy((Rule("ask", effects=("write",)),))
-"""The policy of a plan that a model wrote."""
+WRITES_ASK = Policy((Rule("refuse", tool=INLINE_AGENT.name), Rule("ask", effects=("write",))))
+"""The policy of a plan that a model wrote: agents that it makes itself are for whoever lets them run."""
 
 
 def default_policy(author: Author) -> Policy:

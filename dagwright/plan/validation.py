@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.plan import graph
-from dagwright.plan.agents import agent_cards, tool_of_agent
+from dagwright.plan.agent_cards import InlineAgent, is_inline
+from dagwright.plan.agents import agent_cards, agent_declaration, tool_of_agent
 from dagwright.plan.arguments import SchemaOfTool
 from dagwright.plan.compiled import Hole
 from dagwright.plan.document import Document
@@ -126,7 +127,8 @@ def check_document(
     Raises:
         PlanInvalid: with all problems, in document order, those of the dialect first.
     """
-    checker = _Checker(document, document, base=(), tools=tools, any_tool=any_tool)
+    # Agents that stand in nodes are added as they are found.
+    checker = _Checker(document, document, base=(), tools=dict(tools), any_tool=any_tool)
     checker.hints = _Hints(most_compared)
     checked = checker.check()
     problems = [*document.problems, *checker.problems]
@@ -157,9 +159,17 @@ class _Checker:
         root: Document,
         *,
         base: tuple[str | int, ...],
-        tools: Mapping[str, ToolDeclaration],
+        tools: dict[str, ToolDeclaration],
         any_tool: bool,
+        path: str = "",
     ) -> None:
+        """Begins with a plan.
+
+        Args:
+            tools: those of all plans, which grow by the agents that stand in nodes.
+            path: ids of the nodes that lead to a sub-plan, each with a `/` behind it.
+        """
+        self.path = path
         self.document = document
         self.root = root
         self.raw = document.plan
@@ -199,6 +209,7 @@ class _Checker:
             self.problems.append(Problem(problem.code, problem.message, where, problem.node, problem.hint))
         if not raw_nodes and not self.document.problems:
             self.tell("empty_plan", "the plan has no nodes", ("nodes",), node=None)
+        nodes = {index: self._with_agent_inside(index, node) for index, node in nodes.items()}
         numbers = self._number_nodes(nodes, raw_nodes if node_problems else ())
         references = {index: self._read_node(index, node, numbers) for index, node in nodes.items()}
         output_holes = self._read_output(plan, numbers)
@@ -228,6 +239,18 @@ class _Checker:
             workers=self.document.workers,
         )
 
+    def _with_agent_inside(self, index: int, node: Node) -> Node:
+        """Returns a node that names its agent, which is known from then on if it stands in the node itself."""
+        if not isinstance(node.agent, InlineAgent):
+            return node
+        if "{{" in node.agent.prompt:
+            message = "a prompt holds no references: they are read in the objective"
+            self.tell("invalid_field", message, ("nodes", index, "agent", "prompt"), node=node.id)
+        card = node.agent.card(self.path + node.id)
+        declared = agent_declaration(card)
+        self.tools[declared.name] = declared
+        return node.model_copy(update={"agent": card.name})
+
     def _number_nodes(self, nodes: Mapping[int, Node], raw_nodes: Sequence[Any]) -> dict[str, int]:
         numbers: dict[str, int] = {}
         for index, node in nodes.items():
@@ -256,12 +279,12 @@ class _Checker:
             self._check_sub_plan(index, node, references)
         elif node.tool is not None:
             self._check_tool(index, node, references)
-        elif node.agent is not None:
+        elif node.agent_name is not None:
             self._check_agent(index, node)
         return references
 
     def _check_kind(self, index: int, node: Node) -> None:
-        missing = (node.tool is None) + (node.agent is None) + (node.human is None) + (node.plan is None)
+        missing = (node.tool is None) + (node.agent_name is None) + (node.human is None) + (node.plan is None)
         if missing != len(_KINDS) - 1:
             kinds = [name for name in _KINDS if getattr(node, name) is not None]
             got = " and ".join(kinds) if kinds else "none of them"
@@ -270,9 +293,9 @@ class _Checker:
         for name, needs in _NEEDS:
             if getattr(node, name) is not None and getattr(node, needs) is None:
                 self.tell("invalid_field", f"{name!r} needs {needs!r}", ("nodes", index, name), node=node.id)
-        for name, value in (("tool", node.tool), ("agent", node.agent)):
+        for name, value in (("tool", node.tool), ("agent", node.agent_name)):
             # A character has at most four bytes, so short names need not be encoded.
-            if value is not None and not 0 < len(value) <= 50 and not _is_name(value):
+            if value is not None and not 0 < len(value) <= 50 and not _is_name(value) and not is_inline(value):
                 message = f"{name} must be a name of 1 to 200 bytes"
                 self.tell("invalid_field", message, ("nodes", index, name), node=node.id)
 
@@ -290,8 +313,8 @@ class _Checker:
             self.tell("invalid_field", message, ("nodes", index, "join"), node=node.id)
 
     def _check_cache(self, index: int, node: Node) -> None:
-        name = node.tool or node.agent
-        declaration = tool_of_agent(node.agent, self.tools) if node.agent else self.tools.get(name or "")
+        name = node.tool or node.agent_name
+        declaration = tool_of_agent(node.agent_name, self.tools) if node.agent_name else self.tools.get(name or "")
         if name is None:
             message = "'cache' needs a tool whose results can be used again"
         elif declaration is not None and declaration.effects not in (Effects.PURE, Effects.READ):
@@ -332,12 +355,14 @@ class _Checker:
             self.tell("invalid_arguments", f"{node.tool}: {message}", at, node=node.id, hint=advice)
 
     def _check_agent(self, index: int, node: Node) -> None:
-        assert node.agent is not None
-        declaration = tool_of_agent(node.agent, self.tools)
+        assert node.agent_name is not None
+        declaration = tool_of_agent(node.agent_name, self.tools)
         if declaration is None:
             if not self.any_tool:
-                hint = self.hints.near(node.agent, [card.name for card in agent_cards(self.tools)])
-                message = f"there is no agent {node.agent!r}"
+                hint = self.hints.near(
+                    node.agent_name, [card.name for card in agent_cards(self.tools) if not is_inline(card.name)]
+                )
+                message = f"there is no agent {node.agent_name!r}"
                 hint = hint or "name the file that has it with --agents, or add it with `dagwright agents add FILE`"
                 self.tell("unknown_agent", message, ("nodes", index, "agent"), node=node.id, hint=hint)
             return
@@ -351,10 +376,15 @@ class _Checker:
             message = f"the agent {card.name!r} takes an objective, and no arguments"
             hint = "say it in the objective"
             self.tell("invalid_field", message, ("nodes", index, "arguments"), node=node.id, hint=hint)
-        for name in card.tools if not self.any_tool else ():
-            if name not in self.tools:
+        for name in card.tools:
+            known = self.tools.get(name)
+            if known is None and not self.any_tool:
                 message = f"the agent {card.name!r} needs the tool {name!r}, which is not there"
                 self.tell("unknown_tool", message, ("nodes", index, "agent"), node=node.id, hint=self._tool_hint(name))
+            elif known is not None and known.agent is not None and known.agent.type == "llm":
+                message = f"{name!r} is an agent of type llm, which the agent {card.name!r} cannot call as a tool"
+                hint = "write a node for it, whose result this one depends on"
+                self.tell("invalid_field", message, ("nodes", index, "agent"), node=node.id, hint=hint)
 
     def _tool_hint(self, name: str) -> str:
         if AGENT_PREFIX + name in self.tools:
@@ -396,7 +426,14 @@ class _Checker:
         document = self.document.sub_documents.get(index, Document(node.plan))
         if not document.is_read:
             return
-        inner = _Checker(document, self.root, base=(*self.base, *at), tools=self.tools, any_tool=self.any_tool)
+        inner = _Checker(
+            document,
+            self.root,
+            base=(*self.base, *at),
+            tools=self.tools,
+            any_tool=self.any_tool,
+            path=f"{self.path}{node.id}/",
+        )
         inner.hints = self.hints
         checked = inner.check()
         self.problems += inner.problems

@@ -53,11 +53,21 @@ skipped or was cut off, say in one sentence what is missing and why.
 - Do not claim that something was done unless a step that did it has completed."""
 
 
-def planning_messages(goal: str, catalogue: Catalogue) -> tuple[Message, ...]:
-    """Returns what a model is told to write a plan: the rules, then what there is, then the request."""
+INLINE_AGENTS_PROMPT = """
+- Where no agent that is listed fits, a node may have one of its own: "agent": {"prompt": "what it is", "tools": \
+["names of listed tools"]}, with an "objective". Its prompt holds no references."""
+
+
+def planning_messages(goal: str, catalogue: Catalogue, *, inline_agents: bool = False) -> tuple[Message, ...]:
+    """Returns what a model is told to write a plan: the rules, then what there is, then the request.
+
+    Args:
+        inline_agents: a plan may make agents itself.
+    """
     note = catalogue.note()
     there = catalogue.text if note is None else f"{catalogue.text}\n\n({note[0].upper()}{note[1:]}.)"
-    return system(PLANNING_PROMPT), user(f"{there}\n\nRequest:\n{goal}")
+    rules = PLANNING_PROMPT + (INLINE_AGENTS_PROMPT if inline_agents else "")
+    return system(rules), user(f"{there}\n\nRequest:\n{goal}")
 
 
 def accepted_words(nodes: Sequence[Any]) -> str:

@@ -20,12 +20,13 @@ from dagwright.plan.compilation import compile_plan
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
 from dagwright.plan.errors import Note, PlanInvalid, Problem, pointer
 from dagwright.plan.plan_words import words_and_shown
+from dagwright.plan.policy import WRITES_ASK
 from dagwright.plan.regions import contract
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.validation import Checked
 from dagwright.planner.prompts import accepted_words, repair_words
 from dagwright.planner.schema import MAX_PLANNED_NODES
-from dagwright.preparation import check_plan, check_written_plan
+from dagwright.preparation import check_plan, check_written_plan, policy_problems
 
 PLANNED_BYTES = 160 * 1024
 """JSON of all that is told of a plan: it stands in the history, and in the state of the run from then on."""
@@ -39,12 +40,15 @@ TOOLS_BYTES = 128 * 1024
 """JSON of the tools as they travel to whoever reads the plan; schemas beyond that are left to the tools themselves."""
 
 
-def tools_told(tools: Mapping[str, ToolDeclaration]) -> list[dict[str, Any]]:
+def tools_told(tools: Mapping[str, ToolDeclaration], *, inline_agents: bool = False) -> list[dict[str, Any]]:
     """Returns what is told of the tools to whoever reads a plan: all but what only people and models read.
 
     The tools of agents are told to the models of these.
+
+    Args:
+        inline_agents: a plan may make agents itself, with any of the tools.
     """
-    named = {name for card in agent_cards(tools) for name in card.tools}
+    named = {*tools} if inline_agents else {name for card in agent_cards(tools) for name in card.tools}
     told = [
         DECLARATION.dump_python(
             tool if tool.name in named else replace(tool, description=""), mode="json", exclude_defaults=True
@@ -88,7 +92,14 @@ class ReadPlan:
         }
 
 
-def read_plan(plan: Any, text: str, tools: Mapping[str, ToolDeclaration], *, accepted: Sequence[Any] = ()) -> ReadPlan:
+def read_plan(
+    plan: Any,
+    text: str,
+    tools: Mapping[str, ToolDeclaration],
+    *,
+    accepted: Sequence[Any] = (),
+    inline_agents: bool = False,
+) -> ReadPlan:
     """Returns the plan that a model wrote, or somebody who changed it.
 
     Args:
@@ -96,17 +107,18 @@ def read_plan(plan: Any, text: str, tools: Mapping[str, ToolDeclaration], *, acc
         text: all that the model said.
         tools: what the plan may use.
         accepted: nodes that stand already, as they were written; they are of the plan, whether it repeats them or not.
+        inline_agents: the policy of the run takes agents that the plan makes itself.
 
     Raises:
         PlanInvalid: with everything that is wrong or ambiguous.
     """
     checked, mends = _checked(plan, text, tools, accepted=accepted)
     cut = [Problem(CUT_OFF, f"a part of the plan is missing: {mend.message}") for mend in mends if mend.code == CUT_OFF]
-    if problems := [*cut, *_problems_of(checked)]:
+    if problems := [*cut, *_problems_of(checked), *([] if inline_agents else _inline_agents_of(checked))]:
         raise PlanInvalid(problems)
     compiled = compile_plan(checked)
     asked = _with_all_asked(replace(compiled, output=None, output_holes=(), deadline_s=None, on_failure="continue"))
-    plan = with_agents(asked, tools)
+    plan = with_agents(asked, checked.tools)
     try:
         refuse_too_large(plan)
     except PlanTooLarge as error:
@@ -207,6 +219,12 @@ def _secrets_of(checked: Checked) -> Iterator[Problem]:
             yield Problem("invalid_reference", message, at, node.id, "leave it out: a tool knows its own secrets")
         if index in checked.sub_plans:
             yield from _secrets_of(checked.sub_plans[index])
+
+
+def _inline_agents_of(checked: Checked) -> Iterator[Problem]:
+    """Yields the agents that the plan makes itself, where only those may be used that there are."""
+    for problem in policy_problems(checked, WRITES_ASK):
+        yield replace(problem, hint="name an agent that is listed, or use tools")
 
 
 def _notes_of(checked: Checked) -> Iterator[Note]:

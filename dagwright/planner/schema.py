@@ -28,8 +28,15 @@ _DESCRIPTIONS = {
 }
 
 
-def response_schema() -> dict[str, Any]:
-    """Returns the JSON Schema (2020-12) of what a planner answers."""
+_INLINE_FIELDS = ("prompt", "tools")
+
+
+def response_schema(*, inline_agents: bool = False) -> dict[str, Any]:
+    """Returns the JSON Schema (2020-12) of what a planner answers.
+
+    Args:
+        inline_agents: a plan may make agents itself.
+    """
     plan = plan_schema()
     definitions = plan["$defs"]
     human = _part_of(definitions["Human"], _HUMAN_FIELDS, required=("prompt",))
@@ -39,6 +46,9 @@ def response_schema() -> dict[str, Any]:
     node["properties"]["on_error"] = {
         "anyOf": [{"type": "string", "enum": ["block", "skip", "ask"]}, {"$ref": "#/$defs/OnErrorValue"}]
     }
+    inline = {"InlineAgent": _part_of(definitions["InlineAgent"], _INLINE_FIELDS, required=("prompt",))}
+    agent = {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/InlineAgent"}]}
+    node["properties"]["agent"] = agent if inline_agents else {"type": "string"}
     for name, description in _DESCRIPTIONS.items():
         node["properties"][name]["description"] = description
     return {
@@ -59,6 +69,7 @@ def response_schema() -> dict[str, Any]:
         "$defs": {
             "AtLeast": definitions["AtLeast"],
             "Human": human,
+            **(inline if inline_agents else {}),
             "Node": node,
             "JsonValue": definitions["JsonValue"],
             "OnErrorValue": definitions["OnErrorValue"],

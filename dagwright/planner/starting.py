@@ -11,6 +11,7 @@ from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
 from dagwright.contracts.wire import ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
+from dagwright.plan.policy import Policy, default_policy
 from dagwright.plan.references import suggestion
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.planner.catalogue import catalogue_of
@@ -34,6 +35,7 @@ class Asked:
         ends_with_plan: whether the run ends with the plan and does not run it.
         streams: whether nodes that change nothing start while the model still writes the plan; none does in the two
             cases before.
+        policy: of the run; `None` is what the plan of a model has.
     """
 
     config: ModelConfig = field(default_factory=ModelConfig)
@@ -41,6 +43,7 @@ class Asked:
     asks_first: bool = False
     ends_with_plan: bool = False
     streams: bool = True
+    policy: Policy | None = None
 
 
 def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked) -> tuple[CompiledPlan, str | None]:
@@ -55,18 +58,22 @@ def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked)
     """
     catalogue = catalogue_of({name: tool for name, tool in tools.items() if name not in _OWN_TOOLS})
     request = checked_goal(words, catalogue)
+    policy = asked.policy or default_policy("model")
+    inline_agents = policy.verdict_on_inline(()) != "refuse"
     goal = Goal(
         request,
-        tools_told(catalogue.tools),
-        response_schema(),
+        tools_told(catalogue.tools, inline_agents=inline_agents),
+        response_schema(inline_agents=inline_agents),
         ANSWER_PROMPT,
         config=asked.config,
         plans=asked.plans,
         asks_first=asked.asks_first,
         ends_with_plan=asked.ends_with_plan,
         streams=asked.streams and not (asked.asks_first or asked.ends_with_plan),
+        inline_agents=inline_agents,
     )
-    plan = goal_plan(goal, planning_messages(request, catalogue), title=summary_of(request))
+    messages = planning_messages(request, catalogue, inline_agents=inline_agents)
+    plan = goal_plan(goal, messages, title=summary_of(request))
     return plan, catalogue.note()
 
 
@@ -78,11 +85,14 @@ def is_goal(document: Any) -> bool:
     return isinstance(document, Mapping) and "goal" in document and "nodes" not in document
 
 
-def goal_of_document(document: Mapping[str, Any], tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
+def goal_of_document(
+    document: Mapping[str, Any], tools: Mapping[str, ToolDeclaration], *, policy: Policy | None = None
+) -> CompiledPlan:
     """Returns the plan that a run starts with which is given a request in place of a plan.
 
     Args:
         document: `{"goal", "config": how models are asked, "approve_plan", "plan_only", "max_repairs"}`.
+        policy: as `Asked` has it.
 
     Raises:
         PlanInvalid: it is none, or nothing can come of it.
@@ -111,7 +121,9 @@ def goal_of_document(document: Mapping[str, Any], tools: Mapping[str, ToolDeclar
         config = ModelConfig()
     if problems:
         raise PlanInvalid(problems)
-    asked = Asked(config, 1 + repairs, asks_first=flags["approve_plan"], ends_with_plan=flags["plan_only"])
+    asked = Asked(
+        config, 1 + repairs, asks_first=flags["approve_plan"], ends_with_plan=flags["plan_only"], policy=policy
+    )
     try:
         return prepare_goal(document["goal"], tools, asked)[0]
     except GoalRefused as refused:

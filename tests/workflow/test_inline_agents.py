@@ -1,0 +1,164 @@
+"""Agents that stand in a plan itself, on the real Temporal server: where they run, and where the policy stops them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.contracts import wire
+from dagwright.plan.policy import WRITES_ASK, Policy, Rule, policy_from_json
+from dagwright.testing import ModelServer, json_text, step, tool_call
+from tests.support.agents import agent_runs, said
+from tests.support.agents import ended as ended_run
+from tests.support.eventually import eventually
+from tests.support.goals import ended, goal, purposes, written
+from tests.support.people import answer, asks, refusal_of
+from tests.support.runs import Document, bare_error, document_of, done
+from tests.support.tools import Bench
+
+pytestmark = pytest.mark.server
+
+REFUSING = {"rules": [{"tool": "agent.inline", "then": "refuse"}]}
+ALLOWING = Policy((Rule("run", tool="agent.inline"), *WRITES_ASK.rules))
+_WHY = "the policy of the run takes no agent that stands in the plan itself"
+
+
+def _inline(node: str, objective: str, *tools: str, **fields: Any) -> Document:
+    return {"id": node, "agent": {"prompt": f"You {node}.", "tools": list(tools), **fields}, "objective": objective}
+
+
+async def test_an_agent_in_a_plan_calls_its_tools_and_answers_by_its_schema(client: Client, tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    count = _inline("count", "Count {{item}}.", output_schema=schema, feedback_policy="never")
+    nodes = [
+        _inline("look", "Look for tea.", "echo", max_turns=3),
+        {"id": "below", "plan": {"nodes": [{**count, "for_each": ["a", "b"]}]}},
+        {"id": "last", "tool": "echo", "arguments": {"found": "{{look.result}}", "n": "{{below.result}}"}},
+    ]
+    steps = (
+        step(tool_call("echo", what="tea"), last="Look for tea."),
+        step("Green tea.", last="tea"),
+        *(step(json_text({"n": number}), last=f"Count {name}.") for number, name in enumerate("ab")),
+    )
+    async with ModelServer(*steps) as model, agent_runs(client, model, tmp_path) as runs:
+        handle = await runs.start({"nodes": nodes})
+        document = await ended_run(runs, handle)
+        usage = (await document_of(handle))["usage"]
+        below = await client.get_workflow_handle(f"{handle.id}/look").describe()
+    counted = {"count": [{"n": 0}, {"n": 1}]}
+    assert document["nodes"] == {
+        "look": done("Green tea."),
+        "below": done(counted),
+        "last": done({"found": "Green tea.", "n": counted}),
+    }
+    assert below.workflow_type == wire.WORKFLOW_RUN_AGENT
+    assert {name: used["calls"] for name, used in usage["agents"].items()} == {
+        "look (inline)": 2,
+        "below/count (inline)": 2,
+    }
+    [first] = [call for call in model.calls if call.tools and said(call)[-1] == ("user", "Look for tea.")]
+    assert (said(first), first.tools) == (
+        [("system", "You look."), ("user", "Look for tea.")],
+        ["echo", "ask_person"],
+    )
+
+
+async def test_a_policy_that_refuses_them_refuses_the_plan_before_anything_runs(client: Client, tmp_path: Path) -> None:
+    plan = {"nodes": [{"id": "a", "tool": "echo"}, {"id": "b", "plan": {"nodes": [_inline("in", "Do it.")]}}]}
+    async with ModelServer() as model, agent_runs(client, model, tmp_path) as runs:
+        options: list[Any] = [{"policy": REFUSING}, {"approve_plan": True}]
+        handles = [await runs.start_raw({"plan": plan, "options": each}) for each in options]
+        by_person, by_model = [await document_of(handle) for handle in handles]
+    for found in (by_person, by_model):
+        assert (found["status"], found["nodes"]) == ("failed", {})
+        [problem] = found["error"]["errors"]
+        assert (problem["code"], problem["pointer"], problem["message"]) == (
+            "refused",
+            "/nodes/1/plan/nodes/0/agent",
+            _WHY,
+        )
+        assert '{"tool": "agent.inline", "then": "run"}' in problem["hint"]
+
+
+async def test_the_policy_of_a_run_that_goes_on_holds_them_and_those_that_are_added(
+    client: Client, tmp_path: Path, unique: str
+) -> None:
+    bench = Bench()
+    hold = {"id": "on", "tool": "hold", "arguments": {"name": unique}}
+    nodes = [hold, {**_inline("asked", "Do it."), "depends_on": ["on"]}]
+    asking = {"rules": [{"tool": "agent.inline", "arguments": {"properties": {"tools": {"maxItems": 0}}}}]}
+    async with ModelServer("It is done.") as model, agent_runs(client, model, tmp_path, bench=bench) as runs:
+        handle = await runs.start({"nodes": nodes})
+        await eventually(lambda: unique in bench.entered)
+        asking["rules"][0]["then"] = "ask"
+        asking["rules"].append({"tool": "agent.inline", "then": "refuse"})
+        await handle.execute_update(wire.SET_POLICY, {"policy": asking, "by": "ann"})
+        added = {"nodes": [_inline("more", "Do more.", "hold")]}
+        refused = await refusal_of(handle, added, update=wire.APPEND_NODES)
+        assert refused.startswith(f"refused at /nodes/0/agent: {_WHY}")
+        bench.open(unique)
+        await asks(runs, handle, "asked")
+        await answer(handle, "asked", {"approved": True})
+        document = await ended_run(runs, handle)
+    assert document["nodes"]["asked"] == done("It is done.")
+
+
+async def test_an_agent_that_the_policy_refuses_meanwhile_fails_its_node(
+    client: Client, tmp_path: Path, unique: str
+) -> None:
+    bench = Bench()
+    hold = {"id": "on", "tool": "hold", "arguments": {"name": unique}}
+    async with ModelServer() as model, agent_runs(client, model, tmp_path, bench=bench) as runs:
+        handle = await runs.start({"nodes": [hold, {**_inline("late", "Do it."), "depends_on": ["on"]}]})
+        await eventually(lambda: unique in bench.entered)
+        await handle.execute_update(wire.SET_POLICY, {"policy": REFUSING, "by": "ann"})
+        bench.open(unique)
+        document = await document_of(handle)
+    assert bare_error(document["nodes"]["late"]["error"]).startswith(f"refused: {_WHY}")
+
+
+async def test_a_model_that_plans_makes_no_agents_unless_the_policy_lets_it(client: Client, tmp_path: Path) -> None:
+    wrong = written(_inline("look", "Look.", "echo"))
+    right = written({"id": "look", "tool": "echo", "arguments": {"what": "tea"}})
+    async with ModelServer(wrong, right, "Tea.") as model, agent_runs(client, model, tmp_path) as runs:
+        found = await ended(runs, await runs.start_compiled(goal(runs, "Look.", "echo")))
+    assert (found["status"], found["output"]) == ("completed", "Tea.")
+    assert [problem["code"] for problem in found["nodes"]["read"]["result"]["problems"]] == ["refused"]
+    assert "InlineAgent" not in json.dumps(model.calls[0].body)
+
+
+async def test_a_model_that_may_make_agents_gives_them_no_tools_and_no_leave_that_the_run_has_not(
+    client: Client, tmp_path: Path, unique: str
+) -> None:
+    bench = Bench()
+    gaining = written(_inline("look", "Look.", "echo", "hold"))
+    right = written({**_inline("look", "Look.", "write"), "approval": "never"})
+    steps = (
+        step(gaining, last="Look."),
+        step(right, last="which is not there"),
+        step(tool_call("write", name=unique), last="Look."),
+        step("I could not.", last="not allow"),
+        "Nothing was done.",
+    )
+    async with ModelServer(*steps) as model, agent_runs(client, model, tmp_path, bench=bench) as runs:
+        plan = goal(runs, "Look.", "echo", "write", policy=ALLOWING)
+        handle = await runs.start_compiled(plan, policy=ALLOWING)
+        below = client.get_workflow_handle(f"{handle.id}/look")
+        await eventually(lambda: len(model.calls) >= 3)
+        await asks(runs, below, "turn1.1")
+        assert bench.effects[unique] == []
+        await answer(below, "turn1.1", {"approved": False})
+        found = await ended(runs, handle)
+    assert (found["status"], found["output"]) == ("completed", "Nothing was done.")
+    assert found["nodes"]["look"]["result"] == "I could not."
+    assert purposes([*model.calls])[:2] == [("plan", "plan"), ("plan#2", "repair")]
+    assert "InlineAgent" in json.dumps(model.calls[0].body)
+    assert "needs the tool 'hold', which is not there" in model.calls[1].text
+
+
+def test_the_policy_of_a_plan_that_a_model_wrote_is_written_as_any_other() -> None:
+    assert policy_from_json(ALLOWING.to_json()) == ALLOWING
+    assert WRITES_ASK.verdict_on_inline(["echo"]) == "refuse"
+    assert Policy().verdict_on_inline([]) == "run"
