@@ -18,10 +18,12 @@ from unittest.mock import patch
 
 from pydantic import SecretStr
 
+from dagwright.contracts import wire
 from dagwright.server import local
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer
-from tests.replay.scenarios import GO_ON_AFTER_EVENTS, MODEL_STEPS, SCENARIOS
+from tests.replay.model_scenarios import MODEL_STEPS
+from tests.replay.scenarios import GO_ON_AFTER_EVENTS, SCENARIOS
 from tests.support.runs import histories_of, serving_runs
 from tests.support.server import live_server
 from tests.support.tools import Bench
@@ -148,6 +150,16 @@ def _change_result(events: list[Json]) -> None:
     payload["data"] = base64.b64encode(json.dumps(document).encode()).decode()
 
 
+def _forget_early_nodes(events: list[Json]) -> None:
+    """Takes the nodes out of the messages that brought them while the plan was still being written."""
+    for event in events:
+        signal = event.get("workflowExecutionSignaledEventAttributes", {})
+        if signal.get("signalName") == wire.SIGNAL_PLANNED:
+            payload = signal["input"]["payloads"][0]
+            message = {**json.loads(base64.b64decode(payload["data"])), "nodes": []}
+            payload["data"] = base64.b64encode(json.dumps(message).encode()).decode()
+
+
 _SPOILERS: dict[str, tuple[str, Callable[[list[Json]], None]]] = {
     "step_renamed": ("chain", _rename_step),
     "tool_changed": ("chain", _change_tool),
@@ -157,6 +169,7 @@ _SPOILERS: dict[str, tuple[str, Callable[[list[Json]], None]]] = {
     "order_changed": ("fan_out", _change_plan(_reverse_priorities)),
     "timer_dropped": ("deadline", _change_plan(_drop_deadline)),
     "result_changed": ("chain", _change_result),
+    "early_nodes_forgotten": ("streamed", _forget_early_nodes),
 }
 """Name of the bad history -> the scenario it is made of, and how."""
 

@@ -1,22 +1,15 @@
 """The runs whose histories are kept: one of each thing that decides the order of commands."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 from unittest.mock import patch
 
 from dagwright import plan_pages
 from dagwright.plan import detached
-from dagwright.plan.compiled import CompiledNode, CompiledPlan
-from dagwright.testing import ANY_NUMBER, step, tool_calls
-from tests.support.agents import agent
+from tests.replay.model_scenarios import MODEL_SCENARIOS, Scenario
 from tests.support.eventually import eventually
-from tests.support.goals import call, goal, written
-from tests.support.people import answer, asks, asks_below, human, signal
+from tests.support.people import answer, asks, human, signal
 from tests.support.runs import Handle, Runs, document_of
 from tests.support.tools import Bench
-
-Scenario = Callable[[Runs, Bench], Awaitable[Handle]]
-"""Starts a run and brings it to its end."""
 
 _FAST = {"max_attempts": 3, "first_delay": "10ms"}
 
@@ -255,47 +248,8 @@ async def _people(runs: Runs, bench: Bench) -> Handle:
     return handle
 
 
-async def _agent(runs: Runs, bench: Bench) -> Handle:
-    plan = agent(runs, "plus", "write", feedback_policy="on_request")
-    node = CompiledNode("agent", kind="plan", arguments={"objective": "Add and write."}, sub_plan=plan, timeout_s=0.0)
-    handle = await runs.start_compiled(CompiledPlan((node,)))
-    await asks_below(runs, handle, "agent/turn1.2")
-    below = runs.client.get_workflow_handle(f"{handle.id}/agent")
-    await answer(below, "turn1.2", {"approved": False, "reason": "no"})
-    await asks_below(runs, handle, "agent/turn2.ask")
-    await answer(below, "turn2.ask", {"text": "Yes"})
-    await document_of(handle)
-    return handle
-
-
-async def _goal(runs: Runs, bench: Bench) -> Handle:
-    handle = await runs.start_compiled(goal(runs, "Add up.", "plus", "give_up", asks_first=True))
-    await asks(runs, handle, "approve")
-    await answer(handle, "approve", {"approved": True})
-    await document_of(handle)
-    return handle
-
-
-_PLANNED = written(
-    call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=4), call("c", "give_up")
-)
-MODEL_STEPS = (
-    step("I would add them up.", last="Add up.", metadata={"purpose": "plan"}, times=ANY_NUMBER),
-    step(_PLANNED, metadata={"purpose": "repair"}, times=ANY_NUMBER),
-    step("It is 7.", metadata={"purpose": "answer"}, times=ANY_NUMBER),
-    step(
-        tool_calls(("plus", {"left": 1, "right": 2}), ("write", {"name": "replay"}), ("minus", {})),
-        last="Add and write.",
-        times=ANY_NUMBER,
-    ),
-    step("3. [[FEEDBACK CLARIFICATION: Is that enough?]]", last="no tool", times=ANY_NUMBER),
-    step("It is 3.", last="Yes", times=ANY_NUMBER),
-)
-"""What the model of the scenarios answers."""
-
 SCENARIOS: dict[str, Scenario] = {
-    "agent": _agent,
-    "goal": _goal,
+    **MODEL_SCENARIOS,
     "people": _people,
     "chain": _plan(CHAIN),
     "diamond": _plan(_DIAMOND),

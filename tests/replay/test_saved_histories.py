@@ -86,10 +86,44 @@ def _ends(scheduler: Scheduler, names: Iterable[str]) -> dict[str, tuple[str, An
     return ends
 
 
+def _messages(name: str, signal: str) -> list[Any]:
+    """Returns what a saved history has of a kind of signal, in order."""
+    signals = [event.workflow_execution_signaled_event_attributes for event in _load(_good(name)).events]
+    return [json.loads(each.input.payloads[0].data) for each in signals if each.signal_name == signal]
+
+
+def _good(name: str) -> Path:
+    return HISTORIES / "good" / f"{name}.json"
+
+
+def test_streamed_history_has_early_nodes_of_two_attempts_and_a_plan_that_was_mended() -> None:
+    told = [(each["attempt"], [node["id"] for node in each["nodes"]]) for each in _messages("streamed", "planned")]
+    assert told == [(1, ["look"]), (2, []), (2, ["sum"])]
+    (document,) = result_of(_load(_good("streamed")))
+    assert [*document["nodes"]] == ["plan", "read", "look", "sum", "plan#2", "read#2", "last", "answer"]
+    assert document["nodes"]["plan"]["attempts"] == 2
+    assert [each["node"] for each in document["nodes"]["read"]["result"]["problems"]] == ["last"]
+
+
+def test_budget_history_is_asked_by_runs_below_runs_below_and_was_given_more_twice() -> None:
+    claimed = {key for each in _messages("budget", "budget_told") for key in each["claims"]}
+    assert claimed == {"turn1", "4:deep/turn1", "6:deeper/turn1"}
+    updates = [event.workflow_execution_update_accepted_event_attributes for event in _load(_good("budget")).events]
+    answers = [
+        json.loads(each.accepted_request.input.args.payloads[0].data) for each in updates if each.protocol_instance_id
+    ]
+    assert [each["answer"] for each in answers] == [{"data": {"calls": 1}}, {"data": {"calls": None}}]
+    (document,) = result_of(_load(_good("budget")))
+    assert (document["status"], document["usage"]["calls"]) == ("completed", 3)
+
+
 @pytest.mark.parametrize(
     "name",
-    ["step_renamed", "tool_changed", "steps_swapped", "step_added", "step_dropped", "order_changed", "timer_dropped"],
-)
+    [
+        "step_renamed", "tool_changed", "steps_swapped", "step_added", "step_dropped", "order_changed",
+        "timer_dropped", "early_nodes_forgotten",
+    ],
+)  # fmt: skip
 async def test_history_of_another_order_of_commands_does_not_replay(name: str) -> None:
     failure, _ = await replay(_load(HISTORIES / "bad" / f"{name}.json"))
     assert isinstance(failure, NondeterminismError)
@@ -104,4 +138,4 @@ async def test_other_result_replays_and_is_seen_by_comparing() -> None:
 
 def test_every_bad_history_is_used() -> None:
     used = {"step_renamed", "tool_changed", "steps_swapped", "step_added", "step_dropped", "order_changed"}
-    assert {path.stem for path in _BAD} == used | {"timer_dropped", "result_changed"}
+    assert {path.stem for path in _BAD} == used | {"timer_dropped", "result_changed", "early_nodes_forgotten"}

@@ -1,0 +1,143 @@
+"""The runs that ask models whose histories are kept: agents, requests in words, plans on their way, and budgets."""
+
+import json
+from collections.abc import Awaitable, Callable
+
+from dagwright.contracts.agent_spec import AgentSpec, agent_plan
+from dagwright.plan.compiled import CompiledNode, CompiledPlan
+from dagwright.testing import ANY_NUMBER, slow, step, text, tool_calls
+from tests.support.agents import agent
+from tests.support.eventually import eventually
+from tests.support.goals import call, goal, written
+from tests.support.people import answer, asks, asks_below
+from tests.support.runs import Handle, Runs, document_of
+from tests.support.tools import Bench
+
+Scenario = Callable[[Runs, Bench], Awaitable[Handle]]
+"""Starts a run and brings it to its end."""
+
+
+async def _agent(runs: Runs, bench: Bench) -> Handle:
+    plan = agent(runs, "plus", "write", feedback_policy="on_request")
+    node = CompiledNode("agent", kind="plan", arguments={"objective": "Add and write."}, sub_plan=plan, timeout_s=0.0)
+    handle = await runs.start_compiled(CompiledPlan((node,)))
+    await asks_below(runs, handle, "agent/turn1.2")
+    below = runs.client.get_workflow_handle(f"{handle.id}/agent")
+    await answer(below, "turn1.2", {"approved": False, "reason": "no"})
+    await asks_below(runs, handle, "agent/turn2.ask")
+    await answer(below, "turn2.ask", {"text": "Yes"})
+    await document_of(handle)
+    return handle
+
+
+async def _reviewed(runs: Runs, bench: Bench) -> Handle:
+    """An agent of which a person sees each answer before it counts."""
+    plan = agent(runs, feedback_policy="always")
+    handle = await runs.start_compiled(plan, inputs={"objective": "Write a line."})
+    await asks(runs, handle, "turn1.check")
+    await answer(handle, "turn1.check", {"approved": False, "reason": "too short"})
+    await asks(runs, handle, "turn2.check")
+    await answer(handle, "turn2.check", {"approved": True})
+    await document_of(handle)
+    return handle
+
+
+async def _goal(runs: Runs, bench: Bench) -> Handle:
+    handle = await runs.start_compiled(goal(runs, "Add up.", "plus", "give_up", asks_first=True))
+    await asks(runs, handle, "approve")
+    await answer(handle, "approve", {"approved": True})
+    await document_of(handle)
+    return handle
+
+
+async def _streamed(runs: Runs, bench: Bench) -> Handle:
+    """A plan whose first node starts while it is written; the stream breaks off, and the plan is then mended."""
+    handle = await runs.start_compiled(goal(runs, "Look it up.", "hold", "plus"))
+    await eventually(lambda: "looked up" in bench.entered)
+
+    async def is_mended() -> bool:
+        document = await handle.query("status")
+        return bool(document["nodes"].get("plan#2", {}).get("status") == "completed")
+
+    await eventually(is_mended)
+    bench.open("looked up")
+    await document_of(handle)
+    return handle
+
+
+async def _budget(runs: Runs, bench: Bench) -> Handle:
+    """Agents, two of them below a run below, that share a budget; somebody gives more twice."""
+    inner = CompiledPlan((_speaker("deep"), _speaker("deeper")))
+    outer = CompiledPlan((CompiledNode("in", kind="plan", sub_plan=inner, timeout_s=0.0), _speaker("near")))
+    handle = await runs.start_compiled(outer, budget={"calls": 1})
+    await asks(runs, handle, "budget")
+    await answer(handle, "budget", {"data": {"calls": 1}})
+    await asks(runs, handle, "budget#2")
+    await answer(handle, "budget#2", {"data": {"calls": None}})
+    await document_of(handle)
+    return handle
+
+
+def _speaker(name: str) -> CompiledNode:
+    plan = agent_plan(AgentSpec(name), prompt="You are brief.", results={})
+    return CompiledNode(name, kind="plan", arguments={"objective": "Say a word."}, sub_plan=plan, timeout_s=0.0)
+
+
+_ADDED = written(
+    call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=4), call("c", "give_up")
+)
+_LOOK = call("look", "hold", name="looked up")
+_SUM = call("sum", "plus", left=1, right=2)
+_SHORT = written(_LOOK, call("last", "plus", left="{{sum.result}}", right="{{sum.result}}"))
+_PIECE = 8
+"""Characters of one piece of a stream."""
+_BROKEN_AFTER = -(-(len(json.dumps({"nodes": [_LOOK]})) + 20) // _PIECE)
+"""Pieces with the first node in them, and not much more."""
+
+MODEL_STEPS = (
+    step("I would add them up.", last="Add up.", metadata={"purpose": "plan"}, times=ANY_NUMBER),
+    # The second attempt of a plan whose stream broke off, and the plan that mends it: before all that fits them too.
+    step(
+        slow(text(written(_LOOK, _SUM, call("last", "fly"))), characters=_PIECE, each_s=0.02),
+        last="Your last answer broke off",
+        times=ANY_NUMBER,
+    ),
+    step(
+        slow(text(_SHORT), characters=_PIECE, each_s=0.05, cut_after=_BROKEN_AFTER + 10),
+        last="Look it up.",
+        metadata={"purpose": "plan"},
+        times=ANY_NUMBER,
+    ),
+    step(
+        slow(
+            text(written(_SUM, call("last", "plus", left="{{sum.result}}", right="{{sum.result}}"))),
+            characters=_PIECE,
+            each_s=0.02,
+        ),
+        text="Look it up.",
+        metadata={"purpose": "repair"},
+        times=ANY_NUMBER,
+    ),
+    step(_ADDED, metadata={"purpose": "repair"}, times=ANY_NUMBER),
+    step("It is 7.", metadata={"purpose": "answer"}, times=ANY_NUMBER),
+    step(
+        tool_calls(("plus", {"left": 1, "right": 2}), ("write", {"name": "replay"}), ("minus", {})),
+        last="Add and write.",
+        times=ANY_NUMBER,
+    ),
+    step("3. [[FEEDBACK CLARIFICATION: Is that enough?]]", last="no tool", times=ANY_NUMBER),
+    step("It is 3.", last="Yes", times=ANY_NUMBER),
+    step("Lines.", last="Write a line.", times=ANY_NUMBER),
+    step("A line.", last="too short", times=ANY_NUMBER),
+    step("Word.", last="Say a word.", times=ANY_NUMBER),
+)
+"""What the model of the scenarios answers."""
+
+MODEL_SCENARIOS: dict[str, Scenario] = {
+    "agent": _agent,
+    "reviewed": _reviewed,
+    "goal": _goal,
+    "streamed": _streamed,
+    "budget": _budget,
+}
+"""Name of the history -> the run that makes it."""
