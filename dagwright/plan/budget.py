@@ -280,9 +280,10 @@ class Budget:
         told = self.told.pop(call, NONE)
         self._told = self._told.less(told)
         self.down.pop(call, None)
-        if not usage.is_something:
-            self.lost.tokens, self.lost.calls = self.lost.tokens + told.tokens, self.lost.calls + told.calls
-            self.lost.money += told.money
+        # What nobody told at its end: all of it, or that of a run below it which ended without a word.
+        unheard = told.less(usage)
+        self.lost.tokens, self.lost.calls = self.lost.tokens + unheard.tokens, self.lost.calls + unheard.calls
+        self.lost.money += unheard.money
         for name in [name for name in (*self.held, *self.waiting) if name[0] == call]:
             self.settle(name, NONE if usage.is_something else None)
         if self.is_below and (untold := usage.less(told)).is_something:

@@ -359,6 +359,16 @@ def test_call_that_is_cancelled_before_it_starts_gives_back_what_was_held_for_it
     assert ids_of(started(scheduler)) == ["c"]
 
 
+def test_what_a_run_below_a_run_below_has_used_counts_if_it_ends_without_a_word() -> None:
+    budget = Budget({"calls": 3})
+    deep, own = {"4:deep/turn1": Usage(calls=1), "4:deep/turn2": Usage(calls=1)}, {"turn1": Usage(calls=1)}
+    budget.take_told("sub", Up({}, {**deep, **own}), grown=0)
+    budget.end_below("sub", Usage(calls=1))
+    assert budget.lacking(Claim(1), used=Usage(calls=1), grown=0) == ["calls"]
+    budget.raise_by({"calls": 1})
+    assert budget.lacking(Claim(1), used=Usage(calls=1), grown=0) == []
+
+
 def test_more_than_can_be_a_limit_is_as_much_as_can_be() -> None:
     budget = Budget({"tokens": 10, "money": Decimal(1), "time": Decimal(315_360_000)})
     budget.raise_by({"tokens": 10**15, "money": Decimal(10**15), "time": Decimal(5)})
