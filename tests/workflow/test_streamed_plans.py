@@ -4,12 +4,15 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
+from activities.plan_sent import BATCH_S
 from dagwright.contracts import wire
 from dagwright.contracts.planned import planned_message
 from dagwright.testing import ModelServer, slow, step, text
@@ -24,6 +27,8 @@ pytestmark = pytest.mark.server
 
 _PIECE = 8
 """Characters of one piece of a stream."""
+_CLOCKS_S = 0.01
+"""By how much the clock of the server and that of the worker may differ in a quarter of a second."""
 
 
 @pytest.fixture(params=[True, False], ids=["kept", "replayed"])
@@ -56,13 +61,23 @@ def results(document: Document, *names: str) -> Mapping[str, Any]:
 
 async def told(handle: Handle) -> list[Any]:
     """Returns the messages in which nodes came, in order."""
+    signals = [event.workflow_execution_signaled_event_attributes for event in await told_events(handle)]
+    return [json.loads(signal.input.payloads[0].data) for signal in signals]
+
+
+async def told_at(handle: Handle) -> list[float]:
+    """Returns when these messages came, in seconds."""
+    return [event.event_time.ToNanoseconds() / 1e9 for event in await told_events(handle)]
+
+
+async def told_events(handle: Handle) -> list[HistoryEvent]:
+    """Returns the events of these messages, in order."""
     history = await handle.fetch_history()
-    signals = [
-        event.workflow_execution_signaled_event_attributes
+    return [
+        event
         for event in history.events
-        if event.HasField("workflow_execution_signaled_event_attributes")
+        if event.workflow_execution_signaled_event_attributes.signal_name == wire.SIGNAL_PLANNED
     ]
-    return [json.loads(s.input.payloads[0].data) for s in signals if s.signal_name == wire.SIGNAL_PLANNED]
 
 
 async def test_first_tool_starts_before_two_fifths_of_the_plan_are_written(
@@ -285,13 +300,29 @@ async def test_nothing_starts_before_a_plan_that_somebody_approves(client: Clien
 
 
 async def test_a_stream_wakes_a_run_by_batches_and_not_by_nodes(client: Client, tmp_path: Path) -> None:
-    plan = written(*[call(f"n{place}", "echo") for place in range(40)])
-    async with ModelServer(plan, "Done.") as server, agent_runs(client, server, tmp_path) as runs:
+    released = asyncio.Event()
+    names = [f"n{place}" for place in range(40)]
+    plan = written(*[call(name, "echo") for name in names], title="t" * 40)
+    end = -(-plan.index("]") // _PIECE)
+    paced = slow(text(plan), characters=_PIECE, each_s=0.005, held_after=end + 1, released=released)
+    async with ModelServer(paced, "Done.") as server, agent_runs(client, server, tmp_path) as runs:
         handle = await runs.start_compiled(goal(runs, "Look.", "echo"))
+
+        async def all_came() -> bool:
+            return [node["id"] for message in await told(handle) for node in message["nodes"]] == names
+
+        await eventually(all_came)
+        released.set()
         found = await ended(runs, handle)
-        assert len(await told(handle)) <= 2
-    assert found["status"] == "completed"
-    assert len(nodes_told(found)) == 43
+        messages = await told(handle)
+        times = await told_at(handle)
+    assert [message["from"] for message in messages] == [
+        sum(len(message["nodes"]) for message in messages[:place]) for place in range(len(messages))
+    ]
+    # How many there are hangs on how fast the machine is; that they keep their distance does not.
+    assert len(messages) > 1
+    assert min(later - at for at, later in pairwise(times)) >= BATCH_S - _CLOCKS_S
+    assert nodes_told(found) == ["plan", "read", *names, "answer"]
 
 
 async def test_call_that_somebody_makes_again_finishes_the_plan_of_the_one_that_failed(
