@@ -23,6 +23,7 @@ from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.durations import LONGEST, parse_duration
 from dagwright.plan.model_tools import AGENT_PREFIX, MODEL_TOOL, PLAN_READER, PURPOSE_ANSWER
 from dagwright.plan.references import suggestion
+from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.usage import NONE, Usage, usage_from_json
 
 Kind = Literal["tokens", "money", "calls", "nodes", "time"]
@@ -40,9 +41,17 @@ _OF_CALLS: Sequence[Kind] = ("tokens", "money", "calls")
 _NO_MONEY = Decimal(0)
 
 
-def asks_models(node: CompiledNode) -> bool:
-    """Tells whether a node is there to ask models."""
-    return node.kind == "tool" and (node.tool == MODEL_TOOL or node.tool.startswith(AGENT_PREFIX))
+def asks_models(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> bool:
+    """Tells whether a node is there to ask models.
+
+    Args:
+        tools: those of its plan.
+    """
+    if node.kind != "tool":
+        return False
+    declared = tools.get(node.tool)
+    is_declared = declared is not None and declared.asks_models
+    return is_declared or node.tool == MODEL_TOOL or node.tool.startswith(AGENT_PREFIX)
 
 
 def makes_answer(node: CompiledNode) -> bool:

@@ -145,7 +145,7 @@ class Rationing(Remaking):
             self._end(task.number, -1 if task.item is None else task.item, NodeStatus.SKIPPED, at)
             self.settle(at)
             return True
-        is_call = asks_models(task.node)
+        is_call = asks_models(task.node, self.plan.tools)
         if not is_call and not (budget.limits_all_nodes and task.node.kind in ("tool", "plan")):
             return False
         budget.busy.look(at)
@@ -168,9 +168,7 @@ class Rationing(Remaking):
         self._close_request(BUDGET_TASK, at)
 
     def _estimate(self, task: Task) -> int:
-        """Returns about how many tokens a call will use, on the safe side; of an agent nobody knows, so it is one."""
-        if task.node.tool != MODEL_TOOL:
-            return 1
+        """Returns about how many tokens a call will use, on the safe side; a tool or an agent is taken to ask once."""
         arguments = task.arguments
         try:
             size = len(encode(arguments, shown_in_arguments)[0])
@@ -181,6 +179,8 @@ class Rationing(Remaking):
             for each in part.parts if isinstance(part, WorkerText) else (part,):
                 if isinstance(each, StoredValue) and each.shape is not None:
                     size += each.shape.size_bytes
+        if task.node.tool != MODEL_TOOL:
+            return size // BYTES_OF_A_TOKEN + ANSWER_TOKENS
         said = self._tokens_said(task.node) if arguments.get("before") is not None else 0
         config = arguments.get("config")
         most = config.get("max_tokens") if isinstance(config, Mapping) else None

@@ -37,6 +37,7 @@ class ToolDeclaration:
         is_pinned: each call carries the version that the plan was checked against, and is refused if the tool has
             another by then: what stands behind it changes without us.
         is_foreign: the activity is served by a worker that is not Dagwright's, so everything must be inline.
+        asks_models: a call asks models by itself, so in a run with a budget it starts only when there is some left.
         description: one paragraph for people and models.
         agent: the card of the agent that the tool is, if it is one.
     """
@@ -51,12 +52,13 @@ class ToolDeclaration:
     version: str = ""
     is_pinned: bool = False
     is_foreign: bool = False
+    asks_models: bool = False
     description: str = ""
     agent: AgentCard | None = None
 
 
 TOLD_FIELDS: Mapping[str, type] = {
-    "task_queue": str, "max_parallel": int, "version": str, "is_pinned": bool, "is_foreign": bool
+    "task_queue": str, "max_parallel": int, "version": str, "is_pinned": bool, "is_foreign": bool, "asks_models": bool
 }  # fmt: skip
 """What a run knows of a tool beside its effects, in each form in which a declaration travels -> its JSON type."""
 

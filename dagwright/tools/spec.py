@@ -80,6 +80,7 @@ def tool(
     max_parallel: int | None = None,
     max_attempts: int | None = None,
     schema: Mapping[str, Any] | None = None,
+    asks_models: bool = False,
 ) -> Callable[[Function], Function]: ...
 def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     function: Function | None = None,
@@ -91,6 +92,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     max_parallel: int | None = None,
     max_attempts: int | None = None,
     schema: Mapping[str, Any] | None = None,
+    asks_models: bool = False,
 ) -> Function | Callable[[Function], Function]:
     """Makes a tool of a typed function; the function itself stays as it is and can be called as before.
 
@@ -103,6 +105,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
         max_attempts: tries including the first; the default is that of the effects.
         schema: what JSON Schema says of the arguments object beside the types, such as a `oneOf` of parameters of which
             one must be given.
+        asks_models: each call asks models by itself, so in a run with a budget it starts only when there is some left.
 
     Raises:
         TypeError: a parameter cannot be filled from JSON.
@@ -127,6 +130,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
                 max_parallel=max_parallel,
                 max_attempts=max_attempts,
                 version=_version(decorated),
+                asks_models=asks_models,
                 description=documentation.summary,
             ),
             effects,

@@ -13,9 +13,11 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.contracts.agent_spec import AgentSpec, agent_plan
+from dagwright.feed import RunFeed
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, SearchServer, Tokens, busy, json_text, step, text, tool_call
 from dagwright.tools import ToolRegistry, context, tool
+from tests.support.eventually import eventually
 from tests.support.runs import Runs, bare, document_of, serving_runs
 from tests.workflow.test_regions import calls_of_run
 
@@ -30,7 +32,7 @@ def add(left: float, right: float) -> float:
     return left + right
 
 
-@tool(effects="read")
+@tool(effects="read", asks_models=True)
 async def echo(words: str) -> str:
     """Says what the model says."""
     return (await context().ask_model(words)).text
@@ -199,3 +201,21 @@ async def test_what_a_call_has_used_that_was_given_up_is_in_the_sum(client: Clie
         document = await document_of(handle)
     assert document["nodes"]["h"]["error"]["code"] == "timeout"
     assert (document["usage"]["calls"], document["usage"]["tokens"]) == (1, 11)
+
+
+async def test_tools_that_say_that_they_ask_share_the_budget_of_their_run(client: Client, tmp_path: Path) -> None:
+    nodes = [{"id": name, "tool": "echo", "arguments": {"words": name}} for name in ("a", "b")]
+    below = {"plan": 1, "nodes": [{"id": "c", "tool": "echo", "arguments": {"words": "c"}}]}
+    answers = [text(word, tokens=Tokens(10, 1)) for word in ("one", "two", "three")]
+    async with ModelServer(*answers) as model, serving(client, tmp_path, model) as runs:
+        handle = await runs.start({"nodes": [*nodes, {"id": "sub", "plan": below}]}, budget={"calls": 2})
+
+        async def asks() -> bool:
+            view = await RunFeed(runs.client, handle.id).read()
+            return view.scheduler is not None and "budget" in view.scheduler.requests.open
+
+        await eventually(asks)
+        assert len(model.calls) == 2
+        await handle.execute_update("set_limits", {"budget": {"calls": 3}})
+        document = await document_of(handle)
+    assert (document["status"], document["usage"]["calls"]) == ("completed", 3)

@@ -13,6 +13,7 @@ from dagwright.contracts.outcomes import next_call
 from dagwright.plan.budget import Budget, Claim, Up, budget_from_json, limits_from_json
 from dagwright.plan.by import By
 from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.compiled import plan_from_json, plan_to_json
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.extension import Extension
 from dagwright.plan.node_acts import CancelNode
@@ -463,3 +464,17 @@ def test_run_below_asks_for_so_many_calls_at_a_time_and_goes_on_in_order() -> No
     following = budget.take_up()
     assert following is not None
     assert list(following.claims) == ["c250", "c251", "c252"]
+
+
+def test_tool_that_asks_models_is_held_back_as_one_question_and_settled_by_what_it_used() -> None:
+    asking = ToolDeclaration("asking", Effects.READ, asks_models=True)
+    nodes = [node(name, tool="asking", arguments={"text": "x" * 300}) for name in ("a", "b")]
+    plan = compiled(plan_of(*nodes, node("c")), tools={**TOOLS, asking.name: asking})
+    scheduler = Scheduler(plan_from_json(json.loads(json.dumps(plan_to_json(plan)))), {})
+    scheduler.changes.budget = budget = Budget({"tokens": 2_000})
+    scheduler.begin(0.0)
+    assert ids_of(started(scheduler)) == ["a", "c"]
+    assert budget.held["", "a"].tokens == 1_103
+    scheduler.complete("a", 1, at=1.0, attempt=used(1_500))
+    assert started(scheduler) == []
+    assert reason(scheduler, "b") == "budget (tokens: 1,500 of 2,000 used)"
