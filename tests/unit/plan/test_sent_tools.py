@@ -22,6 +22,7 @@ _TOOL = ToolDeclaration(
     version="v1",
     is_pinned=True,
     is_foreign=True,
+    asks_models=True,
 )
 
 
