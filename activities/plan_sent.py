@@ -52,6 +52,7 @@ class PlanSent:
     def __init__(self, planning: Planning, *, node: str, info: activity.Info) -> None:
         self._tools = tools_read(list(planning.tools))
         self._node = node
+        self._so_far = planning.so_far
         self._info = info
         self._standing: dict[str, Node] = {str(node["id"]): node for node in planning.accepted}
         self._count = 0
@@ -162,11 +163,14 @@ class PlanSent:
             for node in [*left]:
                 if len(standing) + len(found) >= _MOST:
                     return found
-                if node["id"] not in self._standing and fits_early([*standing, *found, node], self._tools):
+                if node["id"] not in self._standing and self._fits([*standing, *found, node]):
                     found.append(node)
                     left.remove(node)
                     is_moving = True
         return found
+
+    def _fits(self, nodes: Sequence[Node]) -> bool:
+        return fits_early(nodes, self._tools, so_far=self._so_far)
 
     async def _tell(self, nodes: Sequence[Node]) -> None:
         message = planned_message(self._info.activity_id, self._info.attempt, offset=self._count, nodes=nodes)

@@ -17,6 +17,7 @@ from activities.errors import failure_of, posture_of
 from activities.heartbeats import kept_alive
 from activities.values import Values
 from dagwright.contracts.goals import tools_read
+from dagwright.contracts.so_far import so_far_from_json
 from dagwright.contracts.wire import ACTIVITY_READ_MODEL_PLAN, METADATA_ATTEMPT, METADATA_STARTED_AT
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.filling import secret_names
@@ -75,13 +76,14 @@ async def _given(arguments: tuple[Any, ...], values: Values) -> dict[str, Any]:
 def _read(given: Mapping[str, Any], known: Mapping[str, ToolDeclaration]) -> bytes:
     try:
         tools = tools_read(given["tools"]) if given.get("tools") is not None else known
+        so_far = so_far_from_json(given.get("so_far"))
     except ValueError as error:
         raise InvalidArguments(f"Invalid arguments: {error}") from None
     text, accepted = given.get("text"), given.get("accepted") or ()
     text = text if isinstance(text, str) else ""
     try:
         inline_agents = given.get("inline_agents") is True
-        read = read_plan(given.get("plan"), text, tools, accepted=accepted, inline_agents=inline_agents)
+        read = read_plan(given.get("plan"), text, tools, accepted=accepted, so_far=so_far, inline_agents=inline_agents)
         found = read.to_json()
     except PlanInvalid as invalid:
         found = refused_plan(invalid, accepted=accepted)

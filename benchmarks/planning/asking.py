@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.planning.cases import Case, Cases
 from benchmarks.planning.score import PlanFacts, facts_of_plan
-from dagwright.contracts.goal_pursuit import plan_request
+from dagwright.contracts.goal_nodes import plan_request
 from dagwright.contracts.goals import PLAN, REPAIR, goal_from_json
 from dagwright.contracts.model_calls import Message, user
 from dagwright.contracts.model_failures import ModelFailure

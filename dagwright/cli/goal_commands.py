@@ -8,7 +8,7 @@ from dagwright.cli.calling import call, refuse_for_now
 from dagwright.cli.options import Agents, Budget, Json, NoColor, Tools
 from dagwright.cli.output import Output
 from dagwright.cli.requests import AskRequest
-from dagwright.contracts.goals import MOST_PLANS, MOST_PLANS_LIMIT
+from dagwright.contracts.goals import MOST_PLANS, MOST_PLANS_LIMIT, MOST_REPLANS, MOST_REPLANS_LIMIT
 
 
 def ask(
@@ -57,6 +57,16 @@ def ask(
             help=f"How often a plan that cannot be run goes back to the model; else {MOST_PLANS - 1} times.",
         ),
     ] = None,
+    max_replans: Annotated[
+        int | None,
+        typer.Option(
+            "--max-replans",
+            metavar="N",
+            min=0,
+            max=MOST_REPLANS_LIMIT,
+            help=f"How often the model plans again once its plan has run; else {MOST_REPLANS} times.",
+        ),
+    ] = None,
     session: Annotated[str | None, typer.Option("--session", metavar="S", help="Not available yet.")] = None,
     json: Json = False,
     no_color: NoColor = False,
@@ -80,6 +90,7 @@ def ask(
         policy_file=policy,
         budget=budget,
         max_repairs=max_repairs,
+        max_replans=max_replans,
         is_plan_only=plan_only,
         asks_first=approve_plan,
         is_detached=detach,

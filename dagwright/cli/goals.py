@@ -72,6 +72,8 @@ def _prepared(request: AskRequest, toolset: Toolset, output: Output) -> Prepared
     )
     if request.max_repairs is not None:
         asked = replace(asked, plans=1 + request.max_repairs)
+    if request.max_replans is not None:
+        asked = replace(asked, replans=request.max_replans)
     try:
         plan, note = prepare_goal(request.words, toolset.declarations(), asked)
     except GoalRefused as refused:
@@ -84,6 +86,7 @@ def _prepared(request: AskRequest, toolset: Toolset, output: Output) -> Prepared
         "asks_first": asked.asks_first,
         "ends_with_plan": asked.ends_with_plan,
         "max_repairs": asked.plans - 1,
+        "max_replans": asked.replans,
     }
     return PreparedRun(plan, source, {}, terms)
 

@@ -60,6 +60,7 @@ class AskRequest:
     policy_file: str | None = None
     budget: str | None = None
     max_repairs: int | None = None
+    max_replans: int | None = None
     is_plan_only: bool = False
     asks_first: bool = False
     is_detached: bool = False

@@ -6,7 +6,7 @@ What the run has added since then followed from a plan that the fork does not ha
 from collections.abc import Collection
 from dataclasses import replace
 
-from dagwright.contracts.goal_pursuit import output_of_plan
+from dagwright.contracts.goal_nodes import output_of_plan
 from dagwright.contracts.goals import ANSWER, KIND, OWN_IDS, READ, goal_from_json
 from dagwright.plan.compiled import CompiledPlan
 

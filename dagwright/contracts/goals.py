@@ -18,11 +18,15 @@ PLAN, READ, APPROVE, ANSWER = "plan", "read", "approve", "answer"
 OWN_IDS = frozenset({PLAN, READ, APPROVE, ANSWER})
 PLAN_INVALID = "plan_invalid"
 """Code of the error of a run for which no plan was found that can be run."""
-REPAIR = "repair"
-"""Purpose of the call of a model that is shown what is wrong with its plan; of the others it is their id."""
+REPAIR, REPLAN = "repair", "replan"
+"""Purposes of the calls of a model that is shown what is wrong with its plan, or what became of it; of the others it is
+their id."""
 MOST_PLANS = 4
 """Plans that a model may write for one request, the repaired ones among them."""
 MOST_PLANS_LIMIT = 20
+MOST_REPLANS = 3
+"""How often it is planned again, once a plan has run."""
+MOST_REPLANS_LIMIT = 20
 
 READ_MODEL_PLAN = ToolDeclaration(
     ACTIVITY_READ_MODEL_PLAN,
@@ -35,6 +39,7 @@ READ_MODEL_PLAN = ToolDeclaration(
             "text": {"type": ["string", "null"]},
             "tools": {"type": "array"},
             "accepted": {"type": "array"},
+            "so_far": {"type": "object"},
         },
         "required": ["plan"],
         "additionalProperties": False,
@@ -89,8 +94,10 @@ class Goal:
         tools: what a plan may use, as `dagwright.planner.reading` tells and reads it.
         schema: response format of the planner.
         answer_prompt: system message of the call that writes the answer.
+        replan_prompt: what the planner is told first when it has to plan again.
         config: how models are asked.
-        plans: how many plans the model may write, the repaired ones among them.
+        plans: how many plans the model may write each time, the repaired ones among them.
+        replans: how often it may plan again once a plan has run.
         asks_first: whether somebody has to approve the plan before it runs.
         ends_with_plan: whether the run ends with the plan and does not run it.
         streams: whether nodes that change nothing start while the model still writes the plan.
@@ -101,8 +108,10 @@ class Goal:
     tools: Sequence[Mapping[str, Any]]
     schema: Mapping[str, Any]
     answer_prompt: str
+    replan_prompt: str = ""
     config: ModelConfig = field(default_factory=ModelConfig)
     plans: int = MOST_PLANS
+    replans: int = MOST_REPLANS
     asks_first: bool = False
     ends_with_plan: bool = False
     streams: bool = False
@@ -116,7 +125,9 @@ class Goal:
             "tools": [dict(tool) for tool in self.tools],
             "schema": dict(self.schema),
             "answer_prompt": self.answer_prompt,
+            "replan_prompt": self.replan_prompt,
             "plans": self.plans,
+            "replans": self.replans,
         }
         if config := self.config.to_json():
             encoded["config"] = config
@@ -133,6 +144,9 @@ def goal_from_json(encoded: Any) -> Goal:
         plans, tools, schema = encoded.get("plans", MOST_PLANS), encoded["tools"], encoded["schema"]
         if type(plans) is not int or not 1 <= plans <= MOST_PLANS_LIMIT:
             raise ValueError(f"plans: a model may write 1 to {MOST_PLANS_LIMIT} plans, not {plans!r:.20}")
+        replans = encoded.get("replans", MOST_REPLANS)
+        if type(replans) is not int or not 0 <= replans <= MOST_REPLANS_LIMIT:
+            raise ValueError(f"replans: it is planned again 0 to {MOST_REPLANS_LIMIT} times, not {replans!r:.20}")
         if not isinstance(tools, list) or not isinstance(schema, Mapping):
             raise ValueError("tools must be a list, and schema an object")
         return Goal(
@@ -140,8 +154,10 @@ def goal_from_json(encoded: Any) -> Goal:
             tools,
             schema,
             str(encoded["answer_prompt"]),
+            str(encoded.get("replan_prompt", "")),
             model_config_from_json(encoded.get("config", {})),
             plans,
+            replans,
             **{name: encoded.get(name) is True for name in _FLAGS},
         )
     except (KeyError, TypeError, AttributeError) as error:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from dagwright.contracts.so_far import SoFar, so_far_from_json
 from dagwright.contracts.usage import Usage
 from dagwright.plan.references import suggestion
 
@@ -274,10 +275,12 @@ class Planning:
     Args:
         tools: what the plan may use, as `contracts.goals` tells it.
         accepted: nodes of earlier answers that stand already, as they were written.
+        so_far: what the run has come to, of a plan that is made again.
     """
 
     tools: Sequence[Mapping[str, Any]]
     accepted: Sequence[Mapping[str, Any]] = ()
+    so_far: SoFar | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +342,8 @@ def request_to_json(request: ModelRequest) -> Json:
             "tools": [dict(tool) for tool in request.planning.tools],
             "accepted": [dict(node) for node in request.planning.accepted],
         }
+        if request.planning.so_far is not None:
+            encoded["planning"]["so_far"] = request.planning.so_far.to_json()
     return {**encoded, "messages": messages_to_json(call.messages)}
 
 
@@ -385,7 +390,7 @@ def _planning_from_json(encoded: Any) -> Planning | None:
     accepted = encoded["accepted"]
     if not isinstance(accepted, list) or not all(isinstance(node, Mapping) for node in accepted):
         raise ValueError("the nodes that stand already must be a list of nodes")
-    return Planning(tuple(encoded["tools"]), tuple(accepted))
+    return Planning(tuple(encoded["tools"]), tuple(accepted), so_far_from_json(encoded.get("so_far")))
 
 
 def answer_to_json(answer: ModelAnswer) -> Json:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 from unicodedata import normalize
 
-from dagwright.plan.compilation import compile_plan
+from dagwright.plan.compilation import compile_plan, compile_planned
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, inline_tools
 from dagwright.plan.document import Document
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
@@ -73,8 +73,9 @@ def extension_of(
     if strange:
         message = f"the run has no value of the input {strange[0]!r}"
         raise PlanInvalid([Problem("missing_input", message, "/nodes", hint="write the value itself")])
+    made = compile_planned(checked) if state.plan.has_planner else compile_plan(checked)
     # Who sends an agent tells its tools in the words that its model reads, which no compiled plan has.
-    compiled = state.changes.with_agents(compile_plan(checked), {**checked.tools, **tools})
+    compiled = state.changes.with_agents(made, {**checked.tools, **tools})
     if problems := [*_refused(compiled.nodes[len(stubs) :], state.policy)]:
         raise PlanInvalid(problems)
     if problems := [*_unreadable(compiled, state, count=len(stubs))]:

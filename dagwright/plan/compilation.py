@@ -17,17 +17,30 @@ from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.validation import Checked
 from dagwright.plan.wanted import with_wanted
 
-_ON_ERROR: Mapping[str, Literal["skip", "ask"]] = {"skip": "skip", "ask": "ask"}
+_ON_ERROR: Mapping[str, Literal["skip", "ask", "replan"]] = {"skip": "skip", "ask": "ask", "replan": "replan"}
 
 
 def compile_plan(checked: Checked) -> CompiledPlan:
     """Returns the compiled plan of a checked one.
 
     Raises:
-        PlanInvalid: it uses what is not available yet (agents of a type that cannot run, `on_error: replan`), each told
+        PlanInvalid: it uses what is not available (agents of a type that cannot run, `on_error: replan`), each told
             with its place.
     """
-    problems = list(unavailable(checked))
+    return _compiled(checked, [*unavailable(checked)])
+
+
+def compile_planned(checked: Checked) -> CompiledPlan:
+    """Returns the compiled plan of a checked one whose run has a planner, so its nodes may say `on_error: replan`.
+
+    Raises:
+        PlanInvalid: as `compile_plan`; a sub-plan is a run of its own, and has no planner.
+    """
+    below = [problem for sub_plan in checked.sub_plans.values() for problem in _planless(sub_plan)]
+    return _compiled(checked, [*_missing(checked), *below])
+
+
+def _compiled(checked: Checked, problems: Sequence[Problem]) -> CompiledPlan:
     if problems:
         raise PlanInvalid(problems)
     return compiled_form(checked)
@@ -39,13 +52,30 @@ def compiled_form(checked: Checked) -> CompiledPlan:
 
 
 def unavailable(checked: Checked) -> Iterator[Problem]:
-    """Yields what a valid plan uses that cannot run yet."""
+    """Yields what a valid plan uses that cannot run, if its run has no planner."""
+    yield from _missing(checked)
+    yield from _planless(checked)
+
+
+def _missing(checked: Checked) -> Iterator[Problem]:
+    """Yields what no run can do yet."""
     for index, node in enumerate(checked.nodes):
         for name, what in _unavailable_parts(node, checked.tools):
             at = checked.document.written_pointer(pointer(*checked.base, "nodes", index, name))
             yield Problem("not_available", f"{what}: not available yet", at, node.id)
         if index in checked.sub_plans:
-            yield from unavailable(checked.sub_plans[index])
+            yield from _missing(checked.sub_plans[index])
+
+
+def _planless(checked: Checked) -> Iterator[Problem]:
+    """Yields the nodes that want to be planned again, where nobody plans."""
+    for index, node in enumerate(checked.nodes):
+        if node.on_error == "replan":
+            at = checked.document.written_pointer(pointer(*checked.base, "nodes", index, "on_error"))
+            message = "on_error: replan: only a run for a request in words has a planner, and its sub-plans have none"
+            yield Problem("not_available", message, at, node.id, "write block, skip, ask or a value, or use `ask`")
+        if index in checked.sub_plans:
+            yield from _planless(checked.sub_plans[index])
 
 
 def _unavailable_parts(node: Node, tools: Mapping[str, ToolDeclaration]) -> Iterator[tuple[str, str]]:
@@ -57,8 +87,6 @@ def _unavailable_parts(node: Node, tools: Mapping[str, ToolDeclaration]) -> Iter
             for name in ("retry", "heartbeat"):
                 if getattr(node, name) is not None:
                     yield name, f"{name} of an agent of type llm"
-    if node.on_error == "replan":
-        yield "on_error", f"on_error: {node.on_error}"
     for name in ("retry", "heartbeat") if node.plan is not None else ():
         if getattr(node, name) is not None:
             yield name, f"{name} of a sub-plan (give it to the nodes inside)"

@@ -74,7 +74,8 @@ class CompiledNode:
         item_holes: texts with references inside of a literal list, which holds null there.
         timeout_s: seconds of one attempt, 0 for the default of what runs it; of a sub-plan seconds of the whole, 0 for
             no limit.
-        on_error: what a failure means for the dependents; `value` stands for the result then.
+        on_error: what a failure means for the dependents; `value` stands for the result then. With `replan` they are
+            blocked, until the planner of the run has written what takes its place.
         members: of a region, the numbers of its nodes in an order in which they can run; of one whose inside is not in
             the plan, of those nodes that something outside needs.
         inner: reference of the inside of a region that is not in the plan; see `dagwright.plan.detached`.
@@ -96,7 +97,7 @@ class CompiledNode:
     key: Template | None = None
     first_index: int = 0
     max_parallel: int | None = None
-    on_error: Literal["block", "skip", "value", "ask"] = "block"
+    on_error: Literal["block", "skip", "value", "ask", "replan"] = "block"
     value: Any = None
     retry: RetryRule = RetryRule()
     timeout_s: float = 60.0
@@ -151,6 +152,11 @@ class CompiledPlan:
     lookups: Sequence[Lookup] = ()
     dialect: str = "plan"
     pursuit: Mapping[str, Any] | None = None
+
+    @property
+    def has_planner(self) -> bool:
+        """Tells whether a model plans for the run, and can be asked to plan again."""
+        return self.pursuit is not None and self.pursuit.get("kind") == "goal"
 
     @property
     def written_count(self) -> int:

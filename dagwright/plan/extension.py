@@ -36,6 +36,7 @@ class Extension:
         tools: declarations of the tools that they name.
         wanted: id of a node that was there -> what they name of its result, to be told if it is large.
         output: what the run gives out from now on, JSON with null at every hole, and its holes; `None` leaves it.
+        given_up: ids of nodes that ended without a result and whose place nothing takes.
     """
 
     base: int
@@ -43,6 +44,7 @@ class Extension:
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
     wanted: Mapping[str, Sequence[Want]] = field(default_factory=dict)
     output: tuple[Any, Sequence[Hole]] | None = None
+    given_up: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the extension as JSON."""
@@ -56,6 +58,8 @@ class Extension:
         if self.output is not None:
             value, holes = self.output
             encoded["output"] = [value, field_to_json("holes", holes)]
+        if self.given_up:
+            encoded["given_up"] = list(self.given_up)
         return encoded
 
 
@@ -72,6 +76,7 @@ def extension_from_json(encoded: Any) -> Extension:
             {name: tool_from_json(name, tool) for name, tool in encoded["tools"].items()},
             {str(name): wanted_from_json(wanted) for name, wanted in encoded.get("wanted", {}).items()},
             _output_from_json(encoded.get("output")),
+            tuple(str(name) for name in encoded.get("given_up", ())),
         )
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"this is no extension of a plan: {error!r}") from None
@@ -117,8 +122,8 @@ def _check(extension: Extension, numbers: Mapping[str, int]) -> None:
             raise ValueError(f"the run has a node {node.id!r} already")
         if any(type(number) is not int or not 0 <= number < end for number in node.dependencies):
             raise ValueError(f"the dependencies of {node.id!r} are no numbers of nodes")
-        if any(node_id not in numbers for node_id in extension.wanted):
-            raise ValueError("something is named of the result of a node that is not there")
+        if any(node_id not in numbers for node_id in (*extension.wanted, *extension.given_up)):
+            raise ValueError("something is said of a node that is not there")
         if node.supersedes is not None and node.supersedes not in numbers:
             raise ValueError(f"{node.id!r} supersedes {node.supersedes!r}, which is not there")
     if len({node.id for node in extension.nodes}) < len(extension.nodes):

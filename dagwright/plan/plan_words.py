@@ -3,7 +3,7 @@
 Pure, and the same for whoever asks: the command line before it starts a run, or the run itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pydantic_core
@@ -28,14 +28,18 @@ def plan_words(plan: CompiledPlan) -> str:
     return words_and_shown(plan)[0]
 
 
-def words_and_shown(plan: CompiledPlan) -> tuple[str, Sequence[str]]:
-    """Returns what a plan does, in lines, and the ids of its nodes of which all stands there."""
-    count, changing = _counts(plan)
+def words_and_shown(plan: CompiledPlan, *, there: Collection[str] = ()) -> tuple[str, Sequence[str]]:
+    """Returns what a plan does, in lines, and the ids of its nodes of which all stands there.
+
+    Args:
+        there: ids of nodes that have ended already, and are not told of.
+    """
+    count, changing = _counts(replace(plan, nodes=[node for node in plan.nodes if node.id not in there]))
     nodes = f"{count:,} node{'' if count == 1 else 's'}"
     changes = f"{changing:,} of them can change something" if changing else "none of them changes anything"
     called = f" {plan.title!r:.200}" if plan.title else ""
     head = f"The plan{called} has {nodes}; {changes}."
-    lines, shown = _lines(plan, indent="", room=_CHARACTERS - len(head))
+    lines, shown = _lines(plan, indent="", room=_CHARACTERS - len(head), there=there)
     return "\n".join([head, *lines]), shown
 
 
@@ -61,13 +65,13 @@ def _counts(plan: CompiledPlan) -> tuple[int, int]:
     return count, changing
 
 
-def _lines(plan: CompiledPlan, *, indent: str, room: int) -> tuple[list[str], list[str]]:
+def _lines(plan: CompiledPlan, *, indent: str, room: int, there: Collection[str] = ()) -> tuple[list[str], list[str]]:
     """Returns the lines of the nodes of a plan, as many as there is room for, and the ids of those shown as a whole.
 
     Args:
         room: characters.
     """
-    written = plan.nodes[: plan.written_count]
+    written = [node for node in plan.nodes[: plan.written_count] if node.id not in there]
     told = list(written)
     if len(written) > _NODES_SHOWN:
         told = [node for node in written if changes_something(plan, node) or node.sub_plan is not None][:_NODES_SHOWN]

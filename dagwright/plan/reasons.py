@@ -257,7 +257,9 @@ class _Ended:
                 because = [*self._record.blocked_by]
                 return self._made("cancelled", "was cancelled", self._record.reason or "", because=because)
             case _:
-                return self._made("superseded", "was superseded")
+                newest = self._scheduler.newest_id(self._id)
+                by = "" if newest == self._id else f" by {newest}"
+                return self._made("superseded", f"was superseded{by}", self._record.reason or "")
 
     def _made(self, kind: Kind, message: str, detail: str = "", *, because: Sequence[str] = ()) -> Reason:
         status, ended_at = self._record.status, self._record.ended_at

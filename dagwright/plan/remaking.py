@@ -17,6 +17,8 @@ from dagwright.plan.states import NodeStatus, Record
 
 _DERIVED = (NodeStatus.BLOCKED, NodeStatus.SKIPPED, NodeStatus.CANCELLED)
 """What a node can end as because of another one."""
+PLANNED_AGAIN = "the plan was made again, and goes on without it"
+"""Reason of a node whose place nothing takes."""
 
 
 class Remaking(Readiness):
@@ -257,17 +259,21 @@ class Remade:
 
         What it costs has been spent.
         """
+        for node_id in extension.given_up:
+            number = self._scheduler.number_of(node_id)
+            assert number is not None
+            self._supersede(number, reason=PLANNED_AGAIN)
         for node in extension.nodes:
             if node.supersedes is not None:
                 number = self._scheduler.number_of(node.supersedes)
                 assert number is not None
                 self.reopen(number)
-                self._supersede(number)
+                self._supersede(number, reason=None)
         self._make(extension)
 
-    def _supersede(self, number: int) -> None:
-        """Leaves a node as it ended, for another one to take its place."""
-        ended = replace(self._scheduler.records[number], status=NodeStatus.SUPERSEDED, reason=None)
+    def _supersede(self, number: int, *, reason: str | None) -> None:
+        """Leaves a node as it ended, for another one to take its place, or because the plan goes on without it."""
+        ended = replace(self._scheduler.records[number], status=NodeStatus.SUPERSEDED, reason=reason)
         ended.ended_at = ended.ended_at or self._at
         self._records[number, -1] = ended
 

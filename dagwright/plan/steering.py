@@ -222,5 +222,8 @@ def place_or_refusal(scheduler: Scheduler, task_id: str) -> Place | str:
         return f"the run has no node {task_id[:200]!r}{f'; {hint}' if hint else ''}"
     record = scheduler.record_at(place)
     if record.status is NodeStatus.SUPERSEDED:
-        return f"{task_id!r} was superseded by {scheduler.newest_id(task_id)!r}: name that one"
+        newest = scheduler.newest_id(task_id)
+        if newest == task_id:
+            return f"nothing takes the place of {task_id!r}: {record.reason or 'it was superseded'}"
+        return f"{task_id!r} was superseded by {newest!r}: name that one"
     return place

@@ -14,9 +14,10 @@ from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.goals import DECLARATION, OWN_IDS, PlannedNodes, is_own, may_start_early
 from dagwright.contracts.limits import NOTES
 from dagwright.contracts.plan_limits import PlanTooLarge, refuse_too_large
+from dagwright.contracts.so_far import THERE, SoFar
 from dagwright.dialects.written_values import CUT_OFF, Mend
 from dagwright.plan.agents import agent_cards
-from dagwright.plan.compilation import compile_plan
+from dagwright.plan.compilation import compile_planned
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
 from dagwright.plan.errors import Note, PlanInvalid, Problem, pointer
 from dagwright.plan.plan_words import words_and_shown
@@ -99,8 +100,12 @@ def read_plan(
     *,
     accepted: Sequence[Any] = (),
     inline_agents: bool = False,
+    so_far: SoFar | None = None,
 ) -> ReadPlan:
     """Returns the plan that a model wrote, or somebody who changed it.
+
+    One that is made again may be empty: then there is nothing more to do. The nodes that it may refer to stand in it
+    behind its own, as tool `THERE`.
 
     Args:
         plan: it, if it fits the response format or somebody gave it; null if it has to be found in the text.
@@ -108,15 +113,23 @@ def read_plan(
         tools: what the plan may use.
         accepted: nodes that stand already, as they were written; they are of the plan, whether it repeats them or not.
         inline_agents: the policy of the run takes agents that the plan makes itself.
+        so_far: what the run has come to, of a plan that is made again.
 
     Raises:
         PlanInvalid: with everything that is wrong or ambiguous.
     """
-    checked, mends = _checked(plan, text, tools, accepted=accepted)
+    there = so_far.referable if so_far is not None else ()
+    try:
+        checked, mends = _checked(plan, text, _known(tools, so_far), accepted=_standing(accepted, so_far))
+    except PlanInvalid as invalid:
+        if so_far is None or not _is_empty(invalid):
+            raise
+        return ReadPlan(PlannedNodes((), {}), {"nodes": []}, "The plan has no nodes.")
     cut = [Problem(CUT_OFF, f"a part of the plan is missing: {mend.message}") for mend in mends if mend.code == CUT_OFF]
-    if problems := [*cut, *_problems_of(checked), *([] if inline_agents else _inline_agents_of(checked))]:
+    inside = [] if inline_agents else _inline_agents_of(checked)
+    if problems := [*cut, *_problems_of(checked, there=there), *inside]:
         raise PlanInvalid(problems)
-    compiled = compile_plan(checked)
+    compiled = compile_planned(checked)
     asked = _with_all_asked(replace(compiled, output=None, output_holes=(), deadline_s=None, on_failure="continue"))
     plan = with_agents(asked, checked.tools)
     try:
@@ -125,9 +138,9 @@ def read_plan(
         raise PlanInvalid([Problem("too_large", str(error), node=error.node)]) from None
     notes = [*(mend.to_note() for mend in mends), *_notes_of(checked)]
     read = ReadPlan(
-        PlannedNodes(_with_regions_below(plan), plan.tools),
-        checked.document.plan,
-        *words_and_shown(asked),
+        PlannedNodes(_with_regions_below(plan), {n: tool for n, tool in plan.tools.items() if n != THERE.name}),
+        _own_of(checked.document.plan, there=there),
+        *words_and_shown(asked, there=frozenset(there)),
         notes,
     )
     if (size := encoded_size(read.to_json())) > PLANNED_BYTES:
@@ -155,19 +168,43 @@ def _checked(
             raise invalid from None
 
 
-def fits_early(nodes: Sequence[Any], tools: Mapping[str, ToolDeclaration]) -> bool:
+def _known(tools: Mapping[str, ToolDeclaration], so_far: SoFar | None) -> Mapping[str, ToolDeclaration]:
+    return tools if so_far is None else {**tools, THERE.name: THERE}
+
+
+def _standing(accepted: Sequence[Any], so_far: SoFar | None) -> Sequence[Any]:
+    return accepted if so_far is None else [*accepted, *so_far.stand_ins()]
+
+
+def _is_empty(invalid: PlanInvalid) -> bool:
+    """Tells whether nothing is wrong with a plan but that it has no nodes."""
+    return all((problem.code, problem.pointer) == ("empty_plan", "/nodes") for problem in invalid.problems)
+
+
+def _own_of(written: Mapping[str, Any], *, there: Sequence[str]) -> Mapping[str, Any]:
+    """Returns a plan without the nodes that stand for those of the run."""
+    if not there:
+        return written
+    return {**written, "nodes": [node for node in written["nodes"] if node.get("tool") != THERE.name]}
+
+
+def fits_early(nodes: Sequence[Any], tools: Mapping[str, ToolDeclaration], *, so_far: SoFar | None = None) -> bool:
     """Tells whether the last of some nodes may start while the rest of their plan is still being written.
 
     Nothing is mended here, for what follows may show that something else was meant.
 
     Args:
         nodes: as written; all but the last one stand already.
+        so_far: what the run has come to, of a plan that is made again; what takes the place of a node waits.
     """
+    there = so_far.referable if so_far is not None else ()
+    if so_far is not None and nodes[-1].get("id") in so_far.left:
+        return False
     try:
-        checked = check_plan({"nodes": list(nodes)}, tools, dialect="plan")
-        if any(True for _ in _problems_of(checked)):
+        checked = check_plan({"nodes": [*_standing((), so_far), *nodes]}, _known(tools, so_far), dialect="plan")
+        if any(True for _ in _problems_of(checked, there=there)):
             return False
-        return may_start_early(compile_plan(checked).nodes[-1], tools)
+        return may_start_early(compile_planned(checked).nodes[-1], tools)
     except PlanInvalid:
         return False
 
@@ -189,12 +226,19 @@ def refused_plan(invalid: PlanInvalid, *, accepted: Sequence[Any] = ()) -> dict[
     }
 
 
-def _problems_of(checked: Checked) -> Iterator[Problem]:
-    """Yields what a valid plan has that a run cannot take which goes on already."""
-    if (count := len(checked.nodes)) > MAX_PLANNED_NODES:
+def _problems_of(checked: Checked, *, there: Sequence[str]) -> Iterator[Problem]:
+    """Yields what a valid plan has that a run cannot take which goes on already.
+
+    Args:
+        there: ids of the nodes that stand for those of the run.
+    """
+    if (count := len(checked.nodes) - len(there)) > MAX_PLANNED_NODES:
         message = f"the plan has {count:,} nodes; at most {MAX_PLANNED_NODES} are taken"
         yield Problem("too_large", message, pointer("nodes"), hint="use for_each instead of many nodes")
     for index, node in enumerate(checked.nodes):
+        if node.tool == THERE.name and node.id not in there:
+            at = checked.document.written_pointer(pointer("nodes", index, "tool"))
+            yield Problem("unknown_tool", f"{node.id!r} is no node of the run", at, node.id)
         if is_own(node.id):
             at = checked.document.written_pointer(pointer("nodes", index, "id"))
             taken = ", ".join(sorted(OWN_IDS))

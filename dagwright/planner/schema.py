@@ -44,7 +44,7 @@ def response_schema(*, inline_agents: bool = False) -> dict[str, Any]:
     node = _part_of(definitions["Node"], _FIELDS, required=("id",))
     node["description"] = "One step of a plan: exactly one of tool, agent and human."
     node["properties"]["on_error"] = {
-        "anyOf": [{"type": "string", "enum": ["block", "skip", "ask"]}, {"$ref": "#/$defs/OnErrorValue"}]
+        "anyOf": [{"type": "string", "enum": ["block", "skip", "ask", "replan"]}, {"$ref": "#/$defs/OnErrorValue"}]
     }
     inline = {"InlineAgent": _part_of(definitions["InlineAgent"], _INLINE_FIELDS, required=("prompt",))}
     agent = {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/InlineAgent"}]}

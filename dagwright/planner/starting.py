@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagwright.contracts.goal_pursuit import goal_plan
-from dagwright.contracts.goals import MOST_PLANS, MOST_PLANS_LIMIT, Goal
+from dagwright.contracts.goal_nodes import goal_plan
+from dagwright.contracts.goals import MOST_PLANS, MOST_PLANS_LIMIT, MOST_REPLANS, MOST_REPLANS_LIMIT, Goal
 from dagwright.contracts.limits import summary_of
 from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
 from dagwright.contracts.wire import ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN
@@ -16,7 +16,7 @@ from dagwright.plan.references import suggestion
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.planner.catalogue import catalogue_of
 from dagwright.planner.goals import GoalRefused, checked_goal
-from dagwright.planner.prompts import ANSWER_PROMPT, planning_messages
+from dagwright.planner.prompts import ANSWER_PROMPT, REPLAN_PROMPT, planning_messages
 from dagwright.planner.reading import tools_told
 from dagwright.planner.schema import response_schema
 
@@ -30,7 +30,8 @@ class Asked:
 
     Args:
         config: how models are asked.
-        plans: how many plans the model may write, the repaired ones among them.
+        plans: how many plans the model may write each time, the repaired ones among them.
+        replans: how often it may plan again once a plan has run.
         asks_first: whether somebody has to approve the plan before it runs.
         ends_with_plan: whether the run ends with the plan and does not run it.
         streams: whether nodes that change nothing start while the model still writes the plan; none does in the two
@@ -40,6 +41,7 @@ class Asked:
 
     config: ModelConfig = field(default_factory=ModelConfig)
     plans: int = MOST_PLANS
+    replans: int = MOST_REPLANS
     asks_first: bool = False
     ends_with_plan: bool = False
     streams: bool = True
@@ -65,8 +67,10 @@ def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked)
         tools_told(catalogue.tools, inline_agents=inline_agents),
         response_schema(inline_agents=inline_agents),
         ANSWER_PROMPT,
+        REPLAN_PROMPT,
         config=asked.config,
         plans=asked.plans,
+        replans=asked.replans,
         asks_first=asked.asks_first,
         ends_with_plan=asked.ends_with_plan,
         streams=asked.streams and not (asked.asks_first or asked.ends_with_plan),
@@ -77,7 +81,7 @@ def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked)
     return plan, catalogue.note()
 
 
-_FIELDS = ("goal", "config", "approve_plan", "plan_only", "max_repairs")
+_FIELDS = ("goal", "config", "approve_plan", "plan_only", "max_repairs", "max_replans")
 
 
 def is_goal(document: Any) -> bool:
@@ -91,7 +95,7 @@ def goal_of_document(
     """Returns the plan that a run starts with which is given a request in place of a plan.
 
     Args:
-        document: `{"goal", "config": how models are asked, "approve_plan", "plan_only", "max_repairs"}`.
+        document: `{"goal", "config": how models are asked, "approve_plan", "plan_only", "max_repairs", "max_replans"}`.
         policy: as `Asked` has it.
 
     Raises:
@@ -110,10 +114,13 @@ def goal_of_document(
         for name, value in flags.items()
         if not isinstance(value, bool)
     ]
-    repairs = document.get("max_repairs", MOST_PLANS - 1)
-    if type(repairs) is not int or not 0 <= repairs < MOST_PLANS_LIMIT:
-        message = f"max_repairs must be a number from 0 to {MOST_PLANS_LIMIT - 1}"
-        problems.append(Problem("invalid_field", message, pointer("max_repairs")))
+    most = {"max_repairs": (MOST_PLANS - 1, MOST_PLANS_LIMIT - 1), "max_replans": (MOST_REPLANS, MOST_REPLANS_LIMIT)}
+    counts = {name: document.get(name, usual) for name, (usual, _) in most.items()}
+    problems += [
+        Problem("invalid_field", f"{name} must be a number from 0 to {limit}", pointer(name))
+        for name, (_, limit) in most.items()
+        if type(counts[name]) is not int or not 0 <= counts[name] <= limit
+    ]
     try:
         config = model_config_from_json(document.get("config", {}))
     except ValueError as error:
@@ -122,7 +129,12 @@ def goal_of_document(
     if problems:
         raise PlanInvalid(problems)
     asked = Asked(
-        config, 1 + repairs, asks_first=flags["approve_plan"], ends_with_plan=flags["plan_only"], policy=policy
+        config,
+        1 + counts["max_repairs"],
+        counts["max_replans"],
+        asks_first=flags["approve_plan"],
+        ends_with_plan=flags["plan_only"],
+        policy=policy,
     )
     try:
         return prepare_goal(document["goal"], tools, asked)[0]

@@ -8,7 +8,7 @@ import pytest
 from dagwright.plan.agent_cards import AgentCard
 from dagwright.plan.agents import agent_declaration
 from dagwright.plan.arguments import with_parts
-from dagwright.plan.compilation import compile_plan
+from dagwright.plan.compilation import compile_plan, compile_planned
 from dagwright.plan.compiled import CompiledNode, RetryRule, plan_from_json, plan_to_json
 from dagwright.plan.durations import parse_duration
 from dagwright.plan.errors import PlanInvalid, pointer
@@ -106,6 +106,9 @@ def test_timeout_is_that_of_the_tool_unless_the_plan_has_one() -> None:
     assert [made.timeout_s for made in plan.nodes] == [5.0, 7.0]
 
 
+_PLANLESS = "on_error: replan: only a run for a request in words has a planner, and its sub-plans have none"
+
+
 def test_what_is_not_available_yet_is_told_with_its_place() -> None:
     inner = plan_of(node("h", human={"type": "APPROVAL", "prompt": "Go?"}), node("i", on_error="replan"))
     raw = plan_of(
@@ -122,14 +125,24 @@ def test_what_is_not_available_yet_is_told_with_its_place() -> None:
     with pytest.raises(PlanInvalid) as caught:
         compile_plan(check(raw, tools=tools))
     assert [(problem.code, problem.pointer, problem.node, problem.message) for problem in caught.value.problems] == [
-        ("not_available", "/nodes/1/on_error", "b", "on_error: replan: not available yet"),
         (
             "not_available",
             "/nodes/2/retry",
             "c",
             "retry of an agent of type llm: not available yet",
         ),
-        ("not_available", "/nodes/3/plan/nodes/1/on_error", "i", "on_error: replan: not available yet"),
+        ("not_available", "/nodes/1/on_error", "b", _PLANLESS),
+        ("not_available", "/nodes/3/plan/nodes/1/on_error", "i", _PLANLESS),
+    ]
+
+
+def test_nodes_of_a_run_that_has_a_planner_may_be_planned_again_but_not_those_of_its_sub_plans() -> None:
+    planned = compile_planned(check(plan_of(node("a", on_error="replan"))))
+    assert [each.on_error for each in planned.nodes] == ["replan"]
+    with pytest.raises(PlanInvalid) as caught:
+        compile_planned(check(plan_of(node("d", plan=plan_of(node("i", on_error="replan"))))))
+    assert [(each.pointer, each.message) for each in caught.value.problems] == [
+        ("/nodes/0/plan/nodes/0/on_error", _PLANLESS)
     ]
 
 

@@ -1,0 +1,321 @@
+"""Plans that are made again once they have run: after failures, with guidance, and what comes of bad plans then."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.contracts import wire
+from dagwright.testing import ModelServer, slow, text
+from tests.support.agents import agent_runs
+from tests.support.eventually import eventually
+from tests.support.goals import call, ended, goal, purposes, written
+from tests.support.people import answer, asks, human, view_of
+from tests.support.runs import Document, Handle, Runs, failed
+from tests.support.tools import Bench
+
+pytestmark = pytest.mark.server
+
+_PIECE = 8
+"""Characters of one piece of a stream."""
+
+
+@pytest.fixture(params=[True, False], ids=["kept", "replayed"])
+def keeps_state(request: pytest.FixtureRequest) -> bool:
+    """Whether the worker keeps runs in memory."""
+    return bool(request.param)
+
+
+def fragile(node_id: str, tool: str = "give_up", **arguments: Any) -> dict[str, Any]:
+    """Returns a node whose failure has it planned again."""
+    return {**call(node_id, tool, **arguments), "on_error": "replan"}
+
+
+async def titles(runs: Runs, handle: Handle, own_id: str) -> list[str | None]:
+    """Returns the titles of the nodes that a run has added under an id of its own."""
+    scheduler = (await view_of(runs, handle)).scheduler
+    assert scheduler is not None
+    return [node.title for node, _ in scheduler.shown() if node.id.partition("#")[0] == own_id]
+
+
+def states(document: Document) -> dict[str, str]:
+    """Returns the state of each node, in order."""
+    return {name: node["status"] for name, node in document["nodes"].items()}
+
+
+def held(words: str, released: asyncio.Event) -> Any:
+    """Returns an answer that is not finished before it is released."""
+    return slow(text(words), characters=_PIECE, held_after=len(words) // _PIECE, released=released)
+
+
+async def test_node_takes_the_place_of_one_that_failed_and_what_waited_for_it_goes_on(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    plan = written(fragile("a", message="nobody there"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3))
+    again = written(call("a", "echo", asked="{{c.result.n}}"))
+    async with (
+        ModelServer(plan, again, "Done.") as server,
+        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Try.", "give_up", "echo"))
+        found = await ended(runs, handle)
+        _, title = await titles(runs, handle, "plan")
+    assert (found["status"], found["output"]) == ("completed", "Done.")
+    assert states(found) == {
+        "plan": "completed", "read": "completed", "a": "superseded", "b": "completed", "c": "completed",
+        "plan#2": "completed", "read#2": "completed", "a#2": "completed", "answer": "completed",
+    }  # fmt: skip
+    assert found["nodes"]["b"]["result"] == {"of": {"asked": 3}}
+    assert title == "planning again (1 of 3): 'a' failed: tool_failed: nobody there"
+    assert purposes([*server.calls]) == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
+    asked = server.calls[1]
+    assert [message["role"] for message in asked.messages] == ["system", "user", "assistant", "user"]
+    told = asked.messages[-1]["content"]
+    assert told.startswith("Step 'c': completed\nError: null\nResult: {\"n\":3}\n\nStep 'a': failed\nError: {")
+    assert "\n\nStep 'b': blocked\n" in told
+    assert told.endswith("Why it is planned again:\n- 'a' failed: tool_failed: nobody there")
+    assert "Step 'a': completed" in server.calls[2].text or "Step 'a#2': completed" in server.calls[2].text
+
+
+async def test_nodes_that_can_no_longer_run_are_left_out_of_the_plan_that_goes_on(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    plan = written(
+        fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3), call("d", "echo", of="{{b.result}}")
+    )
+    again = written(call("e", "echo", of="{{c.result.n}}"))
+    async with (
+        ModelServer(plan, again, "Done.") as server,
+        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Try.", "give_up", "echo"))
+        found = await ended(runs, handle)
+        scheduler = (await view_of(runs, handle)).scheduler
+        assert scheduler is not None
+        why = {node.id: record.reason for node, record in scheduler.shown() if node.id in ("a", "b", "d")}
+    assert why == dict.fromkeys("abd", "the plan was made again, and goes on without it")
+    assert (found["status"], found["output"]) == ("completed", "Done.")
+    assert {name: found["nodes"][name]["status"] for name in "abcde"} == {
+        "a": "superseded", "b": "superseded", "c": "completed", "d": "superseded", "e": "completed",
+    }  # fmt: skip
+    assert found["nodes"]["e"]["result"] == {"of": 3}
+    assert "'a'" not in server.calls[2].text
+
+
+async def test_two_failures_while_another_node_runs_are_one_question(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    bench = Bench()
+    plan = written(fragile("a", message="one"), fragile("b", message="two"), call("c", "hold", name="slow"))
+    again = written(call("a", "echo", n=1), call("b", "echo", of="{{a.result}}", and_of="{{c.result}}"))
+    async with (
+        ModelServer(plan, again, "Done.") as server,
+        agent_runs(client, server, tmp_path, bench=bench, keeps_state=keeps_state) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Try.", "give_up", "echo", "hold"))
+
+        async def have_failed() -> bool:
+            found = (await view_of(runs, handle)).document()["nodes"]
+            return [found.get(name, {}).get("status") for name in "ab"] == ["failed", "failed"]
+
+        await eventually(have_failed)
+        assert len(server.calls) == 1
+        bench.open("slow")
+        found = await ended(runs, handle)
+    assert found["status"] == "completed"
+    assert purposes([*server.calls]) == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
+    assert (
+        server.calls[1]
+        .messages[-1]["content"]
+        .endswith("- 'a' failed: tool_failed: one\n- 'b' failed: tool_failed: two")
+    )
+    assert found["nodes"]["b#2"]["result"] == {"of": {"n": 1}, "and_of": "slow"}
+
+
+async def test_planner_that_has_nothing_more_to_do_leaves_the_failure_to_the_answer(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    plan = written(fragile("a", message="gone"), call("b", "echo"))
+    async with (
+        ModelServer(plan, '{"nodes": []}', "It is gone.") as server,
+        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
+    ):
+        found = await ended(runs, await runs.start_compiled(goal(runs, "Try.", "give_up", "echo")))
+    assert (found["status"], found["output"]) == ("completed_with_failures", "It is gone.")
+    assert found["nodes"]["a"] == failed("tool_failed: gone")
+    assert [*found["nodes"]] == ["plan", "read", "a", "b", "plan#2", "read#2", "answer"]
+    assert "Step 'a': failed" in server.calls[2].text
+
+
+async def test_planner_that_repeats_what_fails_is_asked_no_more_often_than_it_may_be(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    plan = written(fragile("a", message="never"))
+    async with (
+        ModelServer(plan, plan, plan, "It never works.") as server,
+        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Try.", "give_up", replans=2))
+        found = await ended(runs, handle)
+        told = await titles(runs, handle, "plan")
+    assert (found["status"], found["output"]) == ("completed_with_failures", "It never works.")
+    assert states(found) | {"a": "superseded", "a#2": "superseded", "a#3": "failed"} == states(found)
+    assert told == [
+        "planning",
+        "planning again (1 of 2): 'a' failed: tool_failed: never",
+        "planning again (2 of 2): 'a#2' failed: tool_failed: never",
+    ]
+
+
+async def test_plan_that_clashes_or_waits_for_what_failed_goes_back(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    plan = written(fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo"))
+    wrong = written(call("c", "echo", other=1), call("d", "echo", of="{{b.result}}"))
+    async with (
+        ModelServer(plan, wrong, written(call("d", "echo", n=4)), "Done.") as server,
+        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
+    ):
+        found = await ended(runs, await runs.start_compiled(goal(runs, "Try.", "give_up", "echo")))
+    assert (found["status"], found["nodes"]["d"]["result"]) == ("completed", {"n": 4})
+    assert purposes([*server.calls]) == [
+        ("plan", "plan"), ("plan#2", "replan"), ("plan#3", "repair"), ("answer", "answer"),
+    ]  # fmt: skip
+    problems = found["nodes"]["read#2"]["result"]["problems"]
+    assert [(each["code"], each["node"]) for each in problems] == [
+        ("accepted_changed", "c"),
+        ("invalid_reference", "d"),
+    ]
+
+
+async def test_nonsense_when_it_is_planned_again_costs_nothing_that_was_reached(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    plan = written(fragile("a"), call("b", "echo", n=1))
+    async with (
+        ModelServer(plan, "Let me think.", "No.", "In part.") as server,
+        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
+    ):
+        found = await ended(runs, await runs.start_compiled(goal(runs, "Try.", "give_up", "echo", plans=2)))
+    assert (found["status"], found["output"]) == ("completed_with_failures", "In part.")
+    assert purposes([*server.calls])[1:] == [("plan#2", "replan"), ("plan#3", "repair"), ("answer", "answer")]
+
+
+async def test_guidance_of_a_person_leads_to_another_plan(client: Client, tmp_path: Path, *, keeps_state: bool) -> None:
+    plan = written(
+        human("ask", "GUIDANCE", prompt="Where shall I look?"), call("b", "echo", said="{{ask.result.text}}")
+    )
+    async with (
+        ModelServer(plan, written(call("c", "echo", at="{{b.result.said}}")), "North it is.") as server,
+        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Find it.", "echo"))
+        await asks(runs, handle, "ask")
+        await answer(handle, "ask", {"text": "Look north"})
+        found = await ended(runs, handle)
+    assert (found["status"], found["output"]) == ("completed", "North it is.")
+    assert found["nodes"]["c"]["result"] == {"at": "Look north"}
+    assert server.calls[1].messages[-1]["content"].endswith("- guidance at 'ask': Look north")
+
+
+async def test_plan_is_not_needed_any_more_if_somebody_gives_the_result_while_it_is_made(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    released = asyncio.Event()
+    plan = written(fragile("a"), call("b", "echo", of="{{a.result}}"))
+    async with (
+        ModelServer(plan, held(written(call("a", "echo", n=1)), released), "Five.") as server,
+        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Try.", "give_up", "echo"))
+        await eventually(lambda: len(server.calls) == 2)
+        await handle.execute_update(wire.SET_RESULT, {"node": "a", "result": 5})
+        released.set()
+        found = await ended(runs, handle)
+    assert (found["status"], found["output"]) == ("completed", "Five.")
+    assert [*found["nodes"]] == ["plan", "read", "a", "b", "plan#2", "read#2", "answer"]
+    assert found["nodes"]["b"]["result"] == {"of": 5}
+
+
+async def test_plan_waits_for_what_somebody_tries_again_and_is_taken_if_that_fails(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    plan = written(fragile("a", message="never"))
+    async with (
+        ModelServer(plan, held(written(call("a", "echo", n=1)), released := asyncio.Event()), "One.") as server,
+        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Try.", "give_up", "echo"))
+        await eventually(lambda: len(server.calls) == 2)
+        await handle.execute_update(wire.RETRY_NODE, {"node": "a"})
+        released.set()
+        found = await ended(runs, handle)
+    assert (found["status"], found["output"]) == ("completed", "One.")
+    # `a#2` was the second call of `a`.
+    assert states(found) | {"a": "superseded", "a#3": "completed"} == states(found)
+
+
+async def test_writes_of_a_plan_that_is_made_again_are_held(client: Client, tmp_path: Path) -> None:
+    bench = Bench()
+    plan, again = written(fragile("a")), written(call("a", "change", name="world"))
+    async with (
+        ModelServer(plan, again, "It was not allowed.") as server,
+        agent_runs(client, server, tmp_path, bench=bench) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Change it.", "give_up", "change"))
+        await asks(runs, handle, "a#2")
+        await answer(handle, "a#2", {"approved": False, "reason": "no"})
+        found = await ended(runs, handle)
+    assert (found["status"], found["output"]) == ("completed_with_failures", "It was not allowed.")
+    assert bench.effects["world"] == []
+
+
+@pytest.mark.parametrize("is_approved", [True, False])
+async def test_plan_that_is_made_again_is_approved_as_the_first_one(
+    client: Client, tmp_path: Path, *, is_approved: bool
+) -> None:
+    bench = Bench()
+    plan, again = written(fragile("a"), call("b", "echo")), written(call("a", "change", name="world"))
+    async with (
+        ModelServer(plan, again, "Done.") as server,
+        agent_runs(client, server, tmp_path, bench=bench) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Change it.", "give_up", "change", "echo", asks_first=True))
+        await asks(runs, handle, "approve")
+        await answer(handle, "approve", {"approved": True})
+        await asks(runs, handle, "approve#2")
+        [request] = (await view_of(runs, handle)).document()["waiting_for"]
+        assert request["prompt"].startswith(
+            "May this plan run?\n\nThe plan has 1 node; 1 of them can change something."
+        )
+        await answer(handle, "approve#2", {"approved": is_approved})
+        found = await ended(runs, handle)
+    assert (found["status"], found["output"]) == ("completed" if is_approved else "completed_with_failures", "Done.")
+    assert len(bench.effects["world"]) == is_approved
+    assert ("a#2" in found["nodes"]) is is_approved
+
+
+async def test_nodes_of_a_plan_that_is_made_again_start_while_it_is_written(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    bench, released = Bench(), asyncio.Event()
+    plan = written(fragile("a"), call("b", "echo", name="early"))
+    again = json.dumps({"nodes": [call("c", "hold", name="{{b.result.name}}"), call("a", "echo", of="{{c.result}}")]})
+    stopped = slow(
+        text(again), characters=_PIECE, held_after=-(-(again.index('"id": "a"')) // _PIECE), released=released
+    )
+    async with (
+        ModelServer(plan, stopped, "Done.") as server,
+        agent_runs(client, server, tmp_path, bench=bench, keeps_state=keeps_state) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Look.", "give_up", "echo", "hold"))
+        await eventually(lambda: "early" in bench.entered)
+        released.set()
+        bench.open("early")
+        found = await ended(runs, handle)
+    assert (found["status"], found["output"]) == ("completed", "Done.")
+    assert (bench.entered, found["nodes"]["a#2"]["result"]) == (["early"], {"of": "early"})
+    assert [*found["nodes"]].index("c") < [*found["nodes"]].index("a#2")
