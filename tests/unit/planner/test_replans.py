@@ -1,0 +1,112 @@
+"""What planning again goes by: why it is done, and which nodes can no longer run when others have taken places."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.contracts.goal_replans import given_up, reasons_of, title_of
+from dagwright.contracts.so_far import SoFar, so_far_from_json
+from dagwright.plan.compiled import CompiledNode, CompiledPlan
+from dagwright.plan.errors import NodeError
+from dagwright.plan.run_state import RunState
+from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.planner.reading import fits_early
+
+C, F, B, S, X = (
+    NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.BLOCKED, NodeStatus.SKIPPED, NodeStatus.CANCELLED,
+)  # fmt: skip
+
+
+def state_of(*nodes: tuple[CompiledNode, NodeStatus]) -> RunState:
+    """Returns a run whose nodes are in these states."""
+    state = RunState(CompiledPlan(tuple(node for node, _ in nodes)), {})
+    for record, (_, status) in zip(state.records, nodes, strict=True):
+        record.status = status
+    return state
+
+
+def each(node_id: str, *needs: int, join: str = "all", wanted: int = 0, **more: Any) -> CompiledNode:
+    """Returns a node that needs others by their numbers."""
+    return CompiledNode(node_id, dependencies=needs, join=(join, wanted), **more)  # type: ignore[arg-type]  # any join
+
+
+@pytest.mark.parametrize(
+    ("replaced", "left"),
+    [
+        ([], ("a", "b", "x", "y", "z", "t")),
+        # What needs both of them stays behind, and so does what needs that.
+        (["a"], ("b", "x", "z")),
+        (["a", "b"], ()),
+        # A blocked node whose place is taken lets go on what waits for it.
+        (["a", "x"], ("b",)),
+    ],
+)
+def test_blocked_nodes_go_on_if_what_stands_for_those_before_them_lets_them(
+    replaced: list[str], left: tuple[str, ...]
+) -> None:
+    state = state_of(
+        (each("a"), F),
+        (each("b"), F),
+        (each("c"), C),
+        (each("x", 0, 1, 2), B),
+        (each("y", 0, 1, join="any"), B),
+        (each("z", 3), B),
+        (each("t", 0, 1, join="at_least", wanted=1), B),
+        (each("s", on_error="skip"), F),
+        (each("u", 7), S),
+    )
+    assert given_up(state, list(state.shown()), replaced) == left
+
+
+def test_node_behind_one_that_a_person_cancelled_is_left_out() -> None:
+    state = state_of((each("a"), F), (each("b"), X), (each("c", 0, 1), B))
+    assert given_up(state, list(state.shown()), ["a"]) == ("c",)
+
+
+def test_reasons_are_failures_that_say_so_and_guidance_in_words() -> None:
+    def asks(node_id: str, kind: str = "GUIDANCE") -> CompiledNode:
+        return CompiledNode(node_id, kind="human", arguments={"type": kind})
+
+    error = NodeError("tool_failed", "no\nway")
+    steps = [
+        (each("a", on_error="replan"), Record(F, error=error)),
+        (each("b"), Record(F, error=error)),
+        (each("c", on_error="replan"), Record(B)),
+        (asks("north"), Record(C, {"text": " Look north "})),
+        (asks("done"), Record(C, {"text": "see nodes", "nodes": ["x"]})),
+        (asks("blank"), Record(C, {"text": " "})),
+        (asks("many"), Record(C, [{"text": "one"}, {"text": "two"}, None])),
+        (asks("other", "CLARIFICATION"), Record(C, {"text": "so"})),
+        (each("told", on_error="replan"), Record(F, error=error)),
+    ]
+    found = reasons_of(steps, told={"told"})
+    assert [(reason.node, reason.words) for reason in found] == [
+        ("a", "'a' failed: tool_failed: no\nway"),
+        ("north", "guidance at 'north': Look north"),
+        ("many", "guidance at 'many': one / two"),
+    ]
+    assert title_of(found, count=2, most=3) == "planning again (2 of 3): 'a' failed: tool_failed: no way; and 2 more"
+
+
+def test_nodes_of_a_plan_that_is_made_again_may_start_early_if_they_need_only_what_is_there() -> None:
+    tools = {"look": ToolDeclaration("look", Effects.READ)}
+    so_far = SoFar(["a"], {"completed": ["c"], "failed": ["a"], "blocked": ["b"]})
+
+    def fits(node_id: str, of: str) -> bool:
+        return fits_early([{"id": node_id, "tool": "look", "arguments": {"of": of}}], tools, so_far=so_far)
+
+    assert fits("n", "{{c.result}}")
+    assert not fits("n", "{{b.result}}")
+    # What takes the place of another waits for the whole plan, and what is there is not run again.
+    assert [fits(node_id, "{{c.result}}") for node_id in ("a", "b", "c")] == [False, False, False]
+
+
+def test_what_a_run_has_come_to_travels_as_json() -> None:
+    so_far = SoFar(["a"], {"completed": ["c", "d#2"], "failed": ["a"]})
+    assert so_far_from_json(so_far.to_json()) == so_far
+    assert (so_far.referable, so_far.left, so_far_from_json(None)) == (["c", "d#2"], ["a"], None)
+    wrongs: list[Any] = [3, {}, {"because": [], "ended": []}]
+    for wrong in wrongs:
+        with pytest.raises(ValueError, match="this is not what a run has come to"):
+            so_far_from_json(wrong)
