@@ -219,3 +219,16 @@ async def test_tools_that_say_that_they_ask_share_the_budget_of_their_run(client
         await handle.execute_update("set_limits", {"budget": {"calls": 3}})
         document = await document_of(handle)
     assert (document["status"], document["usage"]["calls"]) == ("completed", 3)
+
+
+async def test_what_was_answered_from_the_cache_is_not_paid_again(client: Client, tmp_path: Path) -> None:
+    plan = {"nodes": [{"id": "e", "tool": "echo", "arguments": {"words": "?"}, "cache": {"ttl": "1h"}}]}
+    async with (
+        ModelServer(text("one", tokens=Tokens(10, 1))) as model,
+        serving(client, tmp_path, model) as runs,
+    ):
+        first = await document_of(await runs.start(plan, budget={"calls": 1}))
+        second = await document_of(await runs.start(plan, budget={"calls": 1}))
+    assert (first["usage"]["calls"], first["nodes"]["e"]["usage"]["tokens"]) == (1, 11)
+    assert (second["output"], second["usage"]) == ({"e": "one"}, {})
+    assert "usage" not in second["nodes"]["e"]

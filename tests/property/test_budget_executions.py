@@ -1,0 +1,115 @@
+"""What a run has used and holds back is counted once, in however many executions, and whatever a run below tells."""
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagwright.plan.budget import Budget, Up
+from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.requests import Feedback
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import Attempt, NodeStatus
+from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.usage import NONE, Usage
+from tests.unit.plan.building import compiled, plan_of
+
+MODEL = ToolDeclaration("call_model", Effects.READ)
+SUB = {"plan": 1, "nodes": [{"id": "inner", "tool": "call_model"}]}
+PLAN = compiled(
+    plan_of(
+        *({"id": name, "tool": "call_model", "arguments": {"config": {"max_tokens": 50}}} for name in "abc"),
+        {"id": "items", "tool": "call_model", "for_each": [1, 2], "arguments": {"config": {"max_tokens": 20}}},
+        {"id": "after", "tool": "call_model", "depends_on": ["a", "items"], "join": "all_done"},
+        {"id": "sub", "plan": SUB},
+    ),
+    tools={MODEL.name: MODEL},
+)
+
+
+class Kept:
+    """One run that is handed on from execution to execution at any moment, with a sub-plan that asks it."""
+
+    def __init__(self) -> None:
+        self.scheduler = Scheduler(PLAN, {})
+        self.scheduler.changes.budget = Budget({"calls": 2, "tokens": 3_000})
+        self.scheduler.begin(0.0)
+        self.running: list[str] = []
+        self.below = 0
+        """Calls of the sub-plan that were told, or wait."""
+        self.paid, self.told = NONE, NONE
+        self.at = 0.0
+
+    @property
+    def budget(self) -> Budget:
+        found = self.scheduler.changes.budget
+        assert found is not None
+        return found
+
+    def do(self, what: str, number: int) -> None:
+        self.at += 1.0
+        match what:
+            case "start":
+                while (task := self.scheduler.next_task(self.at)) is not None:
+                    self.running.append(task.id)
+            case "end" if self.running:
+                self._end(self.running.pop(number % len(self.running)), number)
+            case "tell" if "sub" in self.running:
+                self._tell(number)
+            case "more" if (asked := self.scheduler.requests.of_task("~budget")) is not None:
+                more = {"calls": 1, "tokens": 1_000}
+                assert self.scheduler.answer(Feedback(asked.id, {"data": more}), self.at) is None
+            case "carry":
+                handed_on: Any = json.loads(json.dumps(carry_of(self.scheduler)))
+                self.scheduler = Scheduler(PLAN, {})
+                restore(self.scheduler, handed_on)
+
+    def _end(self, task_id: str, number: int) -> None:
+        is_call = task_id != "sub" or bool(self._held_below)
+        last = Usage(calls=1, prompt_tokens=number) if is_call else NONE
+        self.paid += last
+        usage, self.told = (self.told + last, NONE) if task_id == "sub" else (last, self.told)
+        self.scheduler.complete(task_id, None, at=self.at, attempt=Attempt(1, self.at, usage=usage))
+
+    @property
+    def _held_below(self) -> list[str]:
+        return [key for owner, key in self.budget.held if owner]
+
+    def _tell(self, number: int) -> None:
+        name, earlier = f"inner{self.below}", f"inner{self.below - 1}"
+        settled: dict[str, Usage | None] = {}
+        if ("sub", earlier) in self.budget.held:
+            settled[earlier] = used = Usage(calls=1, prompt_tokens=number)
+            self.paid, self.told = self.paid + used, self.told + used
+        if ("sub", earlier) not in self.budget.waiting:
+            self.below += 1
+            self.scheduler.take_told("sub", Up({name: 100}, settled), grown=0, at=self.at)
+
+    def check(self) -> None:
+        total = self.scheduler.usage.total
+        assert total.calls + self.told.calls == self.paid.calls
+        assert total.tokens + self.told.tokens == self.paid.tokens
+        assert sum((used for name, used in self.scheduler.usage.tasks.items() if "[" not in name), NONE) == total
+        # What may start again has its share before it starts.
+        own = {key for owner, key in self.budget.held if not owner}
+        assert own >= {name for name in self.running if name != "sub"}
+        assert self.paid.calls + len(self.budget.held) <= self.budget.limits["calls"]
+
+
+@given(
+    events=st.lists(
+        st.tuples(st.sampled_from(["start", "start", "end", "tell", "more", "carry"]), st.integers(1, 60)), max_size=60
+    )
+)
+def test_what_was_used_is_counted_once_in_however_many_executions(events: list[tuple[str, int]]) -> None:
+    run = Kept()
+    for what, number in events:
+        run.do(what, number)
+        run.check()
+    for _ in range(20):
+        for what in ("start", "carry", "end", "more", "carry"):
+            run.do(what, 7)
+    assert all(record.status is NodeStatus.COMPLETED for record in run.scheduler.records)
+    assert run.scheduler.usage.total == run.paid
+    assert (run.budget.held, run.budget.waiting, run.budget.told) == ({}, {}, {})
