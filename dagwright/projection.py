@@ -6,7 +6,7 @@ that scheduled it; how its attempts fare is in no event, and `describe` knows it
 the run has ended, what it wrote of itself stands above what was worked out here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,20 +21,12 @@ from dagwright.call_events import FailedCall, error_of_call, read_argument
 from dagwright.closing import CLOSED_AS, TaskFailure, closing_error, end_nodes, task_failure
 from dagwright.contracts import budgets, limits, wire
 from dagwright.contracts.acts import is_act
-from dagwright.contracts.beginnings import begin_fork, begin_run, scheduler_of
+from dagwright.contracts.beginnings import begin_fork, begin_run
 from dagwright.contracts.budgets import BudgetNews
 from dagwright.contracts.carries import RunCarry, state_from_text
-from dagwright.contracts.chunk_inputs import ChunkInput
-from dagwright.contracts.chunk_runs import begin_chunk, with_items
+from dagwright.contracts.chunk_runs import begin_chunk
 from dagwright.contracts.marks import HistoryUse, Marks
-from dagwright.contracts.messages import (
-    MessageInvalid,
-    RunInput,
-    SubPlanEnd,
-    pages_of,
-    read_message,
-    run_input_from_json,
-)
+from dagwright.contracts.messages import MessageInvalid, RunInput, SubPlanEnd, read_message
 from dagwright.contracts.notes import Notes
 from dagwright.contracts.notices import NOTE, failure_note
 from dagwright.contracts.outcomes import (
@@ -47,24 +39,14 @@ from dagwright.contracts.outcomes import (
     take_sub_plan_end,
 )
 from dagwright.contracts.taking import ActTaker, Read, defect, is_awaited, is_signal, refuse_unknown, report_of
-from dagwright.paged_plan import PagedPlan
 from dagwright.plan.carry import restore, tasks_in_flight
-from dagwright.plan.compiled import CompiledPlan, plan_from_json
 from dagwright.plan.errors import NodeError
-from dagwright.plan.references import Lookup
 from dagwright.plan.requests import Through
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import STILL_OUTSIDE, NodeStatus
-from dagwright.plan.unfilled import unfilled_from_json
+from dagwright.start_events import LOAD_PLAN, PREPARING, Beginning
 from dagwright.sub_plan_events import sub_plan_end_of
 from dagwright.written import closing_document
-
-_COMPILE_PLAN, _LOAD_PLAN, _RESOLVE_LOOKUPS = (
-    f"{wire.OWN_ID_MARK}{name}"
-    for name in (wire.ACTIVITY_COMPILE_PLAN, wire.ACTIVITY_LOAD_PLAN, wire.ACTIVITY_RESOLVE_LOOKUPS)
-)
-_PREPARING = {name.removeprefix(wire.OWN_ID_MARK): name for name in (_COMPILE_PLAN, _LOAD_PLAN, _RESOLVE_LOOKUPS)}
-"""What a run does before its first node: type of the activity -> what no node can be called."""
 
 _OF_UPDATES = frozenset(
     {
@@ -85,9 +67,7 @@ class Projection:
     def __init__(self, workflow_id: str, converter: DataConverter) -> None:
         self._workflow_id = workflow_id
         self._converter = converter
-        self.run_input: RunInput | None = None
         self.scheduler: Scheduler | None = None
-        self.title: str | None = None
         self.started_at: float | None = None
         self.ended_at: float | None = None
         self.closed_as: str | None = None
@@ -103,19 +83,13 @@ class Projection:
         """Id of the last event that was taken."""
         self.changes = 0
         """Rises with every batch that was taken."""
-        self._plan: CompiledPlan | None = None
-        self._pages = PagedPlan()
-        self._state: dict[str, str] = {}
-        """Pieces of the state that was handed on, under the ids of the activities that fetch them."""
-        self._chunk: ChunkInput | None = None
-        """The chunk of a large map that the run does."""
+        self._beginning = Beginning()
         self._early_ends: list[SubPlanEnd] = []
         """Reports of sub-plans that came before the run had begun."""
         self._early_news: list[BudgetNews] = []
         """What runs above and below told of the budget before."""
         self._told_above: set[int] = set()
         """Events by which the run above was told of the budget."""
-        self._lookups: Mapping[Lookup, Any] | None = None
         self._acts = ActTaker(self._notes)
         self._batches = Batches()
         self._held: Batch | None = None
@@ -132,6 +106,16 @@ class Projection:
         """Activity id -> the task whose arguments it loads."""
         self._children: dict[str, str] = {}
         """Workflow id of a sub-plan -> id of the call that started it."""
+
+    @property
+    def run_input(self) -> RunInput | None:
+        """The input of the run; `None` if it cannot be read."""
+        return self._beginning.run_input
+
+    @property
+    def title(self) -> str | None:
+        """The title of its plan, once that is there."""
+        return self._beginning.plan.title if self._beginning.plan is not None else None
 
     @property
     def notes(self) -> list[dict[str, Any]]:
@@ -225,12 +209,12 @@ class Projection:
     def _take_scheduled(self, event: HistoryEvent) -> None:
         scheduled = event.activity_task_scheduled_event_attributes
         self._scheduled[event.event_id] = scheduled.activity_id
-        preparing = _PREPARING.get(scheduled.activity_type.name)
+        preparing = PREPARING.get(scheduled.activity_type.name)
         if preparing is not None and self.scheduler is None:
             # No node has been started yet; later a node may have any of these names.
             self._scheduled[event.event_id] = preparing
-            if preparing == _LOAD_PLAN:
-                self._pages.expect(event.event_id)
+            if preparing == LOAD_PLAN:
+                self._beginning.expect_page(event.event_id)
         elif not scheduled.activity_id.startswith(wire.OWN_ID_MARK):
             self._start(self._tasks.get, scheduled.activity_id)
         elif scheduled.activity_id.startswith(wire.ID_LOAD_VALUES):
@@ -239,64 +223,29 @@ class Projection:
     # The beginning.
 
     def _read_input(self, event: HistoryEvent) -> None:
-        payloads = event.workflow_execution_started_event_attributes.input.payloads
         try:
-            self.run_input = run_input_from_json(read_argument(payloads))
+            self._beginning.read_input(event.workflow_execution_started_event_attributes.input.payloads)
         except MessageInvalid as error:
             self.error = NodeError(error.code, str(error))
             return
-        self._pages.count = len(self.run_input.pages)
-        self._chunk = self.run_input.chunk
-        if self.run_input.compiled is not None:
-            self._set_plan(self.run_input.compiled)
-        if (carry := self.run_input.carry) is not None:
+        if (carry := self._beginning.carry) is not None:
             self._notes.go_on_from(carry.notes, carry.notes_left_out)
+            self._go_on(carry)
 
-    def _set_plan(self, plan: CompiledPlan) -> None:
-        self._plan, self.title = plan, plan.title
-        if not self._missing_lookups():
-            self._lookups = self._lookups_given
-        if (carry := self._carry) is not None and carry.state and self._lookups is not None:
-            self._go_on(carry, carry.state)
+    def _begin(self, run_input: RunInput, at: float) -> None:
+        self.scheduler = self._beginning.new_scheduler(began_at=self.started_at or 0.0)
+        begin_run(self.scheduler, run_input, at=at)
+        self._notes.go_on_from(run_input.notes, 0)
+        if self._beginning.chunk is not None:
+            begin_chunk(self.scheduler, self._beginning.chunk, at=at)
 
-    def _take_compiled(self, compiled: Any) -> None:
-        """Takes what the activity made of a plan as it was written."""
-        self._pages.count = len(pages_of(compiled))
-        if not self._pages.count:
-            self._set_plan(plan_from_json(compiled))
-
-    @property
-    def _carry(self) -> RunCarry | None:
-        return self.run_input.carry if self.run_input is not None else None
-
-    def _take_state(self, name: str, piece: str) -> None:
-        """Takes a piece of the state that the execution before handed on."""
-        carry = self._carry
-        self._state[name] = piece
-        if carry is not None and len(self._state) == len(carry.refs):
-            names = [f"{wire.ID_GET_STATE} {number}" for number in range(1, len(carry.refs) + 1)]
-            self._go_on(carry, "".join(self._state[name] for name in names))
-            self._state = {}
-
-    @property
-    def _lookups_given(self) -> Mapping[Lookup, Any]:
-        return self.run_input.lookups if self.run_input is not None else {}
-
-    def _missing_lookups(self) -> list[Lookup]:
-        return [lookup for lookup in (self._plan.lookups if self._plan else ()) if lookup not in self._lookups_given]
-
-    def _begin(self, at: float) -> None:
-        assert self.run_input is not None
-        self.scheduler = self._new_scheduler()
-        begin_run(self.scheduler, self.run_input, at=at)
-        self._notes.go_on_from(self.run_input.notes, 0)
-        if self._chunk is not None:
-            begin_chunk(self.scheduler, self._chunk, at=at)
-
-    def _go_on(self, carry: RunCarry, state: str) -> None:
-        """Begins where the execution before this one ended."""
+    def _go_on(self, carry: RunCarry) -> None:
+        """Begins where the execution before this one ended, if all that it handed on is there."""
+        state = self._beginning.state
+        if state is None or not self._beginning.has_plan:
+            return
         self.started_at = self.started_at if carry.origin else carry.began_at
-        scheduler = self._new_scheduler()
+        scheduler = self._beginning.new_scheduler(began_at=self.started_at or 0.0)
         try:
             restore(scheduler, state_from_text(state))
         except ValueError as error:
@@ -306,19 +255,6 @@ class Projection:
         # Calls end before a run goes on in a new execution; sub-plans are runs of their own.
         for call in map(scheduler.call_of_task, tasks_in_flight(scheduler)):
             self._children[limits.child_workflow_id(self._workflow_id, call)] = call
-
-    def _new_scheduler(self) -> Scheduler:
-        assert self._plan is not None
-        assert self.run_input is not None
-        given = self.run_input.inputs
-        inputs = given if self._chunk is None else with_items(given, self._chunk.items)
-        began_at = self.started_at or 0.0
-        return scheduler_of(self._plan, self.run_input, began_at=began_at, inputs=inputs, lookups=self._lookups)
-
-    @property
-    def _has_all_to_begin(self) -> bool:
-        has_items = self._chunk is None or self._chunk.source is None
-        return self._plan is not None and self._lookups is not None and has_items
 
     # Batches.
 
@@ -341,8 +277,8 @@ class Projection:
             self.scheduler.advance(self._now)
         for event in events:
             await self._take_event(event, self._now)
-        if self.scheduler is None and self._carry is None and self._has_all_to_begin:
-            self._begin(self._now)
+        if self.scheduler is None and self.run_input is not None and self._beginning.is_whole:
+            self._begin(self.run_input, self._now)
         if self.scheduler is not None and self._marks is None:
             begin_fork(self.scheduler, self.run_input, at=self._now)
             self._marks = Marks(begun=self._use)
@@ -508,22 +444,9 @@ class Projection:
     def _take_result(self, scheduled_id: int, payloads: Any, at: float) -> None:
         name = self._scheduled.pop(scheduled_id, "")
         payload = payloads[0] if payloads else Payload(metadata={"encoding": b"binary/null"})
-        if name == _COMPILE_PLAN:
-            self._take_compiled(read_message(payload)["compiled"])
-        elif name == _LOAD_PLAN:
-            if (plan := self._pages.take(scheduled_id, read_message(payload))) is not None:
-                self._set_plan(plan)
-        elif name == _RESOLVE_LOOKUPS and self._plan is not None:
-            found = read_message(payload)
-            looked_up = {lookup: party["id"] for lookup, party in zip(self._missing_lookups(), found, strict=True)}
-            self._lookups = {**self._lookups_given, **looked_up}
-            self._set_plan(self._plan)
-        elif name == wire.ID_LOAD_ITEMS:
-            loaded = read_message(payload)
-            items = unfilled_from_json(loaded["value"], loaded.get("stored"))
-            self._chunk = ChunkInput(self._chunk.given, items) if self._chunk is not None else None
-        elif name.startswith(wire.ID_GET_STATE):
-            self._take_state(name, str(read_message(payload)["text"]))
+        if self.scheduler is None and self._beginning.take(name, scheduled_id, payload):
+            if (carry := self._beginning.carry) is not None:
+                self._go_on(carry)
         elif name == wire.ID_FIND_ENDED and self.scheduler is not None:
             for end in found_ends(payload, self._children):
                 take_sub_plan_end(self.scheduler, end, at=at)
