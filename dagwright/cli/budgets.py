@@ -6,7 +6,8 @@ from typing import Any
 from dagwright.cli.exits import CommandRefused
 from dagwright.contracts.limits import cut_text
 from dagwright.plan.budget import budget_of_options as checked_budget
-from dagwright.plan.budget import limits_from_json, options_to_json
+from dagwright.plan.budget import options_to_json
+from dagwright.plan.budget_limits import limits_from_json
 
 _NO_LIMIT = "none"
 _DIGITS = 20

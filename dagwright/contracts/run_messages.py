@@ -13,7 +13,7 @@ from dagwright.contracts.feedback_messages import policy_change_from_json
 from dagwright.contracts.messages import MessageInvalid, deadline_from_json, max_in_flight_from_json
 from dagwright.contracts.said import by_from_json, by_of_anything
 from dagwright.contracts.steering_messages import Steered
-from dagwright.plan.budget import limit_words, limits_from_json
+from dagwright.plan.budget_limits import limit_words, limits_from_json
 from dagwright.plan.by import By
 from dagwright.plan.ready_queue import MAX_IN_FLIGHT
 from dagwright.plan.requests import Through

@@ -11,7 +11,7 @@ from typing import Any
 import pydantic_core
 
 from dagwright.plan.arguments import validator_of
-from dagwright.plan.budget import limits_from_json
+from dagwright.plan.budget_limits import limits_from_json
 from dagwright.plan.references import suggestion
 from dagwright.plan.requests import Request
 from dagwright.plan.resolution import as_text

@@ -14,28 +14,29 @@ It must not import the scheduler.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from itertools import islice
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
+from dagwright.plan.budget_limits import (
+    KINDS,
+    Kind,
+    Limit,
+    OnLimit,
+    limit_from_json,
+    limit_to_json,
+    limit_words,
+    limits_from_json,
+    most_of,
+)
 from dagwright.plan.busy_time import BusyTime, busy_time_from_json
 from dagwright.plan.compiled import CompiledNode
-from dagwright.plan.durations import LONGEST, parse_duration
 from dagwright.plan.model_tools import AGENT_PREFIX, MODEL_TOOL, PLAN_READER, PURPOSE_ANSWER
-from dagwright.plan.references import suggestion
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.usage import NONE, Usage, usage_from_json
 
-Kind = Literal["tokens", "money", "calls", "nodes", "time"]
-KINDS: Sequence[Kind] = get_args(Kind)
-Limit = int | Decimal
-Limits = Mapping[Kind, Limit]
-OnLimit = Literal["ask", "finish"]
-
-_MOST = 10**15
 ASKED_AT_ONCE = 250
 """Calls for which a run below asks at once: what it tells has to fit into one message, whatever waits there."""
-_MOST_S = Decimal(int(LONGEST.total_seconds()))
 _OF_CALLS: Sequence[Kind] = ("tokens", "money", "calls")
 """What only calls of models use."""
 _NO_MONEY = Decimal(0)
@@ -63,62 +64,6 @@ def makes_answer(node: CompiledNode) -> bool:
 def is_needed_to_finish(node: CompiledNode) -> bool:
     """Tells whether a node runs also in a run that finishes with what there is."""
     return makes_answer(node) or node.tool == PLAN_READER
-
-
-def limits_from_json(encoded: Any, *, can_be_lifted: bool = False) -> dict[Kind, Limit | None]:
-    """Returns the limits of an object; null stands for none, where that may be.
-
-    Raises:
-        ValueError: it is no such object; the text says which field, and what was expected.
-    """
-    if not isinstance(encoded, Mapping) or not encoded:
-        raise ValueError(f'expected an object with some of {", ".join(KINDS)}, such as {{"tokens": 50000}}')
-    found: dict[Kind, Limit | None] = {}
-    for name, value in encoded.items():
-        kind = next((kind for kind in KINDS if kind == name), None)
-        if kind is None:
-            near = suggestion(str(name), KINDS) or f"there are {', '.join(KINDS)}"
-            raise ValueError(f"there is no limit {name!r:.60}; {near}")
-        try:
-            found[kind] = None if value is None and can_be_lifted else limit_from_json(kind, value)
-        except ValueError as error:
-            raise ValueError(f"{kind} {error}") from None
-    return found
-
-
-def limit_from_json(kind: str, value: Any) -> Limit:
-    """Returns a limit.
-
-    Raises:
-        ValueError: it is none; the text goes on from its name.
-    """
-    if kind == "money":
-        return _money(value)
-    if kind == "time":
-        return _time(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
-        raise ValueError(f"must be a whole number from 1 to {_MOST:,}, not {value!r:.60}")
-    return value
-
-
-def _money(value: Any) -> Decimal:
-    try:
-        # Of a float the shortest text that means it, which is what somebody has written.
-        money = Decimal(str(value)) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
-    except InvalidOperation:
-        money = None
-    if money is None or not money.is_finite() or not 0 < money <= _MOST:
-        raise ValueError(f"must be an amount of money over 0 and at most {_MOST:,}, such as 1.50, not {value!r:.60}")
-    return money
-
-
-def _time(value: Any) -> Decimal:
-    if not isinstance(value, str):
-        raise ValueError(f"must be a duration such as 30m, not {value!r:.60}")
-    try:
-        return Decimal(str(parse_duration(value).total_seconds()))
-    except ValueError as error:
-        raise ValueError(f"must be a duration: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,7 +387,7 @@ class Budget:
         for kind, added in more.items():
             limit = self.limits.pop(kind, None)
             if limit is not None and added is not None:
-                self.limits[kind] = min(limit + added, _MOST_S if kind == "time" else _MOST)
+                self.limits[kind] = min(limit + added, most_of(kind))
 
     def set_limits(self, limits: Mapping[Kind, Limit | None]) -> None:
         """Sets limits in the place of others; null is as much as it takes."""
@@ -509,14 +454,8 @@ def budget_of_options(value: Any) -> Budget:
 
 def options_to_json(budget: Budget) -> dict[str, Any]:
     """Returns what somebody set of a budget, as in the options of a run."""
-    limits = {kind: _limit_to_json(kind, limit) for kind, limit in budget.limits.items()}
+    limits = {kind: limit_to_json(kind, limit) for kind, limit in budget.limits.items()}
     return limits | ({"on_limit": budget.on_limit} if budget.on_limit != "ask" else {})
-
-
-def _limit_to_json(kind: Kind, limit: Limit) -> Any:
-    if kind == "time":
-        return f"{limit:f}s"
-    return str(limit) if kind == "money" else limit
 
 
 def _claim_to_json(name: Name, claim: Claim) -> list[Any]:
@@ -556,10 +495,3 @@ def _path(name: Name) -> str:
     """Returns how the run above calls a call: a sub-plan's call names its sub-plan first."""
     # Ids hold any text: two names must not make one.
     return f"{len(name[0])}:{name[0]}/{name[1]}" if name[0] else name[1]
-
-
-def limit_words(kind: Kind, limit: Limit) -> str:
-    """Returns a limit, or how much of it was used, as people read it."""
-    if kind == "time":
-        return f"{limit:,.1f} s"
-    return str(limit) if isinstance(limit, Decimal) else f"{limit:,}"

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.plan import chunks
-from dagwright.plan.budget import Budget, Claim, Kind, Limit, Up, asks_models, is_needed_to_finish
+from dagwright.plan.budget import Budget, Claim, Up, asks_models, is_needed_to_finish
+from dagwright.plan.budget_limits import Kind, Limit
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
 from dagwright.plan.item_book import Place

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dagwright.plan.budget import Kind, Limit
+from dagwright.plan.budget_limits import Kind, Limit
 from dagwright.plan.by import NOBODY, By
 from dagwright.plan.item_book import Place
 from dagwright.plan.policy import Policy

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagwright.plan.budget import Budget, Claim, Limit, Limits, Lost, Up, budget_from_json
+from dagwright.plan.budget import Budget, Claim, Lost, Up, budget_from_json
+from dagwright.plan.budget_limits import Limit, Limits
 from dagwright.plan.usage import NONE, Usage
 
 PRICE = Decimal("0.5")

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from dagwright.contracts.outcomes import next_call
-from dagwright.plan.budget import Budget, Claim, Up, budget_from_json, limits_from_json
+from dagwright.plan.budget import Budget, Claim, Up, budget_from_json
+from dagwright.plan.budget_limits import limits_from_json
 from dagwright.plan.by import By
 from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.compiled import plan_from_json, plan_to_json
