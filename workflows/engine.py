@@ -38,10 +38,10 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import STILL_OUTSIDE, NodeStatus
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import ToolDeclaration
+from workflows.budget_signals import BudgetSignals
 from workflows.calls import RunScope, make_call, start_call, start_loading
 from workflows.maps import start_join
 from workflows.notifying import Notifier
-from workflows.purse import Purse
 from workflows.search_attributes import SearchAttributes
 from workflows.sub_plans import SubPlans
 from workflows.timers import Timer, now_s
@@ -101,7 +101,7 @@ class Engine:
         self._sub_plans = SubPlans(run, self.sub_plan_ended, scheduler=scheduler, note=note)
         for task_id in tasks_in_flight(scheduler):
             self._sub_plans.adopt(task_id)
-        self._purse = Purse(scheduler, run.parent, self._sub_plans)
+        self._budget_signals = BudgetSignals(scheduler, run.parent, self._sub_plans)
         self._notifier = Notifier(scheduler, run, note=note)
         self._deadline = Timer(wire.TIMER_DEADLINE, lambda: self.push(self.scheduler.expire))
         self._drain = Timer(wire.TIMER_DRAIN, lambda: self.push(self._give_up_drain))
@@ -284,7 +284,7 @@ class Engine:
         if self.scheduler.max_in_flight != self._width_told:
             self._width_told = self.scheduler.max_in_flight
             self._sub_plans.tell_widths()
-        self._purse.tell(lose_above=lambda: self.budget_news(ABOVE_LOST))
+        self._budget_signals.tell(lose_above=lambda: self.budget_news(ABOVE_LOST))
 
     def _watch_deadline(self) -> None:
         """Keeps the timer of the deadline, which people may change."""

@@ -15,7 +15,7 @@ from dagwright.plan.scheduler import Scheduler
 from workflows.sub_plans import SubPlans
 
 
-class Purse:
+class BudgetSignals:
     """Tells the others of the budget of one run.
 
     Args:
