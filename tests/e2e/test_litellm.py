@@ -1,9 +1,14 @@
 """The model client through LiteLLM's real proxy, in front of the scripted server."""
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
+from temporalio.client import Client
 
 from dagwright.llm import (
     Action,
@@ -17,6 +22,10 @@ from dagwright.llm import (
     OutputSchema,
     user,
 )
+from dagwright.plan.agent_cards import AgentCard
+from dagwright.plan.agents import agent_declaration
+from dagwright.planner import Asked, prepare_goal
+from dagwright.settings import Settings
 from dagwright.testing import (
     Answer,
     Completion,
@@ -29,7 +38,11 @@ from dagwright.testing import (
     text,
     tool_calls,
 )
+from tests.support.eventually import eventually
+from tests.support.goals import call, ended, written
 from tests.support.litellm import PROXY_KEY, UPSTREAM_KEY, Proxy, litellm_proxy
+from tests.support.runs import serving_runs
+from tests.support.tools import Bench
 
 pytestmark = pytest.mark.litellm
 
@@ -144,3 +157,46 @@ async def test_the_proxy_itself_refuses_wrong_keys_and_unknown_models(proxy: Pro
         with pytest.raises(ModelFailure) as unknown:
             await asker.complete(ModelCall((user("Hi"),), config=ModelConfig(model="huge")))
     assert (wrong.value.error, unknown.value.error) == (ModelError.KEY_REFUSED, ModelError.MODEL_UNKNOWN)
+
+
+@pytest.mark.server
+async def test_request_is_planned_as_it_streams_and_its_agent_calls_tools(
+    proxy: Proxy, client: Client, tmp_path: Path
+) -> None:
+    card = AgentCard(
+        name="clerk",
+        description="Reads mail",
+        objective_template="Read {what}",
+        type="llm",
+        prompt="You read mail.",
+        tools=("echo",),
+    )
+    bench, released = Bench(), asyncio.Event()
+    first = call("first", "hold", name="first")
+    plan = written(first, {"id": "mail", "agent": "clerk", "objective": "Read my mail after {{first.result}}."})
+    end = plan.index(json.dumps(first)) + len(json.dumps(first))
+    steps = (
+        slow(text(plan), characters=8, held_after=-(-end // 8), released=released),
+        tool_calls(("echo", {"text": "one"}), ("echo", {"text": "two"})),
+        text("Two mails."),
+        text("You have two mails."),
+    )
+    settings = Settings(
+        state_dir=tmp_path, model="small", openai_base_url=proxy.base_url, openai_api_key=SecretStr(PROXY_KEY)
+    )
+    async with (
+        proxy.upstream(*steps) as upstream,
+        serving_runs(client, bench.registry(), settings=settings) as runs,
+    ):
+        known = {**runs.tools, (declared := agent_declaration(card)).name: declared}
+        compiled, _ = prepare_goal("Read my mail.", known, Asked())
+        handle = await runs.start_compiled(compiled)
+        # The proxy hands the stream on piece by piece: the first tool runs while the model still writes.
+        await eventually(lambda: bench.entered == ["first"])
+        released.set()
+        bench.open("first")
+        found = await ended(runs, handle)
+        await runs.check_ended()
+    assert (found["status"], found["output"]) == ("completed", "You have two mails.")
+    assert [received.is_streamed for received in upstream.calls] == [True, False, False, False]
+    assert found["nodes"]["mail"]["result"] == "Two mails."
