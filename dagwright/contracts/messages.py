@@ -198,7 +198,7 @@ def run_input_from_json(message: Any) -> RunInput:
     """
     if not isinstance(message, Mapping):
         raise MessageInvalid('the input must be an object such as {"plan": {…}, "inputs": {}}')
-    if isinstance(message.get("goal"), str) and "plan" not in message and "compiled" not in message:
+    if "goal" in message and "plan" not in message and "compiled" not in message:
         # A request in words, which is compiled as a plan is.
         message = {**message, "plan": {"goal": message["goal"]}}
     if ("plan" in message) == ("compiled" in message):

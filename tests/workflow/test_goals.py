@@ -260,14 +260,16 @@ async def test_request_of_a_client_of_which_nothing_can_come_ends_its_run_at_onc
     async with ModelServer() as server, agent_runs(client, server, tmp_path) as runs:
         documents = [
             await document_of(await runs.start_raw(message, workflow="PursueGoal"))
-            for message in ({"goal": " "}, {"goal": "x" * 1_000_000}, {"plan": wrong})
+            for message in ({"goal": " "}, {"goal": "x" * 1_000_000}, {"plan": wrong}, {"goal": None})
         ]
-    assert [document["status"] for document in documents] == ["failed"] * 3
+    assert [document["status"] for document in documents] == ["failed"] * 4
     assert [document["error"]["errors"][0]["code"] for document in documents] == [
         "empty_goal",
         "too_large",
         "invalid_field",
+        "invalid_field",
     ]
+    assert documents[3]["error"]["errors"][0]["message"] == "a request is a text, not NoneType"
     assert [problem["pointer"] for problem in documents[2]["error"]["errors"]] == ["/confg", "/approve_plan", "/config"]
 
 
