@@ -42,14 +42,17 @@ from dagwright.contracts.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BY
 from dagwright.contracts.model_calls import ModelAnswer, ModelCall
 from dagwright.contracts.model_failures import ModelFailure
 from dagwright.contracts.wire import (
+    DETAIL_SEEN,
     DETAIL_WHOLE,
     METADATA_ATTEMPT,
     METADATA_CACHED,
+    METADATA_SEEN,
     METADATA_STARTED_AT,
     METADATA_STORED,
     METADATA_TOOL_VERSION,
 )
 from dagwright.llm.clients import ModelClients
+from dagwright.plan.seen import seen_of_places
 from dagwright.plan.stored import stored_to_json
 from dagwright.plan.times import format_time
 from dagwright.plan.tools import Effects
@@ -135,6 +138,7 @@ class _Call:
         self._redaction = Redaction()
         self._plain: Any = None
         self._cached: CachedResult | None = None
+        self._context: ToolContext | None = None
 
     async def answer(self, arguments: tuple[Any, ...]) -> RawValue:
         self._heartbeats.start()
@@ -205,7 +209,7 @@ class _Call:
             self._heartbeats.beat(self._redaction.value(details), progress)
 
         models = Models(self._ask, asyncio.get_running_loop())
-        call = ToolContext(identity, cancellation, beat=beat, models=models)
+        self._context = call = ToolContext(identity, cancellation, beat=beat, models=models)
         outcome = await run_tool(ToolRun(self._spec, keywords, call, cancellation, encode=self._encoded))
         return replace(outcome, asked_model=True) if self._models.usage.calls else outcome
 
@@ -253,6 +257,8 @@ class _Call:
             "tool_version": self._spec.version,
             **usage_details(self._models.usage),
         }
+        if seen := self._seen():
+            details[DETAIL_SEEN] = seen
         if isinstance(error, ModelFailure):
             details |= failure_details(error)
         if isinstance(error, AskPerson):
@@ -275,10 +281,19 @@ class _Call:
         )
         return failure
 
+    def _seen(self) -> dict[str, Any]:
+        """Returns what the call has read, for the lineage of its node."""
+        places = self._context.places if self._context is not None else ()
+        if not places:
+            return {}
+        return seen_of_places(self._redaction.place(each) for each in places).told()
+
     def _metadata(self) -> dict[str, bytes]:
         cached = {METADATA_CACHED: pydantic_core.to_json(self._cached.told())} if self._cached is not None else {}
+        seen = {METADATA_SEEN: pydantic_core.to_json(told)} if (told := self._seen()) else {}
         return {
             **cached,
+            **seen,
             **usage_metadata(self._models.usage),
             "encoding": b"json/plain",
             METADATA_ATTEMPT: str(self._info.attempt).encode(),

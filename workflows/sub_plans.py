@@ -311,13 +311,15 @@ def end_of(document: dict[str, Any]) -> dict[str, Any]:
     end = {"status": document["status"], "output": output["value"], "error": document["error"]}
     if "stored" in output:
         end["stored_output"] = output["stored"]
-    usage = {"usage": document["usage"]} if document["usage"] else {}
-    end |= usage
+    told = {"usage": document["usage"]} if document["usage"] else {}
+    if wire.DETAIL_SEEN in document:
+        told[wire.DETAIL_SEEN] = document[wire.DETAIL_SEEN]
+    end |= told
     if end["status"] == RunStatus.FAILED and end["error"] is None:
         end["error"] = error_json("failed", NOTHING_COMPLETED)
     if encoded_size(output) > limits.RESULT_LIMIT_BYTES:
         message = f"its output has over {limits.RESULT_LIMIT_BYTES:,} bytes, which is more than can be handed up"
-        return {"status": RunStatus.FAILED.value, "output": None, "error": error_json("too_large", message), **usage}
+        return {"status": RunStatus.FAILED.value, "output": None, "error": error_json("too_large", message), **told}
     return end
 
 

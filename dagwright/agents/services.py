@@ -72,6 +72,7 @@ class ServiceCall:
                 raise self._not_begun(NotStarted(f"{self._shown} {_words(error)}")) from None
             except (httpx.HTTPError, httpx.StreamError) as error:
                 raise RemoteFailed(f"{self._shown} {_words(error)}; nobody knows what became of it") from None
+        self._call.read(str(self._url))
         if not response.is_success:
             raise self._refusal(response, content)
         return self._read(content)

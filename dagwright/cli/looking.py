@@ -32,6 +32,7 @@ from dagwright.cli.wording import (
     local_time,
     node_words,
     seconds_of,
+    seen_words,
     step_words,
     usage_lines,
     usage_words,
@@ -299,6 +300,7 @@ def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[st
     facts = {
         "run": node.get("workflow_id"),
         "tool": node["tool"],
+        "agent": node["lineage"].get("agent"),
         "attempts": node["attempts"] or None,
         "items": item_words(node),
         "started": node["started_at"] and local_date(seconds_of(node["started_at"])),
@@ -312,6 +314,7 @@ def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[st
         "error": f"{error['code']}: {node_words(node)}" if error and "traceback" not in error else None,
         "blocked by": ", ".join(node["blocked_by"]),
         "partial": "yes" if node["partial"] else None,
+        **seen_words(node["lineage"]),
         "used": usage_words(node["usage"]) if "usage" in node else None,
     }
     for name, fact in facts.items():

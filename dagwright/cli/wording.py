@@ -143,6 +143,19 @@ def usage_words(usage: Mapping[str, Any]) -> str:
     return f"{words}, cost {'at least ' if unknown else ''}{usage['money']}"
 
 
+def seen_words(lineage: Mapping[str, Any]) -> dict[str, str]:
+    """Returns what a node has called and looked at, by what it is."""
+    calls = [f"{call['tool']} ({call['node']}, {call['status']})" for call in lineage.get("tool_calls", ())]
+    words = {
+        "model calls": ", ".join(lineage.get("model_calls", ())),
+        "tool calls": ", ".join(calls),
+        "files": ", ".join(lineage.get("files", ())),
+        "addresses": ", ".join(lineage.get("urls", ())),
+    }
+    left_out = lineage.get("left_out")
+    return words | ({"not told": f"{left_out:,} more of these"} if left_out else {})
+
+
 def _left_out_of_cost(usage: Mapping[str, Any]) -> list[str]:
     """Returns how many calls are not in the cost of a run, and how to mend that."""
     unpriced, uncounted = usage["unpriced_calls"], usage["uncounted_calls"]

@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dagwright.contracts import wire
 from dagwright.contracts.limits import DOCUMENT_LIMIT_BYTES, DOCUMENT_NODES, INLINE_VALUE_BYTES
+from dagwright.contracts.lineage import seen_of_run
 from dagwright.plan.chunks import counts_of_items, is_cut, shown_items
-from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.compiled import CompiledNode, agent_of
 from dagwright.plan.errors import NodeError
 from dagwright.plan.projecting import PREVIEW_CHARACTERS, preview_of
 from dagwright.plan.scheduler import Scheduler
@@ -64,6 +66,7 @@ def _without_nodes(scheduler: Scheduler | None, facts: RunFacts, *, status: str 
     notes = [dict(note) for note in facts.notes]
     if scheduler is not None and scheduler.is_finished and (left_out := scheduler.ends_left_out()):
         notes.append(_left_out_note(left_out))
+    seen = seen_of_run(scheduler) if scheduler is not None else None
     return {
         "workflow_id": facts.workflow_id,
         "run_id": facts.run_id,
@@ -75,6 +78,7 @@ def _without_nodes(scheduler: Scheduler | None, facts: RunFacts, *, status: str 
         "waiting_for": shown_requests(scheduler, facts.workflow_id) if scheduler else [],
         "usage": scheduler.usage.told() if scheduler else {},
         "notes": notes,
+        **({wire.DETAIL_SEEN: seen.told()} if seen else {}),
     }
 
 
@@ -125,6 +129,10 @@ def node_document(scheduler: Scheduler, task_id: str, *, node: CompiledNode, rec
     document["supersedes"] = node.supersedes if task_id == node.id else None
     if (usage := scheduler.usage.tasks.get(task_id)) is not None:
         document["usage"] = usage.told()
+    if (agent := agent_of(node)) is not None:
+        document["lineage"]["agent"] = agent
+    if (seen := scheduler.changes.seen.tasks.get(task_id)) is not None:
+        document["lineage"] |= seen.told()
     if answers := told_answers(scheduler, task_id):
         document["lineage"]["answers"] = answers
     if steps := told_steps(scheduler, task_id):

@@ -14,6 +14,7 @@ from dagwright.contracts.carries import RunCarry, carry_from_json, carry_to_json
 from dagwright.contracts.chunk_inputs import ChunkInput, chunk_input_from_json, chunk_input_to_json
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.contracts.limits import PLAN_PAGES
+from dagwright.contracts.lineage import told_seen
 from dagwright.contracts.model_calls import model_config_from_json
 from dagwright.contracts.notes import notes_from_json
 from dagwright.contracts.plan_limits import PlanTooLarge, graph_problem, refuse_too_large_inline
@@ -26,6 +27,8 @@ from dagwright.plan.errors import Problem, pointer
 from dagwright.plan.policy import Policy, policy_from_json
 from dagwright.plan.ready_queue import MAX_IN_FLIGHT
 from dagwright.plan.references import Lookup, found_from_json, found_to_json, suggestion
+from dagwright.plan.seen import NOTHING as NOTHING_SEEN
+from dagwright.plan.seen import Seen
 from dagwright.plan.unfilled import unfilled_from_json, unfilled_to_json
 
 _REF_BYTES = 200
@@ -429,6 +432,7 @@ class SubPlanEnd:
         task: id of the call that started it, `archive`, and `archive#2` of a second try.
         chunk: of the run of a chunk of a large map, what became of its items, as `chunk_runs` reads it.
         usage: what it has used of models, and `agents` what of it each agent has.
+        seen: what it has looked at, and called if it is the run of an agent.
     """
 
     task: str
@@ -438,6 +442,7 @@ class SubPlanEnd:
     chunk: Any = None
     usage: Usage = NONE
     agents: Mapping[str, Usage] = field(default_factory=dict)
+    seen: Seen = NOTHING_SEEN
 
 
 def sub_plan_end_from_json(message: Any) -> SubPlanEnd:
@@ -461,4 +466,5 @@ def sub_plan_end_from_json(message: Any) -> SubPlanEnd:
         chunk=message.get("chunk"),
         usage=told_usage(message),
         agents=told_agents(message),
+        seen=told_seen(message),
     )

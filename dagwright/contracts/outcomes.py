@@ -36,6 +36,7 @@ from dagwright.contracts.limits import (
     RUN_INPUT_LIMIT_BYTES,
     cut_text,
 )
+from dagwright.contracts.lineage import seen_of_metadata, told_seen
 from dagwright.contracts.messages import (
     MessageInvalid,
     SubPlanEnd,
@@ -95,7 +96,8 @@ def read_attempt(metadata: Mapping[str, bytes]) -> Attempt:
         cached = json_from_bytes(metadata[wire.METADATA_CACHED]) if wire.METADATA_CACHED in metadata else None
         version = metadata.get(wire.METADATA_TOOL_VERSION, b"").decode()
         usage = usage_of_metadata(metadata)
-        return Attempt(count, started_at, version, cached if isinstance(cached, dict) else None, usage)
+        seen = seen_of_metadata(metadata)
+        return Attempt(count, started_at, version, cached if isinstance(cached, dict) else None, usage, seen=seen)
     except ValueError:
         return Attempt(usage=usage_of_metadata(metadata))
 
@@ -150,7 +152,7 @@ def _attempt_of(error: ApplicationError, otherwise: int) -> Attempt:
         wire.METADATA_STARTED_AT: str(details.get("started_at") or "").encode(),
         wire.METADATA_TOOL_VERSION: str(details.get("tool_version", "")).encode(),
     }
-    return replace(read_attempt(metadata), usage=told_usage(details))
+    return replace(read_attempt(metadata), usage=told_usage(details), seen=told_seen(details))
 
 
 def _read_timeout(error: TimeoutError, node: CompiledNode, effects: Effects) -> NodeError:
@@ -368,7 +370,8 @@ def sub_plan_failure(call: str, error: BaseException, node: CompiledNode) -> Sub
         return SubPlanEnd(call, RunStatus.CANCELLED, None, None)
     failure, _ = read_failure(error, node, Effects.READ)
     told = _details_of(error)
-    return SubPlanEnd(call, RunStatus.FAILED, None, failure.to_json(), usage=told_usage(told), agents=told_agents(told))
+    used, agents = told_usage(told), told_agents(told)
+    return SubPlanEnd(call, RunStatus.FAILED, None, failure.to_json(), usage=used, agents=agents, seen=told_seen(told))
 
 
 def found_ends(payload: Payload, calls: Mapping[str, str]) -> list[SubPlanEnd]:
@@ -412,7 +415,7 @@ def take_sub_plan_end(scheduler: Scheduler, end: SubPlanEnd, *, at: float) -> No
     task_id = sub_plan_task(scheduler, end.task)
     if task_id is None:
         return
-    attempt = Attempt(usage=end.usage, agents=end.agents)
+    attempt = Attempt(usage=end.usage, agents=end.agents, seen=end.seen)
     chunk = scheduler.chunk_of(task_id)
     if chunk is not None and end.chunk is not None:
         try:

@@ -165,6 +165,11 @@ METADATA_USAGE = "dagwright-usage"
 there if it asked none."""
 DETAIL_USAGE = "usage"
 """Of the details of a failure: the same of an attempt that failed."""
+METADATA_SEEN = "dagwright-seen"
+"""Metadata of a result payload, JSON of `plan.seen.Seen`: files and addresses that the attempt has read; not there if
+it told none."""
+DETAIL_SEEN = "lineage"
+"""Of the details of a failure and the end of a run: the same."""
 METADATA_TOOL_VERSION = "dagwright-tool-version"
 """Metadata of a result payload: version of the tool that made the result."""
 

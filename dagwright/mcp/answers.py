@@ -18,6 +18,10 @@ _SESSION_IS_GONE = "Session terminated"
 """What the SDK makes of status 404 for a session that the server does not know any more; it did nothing then."""
 _REFUSED = frozenset({400, 401, 403, 404, 405, 407, 410})
 _TOO_MANY = 429
+_PLACES = frozenset(
+    {"url", "urls", "uri", "uris", "path", "paths", "file", "files", "file_path", "filepath", "filename", "directory"}
+)
+"""Arguments that name what a tool looks at."""
 
 
 def result_of(answer: Mapping[str, Any], *, reads_json: bool) -> Any:
@@ -37,6 +41,24 @@ def result_of(answer: Mapping[str, Any], *, reads_json: bool) -> Any:
         return [dict(part) for part in parts]
     text = _text_of(parts)
     return _read(text) if reads_json else text
+
+
+def places_of(arguments: Mapping[str, Any], answer: Mapping[str, Any]) -> list[str]:
+    """Returns the files and addresses that a call was about, by the words that servers have for them.
+
+    Args:
+        answer: the result of `tools/call`, as JSON: it may name resources.
+    """
+    found: list[str] = []
+    for name, value in arguments.items():
+        if name.lower() in _PLACES:
+            found += [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
+    for part in answer.get("content") or ():
+        resource = part.get("resource") if part.get("type") == "resource" else part
+        uri = resource.get("uri") if isinstance(resource, Mapping) else None
+        if isinstance(uri, str):
+            found.append(uri)
+    return found
 
 
 def failure_text(answer: Mapping[str, Any]) -> str | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from dagwright.mcp.answers import failure_text, result_of
+from dagwright.mcp.answers import failure_text, places_of, result_of
 from dagwright.mcp.config import ServerConfig
 from dagwright.mcp.listing import versions_of
 from dagwright.plan.references import suggestion
@@ -95,6 +95,8 @@ class Connection:
         except ToolError as error:
             error.args = (self._told(error),)
             raise
+        for place in places_of(asked.arguments, answer):
+            context.read(place)
         failure = failure_text(answer)
         if failure is not None:
             raise RemoteFailed(self._redaction.text(failure))

@@ -19,6 +19,7 @@ from dagwright.plan.policy import policy_from_json
 from dagwright.plan.requests import book_from_json, hand_from_json
 from dagwright.plan.run_state import Paused
 from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.seen import seen_book_from_json
 from dagwright.plan.states import Chunk, ItemRecord, NodeStatus, Record
 from dagwright.plan.unfilled import unfilled_from_json, unfilled_to_json
 from dagwright.plan.usage import usage_book_from_json
@@ -33,8 +34,8 @@ def carry_of(scheduler: Scheduler) -> dict[str, Any]:
 
     Returns:
         `{"format", "records", "error", "cancelled", "stopped", "cancelling", "extensions", "paused", "limits", "usage",
-        "budget", "kept", "people"}`, all behind `stopped` only where there is something to tell; `records` are in
-        plan order, null for a node of which nothing is known yet, and without what has its default value.
+        "seen", "budget", "kept", "people"}`, all behind `stopped` only where there is something to tell; `records` are
+        in plan order, null for a node of which nothing is known yet, and without what has its default value.
     """
     people = _people_to_json(scheduler)
     return ({"people": people} if people else {}) | {
@@ -48,6 +49,7 @@ def carry_of(scheduler: Scheduler) -> dict[str, Any]:
         **({"paused": asdict(scheduler.paused)} if scheduler.paused is not None else {}),
         **({"limits": _limits_to_json(scheduler)} if scheduler.changes.has_new_limits else {}),
         **({"usage": usage} if (usage := scheduler.usage.to_json()) else {}),
+        **({"seen": seen} if (seen := scheduler.changes.seen.to_json()) else {}),
         **({"budget": scheduler.budget.to_json()} if scheduler.budget is not None else {}),
         **({"kept": _kept_to_json(scheduler, scheduler.kept)} if scheduler.kept is not None else {}),
     }
@@ -83,6 +85,7 @@ def restore(scheduler: Scheduler, carry: Any) -> None:
         if "budget" in carry:
             scheduler.changes.budget = budget_from_json(carry["budget"])
         scheduler.changes.usage = usage_book_from_json(carry.get("usage"))
+        scheduler.changes.seen = seen_book_from_json(carry.get("seen"))
         scheduler.changes.kept = book_of_kept(carry["kept"]) if "kept" in carry else None
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"the state that was handed on cannot be read: {error!r}") from None

@@ -28,6 +28,7 @@ from dagwright.plan.references import Lookup
 from dagwright.plan.requests import Hand, RequestBook
 from dagwright.plan.resolution import Scope, resolve_holes, scope_of_item
 from dagwright.plan.run_end import counts_inside, counts_of, ends_left_out, output_of, status_of
+from dagwright.plan.seen import SeenBook
 from dagwright.plan.states import Chunk, ItemRecord, NodeStatus, Record, RunStatus
 from dagwright.plan.tasks import Task, call_id
 from dagwright.plan.tools import ToolDeclaration
@@ -69,6 +70,7 @@ class Changes:
         deadline: how long the run may take.
         has_new_limits: somebody changed that, or how many tasks run at once.
         usage: what the run has used of models.
+        seen: which files and addresses its nodes have looked at.
         budget: how much of them it may use, if that is limited.
         with_agents: makes sub-plans of the nodes of `llm` agents in what the plan grows by; how models are asked is no
             matter of the core. It is given once, by whoever makes the scheduler.
@@ -85,6 +87,7 @@ class Changes:
     deadline: Deadline = Deadline()  # noqa: RUF009 - it never changes
     has_new_limits: bool = False
     usage: UsageBook = field(default_factory=UsageBook)
+    seen: SeenBook = field(default_factory=SeenBook)
     budget: Budget | None = None
     planned: dict[str, tuple[int, int]] = field(default_factory=dict)
     with_agents: WithAgents = _as_it_is

@@ -259,6 +259,8 @@ class Scheduler(Rationing):
         record.tool_version, record.cached = attempt.tool_version, attempt.cached
         if attempt.usage is not NONE and attempt.usage.is_something:
             self._add_usage(task_id, number, attempt)
+        if attempt.seen:
+            self.changes.seen.add(task_id, attempt.seen)
         if self.changes.budget is not None:
             self._settle_claim(task_id, (number, item), attempt)
         return number, item, record

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from dagwright.plan.errors import NodeError
+from dagwright.plan.seen import NOTHING, Seen
 from dagwright.plan.usage import NONE, Usage
 
 _JOIN_KEY = "all"
@@ -81,6 +82,7 @@ class Attempt:
         cached: of an outcome that an earlier call made: `{"made_at", "workflow_id", "node"}` of that call.
         usage: what was used of models, as far as it was told.
         agents: of a sub-plan, what of it each agent inside has used.
+        seen: which files and addresses the last attempt told that it has read; of a sub-plan what it has in all.
     """
 
     count: int = 1
@@ -89,6 +91,7 @@ class Attempt:
     cached: Mapping[str, Any] | None = None
     usage: Usage = NONE
     agents: Mapping[str, Usage] = field(default_factory=dict)
+    seen: Seen = NOTHING
 
 
 @dataclass(slots=True)

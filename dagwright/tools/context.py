@@ -113,6 +113,8 @@ class ToolContext:
         self._models = models
         self._details: Any = identity.last_heartbeat
         self._progress: Progress | None = None
+        self.places: list[str] = []
+        """What the call has told to `read`, in order."""
 
     @property
     def idempotency_key(self) -> str:
@@ -196,6 +198,14 @@ class ToolContext:
             workflow_id=self.workflow_id, node_id=self.node, attempt=self.attempt
         )
 
+    def read(self, place: str) -> None:
+        """Tells what the call has read: the path of a file, or an address; it stands in the lineage of the node.
+
+        What may be secret in an address is hidden, and of very many places only the first are told.
+        """
+        if len(self.places) < PLACES_KEPT:
+            self.places.append(str(place))
+
     def heartbeat(self, details: Any = None) -> None:
         """Says that the call lives, and keeps `details` (JSON, small) for the next attempt if this one dies.
 
@@ -210,6 +220,9 @@ class ToolContext:
         self._progress = Progress(done, total)
         self._beat(self._details, self._progress)
 
+
+PLACES_KEPT = 1_000
+"""Places that one call may tell of; fewer stand in its lineage, each once."""
 
 _current: ContextVar[ToolContext | None] = ContextVar("dagwright_tool_context", default=None)
 
@@ -236,3 +249,10 @@ def entered(tool_context: ToolContext) -> Iterator[ToolContext]:
         yield tool_context
     finally:
         _current.reset(token)
+
+
+def note_read(*places: str) -> None:
+    """Tells the call that runs, if one does, what it has read; for code that is also called outside of tools."""
+    if (found := _current.get()) is not None:
+        for place in places:
+            found.read(place)

@@ -1,14 +1,17 @@
 """Takes secrets out of what a call says and returns."""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
-from urllib.parse import quote, quote_plus
+from urllib.parse import parse_qsl, quote, quote_plus, urlencode, urlsplit, urlunsplit
 
 SHORTEST_HIDDEN_IN_RESULTS = 6
 """Characters: a shorter secret is left in results, or the secret `1` would change every number in a text."""
 
 HIDDEN = "***"
+_SECRET_NAMES = re.compile(r"key|token|secret|passw|pwd|auth|sig|cred|session", re.IGNORECASE)
+"""Names of the parameters of an address that may be secret; better one too many than one too few."""
 
 
 class Redaction:
@@ -25,6 +28,25 @@ class Redaction:
         """Returns a JSON value without the secrets that are long enough to be told from ordinary text."""
         long = [secret for secret in self._secrets if len(secret) >= SHORTEST_HIDDEN_IN_RESULTS]
         return _hidden_in(value, long) if long else value
+
+    def place(self, place: str) -> str:
+        """Returns the path of a file or an address as one line, without any secret.
+
+        Of an address user and fragment are left out, and values of parameters hidden whose names sound like secrets.
+        """
+        line = self.text("".join(each if each.isprintable() else "�" for each in place))
+        if "://" not in line:
+            return line
+        try:
+            parts = urlsplit(line)
+            query = [
+                (self.text(name), HIDDEN if _SECRET_NAMES.search(name) else self.text(value))
+                for name, value in parse_qsl(parts.query, keep_blank_values=True)
+            ]
+        except ValueError:
+            return f"{line.partition('://')[0]}://{HIDDEN}"
+        host = parts.netloc.rpartition("@")[2]
+        return urlunsplit((parts.scheme, host, parts.path, urlencode(query, safe="*/:,"), ""))
 
 
 def _hidden(text: str, secrets: Sequence[str]) -> str:

@@ -21,11 +21,13 @@ class RecordedCall:
     Args:
         heartbeats: details of each heartbeat, in order.
         progress: each report of progress, in order.
+        places: what the call has told that it has read, in order.
         cancellation: `cancellation.request()` cancels the call.
     """
 
     heartbeats: list[Any] = field(default_factory=list)
     progress: list[Progress] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
     cancellation: Cancellation = field(default_factory=Cancellation)
 
 
@@ -54,5 +56,7 @@ def tool_context(  # noqa: PLR0913 - each is one thing that a tool may see, by k
             recorded.progress.append(progress)
 
     identity = CallIdentity(idempotency_key, node, workflow_id, attempt, last_heartbeat, tuple(answers), checkpoint)
-    with entered(ToolContext(identity, recorded.cancellation, beat=beat, models=Models(ask, running_loop()))):
+    call = ToolContext(identity, recorded.cancellation, beat=beat, models=Models(ask, running_loop()))
+    recorded.places = call.places
+    with entered(call):
         yield recorded

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from dagwright.tools.builtin.files import LISTED_FILES_LIMIT, inside
-from dagwright.tools.context import context
+from dagwright.tools.context import context, note_read
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp
 from dagwright.tools.spec import tool
@@ -34,7 +34,9 @@ def file_search_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
         Args:
             path: a folder below the files folder
         """
-        return {"entries": _entries(root, path)}
+        entries = _entries(root, path)
+        note_read(path)
+        return {"entries": entries}
 
     @tool(effects="read", timeout="2m")
     def search_files(
@@ -50,7 +52,11 @@ def file_search_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
         """
         if text is not None and not text.strip():
             raise ValueError("text is empty; leave it out to find files by name")
-        return _searched(root, path, pattern=pattern, text=text, limit=min(limit, MATCHES_LIMIT))
+        found = _searched(root, path, pattern=pattern, text=text, limit=min(limit, MATCHES_LIMIT))
+        note_read(path)
+        if text is not None:
+            note_read(*dict.fromkeys(match["path"] for match in found["matches"]))
+        return found
 
     return [list_directory, search_files]
 

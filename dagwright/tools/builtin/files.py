@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dagwright.contracts.limits import BUILT_IN_RESULT_BYTES
-from dagwright.tools.context import context
+from dagwright.tools.context import context, note_read
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp
 from dagwright.tools.spec import tool
@@ -32,7 +32,9 @@ def file_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
             path: below the files folder
             encoding: `utf-8` for text, `base64` for any bytes
         """
-        return _read(inside(root, path), path, encoding=encoding)
+        text = _read(inside(root, path), path, encoding=encoding)
+        note_read(path)
+        return text
 
     @tool(effects="idempotent")
     def write_file(path: str, content: Any, encoding: Encoding = "utf-8") -> dict[str, Any]:
@@ -56,7 +58,9 @@ def file_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
             folder: below the files folder
             pattern: only names like this, such as `*.csv`
         """
-        return {"files": _listed(root, folder, pattern=pattern)}
+        found = _listed(root, folder, pattern=pattern)
+        note_read(folder)
+        return {"files": found}
 
     return [read_file, write_file, list_files]
 

@@ -14,7 +14,7 @@ from pydantic import WithJsonSchema
 from dagwright.contracts.limits import BUILT_IN_RESULT_BYTES
 from dagwright.plan import text_formats
 from dagwright.tools.builtin.addresses import PinnedTransport, Resolve, resolved
-from dagwright.tools.context import context
+from dagwright.tools.context import context, note_read
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp, NotStarted, RetryLater
 from dagwright.tools.retry_after import retry_after
@@ -115,6 +115,7 @@ async def _answered(call: Call, transport: PinnedTransport) -> dict[str, Any]:
             response = await client.send(request, stream=True)
             try:
                 if response.next_request is None or response.status_code in call.expected:
+                    note_read(str(request.url))
                     return await _result(call, response)
                 request = _redirected(client, request, response.next_request)
             finally:

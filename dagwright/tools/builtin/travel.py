@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import httpx
 from pydantic import Field
 
+from dagwright.tools.context import note_read
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp, RetryLater
 from dagwright.tools.retry_after import retry_after
@@ -105,7 +106,9 @@ async def _offers(environment: ToolEnvironment, kind: str, asked: Mapping[str, A
         said = f"The travel service at {environment.search_url} does not answer: {type(error).__name__} {error}"
         raise RetryLater(said.rstrip()) from None
     _check(response, kind)
-    return _results(response)
+    offers = _results(response)
+    note_read(str(response.request.url))
+    return offers
 
 
 def _check(response: httpx.Response, kind: str) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import httpx
 from pydantic import Field
 
+from dagwright.tools.context import note_read
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp, RetryLater
 from dagwright.tools.retry_after import retry_after
@@ -64,7 +65,10 @@ async def _found(environment: ToolEnvironment, query: str, name: str, *, limit: 
         said = f"The search service at {environment.serper_base_url} does not answer: {type(error).__name__} {error}"
         raise RetryLater(said.rstrip()) from None
     _check(response)
-    return results_of(response)
+    found = results_of(response)
+    # What is told comes from there.
+    note_read(*(entry["link"] for entry in found[:limit] if entry["link"]))
+    return found
 
 
 def results_of(response: httpx.Response) -> Results:

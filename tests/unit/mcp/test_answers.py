@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.mcp.answers import failure_of, failure_text, result_of
+from dagwright.mcp.answers import failure_of, failure_text, places_of, result_of
 from dagwright.tools.errors import GiveUp, InvalidArguments, NotStarted, RemoteFailed, RetryLater, ToolError
 
 
@@ -84,3 +84,23 @@ def test_error_of_the_protocol(code: int, message: str, status: int | None, expe
     assert (type(found), str(found)) == (type(expected), str(expected))
     if isinstance(found, RetryLater):
         assert found.after == timedelta(seconds=7)
+
+
+def test_a_call_is_about_what_its_arguments_and_the_resources_of_its_answer_name() -> None:
+    arguments = {"path": "a.txt", "Paths": ["b.txt", 5], "url": "https://x.example", "query": "c.txt", "file": None}
+    answer = {
+        "content": [
+            {"type": "text", "text": "d.txt"},
+            {"type": "resource_link", "uri": "file:///e.txt", "name": "e"},
+            {"type": "resource", "resource": {"uri": "https://x.example/f", "text": "f"}},
+            {"type": "resource"},
+        ]
+    }
+    assert places_of(arguments, answer) == [
+        "a.txt",
+        "b.txt",
+        "https://x.example",
+        "file:///e.txt",
+        "https://x.example/f",
+    ]
+    assert places_of({}, {}) == []

@@ -125,3 +125,11 @@ def test_what_is_no_folder_is_told(tools: Tools) -> None:
             search(tools, path=path)
     with pytest.raises(ValueError, match="text is empty"):
         search(tools, text=" ")
+
+
+def test_what_was_looked_through_and_what_was_found_is_told(tools: Tools) -> None:
+    with tool_context() as call:
+        tools["list_directory"](path="notes")
+        tools["search_files"](pattern="*.md", text="milk")
+        tools["search_files"](pattern="*.md")
+    assert call.places == ["notes", ".", "plan.md", "notes/old/b.md", "."]

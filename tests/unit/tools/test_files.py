@@ -39,6 +39,16 @@ def test_what_was_written_is_read(tools: Tools, root: Path) -> None:
     assert sorted(path.name for path in root.rglob("*")) == ["a", "b.txt", "c.json", "d.bin"]
 
 
+def test_files_that_were_read_are_told_and_those_that_are_not_there_are_not(tools: Tools, root: Path) -> None:
+    (root / "a.txt").write_text("a")
+    with tool_context() as call:
+        tools["read_file"](path="a.txt")
+        tools["list_files"]()
+        with pytest.raises(GiveUp):
+            tools["read_file"](path="b.txt")
+    assert call.places == ["a.txt", "."]
+
+
 def test_writing_replaces_the_whole_file(tools: Tools, root: Path) -> None:
     (root / "a.txt").write_text("long text before")
     with tool_context():

@@ -12,6 +12,7 @@ from dagwright.testing import Found, Refused, ScriptNotFollowed, SearchAnswer, S
 from dagwright.tools import GiveUp, RetryLater
 from dagwright.tools.builtin.web_search import web_search_tools
 from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.testing import tool_context
 
 
 def tools(base_url: str, key: str | None = "key") -> list[Callable[..., Any]]:
@@ -22,10 +23,12 @@ async def test_results_come_with_the_direct_answer_first() -> None:
     answer = SearchAnswer((Found("was 55", "Caesar", "https://a.example"),), Found("55 years", "Age"))
     async with SearchServer({"age of Caesar": [answer, answer]}) as server:
         for search in tools(server.base_url):
-            assert await search("age of Caesar") == [
-                {"title": "Age", "link": "", "snippet": "55 years"},
-                {"title": "Caesar", "link": "https://a.example", "snippet": "was 55"},
-            ]
+            with tool_context() as call:
+                assert await search("age of Caesar") == [
+                    {"title": "Age", "link": "", "snippet": "55 years"},
+                    {"title": "Caesar", "link": "https://a.example", "snippet": "was 55"},
+                ]
+            assert call.places == ["https://a.example"]
     assert server.queries == ["age of Caesar", "age of Caesar"]
 
 

@@ -1,0 +1,59 @@
+"""What nodes have looked at: bounded, each thing once, the same after it was carried on."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.seen import (
+    MOST_OF_RUN,
+    MOST_READ,
+    NOTHING,
+    PLACE_CHARACTERS,
+    Seen,
+    SeenBook,
+    seen_book_from_json,
+    seen_from_json,
+    seen_of_places,
+)
+from dagwright.plan.states import Attempt
+from tests.unit.plan.building import node, scheduler_of, started
+
+
+def test_places_are_files_and_addresses_in_the_order_of_their_first_mention() -> None:
+    seen = seen_of_places(["b.txt", "https://x.example/a", "a.txt", "b.txt", "https://x.example/a"])
+    assert seen.told() == {"files": ["b.txt", "a.txt"], "urls": ["https://x.example/a"]}
+    assert seen_from_json(json.loads(json.dumps(seen.told()))).told() == seen.told()
+
+
+def test_what_is_too_much_is_counted_and_what_is_too_long_is_cut() -> None:
+    seen = seen_of_places([f"f{number}" for number in range(MOST_READ + 7)])
+    assert (len(seen.files), seen.left_out) == (MOST_READ, 7)
+    assert seen.with_more(seen_of_places(["more"])).left_out == 8
+    [long] = seen_of_places(["x" * 1_000]).files
+    assert (len(long), long[-1]) == (PLACE_CHARACTERS, "…")
+
+
+@pytest.mark.parametrize("odd", [None, 5, [], {"files": 5}, {"files": [5], "tool_calls": [5]}, {"left_out": True}])
+def test_what_is_no_lineage_tells_nothing(odd: Any) -> None:
+    assert not seen_from_json(odd)
+
+
+def test_a_run_keeps_so_many_places_and_counts_the_others() -> None:
+    book = SeenBook()
+    for number in range(MOST_OF_RUN + 5):
+        book.add(f"n{number}", Seen(files=[f"f{number}"]))
+    assert (book.places, len(book.tasks), book.left_out) == (MOST_OF_RUN, MOST_OF_RUN, 5)
+    assert seen_book_from_json(json.loads(json.dumps(book.to_json()))).total() == book.total()
+
+
+def test_all_tries_of_a_node_count_and_are_carried_on() -> None:
+    scheduler = scheduler_of(node("a", on_error="ask"), node("b", "a"))
+    started(scheduler)
+    scheduler.complete("a", 1, at=1.0, attempt=Attempt(seen=seen_of_places(["a.txt"])))
+    scheduler.changes.seen.add("a", seen_of_places(["b.txt", "a.txt"]))
+    following = scheduler_of(node("a", on_error="ask"), node("b", "a"))
+    restore(following, json.loads(json.dumps(carry_of(scheduler))))
+    assert following.changes.seen.tasks["a"].told() == {"files": ["a.txt", "b.txt"]}
+    assert following.changes.seen.tasks.get("b", NOTHING) is NOTHING

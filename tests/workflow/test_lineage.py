@@ -1,0 +1,136 @@
+"""What nodes and agents have read and called, as their lineage tells it, on the real Temporal server."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.plan.agents import agent_declaration
+from dagwright.preparation import check_plan, prepare_plan
+from dagwright.settings import Settings
+from dagwright.testing import ModelServer, Refused, step, tool_call, tool_calls
+from dagwright.tools import ToolRegistry, context, tool
+from tests.support.agent_bench import card_of
+from tests.support.people import view_of
+from tests.support.runs import Document, Handle, Runs, document_of, serving_runs
+
+pytestmark = pytest.mark.server
+
+_SECRET = "s3cr3t-of-ours"
+
+
+@tool(effects="read")
+def look(at: str) -> str:
+    """Looks at a place."""
+    context().read(at)
+    return at
+
+
+@tool(effects="read")
+def look_and_fail(at: str) -> str:
+    """Looks at a place and finds nothing."""
+    context().read(at)
+    raise ValueError("nothing there")
+
+
+def _settings(folder: Path, model: ModelServer | None = None) -> Settings:
+    base_url = model.base_url if model is not None else None
+    return Settings(state_dir=folder, model="small", openai_base_url=base_url)
+
+
+def _lineage(document: Document, node: str) -> dict[str, Any]:
+    told: dict[str, Any] = document["nodes"][node]["lineage"]
+    return {
+        name: told[name] for name in ("agent", "model_calls", "tool_calls", "files", "urls", "left_out") if name in told
+    }
+
+
+async def _told(runs: Runs, handle: Handle) -> Document:
+    """Returns the document of a run, after a look at whether its history alone tells the same."""
+    written = await document_of(handle)
+    assert (await view_of(runs, handle)).document() == written
+    return written
+
+
+async def test_a_node_tells_the_files_and_addresses_that_its_tool_has_read(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGWRIGHT_SECRET_OURS", _SECRET)
+    secret = "https://ann:pw@x.example/{{secret.OURS}}?q=tea&api_key=abc&of={{secret.OURS}}#there"
+    below = {"nodes": [{"id": "in", "tool": "look", "arguments": {"at": "in.txt"}}]}
+    nodes = [
+        {"id": "file", "tool": "look", "arguments": {"at": "notes/tea.txt"}},
+        {"id": "address", "tool": "look", "arguments": {"at": secret}},
+        {"id": "failed", "tool": "look_and_fail", "arguments": {"at": "gone.txt"}},
+        {"id": "each", "tool": "look", "for_each": ["a", "b"], "arguments": {"at": "{{item}}.txt"}},
+        {"id": "below", "plan": below},
+    ]
+    registry = ToolRegistry.of(look, look_and_fail)
+    async with serving_runs(client, registry, settings=_settings(tmp_path)) as runs:
+        document = await _told(runs, await runs.start({"nodes": nodes}))
+        await runs.check_ended()
+    shown = "https://x.example/***?q=tea&api_key=***&of=***"
+    assert {name: _lineage(document, name) for name in document["nodes"]} == {
+        "file": {"files": ["notes/tea.txt"]},
+        "address": {"urls": [shown]},
+        "failed": {"files": ["gone.txt"]},
+        "each": {},
+        "each[0]": {"files": ["a.txt"]},
+        "each[1]": {"files": ["b.txt"]},
+        "below": {"files": ["in.txt"]},
+    }
+    of_all = document["lineage"]
+    assert (sorted(of_all["files"]), of_all["urls"]) == (
+        ["a.txt", "b.txt", "gone.txt", "in.txt", "notes/tea.txt"],
+        [shown],
+    )
+
+
+async def test_an_agent_tells_its_model_calls_its_tool_calls_and_what_these_have_read(
+    client: Client, tmp_path: Path
+) -> None:
+    card = card_of("llm", name="looker", prompt="You look.", tools=["look", "look_and_fail"])
+    inline = {"prompt": "You look too.", "tools": ["look"]}
+    nodes = [
+        {"id": "first", "agent": "looker", "objective": "Look."},
+        {"id": "second", "agent": inline, "objective": "Look again.", "depends_on": ["first"]},
+        {"id": "third", "agent": "looker", "objective": "And again.", "depends_on": ["second"]},
+    ]
+    calls = tool_calls(("look", {"at": "https://x.example/tea"}), ("look_and_fail", {"at": "gone.txt"}))
+    steps = (
+        calls,
+        "I looked.",
+        tool_call("look", at="tea.txt"),
+        "I looked too.",
+        tool_call("look", at="more.txt"),
+        step(Refused(400), last="more.txt"),
+    )
+    registry = ToolRegistry.of(look, look_and_fail)
+    async with (
+        ModelServer(*steps) as model,
+        serving_runs(client, registry, settings=_settings(tmp_path, model)) as runs,
+    ):
+        known = {**runs.tools, "agent.looker": agent_declaration(card)}
+        handle = await runs.start_compiled(prepare_plan(check_plan({"nodes": nodes}, known), {}))
+        document = await _told(runs, handle)
+        await runs.check_ended()
+    assert _lineage(document, "first") == {
+        "agent": "looker",
+        "model_calls": ["turn1", "turn2"],
+        "tool_calls": [
+            {"node": "turn1.1", "tool": "look", "status": "completed"},
+            {"node": "turn1.2", "tool": "look_and_fail", "status": "failed"},
+        ],
+        "files": ["gone.txt"],
+        "urls": ["https://x.example/tea"],
+    }
+    assert _lineage(document, "second") == {
+        "agent": "second (inline)",
+        "model_calls": ["turn1", "turn2"],
+        "tool_calls": [{"node": "turn1.1", "tool": "look", "status": "completed"}],
+        "files": ["tea.txt"],
+    }
+    # What an agent did that failed is told as well.
+    assert document["nodes"]["third"]["status"] == "failed"
+    assert _lineage(document, "third")["files"] == ["more.txt"]
