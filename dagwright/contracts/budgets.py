@@ -57,7 +57,8 @@ def first_budget(run_input: RunInput) -> Budget | None:
     """Returns the budget that a run begins with; `None` if nothing is limited."""
     if run_input.parent is not None and run_input.shared_budget is not None:
         finishing = run_input.shared_budget.get("finishing")
-        return Budget(is_below=True, finishing=None if finishing is None else str(finishing))
+        is_timed = run_input.shared_budget.get("timed") is True
+        return Budget(is_below=True, finishing=None if finishing is None else str(finishing), is_timed=is_timed)
     return budget_from_json(run_input.budget) if run_input.budget is not None else None
 
 
@@ -66,13 +67,15 @@ def shared_budget(scheduler: Scheduler) -> Mapping[str, Any] | None:
     budget = scheduler.budget
     if budget is None:
         return None
-    return {} if budget.finishing is None else {"finishing": budget.finishing}
+    timed = {"timed": True} if budget.is_timed or "time" in budget.limits else {}
+    return timed if budget.finishing is None else {**timed, "finishing": budget.finishing}
 
 
 def told_to_json(up: Up, *, task: str, grown: int) -> dict[str, Any]:
     """Returns what a sub-plan tells, as it travels."""
     settled = {name: None if usage is None else usage.to_json() for name, usage in up.settled.items()}
-    return {"task": task, "claims": up.claims, "settled": settled, "grown": grown}
+    rests = {} if up.rests is None else {"rests": up.rests}
+    return {"task": task, "claims": up.claims, "settled": settled, "grown": grown, **rests}
 
 
 def given_to_json(given: BudgetGiven) -> dict[str, Any]:
@@ -108,6 +111,7 @@ def _read(name: str, message: Any) -> BudgetNews:
     up = Up(
         {str(key): min(max(int(tokens), 1), MOST_USED) for key, tokens in claims.items()},
         {str(key): None if usage is None else usage_from_json(usage) for key, usage in settled.items()},
+        rests if isinstance(rests := message.get("rests"), bool) else None,
     )
     return BudgetTold(str(message["task"]), up, min(max(int(message.get("grown", 0)), 0), MOST_USED))
 

@@ -100,10 +100,17 @@ class Lost:
 
 @dataclass(slots=True)
 class Up:
-    """What a run below has to tell the one above: calls that wait, and how others ended (`None`: nobody knows)."""
+    """What a run below has to tell the one above.
+
+    Args:
+        claims: calls that wait, and about how many tokens each will use.
+        settled: how others ended; `None`: nobody knows.
+        rests: whether nothing runs there and people are waited for, if that has changed.
+    """
 
     claims: dict[str, int] = field(default_factory=dict)
     settled: dict[str, Usage | None] = field(default_factory=dict)
+    rests: bool | None = None
 
 
 @dataclass(slots=True)
@@ -114,6 +121,7 @@ class Budget:
         limits: what is limited; nothing in a run below.
         on_limit: whether somebody is asked for more at the limit, or the run finishes with what there is.
         is_below: the run above has the budget.
+        is_timed: of a run below, that its run above has a limit of time, and is told when this one rests.
         finishing: why the run finishes with what there is, if it does.
         held: what is held back for calls in flight, and for those that the runs below may start.
         waiting: calls that wait, in order; those of the run itself by the id of their task.
@@ -138,6 +146,7 @@ class Budget:
     lost: Lost = field(default_factory=Lost)
     rate: Decimal | None = None
     busy: BusyTime = field(default_factory=BusyTime)
+    is_timed: bool = False
     up: Up = field(default_factory=Up)
     down: dict[str, list[str]] = field(default_factory=dict)
     changes: int = field(default=0, init=False, compare=False)
@@ -202,6 +211,8 @@ class Budget:
         """
         self.changes += 1
         self.grown_below[call] = grown
+        if told.rests is not None:
+            self.busy.take_told(call, rests=told.rests)
         for key, usage in told.settled.items():
             if usage is not None:
                 self.told[call] = self.told.get(call, NONE) + usage
@@ -215,14 +226,21 @@ class Budget:
     def take_given(self, keys: Sequence[str]) -> None:
         """Takes leave for calls to start; those of runs below are told on."""
         self.changes += 1
+        # Whoever gives it knows that this run goes on.
+        self.busy.told = False
         names = {_path(name): name for name in self.waiting}
         for key in keys:
             if (name := names.pop(key, None)) is not None:
                 claim = self.waiting[name]
                 self._forget_waiting(name)
                 self._hold(name, claim)
-                if name[0]:
-                    self.down.setdefault(name[0], []).append(name[1])
+                self._give_down(name)
+
+    def _give_down(self, name: Name) -> None:
+        """Lets a call of a run below start, which goes on with it."""
+        if name[0]:
+            self.busy.take_told(name[0], rests=False)
+            self.down.setdefault(name[0], []).append(name[1])
 
     def end_below(self, call: str, usage: Usage) -> None:
         """Takes the end of a sub-plan, of which the book of the run has from now on all that it has used.
@@ -234,6 +252,7 @@ class Budget:
         told = self.told.pop(call, NONE)
         self._told = self._told.less(told)
         self.down.pop(call, None)
+        self.busy.take_told(call, rests=False)
         # What nobody told at its end: all of it, or that of a run below it which ended without a word.
         unheard = told.less(usage)
         self.lost.tokens, self.lost.calls = self.lost.tokens + unheard.tokens, self.lost.calls + unheard.calls
@@ -304,9 +323,8 @@ class Budget:
             del self.waiting[name]
             self._hold(name, self._with_money(claim, used=used))
             room = self._room(used)
-            if name[0]:
-                self.down.setdefault(name[0], []).append(name[1])
-            else:
+            self._give_down(name)
+            if not name[0]:
                 tasks.append(name[1])
         return tasks
 
@@ -409,7 +427,9 @@ class Budget:
                 if name not in self.asked:
                     self.asked[name] = None
                     up.claims[_path(name)] = claim.tokens
-        return up if up.claims or up.settled else None
+        if self.is_timed and self.busy.rests is not self.busy.told:
+            up.rests = self.busy.told = self.busy.rests
+        return up if up.claims or up.settled or up.rests is not None else None
 
     def take_down(self) -> dict[str, list[str]]:
         """Returns which calls of sub-plans may start, once."""
@@ -423,6 +443,7 @@ class Budget:
         parts = {
             **options_to_json(self),
             "below": self.is_below,
+            "timed": self.is_timed,
             "finishing": self.finishing,
             "held": [_claim_to_json(name, claim) for name, claim in self.held.items()],
             "waiting": [_claim_to_json(name, claim) for name, claim in self.waiting.items()],
@@ -483,6 +504,7 @@ def budget_from_json(encoded: Any) -> Budget:
         Lost(tokens, calls, Decimal(money)),
         Decimal(encoded["rate"]) if "rate" in encoded else None,
         busy_time_from_json(encoded["busy"]) if "busy" in encoded else BusyTime(),
+        encoded.get("timed", False),
     )
 
 

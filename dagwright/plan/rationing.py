@@ -54,10 +54,12 @@ class Rationing(Remaking):
             self._ration(budget, at)
 
     def _rest(self, at: float) -> None:
-        """Takes note of it if nothing runs, and people are waited for: that takes no time of the budget."""
-        budget = self.changes.budget
-        if budget is not None and not self.in_flight and (self.paused is not None or self.is_waiting):
-            budget.busy.rest(at)
+        """Takes note of it if nothing runs, here and below, and people are waited for: that takes no time."""
+        if (budget := self.changes.budget) is None:
+            return
+        resting = len(budget.busy.resting)
+        waits = self.paused is not None or self.is_waiting or (resting and not self._queue.has_ready)
+        budget.busy.wait(at, rests=bool(waits) and self.in_flight == resting)
 
     def _end(self, number: int, item: int, status: NodeStatus, at: float, *, error: NodeError | None = None) -> None:
         budget = self.changes.budget

@@ -334,3 +334,22 @@ async def test_a_message_that_tells_too_much_is_refused_with_a_note(client: Clie
         await handle.execute_update("set_limits", {"budget": {"money": None, "calls": 2}})
         document = await ended(runs, handle)
         assert document["status"] == "completed"
+
+
+async def test_time_stands_still_while_somebody_is_asked_in_a_sub_plan(client: Client, tmp_path: Path) -> None:
+    human = CompiledNode("q", kind="human", arguments={"type": "CLARIFICATION", "prompt": "Which?"})
+    inner = CompiledPlan((CompiledNode("in", kind="plan", sub_plan=CompiledPlan((human,)), timeout_s=0.0),))
+    outer = CompiledPlan((CompiledNode("out", kind="plan", sub_plan=inner, timeout_s=0.0),))
+    async with ModelServer() as model, agent_runs(client, model, tmp_path) as runs:
+        handle = await start(runs, outer, {"time": "1h"})
+
+        async def stands_still() -> bool:
+            view = await RunFeed(runs.client, handle.id).read()
+            budget = view.scheduler.budget if view.scheduler is not None else None
+            return budget is not None and budget.busy.seconds > 0 and budget.busy.since is None
+
+        await eventually(stands_still)
+        below = runs.client.get_workflow_handle(f"{handle.id}/out/in")
+        await below.execute_update("submit_feedback", {"request": "q", "answer": {"text": "this"}, "by": "ann"})
+        document = await ended(runs, handle)
+    assert document["status"] == "completed"

@@ -479,3 +479,43 @@ def test_tool_that_asks_models_is_held_back_as_one_question_and_settled_by_what_
     scheduler.complete("a", 1, at=1.0, attempt=used(1_500))
     assert started(scheduler) == []
     assert reason(scheduler, "b") == "budget (tokens: 1,500 of 2,000 used)"
+
+
+def test_time_stands_still_while_all_that_runs_are_sub_plans_that_wait_for_people() -> None:
+    below = {"plan": 1, "nodes": [{"id": "q", "human": {"type": "CLARIFICATION", "prompt": "Which?"}}]}
+    subs = [{"id": name, "plan": below} for name in ("s", "t")]
+    budget = Budget({"time": Decimal(100)})
+    scheduler = run_of(*subs, node("a", "s"), budget=budget)
+    assert ids_of(started(scheduler)) == ["s", "t"]
+    scheduler.take_told("s", Up(rests=True), grown=0, at=10.0)
+    assert started(scheduler, at=10.0) == []
+    assert "before_s" not in budget.busy.to_json()
+    scheduler.take_told("t", Up(rests=True), grown=0, at=20.0)
+    assert started(scheduler, at=20.0) == []
+    assert (budget.busy.since, budget.busy.seconds) == (None, 20.0)
+    following = Scheduler(scheduler.plan, {}, max_in_flight=MAX_IN_FLIGHT)
+    restore(following, json.loads(json.dumps(carry_of(scheduler))))
+    following.take_told("s", Up(rests=False), grown=0, at=5_000.0)
+    assert started(following, at=5_000.0) == []
+    following.complete("s", 1, at=5_010.0)
+    assert ids_of(started(following, at=5_010.0)) == ["a"]
+    assert following.changes.budget is not None
+    assert following.changes.budget.busy.seconds == 30.0
+
+
+def test_run_below_tells_when_it_rests_and_a_call_that_may_start_ends_that() -> None:
+    budget = Budget(is_below=True, is_timed=True)
+    scheduler = run_of(call("a"), budget=budget)
+    assert started(scheduler) == []
+    up = budget.take_up()
+    assert up is not None
+    assert (list(up.claims), up.rests) == (["a"], True)
+    above = Budget({"calls": 0, "time": Decimal(5)})
+    above.take_told("sub", up, grown=0)
+    assert list(above.busy.resting) == ["sub"]
+    above.set_limits({"calls": 1})
+    above.free(used=NONE, grown=0)
+    assert list(above.busy.resting) == []
+    scheduler.take_given(above.take_down()["sub"], finishing=None, at=1.0)
+    assert ids_of(started(scheduler)) == ["a"]
+    assert budget.take_up() is None
