@@ -8,7 +8,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -41,6 +41,7 @@ from dagwright.agents.finding import StoredAgentTools, stored_cards
 from dagwright.agents.tools import declared_agents
 from dagwright.cli.edge import guarded, leave
 from dagwright.cli.exits import ExitCode
+from dagwright.cli.leaving import WayOut
 from dagwright.cli.output import Output
 from dagwright.cli.plain_help import PlainHelp
 from dagwright.llm.clients import ModelClients
@@ -189,22 +190,24 @@ async def serve(settings: Settings, references: Sequence[str], *, output: Output
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     log = structlog.stdlib.get_logger("worker")
-    async with (
-        open_connection(settings) as connection,
-        serving(connection.client, toolset, task_queue=settings.task_queue),
-    ):
-        queues = [settings.task_queue, *([toolset.own_queue] if toolset.own_queue else [])]
-        for agent, missing in toolset.agents.missing_tools(toolset.declarations()).items():
-            log.warning("an agent names tools that are not there", agent=agent, tools=missing)
-        log.info("worker started", address=connection.server.address, task_queues=queues)
-        if output.is_json:
-            output.document(
-                {"status": "serving", "address": connection.server.address, "task_queues": queues}, is_line=True
-            )
-        # Here and not in the workflow task that meets the first condition: the library takes long to import.
-        await asyncio.to_thread(compile_cel, "true")
-        await stopped.wait()
-        log.info("worker stops")
+    with closing(WayOut()) as way_out:
+        async with (
+            open_connection(settings) as connection,
+            serving(connection.client, toolset, task_queue=settings.task_queue),
+        ):
+            queues = [settings.task_queue, *([toolset.own_queue] if toolset.own_queue else [])]
+            for agent, missing in toolset.agents.missing_tools(toolset.declarations()).items():
+                log.warning("an agent names tools that are not there", agent=agent, tools=missing)
+            log.info("worker started", address=connection.server.address, task_queues=queues)
+            if output.is_json:
+                output.document(
+                    {"status": "serving", "address": connection.server.address, "task_queues": queues}, is_line=True
+                )
+            # Here and not in the workflow task that meets the first condition: the library takes long to import.
+            await asyncio.to_thread(compile_cel, "true")
+            await stopped.wait()
+            log.info("worker stops")
+            way_out.open(ExitCode.COMPLETED)
 
 
 def main(

@@ -68,9 +68,8 @@ async def _run(
             prepared.plan, prepared.inputs, workflow_id=workflow_id, origin=Origin(name="Onboard a fund")
         )
         words = "" if started.is_new else " was interrupted and goes on from where it was"
-        return await follow_to_end(
-            workflow_id, connection, settings, toolset=toolset, showing=Showing(tell_run, output), words=words
-        )
+        showing = Showing(tell_run, output, way_out=farewell.way_out)
+        return await follow_to_end(workflow_id, connection, settings, toolset=toolset, showing=showing, words=words)
 
 
 async def _choose_id(runs: Runs) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from dagwright import event_loop
 from dagwright.cli.exits import ExitCode
+from dagwright.cli.leaving import WayOut
 from dagwright.cli.output import Output
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -16,18 +17,22 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Farewell:
     """What is said when the command is interrupted; the command sets it when there is more to say.
 
+    Its way out is opened when nothing is left but to wait for the end of what the command has started.
+
     Args:
         text: one sentence.
     """
 
     def __init__(self, text: str = "interrupted") -> None:
         self.text = text
+        self.way_out = WayOut()
 
 
 def run_async(work: Callable[[Farewell], Coroutine[Any, Any, int]], output: Output) -> int:
     """Runs a command to its end and returns its exit code.
 
-    The first SIGINT or SIGTERM cancels it in good order, so that steps in flight may end; the second leaves at once.
+    The first SIGINT or SIGTERM cancels it in good order, so that steps in flight may end; the second leaves at once,
+    and so does the first after some seconds if a step does not end.
 
     Args:
         work: makes the coroutine of the command.
@@ -47,6 +52,7 @@ def run_async(work: Callable[[Farewell], Coroutine[Any, Any, int]], output: Outp
             for number in _SIGNALS:
                 loop.add_signal_handler(number, _leave_at_once)
             output.tell(farewell.text)
+            farewell.way_out.open(ExitCode.INTERRUPTED)
             task.cancel()
 
         for number in _SIGNALS:
@@ -59,6 +65,8 @@ def run_async(work: Callable[[Farewell], Coroutine[Any, Any, int]], output: Outp
         if not is_interrupted:
             raise
         return ExitCode.INTERRUPTED
+    finally:
+        farewell.way_out.close()
 
 
 def _leave_at_once() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from dagwright.cli.background import start_worker
 from dagwright.cli.connecting import command_settings, lasting_server
 from dagwright.cli.endings import tell_end
 from dagwright.cli.exits import ExitCode, exit_code_of
+from dagwright.cli.leaving import WayOut
 from dagwright.cli.lines import LineWriter
 from dagwright.cli.lost_calls import LostCalls
 from dagwright.cli.output import Output, acted, with_link
@@ -73,11 +74,13 @@ class Showing:
         tell: says how it ended, or writes its document.
         output: of the command.
         meanwhile: what is done before it is followed, while it is served.
+        way_out: opened when the run has ended and been shown, for steps of others that do not end.
     """
 
     tell: Callable[[RunView, Mapping[str, Any], Output], None]
     output: Output
     meanwhile: Callable[[Runs, str, Output], Awaitable[None]] | None = None
+    way_out: WayOut | None = None
 
 
 def run_prepared(
@@ -95,6 +98,8 @@ def run_prepared(
         name: what lists call the run if its plan has no title.
     """
     output = showing.output
+    # Before the run is there: without its prices no worker of this process could serve it.
+    toolset.models.prices()
 
     async def work(farewell: Farewell) -> int:
         async with open_connection(settings) as connection:
@@ -117,7 +122,12 @@ def run_prepared(
             farewell.text = _stays(started.workflow_id)
             words = "" if started.is_new else " is there already with the same plan; going on with it"
             return await follow_to_end(
-                started.workflow_id, connection, settings, toolset=toolset, showing=showing, words=words
+                started.workflow_id,
+                connection,
+                settings,
+                toolset=toolset,
+                showing=replace(showing, way_out=farewell.way_out),
+                words=words,
             )
 
     return run_async(work, output)
@@ -133,7 +143,7 @@ def watch(request: LookRequest, output: Output) -> int:
             references = await runs.tools_of(request.workflow_id)
             farewell.text = _stays(request.workflow_id)
             toolset = _toolset_of_run(settings, references, output) if request.is_serving else None
-            showing = Showing(tell_run, output)
+            showing = Showing(tell_run, output, way_out=farewell.way_out)
             return await follow_to_end(request.workflow_id, connection, settings, toolset=toolset, showing=showing)
 
     return run_async(work, output)
@@ -168,9 +178,17 @@ async def follow_to_end(
                 await showing.meanwhile(runs, workflow_id, output)
             asked = Asked(runs.people, workflow_id)
             view = await _follow(feed, LostCalls(connection.client), asked, output=output)
-    document = await runs.document(view)
-    showing.tell(view, document, output)
+            await _show_end(runs, view, showing)
+            # Told before the steps in flight are waited for: one that does not end keeps nobody from the result.
+            if showing.way_out is not None:
+                showing.way_out.open(exit_code_of(view.status))
+            return exit_code_of(view.status)
+    await _show_end(runs, view, showing)
     return exit_code_of(view.status)
+
+
+async def _show_end(runs: Runs, view: RunView, showing: Showing) -> None:
+    showing.tell(view, await runs.document(view), showing.output)
 
 
 def tell_run(view: RunView, document: Mapping[str, Any], output: Output) -> None:

@@ -12,14 +12,18 @@ from typing import Any
 
 from dagwright.contracts.model_calls import Message, ModelAnswer, ModelError, OutputSchema, ToolCall
 from dagwright.contracts.usage import Usage
+from dagwright.dialects.json_reader import depth_of
 from dagwright.llm.bodies import Prepared, is_wrapped
 from dagwright.llm.failures import Trouble
 from dagwright.llm.found_json import values_in
 from dagwright.llm.manners import OutputMode
 from dagwright.llm.prices import PriceTable
 from dagwright.plan.arguments import validator_of
+from dagwright.tools.results import DEPTH_LIMIT
 
 _PROBLEMS_TOLD = 5
+_DEPTH_AROUND = 10
+"""Lists and objects that an answer lies in as the result of a node, and later as a part of arguments."""
 
 
 @dataclass(slots=True)
@@ -80,6 +84,18 @@ def read_whole(body: Any) -> Said:
     return said
 
 
+def chunk_of_whole(body: Any) -> Any:
+    """Returns an answer that came in one piece, where a stream was asked for, as the only chunk of a stream.
+
+    Raises:
+        Trouble: it is no chat completion.
+    """
+    read_whole(body)
+    choice = body["choices"][0]
+    only = {**choice, "delta": choice["message"], "finish_reason": choice.get("finish_reason") or "stop"}
+    return {**body, "choices": [only]}
+
+
 class Pieces:
     """Puts a streamed answer together.
 
@@ -93,6 +109,8 @@ class Pieces:
         self._texts: list[str] = []
         self._refusals: list[str] = []
         self._calls: dict[Any, _CallInPieces] = {}
+        self.characters = 0
+        """Of all that was said until now."""
 
     def take(self, chunk: Any) -> str:
         """Takes the next chunk; returns what it adds to the answer's text.
@@ -115,6 +133,7 @@ class Pieces:
         words = _content(delta.get("content"))
         self._texts.append(words)
         self._refusals.append(_refusal(delta))
+        self.characters += len(words) + len(self._refusals[-1])
         arguments = "".join(self._take_call(call) for call in _list(delta.get("tool_calls")))
         return arguments if self._output_tool else words
 
@@ -132,6 +151,7 @@ class Pieces:
         known.id = known.id or call_id
         known.name += _text(function.get("name"))
         known.arguments.append(arguments)
+        self.characters += len(arguments)
         return arguments if known.name == self._output_tool else ""
 
     def so_far(self) -> Said:
@@ -257,6 +277,9 @@ def _answer_of(said: Said, prepared: Prepared, mode: OutputMode, *, usage: Usage
             # The tool is only how this server gives JSON: whoever asked never hears of it.
             calls, text = [], given[0].arguments
     named = tuple(call.model_copy(update={"name": prepared.names.ours(call.name)}) for call in calls)
+    if output is None and not named and not said.text.strip():
+        # Services do that now and then. A run would end with it as if it were an answer.
+        raise Trouble("broken", "answered with nothing")
     if output is not None and not named:
         value = _value_of(text or "", output, prepared, mode)
     return ModelAnswer(
@@ -287,7 +310,7 @@ def _value_of(text: str, output: OutputSchema, prepared: Prepared, mode: OutputM
     validator, problems = validator_of(output.schema), ""
     for found in values_in(text):
         if not _can_travel(found):
-            problems = problems or "it holds a number or half a character that JSON cannot carry"
+            problems = problems or "it holds a number or half a character that JSON cannot carry, or is nested too deep"
             continue
         if mode is OutputMode.SCHEMA and prepared.strict is not None:
             candidates = [prepared.strict.restore(found), found]
@@ -307,12 +330,12 @@ def _value_of(text: str, output: OutputSchema, prepared: Prepared, mode: OutputM
 
 
 def _can_travel(value: Any) -> bool:
-    """Tells whether a value that was read leniently is JSON: `1e999` and a lone surrogate are not."""
+    """Tells whether a value that was read leniently can be a result: `1e999`, half a character or depth cannot."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         return False
-    return True
+    return depth_of(value) <= DEPTH_LIMIT - _DEPTH_AROUND
 
 
 def _problems(value: Any, output: OutputSchema) -> str:

@@ -12,6 +12,7 @@ again what failed: only what a server refused for how it was asked is asked in a
 
 import asyncio
 import importlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -34,6 +35,10 @@ OPENAI_BASE_URL = "https://api.openai.com/v1"
 ANSWER_S = 600.0
 """Seconds without a byte: models that think first may be silent for minutes."""
 CONNECT_S = 10.0
+ANSWER_CHARACTERS = 4_000_000
+"""What a streamed answer may have: several times what any model writes at once. A worker holds it in memory."""
+_SENDABLE_KEY = re.compile(r"[!-~]*")
+_WEB_ADDRESS = re.compile(r"https?://[^\s/]+\S*")
 
 T = TypeVar("T")
 
@@ -56,9 +61,14 @@ class Endpoint:
         return (self.base_url or OPENAI_BASE_URL).rstrip("/")
 
     @property
+    def key(self) -> str:
+        """Returns the key as it is sent: without the line end that files and secrets often have behind it."""
+        return self.api_key.strip()
+
+    @property
     def lacks_key(self) -> bool:
         """Whether nothing can be asked here for want of a key; other services than OpenAI's own may need none."""
-        return not self.api_key and self.url == OPENAI_BASE_URL
+        return not self.key and self.url == OPENAI_BASE_URL
 
 
 class ModelClient:
@@ -132,6 +142,13 @@ class ModelClient:
             raise self._failure(Trouble("answer", "no model is named", error=ModelError.MODEL_MISSING), prepared)
         if self._endpoint.lacks_key:
             raise self._failure(Trouble("answer", "there is no key", error=ModelError.KEY_MISSING), prepared)
+        # The transport would fail as if nobody were there, again and again, and with the key in its words.
+        if _SENDABLE_KEY.fullmatch(self._endpoint.key) is None:
+            words = "cannot be asked: its key holds a line end, a blank or a letter that no header can carry"
+            raise self._failure(Trouble("answer", words, error=ModelError.KEY_REFUSED), prepared)
+        if _WEB_ADDRESS.fullmatch(self._endpoint.url) is None:
+            words = "cannot be asked: that is no address such as https://models.example.com/v1"
+            raise self._failure(Trouble("answer", words, error=ModelError.ADDRESS_WRONG), prepared)
         return prepared
 
     async def _asked(
@@ -173,14 +190,14 @@ class ModelClient:
     def _open(self) -> "Transport":
         # In a thread, and only now: the library takes half a second, in which no other call could heartbeat.
         kind: type[Transport] = importlib.import_module("dagwright.llm.transport").Transport
-        return kind(self._endpoint.url, self._endpoint.api_key, answer_s=self._answer_s, connect_s=self._connect_s)
+        return kind(self._endpoint.url, self._endpoint.key, answer_s=self._answer_s, connect_s=self._connect_s)
 
     def _failure(self, trouble: Trouble, prepared: Prepared) -> ModelFailure:
         asked = Asked(
             self._endpoint.url,
             model=prepared.model,
             max_tokens=prepared.call.config.max_tokens,
-            api_key=self._endpoint.api_key,
+            api_key=self._endpoint.key,
         )
         return failure_of(trouble, asked, now=datetime.now(UTC))
 
@@ -250,6 +267,9 @@ class ModelStream:
             transport = await client._transport()
             async for chunk in transport.chunks(self._stream):
                 words = pieces.take(chunk)
+                if pieces.characters > ANSWER_CHARACTERS:
+                    told = f"wrote over {ANSWER_CHARACTERS:,} characters and did not come to an end"
+                    raise Trouble("answer", told, error=ModelError.OUTPUT_INVALID)
                 if words:
                     self._told.append(words)
                     yield words

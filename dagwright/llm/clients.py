@@ -9,7 +9,7 @@ from typing import Self
 from dagwright.contracts.model_calls import NamedEndpoint
 from dagwright.llm.client import ANSWER_S, Endpoint, ModelClient
 from dagwright.llm.manners import Manners
-from dagwright.llm.prices import PriceTable, read_prices, shipped_prices
+from dagwright.llm.prices import PricesUnreadable, PriceTable, read_prices, shipped_prices
 
 
 def _no_secret(name: str) -> str | None:  # noqa: ARG001 - the signature of a source of secrets
@@ -45,7 +45,12 @@ class ModelSetup:
             PricesUnreadable: the user's own table cannot be used.
         """
         shipped = shipped_prices()
-        return shipped if self.prices_file is None else read_prices(self.prices_file).over(shipped)
+        if self.prices_file is None:
+            return shipped
+        try:
+            return read_prices(self.prices_file).over(shipped)
+        except PricesUnreadable as error:
+            raise PricesUnreadable(f"DAGWRIGHT_PRICES cannot be used: {error}") from error
 
 
 class ModelClients:

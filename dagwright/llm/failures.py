@@ -194,9 +194,7 @@ def _by_status(status: int | None) -> ModelError:
 
 def _message(trouble: Trouble, error: ModelError, asked: Asked) -> str:
     said = trouble.body.message or trouble.body.text
-    said = cut_text(" ".join(said.split()), max_bytes=_SERVER_WORDS_BYTES)
-    if len(asked.api_key) >= _SHORTEST_HIDDEN:
-        said = said.replace(asked.api_key, _HIDDEN)
+    said = _without_key(cut_text(" ".join(said.split()), max_bytes=_SERVER_WORDS_BYTES), asked)
     where = f"{asked.model or 'the model'} at {asked.base_url}"
     if trouble.kind in ("status", "stream"):
         number = f" {trouble.status}" if trouble.status is not None else ""
@@ -204,7 +202,11 @@ def _message(trouble: Trouble, error: ModelError, asked: Asked) -> str:
         return f"{what}: {said}" if said else what
     if error in (ModelError.KEY_MISSING, ModelError.MODEL_MISSING):
         return trouble.words
-    return f"{where} {trouble.words}"
+    return f"{where} {_without_key(trouble.words, asked)}"
+
+
+def _without_key(words: str, asked: Asked) -> str:
+    return words.replace(asked.api_key, _HIDDEN) if len(asked.api_key) >= _SHORTEST_HIDDEN else words
 
 
 def _delay(headers: Mapping[str, str], now: datetime) -> timedelta | None:

@@ -14,6 +14,7 @@ import httpx2
 import openai
 from openai import AsyncOpenAI, AsyncStream
 
+from dagwright.llm.answers import chunk_of_whole
 from dagwright.llm.failures import ErrorBody, Trouble, error_body
 
 _COMPLETIONS = "/chat/completions"
@@ -67,6 +68,12 @@ class Transport:
             Trouble: the stream broke off.
         """
         content_type = stream.response.headers.get("content-type", "")
+        if "application/json" in content_type:
+            # Some services and proxies do not stream. What they answer is paid for.
+            with _told():
+                whole = json.loads(await stream.response.aread())
+            yield chunk_of_whole(whole)
+            return
         if "text/event-stream" not in content_type:
             raise Trouble("broken", f"answered with {content_type or 'no content type'} where a stream was asked for")
         with _told():

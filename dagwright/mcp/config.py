@@ -161,12 +161,14 @@ def read_servers(file: Path, variables: Variables) -> list[ServerConfig]:
 
 def _servers_in(file: Path) -> Mapping[str, Any]:
     try:
-        document = json.loads(file.read_text(encoding="utf-8-sig"))
+        document = json.loads(file.read_text(encoding="utf-8-sig"), object_pairs_hook=_object_of)
     except FileNotFoundError:
         raise ToolsUnreadable(f"There is no file {file} of MCP servers") from None
     except json.JSONDecodeError as error:
         message = f"{file.name} is no JSON: {error.msg} (line {error.lineno}, column {error.colno})"
         raise ToolsUnreadable(message) from None
+    except _KeyTwice as twice:
+        raise ToolsUnreadable(f"{file.name}: the key {twice.args[0]!r} stands twice in one object") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ToolsUnreadable(f"{file.name} cannot be read: {error}") from None
     if not isinstance(document, dict):
@@ -176,6 +178,19 @@ def _servers_in(file: Path) -> Mapping[str, Any]:
         near = "" if servers is not None else f"; {suggestion('mcpServers', list(document)) or 'it has no such key'}"
         raise ToolsUnreadable(f'{file.name}: /mcpServers: expected an object {{"name": server}}{near}')
     return servers
+
+
+class _KeyTwice(Exception):
+    """An object has a key twice: of two servers with one name the first would be lost."""
+
+
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in made:
+            raise _KeyTwice(key)
+        made[key] = value
+    return made
 
 
 class _Wrong(Exception):

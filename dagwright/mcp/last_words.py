@@ -10,18 +10,32 @@ from typing import TextIO
 
 _LINES = 10
 _LINE_CHARACTERS = 300
+_STRAY_LINES_TOLD = 5
 
 # Not structlog, which writes to stdout in a command that has configured no log.
 _LOG = logging.getLogger(__name__)
 
 
-def _in_one_line(record: logging.LogRecord) -> bool:
-    """Leaves out the traceback behind a line that is no message of the protocol: many servers print such lines."""
-    record.exc_info = record.exc_text = None
-    return True
+class _StrayLines(logging.Filter):
+    """Tells of the first lines that are no messages of the protocol, each in one line: many servers print such lines.
+
+    One that writes nothing else would fill the log of its worker, or the terminal.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._count = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Leaves out the traceback, and all but the first few."""
+        record.exc_info = record.exc_text = None
+        self._count += 1
+        if self._count == _STRAY_LINES_TOLD:
+            record.msg = f"{record.msg} (any more such lines are left out)"
+        return self._count <= _STRAY_LINES_TOLD
 
 
-logging.getLogger("mcp.client.stdio").addFilter(_in_one_line)
+logging.getLogger("mcp.client.stdio").addFilter(_StrayLines())
 
 
 class LastWords:

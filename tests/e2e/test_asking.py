@@ -160,6 +160,17 @@ async def test_no_key_is_refused_before_anything_starts(own_command_line: Comman
     assert (end.code, end.document) == (2, {"status": "no_key", "message": message})
 
 
+async def test_prices_that_cannot_be_read_are_refused_before_anything_starts(command_line: CommandLine) -> None:
+    async with ModelServer() as server:
+        commands = asking(command_line, server)
+        wrong = CommandLine(commands.folder, {**commands.environment, "DAGWRIGHT_PRICES": "none.yaml"})
+        end = await wrong("ask", "Double it.", "--id", "ask-prices")
+        there = await commands("status", "ask-prices")
+    assert (end.code, end.stdout) == (2, "")
+    assert end.stderr.startswith("DAGWRIGHT_PRICES cannot be used: ")
+    assert there.code == 2
+
+
 async def test_plan_goes_back_as_often_as_is_said(command_line: CommandLine) -> None:
     async with ModelServer("I cannot.") as server:
         end = await asking(command_line, server)("ask", "Fly.", "--max-repairs", "0", "--json", "--id", "ask-once")

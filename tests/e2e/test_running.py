@@ -220,3 +220,26 @@ async def test_plan_of_a_model_runs_with_mend_and_its_notes_tell_what_was_mended
     assert end.document["notes"] == [{"code": "tool", "node": "1", "message": f"mended: {message}"}]
     shown = await command_line("status", end.document["workflow_id"], "--json")
     assert shown.document["notes"] == end.document["notes"]
+
+
+async def test_a_step_that_does_not_end_keeps_nobody_from_the_result(command_line: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "stubborn.py").write_text(
+        """
+import asyncio
+from dagwright.tools import tool
+
+@tool(effects="read", timeout="1s", max_attempts=1)
+async def refuse() -> int:
+    \"\"\"Never ends.\"\"\"
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+""",
+        encoding="utf-8",
+    )
+    plan = json.dumps({"plan": 1, "nodes": [{"id": "a", "tool": "refuse"}]})
+    end = await command_line("run", "-", "--tools", "stubborn.py", "--id", "stubborn", "--json", text=plan)
+    assert (end.code, end.document["status"]) == (1, "failed")
+    assert end.stderr.splitlines()[-1] == "a step does not end, so the command leaves it behind"

@@ -1,6 +1,7 @@
 """The model client against the scripted server: what is sent, and what comes back, whole and streamed."""
 
 import asyncio
+import json
 import resource
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from dagwright.llm import (
     ModelConfig,
     ModelError,
     ModelFailure,
+    ModelStream,
     OfferedTool,
     PriceTable,
     ToolCall,
@@ -29,6 +31,7 @@ from dagwright.testing import (
     Completion,
     ModelServer,
     Pace,
+    Raw,
     Silence,
     Tokens,
     step,
@@ -189,6 +192,61 @@ async def test_without_a_model_or_a_key_nothing_is_asked() -> None:
     with pytest.raises(ModelFailure) as caught:
         await ModelClient(Endpoint(), model="m").complete(saying())
     assert caught.value.error is ModelError.KEY_MISSING
+
+
+async def test_a_key_is_sent_without_the_line_end_behind_it() -> None:
+    async with ModelServer("Hi") as server, ModelClient(Endpoint(server.base_url, f"{KEY}\n"), model="m") as client:
+        await client.complete(saying())
+    assert server.calls[0].api_key == KEY
+
+
+@pytest.mark.parametrize("key", [f"{KEY}\nmore", f"{KEY}\r\nx: y", "ключ-ключ", f"{KEY} {KEY}", f"{KEY}\x00"])
+async def test_a_key_that_no_header_can_carry_is_refused_and_told_nowhere(key: str) -> None:
+    async with ModelServer() as server, ModelClient(Endpoint(server.base_url, key), model="m") as client:
+        with pytest.raises(ModelFailure) as caught:
+            await client.complete(saying())
+    assert caught.value.error is ModelError.KEY_REFUSED
+    assert "its key holds a line end" in str(caught.value)
+    assert KEY not in repr(caught.value)
+    assert "ключ" not in repr(caught.value)
+
+
+@pytest.mark.parametrize("address", ["not a url", "ftp://models.example.com", "localhost:4000", "http://"])
+async def test_an_address_that_is_none_is_not_tried_again_and_again(address: str) -> None:
+    async with ModelClient(Endpoint(address, KEY), model="m") as client:
+        with pytest.raises(ModelFailure) as caught:
+            await client.complete(saying())
+    assert caught.value.error is ModelError.ADDRESS_WRONG
+    assert "OPENAI_BASE_URL" in str(caught.value)
+
+
+async def test_an_answer_in_one_piece_is_taken_where_a_stream_was_asked_for() -> None:
+    said = {"role": "assistant", "content": "Hello"}
+    body = {"model": "m-1", "choices": [{"message": said}], "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
+    async with (
+        ModelServer(Raw(json.dumps(body).encode())) as server,
+        client_of(server) as client,
+        client.stream(saying()) as stream,
+    ):
+        pieces = [words async for words in stream]
+    assert (pieces, stream.answer.text, stream.answer.model) == (["Hello"], "Hello", "m-1")
+    assert stream.answer.usage.prompt_tokens == 3
+
+
+async def test_a_stream_that_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagwright.llm.client.ANSWER_CHARACTERS", 1_000)
+    async with ModelServer(text(" " * 10_000)) as server, client_of(server) as client:
+        with pytest.raises(ModelFailure) as caught:
+            await _read(client.stream(saying()))
+    assert caught.value.error is ModelError.OUTPUT_INVALID
+    assert "wrote over 1,000 characters and did not come to an end" in str(caught.value)
+    assert len(caught.value.partial) == 1_000
+
+
+async def _read(stream: ModelStream) -> None:
+    async with stream:
+        async for _ in stream:
+            pass
 
 
 async def test_a_call_can_be_cancelled() -> None:

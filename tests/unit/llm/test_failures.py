@@ -129,6 +129,8 @@ FAILURES: list[tuple[str, Answer, ModelError, str]] = [
     ("no text", Raw(b"\xff\xfe\xfa"), E.ANSWER_BROKEN, ""),
     ("no choices", body(200, {"choices": []}), E.ANSWER_BROKEN, ""),
     ("null", body(200, None), E.ANSWER_BROKEN, ""),
+    ("nothing", text(""), E.ANSWER_BROKEN, "answered with nothing"),
+    ("blanks", text(" \n "), E.ANSWER_BROKEN, "answered with nothing"),
     # What was answered, and is of no use.
     ("refusal", Completion(refusal="I can't help with that."), E.REFUSED, "declined: I can't help with that."),
     ("filtered", text("So", finish_reason="content_filter"), E.FILTERED, "content filter"),
@@ -245,7 +247,7 @@ FIRST = {"choices": [{"index": 0, "delta": {"content": "one"}}]}
         (Raw(b"data: {\n\n", content_type="text/event-stream"), E.ANSWER_BROKEN),
         (Raw(b"data: \xff\n\n", content_type="text/event-stream"), E.ANSWER_BROKEN),
         (Raw(b"", content_type="text/event-stream"), E.ANSWER_BROKEN),
-        (body(200, {"choices": [{"message": {"content": "whole"}}]}), E.ANSWER_BROKEN),
+        (body(200, {"choices": [{"delta": {"content": "whole"}}]}), E.ANSWER_BROKEN),
     ],
 )
 async def test_errors_inside_of_a_stream_have_their_meaning(answer: Answer, error: ModelError) -> None:

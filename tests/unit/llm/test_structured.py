@@ -256,3 +256,12 @@ async def test_a_schema_that_is_none_costs_no_call() -> None:
     async with ModelServer() as server:
         with pytest.raises(ValueError, match="this is no JSON Schema"):
             await ask(server, saying(output=OutputSchema("odd", {"type": 7})))
+
+
+@pytest.mark.parametrize("depth", [91, 200, 900])
+async def test_an_answer_that_is_nested_too_deep_is_left_to_whoever_reads_its_text(depth: int) -> None:
+    anything = OutputSchema("plan", {"type": "object"}, is_binding=False)
+    deep = json.dumps({"a": json.loads("[" * (depth - 1) + "]" * (depth - 1))})
+    async with ModelServer(deep) as server:
+        answer = await ask(server, saying(output=anything))
+    assert (answer.output, answer.text) == (None, deep)

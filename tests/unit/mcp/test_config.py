@@ -157,6 +157,10 @@ def test_all_servers_that_are_wrong_are_told(tmp_path: Path) -> None:
             "servers.json: /mcpServers: expected an object {\"name\": server}; did you mean 'mcpservers'?",
         ),
         (json.dumps({"mcpServers": {}}), "servers.json has no MCP server that is not disabled"),
+        (
+            '{"mcpServers": {"a": {"command": "one"}, "a": {"command": "two"}}}',
+            "servers.json: the key 'a' stands twice in one object",
+        ),
     ],
 )
 def test_a_file_without_servers_is_refused(text: str, said: str, tmp_path: Path) -> None:

@@ -19,3 +19,14 @@ def test_stray_line_of_a_server_is_told_without_a_traceback(tmp_path: Path) -> N
         "Failed to parse JSONRPC message from server",
         f"the MCP server 'notes': program {sys.executable} cannot be reached: Connection closed",
     ]
+
+
+def test_server_that_prints_nothing_else_does_not_fill_the_terminal(tmp_path: Path) -> None:
+    program = "for number in range(500): print('welcome', number)"
+    servers = {"notes": {"command": sys.executable, "args": ["-c", program]}}
+    (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    (tmp_path / "plan.json").write_text('{"plan": 1, "nodes": [{"id": "a", "tool": "wait"}]}', encoding="utf-8")
+    command = [sys.executable, str(_STARTER), "check", "plan.json", "--tools", "servers.json"]
+    end = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    line = "Failed to parse JSONRPC message from server"
+    assert end.stderr.splitlines()[:-1] == [*[line] * 4, f"{line} (any more such lines are left out)"]
