@@ -7,6 +7,7 @@ from dagwright.cli.output import Output, one_line, terminal_text, value_text
 from dagwright.cli.progress import format_duration
 from dagwright.cli.wording import is_excused, node_words, usage_lines
 from dagwright.contracts.documents import OUTPUT_LEFT_OUT
+from dagwright.contracts.goal_replans import PLANNING_AGAIN
 from dagwright.contracts.goals import APPROVE, PLAN, PLAN_INVALID, READ
 from dagwright.feed import RunView
 from dagwright.insides import INSIDE_UNREADABLE
@@ -37,11 +38,21 @@ def tell_answer(view: RunView, document: Mapping[str, Any], output: Output) -> N
     _tell_output(document, output, limit=OUTPUT_CHARACTERS)
     output.say(summary_line(view, document))
     _tell_failures(document, output)
+    for line in replan_lines(document):
+        output.say(line)
     for line in mend_lines(document):
         output.say(line)
     _tell_missing(document, output)
     for line in usage_lines(document):
         output.say(line)
+
+
+def replan_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yields how often a request was planned again, and why each time."""
+    for node_id, node in document["nodes"].items():
+        if node_id.partition("#")[0] == PLAN and (node["title"] or "").startswith(PLANNING_AGAIN):
+            came = "" if node["status"] == "completed" else f" ({node['status']})"
+            yield f"{one_line(node_id)}: {one_line(node['title'], limit=400)}{came}"
 
 
 def mend_lines(document: Mapping[str, Any]) -> Iterator[str]:

@@ -11,7 +11,16 @@ from functools import cached_property
 from typing import Any
 
 from dagwright.contracts.goal_nodes import allowed, output_of_plan, plan_request, read_node, telling_accepted
-from dagwright.contracts.goal_replans import Reason, given_up, is_replan, reasons_of, so_far_of, title_of, told_again
+from dagwright.contracts.goal_replans import (
+    Reason,
+    given_up,
+    is_replan,
+    reason_of_gaps,
+    reasons_of,
+    so_far_of,
+    title_of,
+    told_again,
+)
 from dagwright.contracts.goal_steps import told_steps
 from dagwright.contracts.goals import (
     ANSWER,
@@ -29,9 +38,10 @@ from dagwright.contracts.goals import (
     planned_nodes_from_json,
 )
 from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
-from dagwright.contracts.model_calls import CallLabels, ModelCall, ModelRequest, system, user
+from dagwright.contracts.model_calls import CallLabels, ModelCall, ModelRequest, OutputSchema, system, user
 from dagwright.contracts.model_nodes import CALL_MODEL, model_node
 from dagwright.contracts.so_far import REPLACEABLE, THERE, SoFar, so_far_from_json
+from dagwright.contracts.told_answers import ANSWERED, gaps_in, has_text_in_output
 from dagwright.plan.compiled import CompiledNode, Hole
 from dagwright.plan.errors import NodeError
 from dagwright.plan.extension import Extension
@@ -43,6 +53,8 @@ from dagwright.plan.run_state import RunState
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.stored import Want
 
+Output = tuple[Any, Sequence[Hole]]
+"""What a run gives out: JSON with null at every hole, and its holes."""
 _PROBLEMS_TOLD = 5
 _PROBLEMS_BYTES = 1_500
 """Of those that stand in a question, above the words of a plan."""
@@ -200,11 +212,29 @@ class Progress:
             if is_replan(node) and (so_far := self._so_far_at(number)) is not None
             for node_id in so_far.because
         }
-        reasons = reasons_of(steps, told=told)
-        if reasons and self._replans() < self._goal.replans:
-            return self.plan_again(reasons)
         newest = max((self._number(node) for node, _ in steps), default=0)
-        return self.answer() if last is None or last < newest else None
+        answer = None if last is None or last < newest else last
+        if answer is not None and (output := self._output_in(answer)) is not None:
+            return self._extension(output=output)
+        reasons = reasons_of(steps, told=told)
+        if answer is not None and self._state.plan.nodes[answer].id not in told:
+            node, record = self._state.plan.nodes[answer], self._state.records[answer]
+            gaps = gaps_in(record.result) if record.status is NodeStatus.COMPLETED else ()
+            reasons += [reason_of_gaps(node, gaps)] if gaps else []
+        if reasons and self._can_plan_again():
+            return self.plan_again(reasons)
+        return self.answer() if answer is None else None
+
+    def _can_plan_again(self) -> bool:
+        return self._replans() < self._goal.replans
+
+    def _output_in(self, answer: int) -> Output | None:
+        """Returns what the run is to give out, if its answer stands in another place than is said so far."""
+        record = self._state.records[answer]
+        if record.status is not NodeStatus.COMPLETED or not has_text_in_output(record.result):
+            return None
+        output = _output_at(*ANSWERED[0][0])
+        return None if tuple(self._state.plan.output_holes) == tuple(output[1]) else output
 
     def _number(self, node: CompiledNode) -> int:
         number = self._state.number_of(node.id)
@@ -272,7 +302,7 @@ class Progress:
         assert number is not None
         return free_id(self._state, number)
 
-    def _extension(self, *nodes: CompiledNode, output: tuple[Any, Sequence[Hole]] | None = None) -> Extension:
+    def _extension(self, *nodes: CompiledNode, output: Output | None = None) -> Extension:
         tools = {tool.name: tool for tool in (CALL_MODEL, READ_MODEL_PLAN)}
         named = {node.tool for node in nodes}
         return Extension(
@@ -411,7 +441,10 @@ class Progress:
         begun = [system(self._goal.answer_prompt), user(f"Request:\n{self._goal.words}")]
         told = told_steps(steps, first=len(begun))
         labels = CallLabels(purpose=PURPOSE_ANSWER)
-        call = ModelCall((*begun, *told.messages), config=self._goal.config, labels=labels)
+        # Where it cannot be planned again, the text alone names what is missing.
+        schema = self._goal.answer_schema if self._can_plan_again() else {}
+        output = OutputSchema("answer", schema, is_binding=False) if schema else None
+        call = ModelCall((*begun, *told.messages), config=self._goal.config, output=output, labels=labels)
         request = ModelRequest(call, cuts=told.cuts)
         needed = {number for node, _ in steps for number in node.dependencies}
         numbers = [self._number(node) for node, _ in steps]
@@ -419,8 +452,14 @@ class Progress:
         node_id = ANSWER if self.last(ANSWER) is None else self._free(ANSWER)
         node = model_node(node_id, request, title="answering the request", dependencies=last, holes=told.holes)
         before = None if node_id == ANSWER else self._state.newest_id(ANSWER)
-        whatever = replace(node, join=("all_done", 0), supersedes=before)
-        return self._extension(whatever, output=(None, (((), (ResultOf(ANSWER, "result", ("message", "content")),)),)))
+        wanted = (*node.wanted, *ANSWERED) if output is not None else node.wanted
+        whatever = replace(node, join=("all_done", 0), supersedes=before, wanted=wanted)
+        return self._extension(whatever, output=_output_at("message", "content"))
+
+
+def _output_at(*path: str) -> Output:
+    """Returns the output of a run that is a part of its answer."""
+    return None, (((), (ResultOf(ANSWER, "result", path),)),)
 
 
 def _is(own_id: str, node: CompiledNode) -> bool:

@@ -18,7 +18,7 @@ from dagwright.plan.compiled import CompiledNode, Hole
 from dagwright.plan.run_state import RunState
 from dagwright.plan.states import NodeStatus, Record
 
-TITLE = "planning again"
+PLANNING_AGAIN = "planning again"
 """Begins the title of the call: people see by it how often it was planned again, and why."""
 _TITLE_BYTES = 300
 _REASON_BYTES = 1_200
@@ -56,6 +56,11 @@ def reasons_of(steps: Sequence[Step], *, told: Collection[str]) -> list[Reason]:
     return [Reason(node_id, words) for node_id, words in found if words is not None]
 
 
+def reason_of_gaps(node: CompiledNode, gaps: Sequence[str]) -> Reason:
+    """Returns why it is planned again after an answer in which something is missing."""
+    return Reason(node.id, f"missing in the answer: {cut_text('; '.join(gaps), max_bytes=_REASON_BYTES)}")
+
+
 def _reason_of(node: CompiledNode, record: Record) -> str | None:
     if record.status is NodeStatus.FAILED and node.on_error == "replan":
         error = record.error
@@ -86,7 +91,7 @@ def title_of(reasons: Sequence[Reason], *, count: int, most: int) -> str:
     """
     more = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""
     words = " ".join(reasons[0].words.split())
-    return f"{cut_text(f'{TITLE} ({count} of {most}): {words}', max_bytes=_TITLE_BYTES)}{more}"
+    return f"{cut_text(f'{PLANNING_AGAIN} ({count} of {most}): {words}', max_bytes=_TITLE_BYTES)}{more}"
 
 
 def so_far_of(state: RunState, steps: Sequence[Step], reasons: Sequence[Reason]) -> SoFar:

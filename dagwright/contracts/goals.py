@@ -95,6 +95,7 @@ class Goal:
         schema: response format of the planner.
         answer_prompt: system message of the call that writes the answer.
         replan_prompt: what the planner is told first when it has to plan again.
+        answer_schema: response format of an answer that may say what is missing in it, while it can be planned again.
         config: how models are asked.
         plans: how many plans the model may write each time, the repaired ones among them.
         replans: how often it may plan again once a plan has run.
@@ -109,6 +110,7 @@ class Goal:
     schema: Mapping[str, Any]
     answer_prompt: str
     replan_prompt: str = ""
+    answer_schema: Mapping[str, Any] = field(default_factory=dict)
     config: ModelConfig = field(default_factory=ModelConfig)
     plans: int = MOST_PLANS
     replans: int = MOST_REPLANS
@@ -126,6 +128,7 @@ class Goal:
             "schema": dict(self.schema),
             "answer_prompt": self.answer_prompt,
             "replan_prompt": self.replan_prompt,
+            "answer_schema": dict(self.answer_schema),
             "plans": self.plans,
             "replans": self.replans,
         }
@@ -149,12 +152,15 @@ def goal_from_json(encoded: Any) -> Goal:
             raise ValueError(f"replans: it is planned again 0 to {MOST_REPLANS_LIMIT} times, not {replans!r:.20}")
         if not isinstance(tools, list) or not isinstance(schema, Mapping):
             raise ValueError("tools must be a list, and schema an object")
+        if not isinstance(encoded.get("answer_schema", {}), Mapping):
+            raise ValueError("answer_schema must be an object")
         return Goal(
             str(encoded["goal"]),
             tools,
             schema,
             str(encoded["answer_prompt"]),
             str(encoded.get("replan_prompt", "")),
+            encoded.get("answer_schema", {}),
             model_config_from_json(encoded.get("config", {})),
             plans,
             replans,

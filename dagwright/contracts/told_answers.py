@@ -4,6 +4,7 @@ The whole of such an answer lies in the payload store; its text and its output c
 results of tools are.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ TOLD: tuple[Want, ...] = (
     (("message", "tool_calls"), "whole"),
 )
 """The parts of a large answer that a run is told; tool calls it must see whole, the others as far as they are small."""
+ANSWERED: tuple[Want, ...] = ((("output", "answer"), "value"), (("output", "missing"), "whole"))
+"""Of an answer to a request: its text, and what is missing in it."""
 ACCEPTED: Want = (("accepted",), "value")
 """Of a plan whose nodes were sent to the run while the model wrote it: which."""
 TOOL_CALLS_BYTES = 128 * 1024
@@ -70,6 +73,17 @@ def told_answer(value: Any) -> ToldAnswer:
         )
     except TypeError as error:
         raise ValueError(str(error)) from None
+
+
+def has_text_in_output(value: Any) -> bool:
+    """Tells whether an answer to a request was given in its response format, and not as mere text."""
+    return isinstance(_at(value, *ANSWERED[0][0]), str | StoredValue)
+
+
+def gaps_in(value: Any) -> Sequence[str]:
+    """Returns what an answer to a request says that is missing in it."""
+    missing = _at(value, *ANSWERED[1][0])
+    return [gap.strip() for gap in missing if isinstance(gap, str) and gap.strip()] if isinstance(missing, list) else ()
 
 
 def usage_of_answer(value: Any) -> Usage:

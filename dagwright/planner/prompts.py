@@ -40,9 +40,6 @@ its result is the list of the results.
 that change; a person may be asked before it is called.
 - As few nodes as the request needs. What was found is put into words for whoever asked after the last node, so plan \
 no node for that.
-- "on_error": "replan" has you asked for another plan where the node fails, with all that was found. Use it where \
-another way may lead to what the request needs. So does the answer to a human node of type "GUIDANCE", which asks a \
-person how to go on.
 - Where the request cannot be met with what is listed, plan what can be, or ask with a human node."""
 
 REPLAN_PROMPT = """\
@@ -68,20 +65,28 @@ skipped or was cut off, say in one sentence what is missing and why.
 - Do not claim that something was done unless a step that did it has completed."""
 
 
+PLANNING_AGAIN_PROMPT = """
+- "on_error": "replan" has you asked for another plan where the node fails, with all that was found. Use it where \
+another way may lead to what the request needs. So does the answer to a human node of type "GUIDANCE", which asks a \
+person how to go on."""
 INLINE_AGENTS_PROMPT = """
 - Where no agent that is listed fits, a node may have one of its own: "agent": {"prompt": "what it is", "tools": \
 ["names of listed tools"]}, with an "objective". Its prompt holds no references."""
 
 
-def planning_messages(goal: str, catalogue: Catalogue, *, inline_agents: bool = False) -> tuple[Message, ...]:
+def planning_messages(
+    goal: str, catalogue: Catalogue, *, inline_agents: bool = False, plans_again: bool = False
+) -> tuple[Message, ...]:
     """Returns what a model is told to write a plan: the rules, then what there is, then the request.
 
     Args:
         inline_agents: a plan may make agents itself.
+        plans_again: the model can be asked for another plan once this one has run.
     """
     note = catalogue.note()
     there = catalogue.text if note is None else f"{catalogue.text}\n\n({note[0].upper()}{note[1:]}.)"
-    rules = PLANNING_PROMPT + (INLINE_AGENTS_PROMPT if inline_agents else "")
+    rules = PLANNING_PROMPT + (PLANNING_AGAIN_PROMPT if plans_again else "")
+    rules += INLINE_AGENTS_PROMPT if inline_agents else ""
     return system(rules), user(f"{there}\n\nRequest:\n{goal}")
 
 

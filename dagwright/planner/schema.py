@@ -77,6 +77,26 @@ def response_schema(*, inline_agents: bool = False) -> dict[str, Any]:
     }
 
 
+def answer_schema() -> dict[str, Any]:
+    """Returns the JSON Schema of an answer to a request that may say what is missing in it."""
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "answer": {"type": "string", "description": "The answer, as text for whoever asked."},
+            "missing": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": (
+                    "What the request asks for, no step has found, and other steps with the same tools could still "
+                    "find, in a sentence each. Empty if nothing is missing, or if no other step could find it."
+                ),
+            },
+        },
+        "required": ["answer", "missing"],
+    }
+
+
 def _part_of(definition: Any, names: tuple[str, ...], *, required: tuple[str, ...]) -> dict[str, Any]:
     properties = {name: _plain(definition["properties"][name]) for name in names}
     return {

@@ -18,7 +18,7 @@ from dagwright.planner.catalogue import catalogue_of
 from dagwright.planner.goals import GoalRefused, checked_goal
 from dagwright.planner.prompts import ANSWER_PROMPT, REPLAN_PROMPT, planning_messages
 from dagwright.planner.reading import tools_told
-from dagwright.planner.schema import response_schema
+from dagwright.planner.schema import answer_schema, response_schema
 
 _OWN_TOOLS = (ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN)
 """What a run calls by itself; a plan cannot."""
@@ -62,21 +62,23 @@ def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked)
     request = checked_goal(words, catalogue)
     policy = asked.policy or default_policy("model")
     inline_agents = policy.verdict_on_inline(()) != "refuse"
+    replans = 0 if asked.ends_with_plan else asked.replans
     goal = Goal(
         request,
         tools_told(catalogue.tools, inline_agents=inline_agents),
         response_schema(inline_agents=inline_agents),
         ANSWER_PROMPT,
         REPLAN_PROMPT,
+        answer_schema(),
         config=asked.config,
         plans=asked.plans,
-        replans=asked.replans,
+        replans=replans,
         asks_first=asked.asks_first,
         ends_with_plan=asked.ends_with_plan,
         streams=asked.streams and not (asked.asks_first or asked.ends_with_plan),
         inline_agents=inline_agents,
     )
-    messages = planning_messages(request, catalogue, inline_agents=inline_agents)
+    messages = planning_messages(request, catalogue, inline_agents=inline_agents, plans_again=replans > 0)
     plan = goal_plan(goal, messages, title=summary_of(request))
     return plan, catalogue.note()
 

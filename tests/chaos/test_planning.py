@@ -135,6 +135,48 @@ async def test_worker_killed_at_each_step_of_a_request_asks_again_only_what_was_
     await assert_whole(handle)
 
 
+async def test_worker_killed_while_it_is_planned_again_asks_again_only_what_was_not_answered(
+    own_server: LiveServer, folder: Path, points: FaultPoints
+) -> None:
+    plan = written({**call("a", "calculator", expression="1 / 0"), "on_error": "replan"}, call("b", "echo", n=2))
+    again = written({**call("a", "effect_then_hold", name="made"), **_RETRIES})
+    script = [
+        said_to("plan", plan),
+        lost("plan#2"),
+        said_to("plan#2", "Let me think."),
+        lost("plan#3"),
+        said_to("plan#3", again),
+        said_to("answer", "It is made."),
+    ]
+    points.hold("made")
+    async with ModelServer(*script) as model:
+        tools = ("calculator", "echo", "effect_then_hold")
+        handle = await start_goal(await own_server.start(), "Make it.", *tools)
+        async with serving(own_server, folder, model) as worker:
+            # While the planner is asked again, and asked to mend what it wrote then.
+            await asked(model, "plan", "plan#2")
+            await restart_worker(worker)
+            await asked(model, "plan", "plan#2", "plan#2", "plan#3")
+            await restart_worker(worker)
+            # In what takes the place of the node that failed.
+            await points.reached("made")
+            await worker.kill()
+            points.release("made")
+            await worker.start()
+            document = await result_within(handle, 240)
+    assert (document["status"], document["output"]) == ("completed", "It is made.")
+    told = {name: (node["status"], node["attempts"]) for name, node in document["nodes"].items()}
+    assert {name: one for name, one in told.items() if name[0] in "ab"} == {
+        "a": ("superseded", 1), "b": ("completed", 1), "a#2": ("completed", 2), "answer": ("completed", 1),
+    }  # fmt: skip
+    assert effects_of(folder) == ["made"]
+    assert [received.metadata["node"] for received in model.calls] == [
+        "plan", "plan#2", "plan#2", "plan#3", "plan#3", "answer",
+    ]  # fmt: skip
+    assert _LOST not in json.dumps(document)
+    await assert_whole(handle)
+
+
 async def test_worker_killed_at_each_step_of_an_agent_asks_again_only_what_was_not_answered(
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:

@@ -241,3 +241,19 @@ async def test_more_tools_than_a_planner_can_be_told_of_are_left_out_and_named(c
     assert (end.code, end.document["output"], end.document["nodes"]["a"]["result"]) == (0, "There.", "1 here")
     assert end.stderr.startswith("the planner is not told of '")
     assert len(server.calls[0].text) < 110_000
+
+
+async def test_ask_says_why_it_planned_again(command_line: CommandLine) -> None:
+    first = {**call("sum", "calculator", expression="1 / 0"), "on_error": "replan"}
+    script = (written(first), written(first), "It cannot be said.")
+    async with ModelServer(*script) as server:
+        commands = asking(command_line, server)
+        end = await commands("ask", "Divide.", "--id", "ask-replan", "--max-replans", "1")
+        told = await commands("status", "ask-replan")
+        why = await commands("why", "ask-replan")
+    lines = end.stdout.splitlines()
+    assert (end.code, "It cannot be said." in lines) == (1, True)
+    assert any("call_model · planning again (1 of 1): 'sum' failed: " in line for line in lines)
+    [line] = [line for line in lines if line.startswith("plan#2: planning again (1 of 1): 'sum' failed: ")]
+    assert line in told.stdout or "planning again (1 of 1)" in told.stdout
+    assert "sum#2" in why.stdout

@@ -225,6 +225,20 @@ async def test_a_request_in_words_is_answered_from_what_there_is(client: Client,
         assert [note["code"] for note in (await handle.result())["notes"]] == ["budget"]
 
 
+async def test_planning_again_counts_and_is_left_out_when_the_budget_is_used_up(client: Client, tmp_path: Path) -> None:
+    fragile = {**call("a", "give_up"), "on_error": "replan"}
+    script = (written(fragile, call("b", "add", left=1, right=2)), written(fragile), says("It is 3."))
+    async with ModelServer(*script) as model, agent_runs(client, model, tmp_path) as runs:
+        budget = {"calls": 2, "on_limit": "finish"}
+        handle = await start(runs, goal(runs, "What is 1 + 2?", "add", "give_up"), budget)
+        document = await ended(runs, handle)
+        usage = (await handle.result())["usage"]
+    assert (document["status"], document["output"]) == ("completed_with_failures", "It is 3.")
+    assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
+    assert (usage["calls"], document["nodes"]["a#2"]["status"]) == (3, "failed")
+    assert document["nodes"]["plan#3"]["status"] == "skipped"
+
+
 async def test_a_request_in_words_asks_for_more_before_its_answer(client: Client, tmp_path: Path) -> None:
     answers: list[str | Completion] = [written(call("sum", "add", left=1, right=2)), says("It is 3.")]
     async with ModelServer(*answers) as model, agent_runs(client, model, tmp_path) as runs:

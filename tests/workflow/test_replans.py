@@ -9,12 +9,12 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.contracts import wire
-from dagwright.testing import ModelServer, slow, text
+from dagwright.testing import ModelServer, Refused, slow, text
 from tests.support.agents import agent_runs
 from tests.support.eventually import eventually
 from tests.support.goals import call, ended, goal, purposes, written
 from tests.support.people import answer, asks, human, view_of
-from tests.support.runs import Document, Handle, Runs, failed
+from tests.support.runs import Document, Handle, Runs, document_of, failed
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
@@ -319,3 +319,92 @@ async def test_nodes_of_a_plan_that_is_made_again_start_while_it_is_written(
     assert (found["status"], found["output"]) == ("completed", "Done.")
     assert (bench.entered, found["nodes"]["a#2"]["result"]) == (["early"], {"of": "early"})
     assert [*found["nodes"]].index("c") < [*found["nodes"]].index("a#2")
+
+
+def said(words: str, *missing: str) -> str:
+    """Returns an answer that says what is missing in it."""
+    return json.dumps({"answer": words, "missing": list(missing)})
+
+
+async def test_answer_in_which_something_is_missing_leads_to_another_plan_and_another_answer(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    plan = written(call("a", "echo", n=1), call("b", "give_up", message="gone"))
+    again = written(call("c", "echo", n="{{a.result.n}}"))
+    script = (plan, said("One, and no second.", "the second"), again, said("One and two."))
+    async with (
+        ModelServer(*script) as server,
+        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Both.", "echo", "give_up"))
+        found = await ended(runs, handle)
+        _, title = await titles(runs, handle, "plan")
+    assert (found["status"], found["output"]) == ("completed", "One and two.")
+    assert states(found) == {
+        "plan": "completed", "read": "completed", "a": "completed", "b": "superseded", "answer": "superseded",
+        "plan#2": "completed", "read#2": "completed", "c": "completed", "answer#2": "completed",
+    }  # fmt: skip
+    assert title == "planning again (1 of 3): missing in the answer: the second"
+    assert purposes([*server.calls]) == [
+        ("plan", "plan"), ("answer", "answer"), ("plan#2", "replan"), ("answer#2", "answer"),
+    ]  # fmt: skip
+    assert server.calls[2].messages[-1]["content"].endswith("- missing in the answer: the second")
+    assert (server.calls[1].response_format, server.calls[3].response_format) == ("json_schema", "json_schema")
+
+
+async def test_answer_with_gaps_stands_if_there_is_nothing_more_to_do(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    script = (written(call("a", "echo", n=1)), said("One, and no second.", "the second"), '{"nodes": []}')
+    async with (
+        ModelServer(*script) as server,
+        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
+    ):
+        found = await ended(runs, await runs.start_compiled(goal(runs, "Both.", "echo")))
+    assert (found["status"], found["output"]) == ("completed", "One, and no second.")
+    assert [*found["nodes"]] == ["plan", "read", "a", "answer", "plan#2", "read#2"]
+
+
+async def test_answer_names_its_gaps_in_text_when_it_cannot_be_planned_again(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    script = (
+        written(call("a", "echo", n=1)),
+        said("One.", "more"),
+        written(call("b", "echo", n=2)),
+        "One, two, and no more.",
+    )
+    async with (
+        ModelServer(*script) as server,
+        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
+    ):
+        found = await ended(runs, await runs.start_compiled(goal(runs, "More.", "echo", replans=1)))
+    assert (found["status"], found["output"]) == ("completed", "One, two, and no more.")
+    assert server.calls[1].response_format == "json_schema"
+    assert server.calls[3].response_format == "text"
+
+
+async def test_answer_stands_if_the_planner_cannot_be_asked_again(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    refused = Refused(404, "The model `small` does not exist", code="model_not_found")
+    async with (
+        ModelServer(written(call("a", "echo", n=1)), said("One.", "more"), refused) as server,
+        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
+    ):
+        found = await ended(runs, await runs.start_compiled(goal(runs, "More.", "echo")))
+    assert (found["status"], found["output"]) == ("completed_with_failures", "One.")
+    assert found["nodes"]["plan#2"]["error"].startswith("model_unknown: ")
+
+
+async def test_large_answer_in_its_response_format_is_given_out(client: Client, tmp_path: Path) -> None:
+    words = "long " * 60_000
+    async with (
+        ModelServer(written(call("a", "echo", n=1)), said(words, "more"), '{"nodes": []}') as server,
+        agent_runs(client, server, tmp_path) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "More.", "echo"))
+        found = await document_of(handle)
+        [_, title] = await titles(runs, handle, "plan")
+    assert (found["status"], found["output"]["bytes"]) == ("completed", len(words) + 2)
+    assert title == "planning again (1 of 3): missing in the answer: more"
