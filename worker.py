@@ -164,7 +164,7 @@ async def serving(client: Client, toolset: Toolset, *, task_queue: str) -> Async
     await tell_tools(toolset.store, toolset.own.declarations().values(), task_queue=task_queue)
     await tell_cards(toolset.store, toolset.agents)
     async with AsyncExitStack() as stack:
-        stack.enter_context(event_loop.shared_with_threads())
+        stack.enter_context(event_loop.few_collections())
         models = await stack.enter_async_context(ModelClients(toolset.models))
         if toolset.servers is not None:
             stack.push_async_callback(toolset.servers.close)

@@ -29,6 +29,7 @@ from activities.values import Values
 from dagwright.contracts.inner_slices import read_inner_slice
 from dagwright.contracts.slices import read_slice
 from dagwright.contracts.wire import ACTIVITY_RUN_REGION
+from dagwright.event_loop import hard_work
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
 from dagwright.plan.stored import StoredValue
 from dagwright.plan.tools import Effects
@@ -209,7 +210,8 @@ def _started(work: Work, calls: PureCalls) -> "asyncio.Future[None]":
     def run() -> None:
         error: BaseException | None = None
         try:
-            copied.run(work)
+            with hard_work:
+                copied.run(work)
         # The edge of this thread: what nobody expected fails the attempt instead of leaving it to hang.
         except BaseException as unexpected:
             error = unexpected

@@ -17,6 +17,7 @@ import structlog
 from temporalio import activity
 
 from activities.errors import WorkerStopped
+from dagwright.event_loop import hard_work
 from dagwright.tools import ToolSpec
 from dagwright.tools.context import Cancellation, ToolContext, entered
 
@@ -88,7 +89,8 @@ async def _in_thread(run: ToolRun) -> Outcome:
     copied = contextvars.copy_context()
 
     def work() -> None:
-        outcome = copied.run(_guarded_call, run)
+        with hard_work:
+            outcome = copied.run(_guarded_call, run)
         # The loop may be gone if the worker stopped without waiting for this thread.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_deliver, future, outcome)

@@ -7,6 +7,7 @@ takes a sixth off the worker's CPU time (benchmarks/README.md); it does not exis
 import asyncio
 import gc
 import sys
+import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long a thread that works on a region may keep the loop waiting; Python's own 5 ms add up over a workflow task.
+"""How long a thread that works hard may keep the loop waiting; Python's own 5 ms add up over a workflow task.
 
 Its part and that of the collections below are told in docs/decisions/0023."""
 
@@ -34,13 +35,40 @@ def run(main: Coroutine[Any, Any, Result]) -> Result:
 
 
 @contextmanager
-def shared_with_threads() -> Iterator[None]:
-    """Sees to it that the loop has its turn soon while threads of this process work hard, as regions do."""
-    interval_s, thresholds = sys.getswitchinterval(), gc.get_threshold()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
+def few_collections() -> Iterator[None]:
+    """Sees to it that garbage is not looked for so often that it stops every thread."""
+    thresholds = gc.get_threshold()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
     try:
         yield
     finally:
-        sys.setswitchinterval(interval_s)
         gc.set_threshold(*thresholds)
+
+
+class _HardWork:
+    """Sees to it that the loop has its turn soon while threads of this process work hard.
+
+    Only then: where nobody does, a switch every 0.5 ms is 2 to 5 % of what a worker of ordinary steps takes.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._usual_s = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._threads:
+                self._usual_s = sys.getswitchinterval()
+                sys.setswitchinterval(SWITCH_INTERVAL_S)
+            self._threads += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._threads -= 1
+            if not self._threads:
+                sys.setswitchinterval(self._usual_s)
+
+
+hard_work = _HardWork()
+"""To be entered by a thread that runs what others wrote. There is one, as there is one interval in a process."""

@@ -295,22 +295,22 @@ class Engine:
 
     async def _dispatch(self) -> None:
         """Starts what may start, within what one workflow task and one history can hold."""
-        sent_bytes, use = 0, self._use()
-        while (ready := self._next(use)) is not None:
+        sent_bytes, use, at = 0, self._use(), now_s()
+        while (ready := self._next(use, at)) is not None:
             self._forget_untold()
             sent_bytes += self._start(ready)
             if sent_bytes > limits.TASK_COMMANDS_LIMIT_BYTES:
                 # Only a new workflow task empties the batch of commands, and only a timer brings one by itself.
                 await workflow.sleep(0.001, summary="sending the rest of a large batch")
-                sent_bytes, use = 0, self._use()
+                sent_bytes, use, at = 0, self._use(), now_s()
                 self._take_events()
                 if self.scheduler.is_stopped:
                     return
 
-    def _next(self, use: HistoryUse) -> ReadyCall | None:
+    def _next(self, use: HistoryUse, at: float) -> ReadyCall | None:
         if self._loaded:
             return self._loaded.popleft()
-        return next_call(self.scheduler, now_s()) if self._marks.has_room(use, self.scheduler) else None
+        return next_call(self.scheduler, at) if self._marks.has_room(use, self.scheduler) else None
 
     def _start(self, ready: ReadyCall) -> int:
         """Starts a task, or loads its arguments first; returns about how many bytes its command has."""
