@@ -21,10 +21,11 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
+from activities.attempts import attempt_details, attempt_metadata
 from activities.call_headers import given_holes, given_model, wanted_parts
 from activities.errors import WorkerStopped, failure_of, posture_of
 from activities.heartbeats import Heartbeats
-from activities.model_asks import ModelAsks, failure_details, usage_details, usage_metadata
+from activities.model_asks import ModelAsks, failure_details
 from activities.plan_sent import PlanSent
 from activities.values import Values
 from dagwright.contracts.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
@@ -41,11 +42,10 @@ from dagwright.contracts.model_calls import (
 from dagwright.contracts.model_failures import ModelFailure
 from dagwright.contracts.model_messages import fitting
 from dagwright.contracts.told_answers import TOLD, TOOL_CALLS_BYTES
-from dagwright.contracts.wire import ACTIVITY_CALL_MODEL, METADATA_ATTEMPT, METADATA_STARTED_AT, METADATA_STORED
+from dagwright.contracts.wire import ACTIVITY_CALL_MODEL, METADATA_STORED
 from dagwright.llm.clients import ModelClients
 from dagwright.plan.filling import secret_names
 from dagwright.plan.stored import stored_to_json
-from dagwright.plan.times import format_time
 from dagwright.plan.tools import Effects
 from dagwright.planner.prompts import broken_off_words
 from dagwright.tools.errors import InvalidArguments, ResultTooLarge, ValueLost
@@ -147,19 +147,22 @@ class _Asking:
         """Returns an answer as history has it; a large one is in the payload store then."""
         plain = plain_json(answer_to_json(answer))
         encoded = encoded_json(plain)
+        metadata = attempt_metadata(self._info, self._models.usage)
         if len(encoded) <= INLINE_VALUE_BYTES:
-            return RawValue(Payload(metadata=self._metadata(), data=encoded))
+            return RawValue(Payload(metadata=metadata, data=encoded))
         if len(encoded) > STORED_VALUE_LIMIT_BYTES:
             raise ResultTooLarge(f"the answer has {len(encoded):,} bytes as JSON")
         wanted = [*TOLD, *(want for want in wanted_parts() if want not in TOLD)]
         told = await self._values.keep(plain, encoded, wanted=wanted, name=f"{self._info.activity_id}.result")
         data = pydantic_core.to_json(stored_to_json(told))
-        return RawValue(Payload(metadata={**self._metadata(), METADATA_STORED: b"1"}, data=data))
+        return RawValue(Payload(metadata={**metadata, METADATA_STORED: b"1"}, data=data))
 
     def _failure(self, error: BaseException) -> ApplicationError:
-        told = failure_details(error) if isinstance(error, ModelFailure) else {}
+        details = attempt_details(self._info, self._models.usage)
+        if isinstance(error, ModelFailure):
+            details |= failure_details(error)
         posture = posture_of(error, Effects.READ)
-        failure = failure_of(error, posture, details={**self._details(), **told}, redaction=Redaction())
+        failure = failure_of(error, posture, details=details, redaction=Redaction())
         structlog.get_logger("activities").warning(
             "model call failed",
             node=self._info.activity_id,
@@ -168,18 +171,3 @@ class _Asking:
             message=failure.message,
         )
         return failure
-
-    def _details(self) -> dict[str, Any]:
-        return {
-            "attempt": self._info.attempt,
-            "started_at": format_time(self._info.started_time.timestamp()),
-            **usage_details(self._models.usage),
-        }
-
-    def _metadata(self) -> dict[str, bytes]:
-        return {
-            "encoding": b"json/plain",
-            METADATA_ATTEMPT: str(self._info.attempt).encode(),
-            METADATA_STARTED_AT: format_time(self._info.started_time.timestamp()).encode(),
-            **usage_metadata(self._models.usage),
-        }

@@ -18,6 +18,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
+from activities.attempts import attempt_details, attempt_metadata
 from activities.cached_results import CachedResult, result_key
 from activities.call_headers import (
     cache_seconds,
@@ -32,7 +33,7 @@ from activities.call_headers import (
 )
 from activities.errors import ToolParked, failure_of, posture_of, question_of, whole_of
 from activities.heartbeats import Heartbeats
-from activities.model_asks import ModelAsks, failure_details, usage_details, usage_metadata
+from activities.model_asks import ModelAsks, failure_details
 from activities.parked_calls import ParkedCalls
 from activities.result_cache import Asked, ResultCache
 from activities.tool_runs import Outcome, ToolRun, run_tool
@@ -44,17 +45,14 @@ from dagwright.contracts.model_failures import ModelFailure
 from dagwright.contracts.wire import (
     DETAIL_SEEN,
     DETAIL_WHOLE,
-    METADATA_ATTEMPT,
     METADATA_CACHED,
     METADATA_SEEN,
-    METADATA_STARTED_AT,
     METADATA_STORED,
     METADATA_TOOL_VERSION,
 )
 from dagwright.llm.clients import ModelClients
 from dagwright.plan.seen import seen_of_places
 from dagwright.plan.stored import stored_to_json
-from dagwright.plan.times import format_time
 from dagwright.plan.tools import Effects
 from dagwright.tools import ToolRegistry, ToolSpec
 from dagwright.tools.context import CallIdentity, Cancellation, Progress, ToolContext
@@ -251,12 +249,7 @@ class _Call:
 
     async def _failure(self, error: BaseException) -> ApplicationError:
         """Returns the failure of the attempt; its whole text is in the payload store then, if it is long."""
-        details: dict[str, Any] = {
-            "attempt": self._info.attempt,
-            "started_at": format_time(self._info.started_time.timestamp()),
-            "tool_version": self._spec.version,
-            **usage_details(self._models.usage),
-        }
+        details = attempt_details(self._info, self._models.usage) | {"tool_version": self._spec.version}
         if seen := self._seen():
             details[DETAIL_SEEN] = seen
         if isinstance(error, ModelFailure):
@@ -289,17 +282,13 @@ class _Call:
         return seen_of_places(self._redaction.place(each) for each in places).told()
 
     def _metadata(self) -> dict[str, bytes]:
-        cached = {METADATA_CACHED: pydantic_core.to_json(self._cached.told())} if self._cached is not None else {}
-        seen = {METADATA_SEEN: pydantic_core.to_json(told)} if (told := self._seen()) else {}
-        return {
-            **cached,
-            **seen,
-            **usage_metadata(self._models.usage),
-            "encoding": b"json/plain",
-            METADATA_ATTEMPT: str(self._info.attempt).encode(),
-            METADATA_STARTED_AT: format_time(self._info.started_time.timestamp()).encode(),
-            METADATA_TOOL_VERSION: self._spec.version.encode(),
-        }
+        metadata = attempt_metadata(self._info, self._models.usage)
+        metadata[METADATA_TOOL_VERSION] = self._spec.version.encode()
+        if self._cached is not None:
+            metadata[METADATA_CACHED] = pydantic_core.to_json(self._cached.told())
+        if seen := self._seen():
+            metadata[METADATA_SEEN] = pydantic_core.to_json(seen)
+        return metadata
 
 
 async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:

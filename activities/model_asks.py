@@ -8,14 +8,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import pydantic_core
 from temporalio import activity
 
 from activities.heartbeats import Heartbeats
 from dagwright.contracts.model_calls import ModelAnswer, ModelCall, ModelError, NamedEndpoint
 from dagwright.contracts.model_failures import ModelFailure
-from dagwright.contracts.usage import NONE, Usage
-from dagwright.contracts.wire import DETAIL_USAGE, METADATA_USAGE
+from dagwright.contracts.usage import Usage
 from dagwright.llm.client import ModelClient, ModelStream
 from dagwright.llm.clients import ModelClients, SecretMissing
 
@@ -88,17 +86,6 @@ class ModelAsks:
     def _named(self, call: ModelCall) -> ModelCall:
         labels, run, node = call.labels, self._info.workflow_id or "", self._info.activity_id
         return replace(call, labels=replace(labels, run=labels.run or run, node=labels.node or node))
-
-
-def usage_metadata(usage: Usage) -> dict[str, bytes]:
-    """Returns what the payload of a result says of its usage: nothing if no model was asked."""
-    # Asked first whether it is the very one: nearly every call asks no model.
-    return {} if usage is NONE or usage == NONE else {METADATA_USAGE: pydantic_core.to_json(usage.to_json())}
-
-
-def usage_details(usage: Usage) -> Mapping[str, Any]:
-    """Returns what the details of a failure say of its usage: nothing if no model was asked."""
-    return {} if usage == NONE else {DETAIL_USAGE: usage.to_json()}
 
 
 def failure_details(failure: ModelFailure) -> Mapping[str, Any]:

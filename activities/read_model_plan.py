@@ -12,16 +12,16 @@ from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
+from activities.attempts import attempt_details, attempt_metadata
 from activities.call_headers import given_holes
 from activities.errors import failure_of, posture_of
 from activities.heartbeats import kept_alive
 from activities.values import Values
 from dagwright.contracts.goals import tools_read
 from dagwright.contracts.so_far import so_far_from_json
-from dagwright.contracts.wire import ACTIVITY_READ_MODEL_PLAN, METADATA_ATTEMPT, METADATA_STARTED_AT
+from dagwright.contracts.wire import ACTIVITY_READ_MODEL_PLAN
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.filling import secret_names
-from dagwright.plan.times import format_time
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.planner.reading import read_plan, refused_plan
 from dagwright.tools.errors import InvalidArguments
@@ -42,22 +42,15 @@ def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: Values) -> 
     @activity.defn(name=ACTIVITY_READ_MODEL_PLAN)
     async def read_model_plan(*arguments: Any) -> RawValue:
         info = activity.info()
-        started_at = format_time(info.started_time.timestamp())
         with kept_alive():
             try:
                 given = await _given(arguments, values)
                 encoded = await asyncio.to_thread(_read, given, tools)
             # What stands around the reading: the payload store, a value that is gone.
             except Exception as error:
-                details = {"attempt": info.attempt, "started_at": started_at}
                 posture = posture_of(error, Effects.READ)
-                raise failure_of(error, posture, details=details, redaction=Redaction()) from None
-        metadata = {
-            "encoding": b"json/plain",
-            METADATA_ATTEMPT: str(info.attempt).encode(),
-            METADATA_STARTED_AT: started_at.encode(),
-        }
-        return RawValue(Payload(metadata=metadata, data=encoded))
+                raise failure_of(error, posture, details=attempt_details(info), redaction=Redaction()) from None
+        return RawValue(Payload(metadata=attempt_metadata(info), data=encoded))
 
     return read_model_plan
 
