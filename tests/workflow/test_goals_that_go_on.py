@@ -116,6 +116,24 @@ async def test_fork_in_which_a_model_plans_again_runs_the_new_plan(client: Clien
     assert found["nodes"]["a"]["result"] == (3.0 if rerun == "read#2" else 10.0)
 
 
+async def test_fork_of_a_request_that_was_planned_again_begins_with_the_first_plan(
+    client: Client, tmp_path: Path
+) -> None:
+    wrong = written({**call("a", "give_up", message="nobody there"), "on_error": "replan"})
+    right = written(call("a", "plus", left=1, right=1))
+    async with (
+        ModelServer(wrong, right, "It is 2.", right, "Two.") as model,
+        agent_runs(client, model, tmp_path) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Add.", "plus", "give_up"))
+        assert [*(await ended(runs, handle))["nodes"]] == ["plan", "read", "a", "plan#2", "read#2", "a#2", "answer"]
+        with pytest.raises(ForkRefused, match="or have the model plan again: --rerun plan"):
+            await _draft(runs, handle.id)
+        found = bare(await document_of(await _started(runs, await _draft(runs, handle.id, "plan"))))
+    assert (found["status"], found["output"]) == ("completed", "Two.")
+    assert [*found["nodes"]] == ["plan", "read", "a", "answer"]
+
+
 async def _started(runs: Runs, draft: Draft) -> Handle:
     carry = (await _forks(runs).ready(draft)).carry
     message = run_input_to_json(RunInput(compiled=draft.plan, carry=carry))
