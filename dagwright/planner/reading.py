@@ -26,6 +26,7 @@ from dagwright.plan.regions import contract
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.validation import Checked
 from dagwright.planner.prompts import accepted_words, repair_words
+from dagwright.planner.renaming import with_free_ids
 from dagwright.planner.schema import MAX_PLANNED_NODES
 from dagwright.preparation import check_plan, check_written_plan, policy_problems
 
@@ -121,6 +122,7 @@ def read_plan(
     there = so_far.referable if so_far is not None else ()
     try:
         checked, mends = _checked(plan, text, _known(tools, so_far), accepted=_standing(accepted, so_far))
+        checked, mends = _with_free_ids(checked, mends, _known(tools, so_far), accepted=_standing(accepted, so_far))
     except PlanInvalid as invalid:
         if so_far is None or not _is_empty(invalid):
             raise
@@ -186,6 +188,20 @@ def _own_of(written: Mapping[str, Any], *, there: Sequence[str]) -> Mapping[str,
     if not there:
         return written
     return {**written, "nodes": [node for node in written["nodes"] if node.get("tool") != THERE.name]}
+
+
+def _with_free_ids(
+    checked: Checked, mends: Sequence[Mend], tools: Mapping[str, ToolDeclaration], *, accepted: Sequence[Any]
+) -> tuple[Checked, Sequence[Mend]]:
+    """Returns a plan with other ids for nodes that have those of the run, if it is clear what changes with them."""
+    found = with_free_ids(checked.document) if any(is_own(node.id) for node in checked.nodes) else None
+    if found is None:
+        return checked, mends
+    plan, more = found
+    try:
+        return check_plan(plan, tools, dialect="plan", accepted=accepted), [*mends, *more]
+    except PlanInvalid:
+        return checked, mends
 
 
 def fits_early(nodes: Sequence[Any], tools: Mapping[str, ToolDeclaration], *, so_far: SoFar | None = None) -> bool:

@@ -99,17 +99,31 @@ async def test_plan_of_ten_thousand_nodes_goes_back(client: Client, tmp_path: Pa
     ]
 
 
-async def test_ids_that_are_the_runs_own_go_back(client: Client, tmp_path: Path) -> None:
+async def test_ids_that_are_the_runs_own_are_others_where_it_is_clear_what_changes(
+    client: Client, tmp_path: Path
+) -> None:
     own = ["plan", "read", "approve", "answer", "plan#2", "answer#7"]
-    taken = written(*(call(name, "plus", left=1, right=1) for name in own))
+    nodes = [call(name, "plus", left=1, right=1) for name in own]
+    last = {**call("sum", "plus", left="{{read.result}}", right="{{ plan#2.result }}"), "depends_on": ["answer"]}
+    async with ModelServer(written(*nodes, last), "4") as server, agent_runs(client, server, tmp_path) as runs:
+        found = await ended(runs, await runs.start_compiled(goal(runs, "Add.", "plus")))
+    renamed = ["plan_step", "read_step", "approve_step", "answer_step", "plan_2_step", "answer_7_step"]
+    assert [*found["nodes"]] == ["plan", "read", *renamed, "sum", "answer"]
+    assert (found["status"], found["output"], found["nodes"]["sum"]["result"]) == ("completed", "4", 4.0)
+    notes = found["nodes"]["read"]["result"]["notes"]
+    assert [(note["code"], note["node"]) for note in notes] == [("reserved_id", name) for name in renamed]
+    assert notes[1]["message"] == "mended: the id 'read', which the run itself has, was read as 'read_step'"
+
+
+async def test_ids_that_are_the_runs_own_go_back_where_a_condition_reads_them(client: Client, tmp_path: Path) -> None:
+    last = {**call("sum", "plus", left="{{read.result}}", right=1), "when": "read.result > 0"}
+    taken = written(call("read", "plus", left=1, right=1), last)
     async with ModelServer(taken, FIVE, "5") as server, agent_runs(client, server, tmp_path) as runs:
         found = await ended(runs, await runs.start_compiled(goal(runs, "Add.", "plus")))
     assert (found["status"], found["output"]) == ("completed", "5")
-    told = problems_told(server.calls[1])
-    assert [(problem["code"], problem["node"], problem["at"]) for problem in told] == [
-        ("reserved_id", name, f"/nodes/{place}/id") for place, name in enumerate(own)
-    ]
-    assert told[0]["problem"] == ("the id 'plan' is taken by the run itself, as are answer, approve, plan, read")
+    (told,) = problems_told(server.calls[1])
+    assert (told["code"], told["node"], told["at"]) == ("reserved_id", "read", "/nodes/0/id")
+    assert told["problem"] == "the id 'read' is taken by the run itself, as are answer, approve, plan, read"
 
 
 async def test_ids_of_an_agents_own_nodes_are_ids_like_any_other(client: Client, tmp_path: Path) -> None:

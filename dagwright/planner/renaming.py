@@ -1,0 +1,83 @@
+"""Other ids for nodes of a model's plan that have ids of the run itself, where it is clear what changes with them.
+
+A model that calls a node `read` or `answer` means nothing by it. Its references are mended with it; a plan in which the
+id may stand elsewhere too, as in a condition, is left to the model. Pure.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from dagwright.contracts.goals import is_own
+from dagwright.dialects.written_values import Mend
+from dagwright.plan.document import Document
+
+_NO_REFERENCES = ("id", "depends_on", "plan", "tool", "title")
+"""Fields of a node in which no node is referred to in braces: a sub-plan has ids of its own."""
+
+
+def with_free_ids(document: Document) -> tuple[dict[str, Any], list[Mend]] | None:
+    """Returns a plan in which no node has an id of the run itself, and what was mended; `None` if that is not clear.
+
+    Args:
+        document: of a plan that is valid but for such ids.
+    """
+    nodes = document.plan["nodes"]
+    ids = [node["id"] for node in nodes]
+    own = [node_id for node_id in ids if is_own(node_id)]
+    if document.holes or document.workers or document.sub_documents or any(_is_unclear(one, nodes) for one in own):
+        return None
+    renamed: dict[str, str] = {}
+    for node_id in own:
+        renamed[node_id] = _free_id(node_id, {*ids, *renamed.values()})
+    plan = {**document.plan, "nodes": [_with_ids(node, renamed) for node in nodes]}
+    mends = [
+        Mend("reserved_id", f"the id {old!r}, which the run itself has, was read as {new!r}", node=new)
+        for old, new in renamed.items()
+    ]
+    return plan, mends
+
+
+def _is_unclear(node_id: str, nodes: list[Any]) -> bool:
+    """Tells whether an id may stand in a place where it is not certain that it means the node."""
+    word = re.compile(rf"(?<!\w){re.escape(node_id)}(?!\w)")
+    literal = re.compile(rf"\\\{{\{{\s*{re.escape(node_id)}\b")
+    return any(
+        word.search(str(node.get("when") or ""))
+        or node["id"].startswith(f"{node_id}.")
+        or any(literal.search(text) for text in _texts_of(node))
+        for node in nodes
+    )
+
+
+def _free_id(node_id: str, taken: Collection[str]) -> str:
+    name = f"{node_id.replace('#', '_')}_step"
+    number = 1
+    while (free := name if number == 1 else f"{name}_{number}") in taken:
+        number += 1
+    return free
+
+
+def _with_ids(node: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
+    names = "|".join(re.escape(name) for name in sorted(renamed, key=len, reverse=True))
+    reference = re.compile(rf"(\{{\{{\s*)({names})(?=\.(?:result|status|error)\b)")
+
+    def said(value: Any) -> Any:
+        if isinstance(value, str):
+            return reference.sub(lambda found: found[1] + renamed[found[2]], value)
+        if isinstance(value, list):
+            return [said(part) for part in value]
+        return {name: said(part) for name, part in value.items()} if isinstance(value, dict) else value
+
+    told = {name: value if name in _NO_REFERENCES else said(value) for name, value in node.items()}
+    told["id"] = renamed.get(node["id"], node["id"])
+    if node.get("depends_on"):
+        told["depends_on"] = [renamed.get(name, name) for name in node["depends_on"]]
+    return told
+
+
+def _texts_of(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for part in parts for text in _texts_of(part)]

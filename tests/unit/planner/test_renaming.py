@@ -1,0 +1,55 @@
+"""Other ids for nodes of a model's plan that have those of the run itself."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.plan.document import Document
+from dagwright.planner.renaming import with_free_ids
+
+
+def renamed(*nodes: dict[str, Any]) -> list[dict[str, Any]] | None:
+    found = with_free_ids(Document({"nodes": list(nodes)}))
+    return None if found is None else found[0]["nodes"]
+
+
+def test_references_and_edges_change_with_the_id_and_nothing_else() -> None:
+    node = {
+        "id": "b",
+        "title": "{{read.result}}",
+        "tool": "read",
+        "depends_on": ["read", "c"],
+        "arguments": {"read": ["{{read.result[0].read}} of {{reader.result}}"], "text": "read.result"},
+        "for_each": "{{ read.result }}",
+        "plan": {
+            "nodes": [{"id": "read", "tool": "x"}, {"id": "y", "tool": "x", "arguments": {"z": "{{read.result}}"}}]
+        },
+    }
+    assert renamed({"id": "read", "tool": "x"}, node) == [
+        {"id": "read_step", "tool": "x"},
+        {
+            **node,
+            "depends_on": ["read_step", "c"],
+            "arguments": {"read": ["{{read_step.result[0].read}} of {{reader.result}}"], "text": "read.result"},
+            "for_each": "{{ read_step.result }}",
+        },
+    ]
+
+
+def test_id_that_is_free_is_taken() -> None:
+    found = renamed({"id": "plan"}, {"id": "plan_step"}, {"id": "plan_step_2"})
+    assert found is not None
+    assert [node["id"] for node in found] == ["plan_step_3", "plan_step", "plan_step_2"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"id": "b", "when": "size(read.result) > 0"},
+        {"id": "read.result"},
+        {"id": "b", "arguments": {"text": "\\{{read.result}}"}},
+    ],
+    ids=["condition", "longer id", "literal braces"],
+)
+def test_what_could_mean_something_else_is_left_as_it_is(other: dict[str, Any]) -> None:
+    assert renamed({"id": "read"}, other) is None
