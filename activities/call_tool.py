@@ -201,6 +201,7 @@ class _Call:
             answers=given_answers(),
             checkpoint=given_checkpoint(),
             checked_version=checked_version(),
+            model=given_model(),
         )
 
         def beat(details: Any, progress: Progress | None) -> None:

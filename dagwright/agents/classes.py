@@ -77,6 +77,11 @@ class AgentContext:
         return self.call.checkpoint
 
     @property
+    def model(self) -> ModelConfig:
+        """Which model the request wants asked, and how; `ask` asks it without being told."""
+        return self.call.model
+
+    @property
     def log(self) -> Any:
         """A structlog logger with the run, the node and the attempt bound."""
         return self.call.log

@@ -47,7 +47,7 @@ from dagwright.contracts.messages import (
 from dagwright.contracts.slices import SliceTooLarge, encode_slice, take_slice
 from dagwright.contracts.usage import told_agents, told_usage, usage_of_heartbeat, usage_of_metadata
 from dagwright.plan.asking import Raised
-from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.compiled import CompiledNode, agent_of
 from dagwright.plan.errors import NodeError
 from dagwright.plan.filling import secret_names, stored_refs
 from dagwright.plan.scheduler import Scheduler
@@ -432,5 +432,7 @@ def take_sub_plan_end(scheduler: Scheduler, end: SubPlanEnd, *, at: float) -> No
         scheduler.task_cancelled(task_id, at=at, attempt=attempt, reason="the sub-plan was cancelled")
     else:
         message = (end.error or {}).get("message") or "it did not say why"
-        problem = NodeError("sub_plan_failed", f"the sub-plan failed: {message}")
+        agent = agent_of(scheduler.node_of(task_id))
+        who = "the sub-plan" if agent is None else f"the agent {agent!r}"
+        problem = NodeError("sub_plan_failed", f"{who} failed: {message}")
         scheduler.fail(task_id, problem, at=at, attempt=attempt)

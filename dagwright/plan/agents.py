@@ -3,7 +3,8 @@
 So an agent is found, checked, told and run as any tool is. A tool that has an agent's name stands in for it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from dagwright.plan.agent_cards import AgentCard
 from dagwright.plan.model_tools import AGENT_PREFIX
@@ -45,3 +46,21 @@ def tool_of_agent(name: str, tools: Mapping[str, ToolDeclaration]) -> ToolDeclar
 def agent_cards(tools: Mapping[str, ToolDeclaration]) -> Iterator[AgentCard]:
     """Yields the cards of all agents among the tools, in their order."""
     return (tool.agent for tool in tools.values() if tool.agent is not None)
+
+
+def with_effects_of_tools(declared: ToolDeclaration, tools: Mapping[str, ToolDeclaration]) -> ToolDeclaration:
+    """Returns a tool with the effects that it can have at most: of an `llm` agent those of what it may call.
+
+    Args:
+        tools: all that are known; one that is not counts as `write`.
+    """
+    if declared.agent is None or declared.agent.type != "llm":
+        return declared
+    called = [tools[name].effects if name in tools else Effects.WRITE for name in declared.agent.tools]
+    return replace(declared, effects=strongest(called))
+
+
+def strongest(effects: Iterable[Effects]) -> Effects:
+    """Returns the effects of whoever calls tools with some: the strongest, at least `read`, for it asks a model."""
+    order = [*Effects]
+    return max((Effects.READ, *effects), key=order.index)

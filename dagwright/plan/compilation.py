@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
 
-from dagwright.plan.agents import tool_of_agent
+from dagwright.plan.agents import tool_of_agent, with_effects_of_tools
 from dagwright.plan.arguments import with_parts
 from dagwright.plan.compiled import DEFAULT_TIMEOUT_S, Approval, CompiledNode, CompiledPlan, Hole, Join, RetryRule
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
@@ -98,7 +98,11 @@ def _compile(checked: Checked) -> CompiledPlan:
     output, output_holes = _with_holes(checked.plan.output, checked.output_holes)
     return CompiledPlan(
         nodes=nodes,
-        tools={name: checked.tools[name] for name in sorted(named) if name in checked.tools},
+        tools={
+            name: with_effects_of_tools(checked.tools[name], checked.tools)
+            for name in sorted(named)
+            if name in checked.tools
+        },
         title=checked.plan.title,
         metadata=checked.plan.metadata,
         inputs=checked.inputs,

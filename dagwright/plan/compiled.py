@@ -176,13 +176,19 @@ def agent_of(node: CompiledNode) -> str | None:
     return name if isinstance(name, str) else None
 
 
+def agent_tools(node: CompiledNode) -> Mapping[str, Effects] | None:
+    """Returns what the agent of a node may call -> its effects; `None` if no model does the node."""
+    pursuit = node.sub_plan.pursuit if node.sub_plan is not None and node.kind == "plan" else None
+    if pursuit is None or agent_of(node) is None:
+        return None
+    told = (tool for tool in pursuit.get("tools", ()) if isinstance(tool, Mapping))
+    return {str(tool.get("name")): Effects(tool.get("effects", Effects.WRITE)) for tool in told}
+
+
 def inline_tools(node: CompiledNode) -> Sequence[str] | None:
     """Returns what the agent of a node may call that stands in the plan itself; `None` if there is no such agent."""
-    name = agent_of(node) if node.kind == "plan" else None
-    pursuit = node.sub_plan.pursuit if node.sub_plan is not None else None
-    if name is None or pursuit is None or not is_inline(name):
-        return None
-    return [str(tool.get("name")) for tool in pursuit.get("tools", ()) if isinstance(tool, Mapping)]
+    name, tools = agent_of(node), agent_tools(node)
+    return [*tools] if tools is not None and name is not None and is_inline(name) else None
 
 
 NODE_KINDS = get_args(NodeKind)

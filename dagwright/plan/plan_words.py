@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pydantic_core
 
+from dagwright.plan.agents import strongest
 from dagwright.plan.arguments import with_parts
-from dagwright.plan.compiled import CompiledNode, CompiledPlan
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, agent_tools
 from dagwright.plan.tools import Effects, ToolDeclaration
 
 _NODES_SHOWN = 40
@@ -45,11 +46,18 @@ def words_and_shown(plan: CompiledPlan, *, there: Collection[str] = ()) -> tuple
 
 def changes_something(plan: CompiledPlan, node: CompiledNode) -> bool:
     """Tells whether a node calls a tool that changes the world, or may do so for all that is known."""
-    return node.kind == "tool" and _effects_of(plan, node) in _CHANGING
+    return (node.kind == "tool" or agent_tools(node) is not None) and _effects_of(plan, node) in _CHANGING
 
 
 def _effects_of(plan: CompiledPlan, node: CompiledNode) -> Effects:
+    if (called := agent_tools(node)) is not None:
+        return strongest(called.values())
     return (plan.tools.get(node.tool) or ToolDeclaration(node.tool)).effects
+
+
+def _has_plan(node: CompiledNode) -> bool:
+    """Tells whether a node is a plan that somebody wrote; what an agent does is not known before."""
+    return node.sub_plan is not None and agent_tools(node) is None
 
 
 def _counts(plan: CompiledPlan) -> tuple[int, int]:
@@ -59,7 +67,7 @@ def _counts(plan: CompiledPlan) -> tuple[int, int]:
         # The inside of a region that is not in the plan is pure.
         count += node.inner_count if node.kind == "region" else 1
         changing += changes_something(plan, node)
-        if node.sub_plan is not None:
+        if _has_plan(node) and node.sub_plan is not None:
             below = _counts(node.sub_plan)
             count, changing = count + below[0], changing + below[1]
     return count, changing
@@ -74,7 +82,7 @@ def _lines(plan: CompiledPlan, *, indent: str, room: int, there: Collection[str]
     written = [node for node in plan.nodes[: plan.written_count] if node.id not in there]
     told = list(written)
     if len(written) > _NODES_SHOWN:
-        told = [node for node in written if changes_something(plan, node) or node.sub_plan is not None][:_NODES_SHOWN]
+        told = [node for node in written if changes_something(plan, node) or _has_plan(node)][:_NODES_SHOWN]
     lines: list[str] = []
     whole: list[str] = []
     left = {node.id: node for node in written}
@@ -86,7 +94,7 @@ def _lines(plan: CompiledPlan, *, indent: str, room: int, there: Collection[str]
         del left[node.id]
         lines.append(line)
         is_whole = True
-        if node.sub_plan is not None:
+        if _has_plan(node) and node.sub_plan is not None:
             below, whole_below = _lines(node.sub_plan, indent=indent + _INDENT, room=room)
             is_whole = len(whole_below) == node.sub_plan.written_count
             lines += below
@@ -107,7 +115,8 @@ def _node_words(plan: CompiledPlan, node: CompiledNode) -> str:
     each = " for each item of a list" if node.for_each is not None else ""
     needs = [plan.nodes[number].id for number in node.dependencies if plan.nodes[number].kind != "region"]
     after = f", after {_one_line(', '.join(needs), most=_ARGUMENTS_SHOWN)}" if needs else ""
-    what = {"plan": "a sub-plan", "human": "asks a person"}.get(node.kind, "")
+    is_agent = agent_tools(node) is not None
+    what = "" if is_agent else {"plan": "a sub-plan", "human": "asks a person"}.get(node.kind, "")
     if not what:
         what = f"{_one_line(node.tool, most=_NAME_SHOWN)} ({_effects_of(plan, node).value})"
     given = f" with {_arguments(node)}" if changes_something(plan, node) and node.arguments else ""

@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.goal_nodes import goal_plan
 from dagwright.contracts.goals import MOST_PLANS, MOST_PLANS_LIMIT, MOST_REPLANS, MOST_REPLANS_LIMIT, Goal
-from dagwright.contracts.limits import summary_of
+from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES, summary_of
 from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
+from dagwright.contracts.plan_limits import PlanTooLarge, refuse_too_large
 from dagwright.contracts.wire import ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN
+from dagwright.plan.agents import agent_cards
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
 from dagwright.plan.policy import Policy, default_policy
@@ -20,6 +23,7 @@ from dagwright.planner.prompts import ANSWER_PROMPT, REPLAN_PROMPT, planning_mes
 from dagwright.planner.reading import tools_told
 from dagwright.planner.schema import answer_schema, response_schema
 
+_LARGEST_NAMED = 3
 _OWN_TOOLS = (ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN)
 """What a run calls by itself; a plan cannot."""
 
@@ -80,7 +84,30 @@ def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked)
     )
     messages = planning_messages(request, catalogue, inline_agents=inline_agents, plans_again=replans > 0)
     plan = goal_plan(goal, messages, title=summary_of(request))
+    _refuse_too_large(plan, catalogue.tools)
     return plan, catalogue.note()
+
+
+def _refuse_too_large(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> None:
+    """Refuses a request whose run could not hold what it may use: the prompts of agents travel along as a whole.
+
+    Raises:
+        GoalRefused: it is one; it names what is largest.
+    """
+    sizes = [encoded_size(dict(node.arguments)) for node in plan.nodes]
+    try:
+        refuse_too_large(plan)
+    except PlanTooLarge:
+        pass
+    else:
+        if max(sizes) <= ARGUMENTS_LIMIT_BYTES:
+            return
+    cards = sorted(agent_cards(tools), key=lambda card: encoded_size(card.to_json()), reverse=True)
+    largest = ", ".join(f"{card.name!r} ({encoded_size(card.to_json()):,} bytes)" for card in cards[:_LARGEST_NAMED])
+    told = f"the agents and tools that a plan may use have {max(sizes):,} bytes together"
+    message = f"{told}; at most {ARGUMENTS_LIMIT_BYTES:,} can be sent along"
+    hint = f"the largest agents are {largest}: shorten their prompts" if largest else "describe tools in fewer words"
+    raise GoalRefused("too_large", message, hint=f"{hint}, or name fewer with --agents and --tools")
 
 
 _FIELDS = ("goal", "config", "approve_plan", "plan_only", "max_repairs", "max_replans")

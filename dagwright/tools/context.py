@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -32,6 +32,7 @@ class CallIdentity:
         answers: what people answered to what the call has asked before.
         checkpoint: what it kept for itself then, `None` if nothing.
         checked_version: version of the tool that the plan was checked against, `None` if that does not matter.
+        model: which model the request wants asked, and how, as far as it says so.
     """
 
     idempotency_key: str
@@ -42,6 +43,7 @@ class CallIdentity:
     answers: tuple[Any, ...] = ()
     checkpoint: Any = None
     checked_version: str | None = None
+    model: ModelConfig = field(default_factory=ModelConfig)
 
 
 _MAKING = threading.Lock()
@@ -155,6 +157,11 @@ class ToolContext:
     def checked_version(self) -> str | None:
         """The version of the tool that the plan was checked against, `None` if that does not matter."""
         return self._identity.checked_version
+
+    @property
+    def model(self) -> ModelConfig:
+        """Which model the request wants asked, and how; what it does not say is as the worker's settings say."""
+        return self._identity.model
 
     @property
     def cancelled(self) -> bool:

@@ -43,7 +43,15 @@ class Chooser:
         return [agent.answers[0]["text"], agent.checkpoint]
 
 
-CLASSES: Mapping[str, type[ClassAgent]] = {"writer": Writer, "chooser": Chooser}
+class Naming:
+    """Says which model it was given."""
+
+    async def run(self, objective: str, context: Mapping[str, Any], agent: AgentContext) -> Any:
+        """Returns what the request says of the model, and what that model says."""
+        return [agent.model.model, agent.model.seed, (await agent.ask(objective)).text]
+
+
+CLASSES: Mapping[str, type[ClassAgent]] = {"writer": Writer, "chooser": Chooser, "naming": Naming}
 
 
 def of_classes(name: str, **fields: Any) -> AgentCard:
@@ -120,6 +128,20 @@ async def test_service_agent_that_is_busy_is_asked_again_and_one_that_refuses_fa
     }
     assert [asked.told["call"]["attempt"] for asked in good.asked] == [1, 2]
     assert len({asked.headers["idempotency-key"] for asked in good.asked}) == 1
+
+
+async def test_class_agent_is_told_which_model_the_request_names_and_asks_that_one(
+    client: Client, tmp_path: Path
+) -> None:
+    plan = {"nodes": [agent("w", "naming", "Say who you are")], "output": "{{w.result}}"}
+    async with (
+        ModelServer(text("Large.")) as server,
+        serving(client, tmp_path, of_classes("naming", effects="read"), server=server) as runs,
+    ):
+        handle = await runs.start(plan, model={"model": "large", "seed": 7})
+        document = await document_of(handle)
+    assert document["output"] == ["large", 7, "Large."]
+    assert (server.calls[0].body["model"], server.calls[0].body["seed"]) == ("large", 7)
 
 
 async def test_agents_ask_people_and_go_on_with_the_answer(client: Client, tmp_path: Path) -> None:

@@ -132,5 +132,6 @@ async def test_an_agent_tells_its_model_calls_its_tool_calls_and_what_these_have
         "files": ["tea.txt"],
     }
     # What an agent did that failed is told as well.
-    assert document["nodes"]["third"]["status"] == "failed"
+    failed = document["nodes"]["third"]
+    assert (failed["status"], failed["error"]["message"].partition(": ")[0]) == ("failed", "the agent 'looker' failed")
     assert _lineage(document, "third")["files"] == ["more.txt"]

@@ -17,6 +17,7 @@ from dagwright.settings import Settings
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.toolset import load_toolset
 from tests.support.agent_bench import card_of
+from tests.support.postgres import PostgresCluster
 
 WRITER: dict[str, Any] = {
     "description": "Writes",
@@ -33,8 +34,16 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
+def file_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'agents.db'}"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def url(request: pytest.FixtureRequest, file_url: str) -> str:
+    if request.param == "sqlite":
+        return file_url
+    cluster: PostgresCluster = request.getfixturevalue("postgres_cluster")
+    return cluster.new_database()
 
 
 @pytest.fixture
@@ -75,12 +84,21 @@ def test_removed_agent_stays_for_those_who_have_its_version(stored: StoredAgents
     assert stored.card("helper", None) == second
 
 
-def test_nothing_is_opened_where_nobody_has_added_an_agent(url: str, tmp_path: Path) -> None:
-    assert stored_cards(url) == ()
+def test_nothing_is_opened_where_nobody_has_added_an_agent(file_url: str, tmp_path: Path) -> None:
+    assert stored_cards(file_url) == ()
     assert not (tmp_path / "agents.db").exists()
     (tmp_path / "agents.db").write_bytes(b"no database")
+    assert stored_cards(file_url) == ()
+    assert StoredAgentTools(file_url, ToolEnvironment(tmp_path)).spec("helper", None) is None
+
+
+def test_a_database_is_asked_whether_anybody_has_added_an_agent(url: str, tmp_path: Path) -> None:
     assert stored_cards(url) == ()
     assert StoredAgentTools(url, ToolEnvironment(tmp_path)).spec("helper", None) is None
+    database = EntityDatabase(url)
+    StoredAgents(database).add([card()])
+    database.dispose()
+    assert stored_cards(url) == (card(),)
 
 
 def test_database_that_cannot_be_read_gives_no_agents_and_a_line_in_the_log(
@@ -92,7 +110,8 @@ def test_database_that_cannot_be_read_gives_no_agents_and_a_line_in_the_log(
     database.dispose()
     with caplog.at_level(logging.WARNING, logger="dagwright.agents.finding"):
         assert stored_cards(url) == ()
-    assert "the agents in the database are not known: no such column" in caplog.text
+    assert "the agents in the database are not known: " in caplog.text
+    assert "agent_card.card" in caplog.text
 
 
 def test_every_process_knows_the_agents_in_the_database_and_a_file_stands_above_them(tmp_path: Path) -> None:

@@ -7,13 +7,7 @@ import pytest
 
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.verbs import OnboardingVerbs
-from tests.support.postgres import PostgresCluster, private_postgres
-
-
-@pytest.fixture(scope="session")
-def postgres_cluster() -> Iterator[PostgresCluster]:
-    with private_postgres() as cluster:
-        yield cluster
+from tests.support.postgres import PostgresCluster
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])

@@ -2,8 +2,13 @@
 
 from typing import Any
 
+import pytest
+
+from dagwright.contracts.agent_nodes import with_agents
 from dagwright.contracts.beginnings import begin_run, handed_down, scheduler_of
 from dagwright.contracts.messages import RunInput, run_input_from_json, run_input_to_json
+from dagwright.plan.agent_cards import AgentCard
+from dagwright.plan.agents import agent_declaration
 from dagwright.plan.by import By
 from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.compiled import CompiledNode
@@ -47,6 +52,30 @@ def test_words_tell_the_graph_and_what_changes_something() -> None:
         "- below: a sub-plan",
         "  ! deep: pay (write)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("called", "line"),
+    [
+        ([], "- w: agent.w (read)"),
+        (["any", "typed"], "- w: agent.w (read)"),
+        (["any", "keep"], '! w: agent.w (idempotent) with {"objective":"…","context":{}}'),
+        (["pay"], '! w: agent.w (write) with {"objective":"…","context":{}}'),
+    ],
+)
+def test_an_agent_can_change_what_its_tools_can(called: list[str], line: str) -> None:
+    card = AgentCard(
+        name="w", description="Works", objective_template="Work", type="llm", prompt="Work!", tools=tuple(called)
+    )
+    tools = {**_TOOLS, "agent.w": agent_declaration(card)}
+    plan = compiled(plan_of(node("w", agent="w", objective="Work")), tools=tools)
+    count = "1 of them can change something" if line.startswith("!") else "none of them changes anything"
+    assert plan_words(plan).splitlines() == [f"The plan has 1 node; {count}.", line]
+    head, *lines = plan_words(with_agents(plan, tools)).splitlines()
+    assert (head, [each.partition(" with ")[0] for each in lines]) == (
+        f"The plan has 1 node; {count}.",
+        [line.partition(" with ")[0]],
+    )
 
 
 def test_words_of_a_large_plan_tell_what_changes_something_alone() -> None:

@@ -17,10 +17,12 @@ from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.validation import check_document
 from dagwright.planner import (
     GOAL_LIMIT_BYTES,
+    Asked,
     GoalRefused,
     catalogue_of,
     checked_goal,
     planning_messages,
+    prepare_goal,
     repair_words,
 )
 from dagwright.planner.catalogue import CATALOGUE_CHARACTERS
@@ -138,6 +140,29 @@ def test_request_without_any_tool_is_refused_with_advice() -> None:
     assert str(refused.value) == (
         "there is no tool and no agent that a plan could use; name some with --tools or --agents"
     )
+
+
+def test_request_for_which_too_much_had_to_be_sent_along_is_refused_before_it_starts() -> None:
+    def cards(count: int) -> dict[str, ToolDeclaration]:
+        made = [
+            AgentCard(
+                name=f"a{number}",
+                description="Works",
+                objective_template="Work",
+                type="llm",
+                prompt="x" * (30_000 if number else 32_000),
+            )
+            for number in range(count)
+        ]
+        return {tool.name: tool for tool in map(agent_declaration, made)}
+
+    plan, _ = prepare_goal("Work.", cards(4), Asked())
+    assert plan.pursuit is not None
+    with pytest.raises(
+        GoalRefused, match=r"can be sent along; the largest agents are 'a0' \(32,\d+ bytes\), "
+    ) as refused:
+        prepare_goal("Work.", cards(12), Asked())
+    assert refused.value.code == "too_large"
 
 
 def test_request_of_the_longest_size_is_taken() -> None:

@@ -1,0 +1,13 @@
+"""What the tests of several parts share: a PostgreSQL of their own."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.postgres import PostgresCluster, private_postgres
+
+
+@pytest.fixture(scope="session")
+def postgres_cluster() -> Iterator[PostgresCluster]:
+    with private_postgres() as cluster:
+        yield cluster
