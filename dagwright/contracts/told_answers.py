@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from dagwright.contracts.model_calls import ToolCall
 from dagwright.contracts.usage import Usage, usage_from_json
 from dagwright.plan.stored import StoredValue, Want
@@ -71,6 +73,10 @@ def told_answer(value: Any) -> ToldAnswer:
             usage=usage_from_json(_at(value, "usage")),
             conversation=_at(value, "conversation"),
         )
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, (error.title, *first["loc"])))
+        raise ValueError(f"{place}: {first['msg']}, got {first['input']!r:.80}") from None
     except TypeError as error:
         raise ValueError(str(error)) from None
 

@@ -65,9 +65,20 @@ def test_a_run_is_told_an_answer_as_it_was() -> None:
     assert told == ToldAnswer("", {"n": 1}, (LOOK,), "tool_calls", "m", usage, "sha256-x")
 
 
-@pytest.mark.parametrize("given", [None, {}, 7, {"message": 7}, {"usage": {}, "message": {"tool_calls": [7]}}])
-def test_what_is_no_answer_is_refused(given: Any) -> None:
-    with pytest.raises(ValueError, match=r"Usage|ToolCall"):
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (None, "Usage: Input should be a valid dictionary or instance of Usage, got None"),
+        ({"message": 7}, "Usage: Input should be a valid dictionary or instance of Usage, got None"),
+        ({"usage": {"calls": -1}}, "Usage.calls: Input should be greater than or equal to 0, got -1"),
+        (
+            {"usage": {}, "message": {"tool_calls": [{"id": 7, "name": "look", "arguments": "{}"}]}},
+            "ToolCall.id: Input should be a valid string, got 7",
+        ),
+    ],
+)
+def test_what_is_no_answer_is_refused_in_a_line(given: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(words)}$"):
         told_answer(given)
 
 
