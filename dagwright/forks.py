@@ -17,7 +17,7 @@ import pydantic_core
 
 from dagwright.chunk_items import OpenFeed
 from dagwright.contracts.carries import RunCarry, carry_to_json, pieces_of, state_to_text
-from dagwright.contracts.goal_forks import pursues_goal, without_what_followed
+from dagwright.contracts.goal_forks import without_what_followed
 from dagwright.contracts.goals import PLAN
 from dagwright.contracts.limits import WORKFLOW_ID_BYTES, child_workflow_id, short_id
 from dagwright.contracts.messages import RunInput
@@ -285,7 +285,7 @@ def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun:
     plan = without_what_followed(plan, rerun)
     if any(node.supersedes is not None for node in plan.nodes):
         advice = "give the plan that is meant with --plan"
-        if pursues_goal(plan):
+        if plan.has_planner:
             advice += f", or have the model plan again: --rerun {PLAN}"
         raise ForkRefused(f"nodes of this run took the place of others; {advice}")
     declared = {}

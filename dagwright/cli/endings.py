@@ -8,7 +8,7 @@ from dagwright.cli.progress import format_duration
 from dagwright.cli.wording import is_excused, node_words, usage_lines
 from dagwright.contracts.documents import OUTPUT_LEFT_OUT
 from dagwright.contracts.goal_replans import PLANNING_AGAIN
-from dagwright.contracts.goals import APPROVE, PLAN, PLAN_INVALID, READ
+from dagwright.contracts.goals import APPROVE, PLAN, PLAN_INVALID, READ, own_id
 from dagwright.feed import RunView
 from dagwright.insides import INSIDE_UNREADABLE
 
@@ -50,7 +50,7 @@ def tell_answer(view: RunView, document: Mapping[str, Any], output: Output) -> N
 def replan_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yields how often a request was planned again, and why each time."""
     for node_id, node in document["nodes"].items():
-        if node_id.partition("#")[0] == PLAN and (node["title"] or "").startswith(PLANNING_AGAIN):
+        if own_id(node_id) == PLAN and (node["title"] or "").startswith(PLANNING_AGAIN):
             came = "" if node["status"] == "completed" else f" ({node['status']})"
             yield f"{one_line(node_id)}: {one_line(node['title'], limit=400)}{came}"
 
@@ -60,7 +60,7 @@ def mend_lines(document: Mapping[str, Any]) -> Iterator[str]:
     name, notes = "", list[Any]()
     for node_id, node in document["nodes"].items():
         found = node["result"]
-        if node_id.partition("#")[0] in (READ, APPROVE) and isinstance(found, Mapping) and found.get("valid") is True:
+        if own_id(node_id) in (READ, APPROVE) and isinstance(found, Mapping) and found.get("valid") is True:
             name, notes = node_id, found.get("notes") or []
     lines = [*dict.fromkeys(map(_mend_line, notes))]
     yield from lines[:MENDS_SHOWN]
@@ -149,7 +149,7 @@ def _run_error_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 def _commands_of_last_plan(document: Mapping[str, Any]) -> str:
     number = max(
-        (node.partition("#")[2] for node in document["nodes"] if node.partition("#")[0] == PLAN),
+        (node.partition("#")[2] for node in document["nodes"] if own_id(node) == PLAN),
         key=_number,
         default="",
     )

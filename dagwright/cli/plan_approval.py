@@ -11,7 +11,7 @@ from dagwright.cli.account import account_name
 from dagwright.cli.asking import NO, YES
 from dagwright.cli.output import Output, one_line
 from dagwright.client import Runs
-from dagwright.contracts.goals import APPROVE, OWN_IDS
+from dagwright.contracts.goals import APPROVE, is_own, own_id
 from dagwright.feed import RunView
 from dagwright.people import Answer, AnswerRefused, Place, requests_in
 
@@ -38,12 +38,12 @@ async def approve_on_terminal(runs: Runs, workflow_id: str, output: Output) -> N
 
 
 def _is_about_plan(node: str) -> bool:
-    return node.partition("#")[0] == APPROVE
+    return own_id(node) == APPROVE
 
 
 def _has_begun(view: RunView) -> bool:
     scheduler = view.scheduler
-    return scheduler is not None and any(node.id.partition("#")[0] not in OWN_IDS for node, _ in scheduler.shown())
+    return scheduler is not None and any(not is_own(node.id) for node, _ in scheduler.shown())
 
 
 def _arguments(view: RunView, node: str) -> dict[str, Any]:

@@ -21,13 +21,12 @@ from dagwright.contracts.model_calls import (
 from dagwright.contracts.model_nodes import CALL_MODEL, model_node
 from dagwright.plan.agent_cards import FeedbackPolicy
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole, tool_from_json, tool_to_json
+from dagwright.plan.model_tools import AGENT_KIND
 from dagwright.plan.references import Placeholder, ResultOf
 from dagwright.plan.tools import ToolDeclaration
 
 FEEDBACK_POLICIES: Sequence[FeedbackPolicy] = get_args(FeedbackPolicy)
 
-KIND = "agent"
-"""Of its pursuit."""
 MAX_TURNS = 12
 """Model calls of one agent that names no limit."""
 MOST_TURNS = 200
@@ -127,14 +126,14 @@ class AgentSpec:
             # The tools stay in the request: what was said before calls them, and some services want them declared.
             tool_choice="none" if is_last and self.offered else "",
             output=self.output,
-            labels=CallLabels(purpose=KIND),
+            labels=CallLabels(purpose=AGENT_KIND),
         )
         return ModelRequest(call, before=before, is_continued=True, cuts=cuts or {})
 
     def to_json(self) -> dict[str, Any]:
         """Returns the spec as the pursuit of a plan."""
         encoded: dict[str, Any] = {
-            "kind": KIND,
+            "kind": AGENT_KIND,
             "name": self.name,
             "tools": [_tool_to_json(tool) for tool in self.tools.values()],
             "max_turns": self.max_turns,

@@ -7,13 +7,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from dagwright.contracts.goal_nodes import output_of_plan
-from dagwright.contracts.goals import ANSWER, KIND, OWN_IDS, READ, goal_from_json
+from dagwright.contracts.goals import ANSWER, READ, goal_from_json, own_id
 from dagwright.plan.compiled import CompiledPlan
-
-
-def pursues_goal(plan: CompiledPlan) -> bool:
-    """Tells whether a plan is that of a request in words."""
-    return plan.pursuit is not None and plan.pursuit["kind"] == KIND
 
 
 def without_what_followed(plan: CompiledPlan, rerun: Collection[str]) -> CompiledPlan:
@@ -23,10 +18,10 @@ def without_what_followed(plan: CompiledPlan, rerun: Collection[str]) -> Compile
         plan: of a run, as far as it has grown; one that pursues something else stays as it is.
         rerun: ids of the nodes that a fork does again.
     """
-    if not pursues_goal(plan):
+    if not plan.has_planner:
         return plan
-    own = [node.id.partition("#")[0] for node in plan.nodes]
-    again = [number for number, node in enumerate(plan.nodes) if node.id in rerun and own[number] in OWN_IDS]
+    own = [own_id(node.id) for node in plan.nodes]
+    again = [number for number, node in enumerate(plan.nodes) if node.id in rerun and own[number] is not None]
     if not again:
         return plan
     # A call that plans is of no use without what reads its answer.

@@ -25,7 +25,6 @@ from dagwright.contracts.goal_steps import told_steps
 from dagwright.contracts.goals import (
     ANSWER,
     APPROVE,
-    OWN_IDS,
     PLAN,
     PLAN_INVALID,
     READ,
@@ -35,6 +34,7 @@ from dagwright.contracts.goals import (
     Goal,
     PlannedNodes,
     is_own,
+    own_id,
     planned_nodes_from_json,
 )
 from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
@@ -74,9 +74,9 @@ class Progress:
         self._state = state
         self._goal = goal
 
-    def last(self, own_id: str) -> int | None:
+    def last(self, name: str) -> int | None:
         """Returns the number of the newest node that the run has added under an id of its own."""
-        numbers = [number for number, node in self._written() if _is(own_id, node)]
+        numbers = [number for number, node in self._written() if own_id(node.id) == name]
         return numbers[-1] if numbers else None
 
     def _written(self) -> Iterator[tuple[int, CompiledNode]]:
@@ -85,7 +85,7 @@ class Progress:
     def _planned(self) -> Iterator[tuple[CompiledNode, Record]]:
         """Yields the nodes of the plan, and what people have added to it, as far as nothing stands for them."""
         for node, record in self._state.shown():
-            if node.id.partition("#")[0] not in OWN_IDS and record.status is not NodeStatus.SUPERSEDED:
+            if not is_own(node.id) and record.status is not NodeStatus.SUPERSEDED:
                 yield node, record
 
     def read_by(self, number: int) -> Mapping[str, Any] | None:
@@ -122,7 +122,7 @@ class Progress:
     @cached_property
     def _since(self) -> int:
         """Number of the call with which the newest round of planning began."""
-        plans = [number for number, node in self._written() if _is(PLAN, node)]
+        plans = [number for number, node in self._written() if own_id(node.id) == PLAN]
         return next((number for number in reversed(plans) if self._is_replan(number)), plans[0])
 
     def _is_replan(self, number: int) -> bool:
@@ -134,7 +134,7 @@ class Progress:
         return self._so_far_at(self._since) if self._is_replan(self._since) else None
 
     def _so_far_at(self, number: int) -> SoFar | None:
-        readers = (node for _, node in self._written() if _is(READ, node) and number in node.dependencies)
+        readers = (node for _, node in self._written() if own_id(node.id) == READ and number in node.dependencies)
         reader = next(readers, None)
         return so_far_from_json(reader.arguments.get("so_far")) if reader is not None else None
 
@@ -182,7 +182,7 @@ class Progress:
         done = [
             number
             for number, node in self._written()
-            if _is(READ, node) and self._state.records[number].status is NodeStatus.COMPLETED
+            if own_id(node.id) == READ and self._state.records[number].status is NodeStatus.COMPLETED
         ]
         # What was said before lies in the store.
         asked = replace(
@@ -297,8 +297,8 @@ class Progress:
         there = self._state.plan.nodes[number]
         return (there.tool, there.arguments, there.holes) == (node.tool, node.arguments, node.holes)
 
-    def _free(self, own_id: str) -> str:
-        number = self._state.number_of(own_id)
+    def _free(self, name: str) -> str:
+        number = self._state.number_of(name)
         assert number is not None
         return free_id(self._state, number)
 
@@ -323,7 +323,7 @@ class Progress:
         last = self.last(PLAN)
         assert last is not None
         since, so_far = self._since, self._so_far
-        written = sum(_is(READ, node) for number, node in self._written() if number > since)
+        written = sum(own_id(node.id) == READ for number, node in self._written() if number > since)
         if written >= self._goal.plans and so_far is not None:
             return Stage.OVER
         if written >= self._goal.plans:
@@ -460,11 +460,6 @@ class Progress:
 def _output_at(*path: str) -> Output:
     """Returns the output of a run that is a part of its answer."""
     return None, (((), (ResultOf(ANSWER, "result", path),)),)
-
-
-def _is(own_id: str, node: CompiledNode) -> bool:
-    """Tells whether a node is one of those that the run adds under an id of its own."""
-    return node.id.partition("#")[0] == own_id
 
 
 def _is_stand_in(node: CompiledNode) -> bool:

@@ -9,10 +9,9 @@ from pydantic import TypeAdapter
 from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
 from dagwright.contracts.wire import ACTIVITY_READ_MODEL_PLAN
 from dagwright.plan.compiled import CompiledNode, node_from_json, node_to_json, tool_from_json, tool_to_json
+from dagwright.plan.model_tools import GOAL_KIND
 from dagwright.plan.tools import Effects, ToolDeclaration
 
-KIND = "goal"
-"""`kind` of the pursuit."""
 PLAN, READ, APPROVE, ANSWER = "plan", "read", "approve", "answer"
 """Ids of the nodes that a run adds by itself; those that follow have `#` and a number behind."""
 OWN_IDS = frozenset({PLAN, READ, APPROVE, ANSWER})
@@ -75,9 +74,15 @@ def may_start_early(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) ->
     return is_harmless and node.approval == "policy"
 
 
+def own_id(node_id: str) -> str | None:
+    """Returns which of `OWN_IDS` a run has given a node, without the number behind; `None` if the node is another."""
+    name = node_id.partition("#")[0]
+    return name if name in OWN_IDS else None
+
+
 def is_own(node_id: str) -> bool:
     """Tells whether an id is one of those that a run adds by itself."""
-    return node_id.partition("#")[0] in OWN_IDS
+    return own_id(node_id) is not None
 
 
 _FLAGS = ("asks_first", "ends_with_plan", "streams", "inline_agents")
@@ -122,7 +127,7 @@ class Goal:
     def to_json(self) -> dict[str, Any]:
         """Returns the goal as a pursuit travels in a plan."""
         encoded: dict[str, Any] = {
-            "kind": KIND,
+            "kind": GOAL_KIND,
             "goal": self.words,
             "tools": [dict(tool) for tool in self.tools],
             "schema": dict(self.schema),

@@ -5,10 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from dagwright.contracts import wire
-from dagwright.contracts.agent_spec import KIND
 from dagwright.contracts.decoding import json_from_bytes
 from dagwright.plan.compiled import CompiledNode
-from dagwright.plan.model_tools import MODEL_TOOL
+from dagwright.plan.model_tools import AGENT_KIND, MODEL_TOOL
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.seen import NOTHING, Seen, seen_from_json
 from dagwright.plan.states import Record
@@ -18,7 +17,7 @@ def seen_of_run(scheduler: Scheduler) -> Seen:
     """Returns the files and addresses that a run has looked at; of an agent also which models and tools it called."""
     seen = scheduler.changes.seen.total()
     pursuit = scheduler.plan.pursuit
-    if pursuit is None or pursuit.get("kind") != KIND:
+    if pursuit is None or pursuit.get("kind") != AGENT_KIND:
         return seen
     asked = tuple(node.id for node, _ in _called(scheduler) if node.tool == MODEL_TOOL)
     calls = tuple(

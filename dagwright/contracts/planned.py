@@ -12,7 +12,7 @@ from typing import Any
 
 from dagwright.contracts import wire
 from dagwright.contracts.goal_pursuit import GoalPursuit
-from dagwright.contracts.goals import PLAN
+from dagwright.contracts.goals import PLAN, own_id
 from dagwright.contracts.messages import MessageInvalid
 from dagwright.contracts.steering_messages import MESSAGE_BYTES, Steered
 from dagwright.plan.answers import size_problem
@@ -137,7 +137,7 @@ class Planned(Written):
         """Returns why no nodes may come from a call: only from one that plans, and only while it runs."""
         task_id = scheduler.task_of_call(self.call)
         record = scheduler.record_of(task_id) if task_id is not None else None
-        if record is None or self.call.partition("#")[0] != PLAN:
+        if record is None or own_id(self.call) != PLAN:
             return f"{self.call[:200]!r} writes no plan of this run"
         return None if record.status is NodeStatus.RUNNING else f"the plan of {self.call!r} is whole already"
 

@@ -14,7 +14,7 @@ from operator import attrgetter, is_not
 from typing import Any, Literal, get_args
 
 from dagwright.plan.agent_cards import is_inline
-from dagwright.plan.model_tools import AGENT_PREFIX
+from dagwright.plan.model_tools import AGENT_KIND, AGENT_PREFIX, GOAL_KIND
 from dagwright.plan.references import Index, Item, Lookup, Placeholder, Reference, ResultOf, Secret, Template
 from dagwright.plan.stored import Want, path_from_json, path_to_json
 from dagwright.plan.tools import TOLD_FIELDS, Effects, ToolDeclaration
@@ -156,7 +156,7 @@ class CompiledPlan:
     @property
     def has_planner(self) -> bool:
         """Tells whether a model plans for the run, and can be asked to plan again."""
-        return self.pursuit is not None and self.pursuit.get("kind") == "goal"
+        return self.pursuit is not None and self.pursuit.get("kind") == GOAL_KIND
 
     @property
     def written_count(self) -> int:
@@ -172,7 +172,7 @@ def agent_of(node: CompiledNode) -> str | None:
     if node.tool.startswith(AGENT_PREFIX):
         return node.tool.removeprefix(AGENT_PREFIX)
     pursuit = node.sub_plan.pursuit if node.sub_plan is not None else None
-    name = pursuit.get("name") if pursuit is not None and pursuit.get("kind") == "agent" else None
+    name = pursuit.get("name") if pursuit is not None and pursuit.get("kind") == AGENT_KIND else None
     return name if isinstance(name, str) else None
 
 

@@ -4,9 +4,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from dagwright.contracts.goals import KIND
 from dagwright.feed import RunFeed
 from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.model_tools import GOAL_KIND
 from dagwright.planner import Asked, prepare_goal
 from dagwright.testing import ReceivedCall
 from tests.support.runs import Document, Handle, Runs, bare, document_of
@@ -16,7 +16,7 @@ def goal(runs: Runs, words: str, *tools: str, **asked: Any) -> CompiledPlan:
     """Returns the plan of a request for which some tools of the bench may be used."""
     plan, _ = prepare_goal(words, {name: runs.tools[name] for name in tools}, Asked(**asked))
     assert plan.pursuit is not None
-    assert plan.pursuit["kind"] == KIND
+    assert plan.pursuit["kind"] == GOAL_KIND
     return plan
 
 
