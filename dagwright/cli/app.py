@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dagwright.cli.calling import call, refuse_for_now
-from dagwright.cli.edge import guarded
+from dagwright.cli.edge import guarded, open_standard_streams
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.goal_commands import ask
 from dagwright.cli.groups import GROUPS
@@ -503,6 +503,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
         arguments: without the name of the program.
     """
     wants_json = "--json" in arguments
+    open_standard_streams()
     return guarded(
         lambda: _answer(app(args=list(arguments) or ["--help"], prog_name="dagwright", standalone_mode=False)),
         Output(is_json=wants_json),

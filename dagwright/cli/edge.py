@@ -3,6 +3,7 @@
 A traceback is never shown unless the log level is `debug`; it goes to a file that the sentence names.
 """
 
+import errno
 import os
 import re
 import sys
@@ -47,6 +48,7 @@ _SERVER_ERROR: Final = "temporalio.service.RPCError"
 _SERVER_LOST: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"})
 """What the client says if nobody answered; all else is the answer of a server that refuses."""
 _LOST: Final = "the Temporal server does not answer, but runs that were started stay: `watch ID` goes on with one"
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _LOG_NAME: Final = "errors.log"
 _LIBRARY_WORDS: Final = (
     (re.compile(r"^(Invalid value for '[^']*': )Value error, "), r"\1"),
@@ -83,6 +85,9 @@ def guarded(command: Callable[[], int], output: Output, *, settings: Callable[[]
         return ExitCode.FAILED
     # The process edge: what nobody expected is told in one line, and kept in full where it can be found.
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            _tell_full(error, output)
+            return ExitCode.FAILED
         answer = _expected(error)
         if answer is not None:
             output.problem(answer.words or one_line(str(error), limit=2_000), status=answer.status)
@@ -102,6 +107,30 @@ def leave(code: int) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
+
+
+def open_standard_streams() -> None:
+    """Opens those that whoever started the process has closed: what it opens next would take their place.
+
+    A socket in the place of stdout gets what is written there, and closing it ends the process.
+    """
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest number that is free, so this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+            setattr(sys, name, os.fdopen(descriptor, mode, closefd=False))
+
+
+def _tell_full(error: OSError, output: Output) -> None:
+    where = str(error.filename or "the output, or the disk of the state folder,")
+    words = f"{where} is full: {error.strerror}"
+    try:
+        output.problem(words, status="disk_full")
+    except OSError:
+        # It is stdout, so there is no document either.
+        output.tell(words)
 
 
 def _usage_sentence(error: TyperException) -> str:

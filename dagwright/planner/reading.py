@@ -15,6 +15,7 @@ from dagwright.contracts.goals import DECLARATION, OWN_IDS, PlannedNodes, is_own
 from dagwright.contracts.limits import NOTES
 from dagwright.contracts.plan_limits import PlanTooLarge, refuse_too_large
 from dagwright.contracts.so_far import THERE, SoFar
+from dagwright.dialects.json_reader import depth_of
 from dagwright.dialects.written_values import CUT_OFF, Mend
 from dagwright.plan.agents import agent_cards
 from dagwright.plan.compilation import compile_planned
@@ -38,6 +39,8 @@ _IGNORED = ("output", "deadline", "on_failure")
 """What a plan may say that does not count here: the run itself has it."""
 
 
+_EARLY_DEPTH = 80
+"""Lists and objects inside one another of a node that starts early: it travels in others, which have a limit of 100."""
 TOOLS_BYTES = 128 * 1024
 """JSON of the tools as they travel to whoever reads the plan; schemas beyond that are left to the tools themselves."""
 
@@ -215,6 +218,8 @@ def fits_early(nodes: Sequence[Any], tools: Mapping[str, ToolDeclaration], *, so
     """
     there = so_far.referable if so_far is not None else ()
     if so_far is not None and nodes[-1].get("id") in so_far.left:
+        return False
+    if depth_of(nodes[-1]) > _EARLY_DEPTH:
         return False
     try:
         checked = check_plan({"nodes": [*_standing((), so_far), *nodes]}, _known(tools, so_far), dialect="plan")

@@ -1,6 +1,9 @@
 """The process edge: every end of a command is an exit code and one sentence."""
 
+import errno
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,3 +92,19 @@ def test_text_of_a_plan_cannot_take_over_the_terminal() -> None:
     assert terminal_text("a\x1b[2Jb\u202ec\rd\te\n") == "a\\u001b[2Jb\\u202ec\\u000dd\te\n"
     assert one_line("two\nlines \x07") == "two lines \\u0007"
     assert one_line("x" * 400, limit=10) == "xxxxxxxxx…"
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_full_disk_is_no_defect(is_json: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", "/data/plan.svg")
+    assert _guarded(full, tmp_path, is_json=is_json) == ExitCode.FAILED
+    told = capsys.readouterr()
+    assert told.err == "/data/plan.svg is full: No space left on device\n"
+    assert is_json == ("disk_full" in told.out)
+
+
+def test_command_without_standard_streams_ends_as_ever(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"plan": 1, "nodes": [{"id": "a", "tool": "no_such_tool"}]}', encoding="utf-8")
+    command = f"{sys.executable} -m dagwright check {plan} <&- >&- 2>&-"
+    assert subprocess.run(["sh", "-c", command], timeout=60, check=False).returncode == ExitCode.REFUSED

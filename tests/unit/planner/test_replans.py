@@ -1,5 +1,6 @@
 """What planning again goes by: why it is done, and which nodes can no longer run when others have taken places."""
 
+import json
 from typing import Any
 
 import pytest
@@ -100,6 +101,16 @@ def test_nodes_of_a_plan_that_is_made_again_may_start_early_if_they_need_only_wh
     assert not fits("n", "{{b.result}}")
     # What takes the place of another waits for the whole plan, and what is there is not run again.
     assert [fits(node_id, "{{c.result}}") for node_id in ("a", "b", "c")] == [False, False, False]
+
+
+def test_node_that_is_nested_too_deep_to_be_told_of_waits_for_the_whole_plan() -> None:
+    tools = {"look": ToolDeclaration("look", Effects.READ)}
+
+    def fits(depth: int) -> bool:
+        of = json.loads("[" * depth + "]" * depth)
+        return fits_early([{"id": "n", "tool": "look", "arguments": {"of": of}}], tools)
+
+    assert [fits(3), fits(78), fits(79), fits(95)] == [True, True, False, False]
 
 
 def test_what_a_run_has_come_to_travels_as_json() -> None:
