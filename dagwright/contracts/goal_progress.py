@@ -485,7 +485,7 @@ def _planned_nodes(found: Mapping[str, Any]) -> PlannedNodes:
 
 def _clash_words(found: Mapping[str, Any]) -> str:
     """Returns what a model is told whose plan was right by itself, and does not go with what people have added."""
-    return f"The plan cannot be run: {_problems(found)}. Write the whole plan again, with other ids for these nodes."
+    return f"This plan cannot be run: {_problems(found)}. Write the whole plan again, with other ids for these nodes."
 
 
 def _shown(found: Mapping[str, Any]) -> frozenset[str]:

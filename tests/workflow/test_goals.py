@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
+from dagwright.plan.agent_cards import AgentCard
+from dagwright.plan.agents import agent_declaration
+from dagwright.planner import Asked, prepare_goal
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Refused
 from dagwright.tools import ToolRegistry, tool
@@ -282,3 +285,26 @@ async def test_request_of_a_client_says_how_often_its_plan_goes_back(client: Cli
     assert found["error"]["message"].startswith("the model wrote 2 plans, and none can be run; ")
     (problem,) = refused["error"]["errors"]
     assert (problem["pointer"], problem["message"]) == ("/max_repairs", "max_repairs must be a number from 0 to 19")
+
+
+async def test_calls_of_a_run_are_told_apart_as_the_page_of_the_planner_says(client: Client, tmp_path: Path) -> None:
+    card = AgentCard(name="clerk", description="Reads", objective_template="Read {what}", type="llm", prompt="Read.")
+    plan = written({"id": "mail", "agent": "clerk", "objective": "Read my mail."})
+    async with (
+        ModelServer("I would read it.", plan, "Nothing new.", "No news.") as server,
+        agent_runs(client, server, tmp_path) as runs,
+    ):
+        known = {"echo": runs.tools["echo"], (declared := agent_declaration(card)).name: declared}
+        handle = await runs.start_compiled(prepare_goal("Read my mail.", known, Asked())[0])
+        await ended(runs, handle)
+    assert [(each.metadata, each.is_streamed, each.response_format) for each in server.calls] == [
+        ({"run": handle.id, "node": "plan", "purpose": "plan"}, True, "json_schema"),
+        ({"run": handle.id, "node": "plan#2", "purpose": "repair"}, True, "json_schema"),
+        ({"run": f"{handle.id}/mail", "node": "turn1", "purpose": "agent"}, False, "text"),
+        ({"run": handle.id, "node": "answer", "purpose": "answer"}, False, "text"),
+    ]
+    planned, mended, _, answered = (each.messages for each in server.calls)
+    assert planned[0]["content"].startswith("You plan.")
+    assert mended[:2] == planned
+    assert mended[-1]["content"].startswith("This plan cannot be run:")
+    assert answered[0]["content"].startswith("You answer a request")

@@ -269,7 +269,9 @@ async def test_plan_with_the_id_of_a_node_that_somebody_has_added_goes_back(clie
         found = await ended(runs, handle)
     assert (found["status"], found["output"]) == ("completed", "5")
     assert [*found["nodes"]] == ["plan", "read", "a", "z", "plan#2", "read#2", "b", "answer"]
-    assert "the run has another node 'a' already: choose another id" in server.calls[1].messages[-1]["content"]
+    last = server.calls[1].messages[-1]["content"]
+    assert last.startswith("This plan cannot be run:")
+    assert "the run has another node 'a' already: choose another id" in last
 
 
 @pytest.mark.parametrize("streams", [True, False])
