@@ -19,7 +19,7 @@ PLANNING_PROMPT = """\
 You plan. You turn a request into a plan: a graph of steps that a program runs for you. You do not answer the request \
 yourself, and you call no tool; you write the plan as one JSON object, and nothing else.
 
-{"title": "…", "nodes": [{"id": "…", "title": "…", "tool": "…", "arguments": {…}, "depends_on": ["…"]}]}
+{"nodes": [{"id": "…", "title": "…", "tool": "…", "arguments": {…}, "depends_on": ["…"]}], "title": "…"}
 
 Rules:
 - Each node has an id of its own: a short word of letters, digits, _ and -. Not "plan", "read", "approve" or "answer", \

@@ -56,14 +56,15 @@ def response_schema(*, inline_agents: bool = False) -> dict[str, Any]:
         "title": "Answer of Dagwright's planner",
         "type": "object",
         "additionalProperties": False,
+        # Models write in this order, and nodes start while they write: so the title of the plan comes last.
         "properties": {
-            "title": {"type": "string"},
             "nodes": {
                 "type": "array",
                 "items": {"$ref": "#/$defs/Node"},
                 "minItems": 1,
                 "maxItems": MAX_PLANNED_NODES,
             },
+            "title": {"type": "string"},
         },
         "required": ["nodes"],
         "$defs": {

@@ -10,6 +10,7 @@ OpenAI's own server would refuse, and an answer that nobody asked for each raise
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,6 +50,7 @@ class ModelServer(ScriptedServer):
         self._models = models
         self._api_keys = api_keys
         self._calls: list[ReceivedCall] = []
+        self._sent_at: list[list[float]] = []
 
     @property
     def base_url(self) -> str:
@@ -59,6 +61,14 @@ class ModelServer(ScriptedServer):
     def calls(self) -> Sequence[ReceivedCall]:
         """Returns the chat completions that were asked for, in the order in which they came."""
         return self._calls
+
+    @property
+    def sent_at(self) -> Sequence[Sequence[float]]:
+        """Returns when each piece of an answer was sent, in seconds since the epoch, for each of `calls` in its order.
+
+        A piece is a part of a text or of arguments. What is not streamed has none.
+        """
+        return self._sent_at
 
     def report(self) -> str:
         """Returns everything that did not go as the script says, for a person to read; empty if all did."""
@@ -87,13 +97,15 @@ class ModelServer(ScriptedServer):
                 self._script.violated(received, refusal.message)
         place = self._script.take(received) if refusal is None else None
         self._calls.append(ReceivedCall(received.method, received.path, received.headers, received.body, step=place))
+        sent_at: list[float] = []
+        self._sent_at.append(sent_at)
         if refusal is not None:
             await _send_refusal(exchange, refusal)
         elif place is None:
             words = f"no step of the script answers this call: {received.summary()}"
             await _send_refusal(exchange, Refused(400, words, code=UNEXPECTED_CALL, type=UNEXPECTED_CALL))
         else:
-            await self._send(self._steps[place], received, exchange)
+            await self._send(self._steps[place], received, exchange, sent_at)
 
     def _turned_away(self, received: ReceivedCall) -> Refused | None:
         if self._api_keys is not None and received.api_key not in self._api_keys:
@@ -104,12 +116,12 @@ class ModelServer(ScriptedServer):
             return Refused(404, words, code="model_not_found")
         return None
 
-    async def _send(self, taken: Step, received: ReceivedCall, exchange: Exchange) -> None:
+    async def _send(self, taken: Step, received: ReceivedCall, exchange: Exchange, sent_at: list[float]) -> None:
         if taken.released is not None:
             await taken.released.wait()
         match taken.answer:
             case Completion() as completion if received.is_streamed:
-                await _send_stream(exchange, Sent(completion, received), completion.pace)
+                await _send_stream(exchange, Sent(completion, received), completion.pace, sent_at)
             case Completion() as completion:
                 await _pause(completion.pace.first_s)
                 if completion.pace.cut_after is not None:
@@ -139,7 +151,7 @@ async def _send_refusal(exchange: Exchange, refusal: Refused) -> None:
     await exchange.json(refusal.status, refusal.body(), {**delay, **refusal.headers})
 
 
-async def _send_stream(exchange: Exchange, sent: Sent, pace: Pace) -> None:
+async def _send_stream(exchange: Exchange, sent: Sent, pace: Pace, sent_at: list[float]) -> None:
     await _pause(pace.first_s)
     await exchange.start(200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"})
     first, *pieces = sent.pieces()
@@ -152,6 +164,7 @@ async def _send_stream(exchange: Exchange, sent: Sent, pace: Pace) -> None:
             await pace.released.wait()
         await _pause(pace.each_s)
         await exchange.write(event(piece))
+        sent_at.append(time.time())
     if pace.cut_after is not None:
         await _break_off(exchange, pace.cut)
         return

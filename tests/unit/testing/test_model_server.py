@@ -26,10 +26,12 @@ from dagwright.testing import (
     json_text,
     slow,
     step,
+    text,
     tool_call,
     tool_calls,
 )
 from dagwright.testing.fixtures import StartModelServer
+from tests.support.eventually import eventually
 
 
 async def ask(server: ModelServer, *messages: str, key: str = "key", **fields: Any) -> httpx.Response:
@@ -364,3 +366,16 @@ def test_odd_steps_are_refused() -> None:
 
 def test_broken_arguments_go_out_as_they_are() -> None:
     assert ScriptedToolCall("look", '{"at": ').arguments_text == '{"at": '
+
+
+async def test_when_each_piece_of_a_stream_was_sent_is_kept_and_nothing_of_other_answers() -> None:
+    released = asyncio.Event()
+    held = slow(text("abcdefghij"), characters=4, held_after=2, released=released)
+    async with ModelServer("whole", held) as server:
+        await ask(server)
+        asking = asyncio.create_task(ask(server, stream=True))
+        await eventually(lambda: [len(sent) for sent in server.sent_at] == [0, 2])
+        released.set()
+        await asking
+        whole, streamed = server.sent_at
+    assert (list(whole), len(streamed), list(streamed)) == ([], 3, sorted(streamed))
