@@ -71,6 +71,21 @@ def table(figures: Sequence[Figure]) -> str:
 
 def save(figures: Sequence[Figure], folder: Path, *, name: str, pairs: int) -> None:
     """Writes `<name>.json` and `<name>.md`."""
+    rows = [figure_to_json(figure) for figure in figures]
+    save_as(folder, name, text=table(figures), document={"pairs": pairs, "figures": rows}, often=f"{pairs} pairs")
+
+
+def figure_to_json(figure: Figure) -> dict[str, Any]:
+    """Returns a figure for a file."""
+    return {**asdict(figure), "verdict": figure.verdict}
+
+
+def save_as(folder: Path, name: str, *, text: str, document: Mapping[str, Any], often: str) -> None:
+    """Writes `<name>.json` with a document and `<name>.md` with a text, both with a note of the machine.
+
+    Args:
+        often: how often everything was measured, in words.
+    """
     load = round(os.getloadavg()[0], 1)
     machine = {
         "cores": os.cpu_count(),
@@ -78,12 +93,11 @@ def save(figures: Sequence[Figure], folder: Path, *, name: str, pairs: int) -> N
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
     }
-    rows = [{**asdict(figure), "verdict": figure.verdict} for figure in figures]
     folder.mkdir(exist_ok=True)
-    document = {"machine": machine, "pairs": pairs, "figures": rows}
-    (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    about = f"{machine['cores']} cores, Python {machine['python']}, {pairs} pairs, load {load} at the end."
-    (folder / f"{name}.md").write_text(f"{table(figures)}\n\n{about}\n", encoding="utf-8")
+    written = json.dumps({"machine": machine, **document}, indent=1)
+    (folder / f"{name}.json").write_text(written + "\n", encoding="utf-8")
+    about = f"{machine['cores']} cores, Python {machine['python']}, {often}, load {load} at the end."
+    (folder / f"{name}.md").write_text(f"{text}\n\n{about}\n", encoding="utf-8")
 
 
 def _medians(figure: Figure) -> str:

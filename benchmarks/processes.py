@@ -72,8 +72,8 @@ async def open_bench(folder: Path) -> AsyncIterator[Bench]:
             "by-hand-forgetful": ["-m", "benchmarks.by_hand_worker", forgetful],
         }
         for name, command in workers.items():
-            running = _running([*python(settings), *command], log=folder / f"{name}.log")
-            await stack.enter_async_context(running)
+            log = folder / f"{name}.log"
+            await stack.enter_async_context(running([*python(settings), *command], log=log))
         connection = Connection(client, server, missing)
         one_queue = runs_on(connection, settings, queue=ONE_QUEUE)
         own_queue = open_runs(connection, settings)
@@ -139,7 +139,8 @@ def python(settings: Settings) -> list[str]:
 
 
 @asynccontextmanager
-async def _running(command: Sequence[str], *, log: Path) -> AsyncIterator[None]:
+async def running(command: Sequence[str], *, log: Path) -> AsyncIterator[None]:
+    """Runs a process inside the block; one that ended before is told with its last words."""
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, cwd=_ROOT
@@ -168,7 +169,7 @@ async def _plain_server(settings: Settings, *options: str) -> AsyncIterator[str]
         port = listener.getsockname()[1]
     address = f"127.0.0.1:{port}"
     command = [str(binary.path), "server", "start-dev", "--headless", "--port", str(port), *options]
-    async with _running(command, log=settings.state_dir.parent / f"plain-{port}.log"):
+    async with running(command, log=settings.state_dir.parent / f"plain-{port}.log"):
         async with asyncio.timeout(_START_TIMEOUT_S):
             await _answered(address)
         yield address

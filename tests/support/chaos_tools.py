@@ -5,6 +5,7 @@ there, waits. Effects are rows in SQLite, made once for each idempotency key and
 """
 
 import asyncio
+import gc
 import hashlib
 import json
 import os
@@ -139,3 +140,10 @@ async def effect_then_ask(name: str) -> str:
 async def echo(**arguments: Any) -> dict[str, Any]:
     """Returns its arguments."""
     return arguments
+
+
+@tool(effects="read")
+def living_objects() -> int:
+    """Collects the garbage of the worker and returns how many objects are left that a collection looks at."""
+    gc.collect()
+    return len(gc.get_objects())

@@ -1,0 +1,201 @@
+"""`python -m benchmarks.planning.streaming [--repeats N] [--sizes 3,6,9]`: what starting before a plan is whole brings.
+
+A scripted model writes 50 tokens a second, and each tool takes a second. The same request is met in three ways: by a
+plan whose nodes start while it is written, by a plan that starts when it is whole, and by an agent that calls one tool
+a turn. The ways take turns. Exit code 1 only if the goal is missed by more than half as much again.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client
+
+from benchmarks.figures import save_as
+from benchmarks.planning import slow_tools
+from benchmarks.planning.paced import SHAPES, TOKEN_CHARACTERS, TOOL, Shape, agent_script, plan_text, planner_script
+from benchmarks.planning.streaming_report import Compared, Taken, comparison, report, written_figure
+from benchmarks.processes import python, running
+from benchmarks.rows import RUN_TIMEOUT_S, event_time
+from dagwright.contracts import wire
+from dagwright.contracts.agent_spec import OBJECTIVE, AgentSpec, agent_plan
+from dagwright.contracts.messages import RunInput, run_input_to_json
+from dagwright.planner import Asked, prepare_goal
+from dagwright.server import LocalServer
+from dagwright.server.local import dial
+from dagwright.server.namespace import register_search_attributes
+from dagwright.settings import Settings
+from dagwright.testing import ModelServer, ReceivedCall, Step
+from dagwright.toolset import load_toolset
+
+SIZES = (3, 6, 9)
+REPEATS = 3
+STREAMED, WHOLE, TURNS = WAYS = ("streamed", "whole", "turns")
+_WORDS = "Compare what a flat with two rooms costs in some cities."
+_TOOLS_FILE = str(Path(slow_tools.__file__).resolve())
+_RESULTS = Path(__file__).resolve().parent.parent / "results"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run that is to be measured.
+
+    Args:
+        repeat: which of the runs of its kind, from 0.
+        is_counted: whether it is measured, and does not only warm up.
+    """
+
+    shape: Shape
+    way: str
+    repeat: int
+    is_counted: bool = True
+
+    @property
+    def id(self) -> str:
+        """Returns the id of its workflow."""
+        warm = "" if self.is_counted else "-warm"
+        return f"{self.shape.name}-{len(self.shape.before)}-{self.way}-{self.repeat}{warm}"
+
+    def script(self) -> Sequence[Step]:
+        """Returns what the model says in it."""
+        if self.way == TURNS:
+            return agent_script(self.id, self.shape)
+        return planner_script(self.id, self.shape, is_streamed=self.way == STREAMED)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where runs are started, and the model that they ask."""
+
+    client: Client
+    model: ModelServer
+    settings: Settings
+
+
+def runs_of(sizes: Sequence[int], repeats: int) -> list[Run]:
+    """Returns all runs in their order: one of each way to warm up, then the ways in turns."""
+    warm = [Run(SHAPES[0](min(sizes)), way, 0, is_counted=False) for way in WAYS]
+    counted = [
+        Run(make(size), WAYS[(turn + repeat) % len(WAYS)], repeat)
+        for repeat in range(repeats)
+        for make in SHAPES
+        for size in sizes
+        for turn in range(len(WAYS))
+    ]
+    return warm + counted
+
+
+@asynccontextmanager
+async def serving(runs: Sequence[Run]) -> AsyncIterator[Place]:
+    """Runs a server, a worker with the slow tool and the scripted model inside the block."""
+    steps = [step for run in runs for step in run.script()]
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        settings = Settings(state_dir=Path(name) / "state")
+        async with LocalServer(settings).hold() as server, ModelServer(*steps) as model:
+            client = await dial(server.address)
+            await register_search_attributes(client)
+            asked = [f"OPENAI_BASE_URL={model.base_url}", "OPENAI_API_KEY=any", "DAGWRIGHT_MODEL=scripted"]
+            command = ["env", *asked, *python(settings), "worker.py", "--tools", _TOOLS_FILE]
+            async with running(command, log=Path(name) / "worker.log"):
+                yield Place(client, model, settings)
+
+
+async def measure(sizes: Sequence[int], repeats: int) -> list[Compared]:
+    """Returns what the runs took, by shape and size."""
+    runs = runs_of(sizes, repeats)
+    taken: dict[tuple[str, int, str], list[Taken]] = {}
+    async with serving(runs) as place:
+        for run in runs:
+            found = await _taken(place, run)
+            print(f"{run.id}: first tool after {found.first_call_s:.2f} s, end {found.end_s:.2f} s", file=sys.stderr)
+            if run.is_counted:
+                taken.setdefault((run.shape.name, len(run.shape.before), run.way), []).append(found)
+    shapes = [make(size) for make in SHAPES for size in sizes]
+    return [
+        Compared(
+            shape.name,
+            len(shape.before),
+            round(len(plan_text(shape)) / TOKEN_CHARACTERS),
+            **{way: taken[shape.name, len(shape.before), way] for way in WAYS},
+        )
+        for shape in shapes
+    ]
+
+
+async def _taken(place: Place, run: Run) -> Taken:
+    started_at = time.time()
+    tools = {TOOL: load_toolset(place.settings, [_TOOLS_FILE]).declarations()[TOOL]}
+    if run.way == TURNS:
+        spec = AgentSpec("helper", tools=tools)
+        plan = agent_plan(spec, prompt="Answer the request with what the tools find.", results={})
+        kind, run_input = wire.WORKFLOW_RUN_AGENT, RunInput(compiled=plan, inputs={OBJECTIVE: _WORDS})
+    else:
+        plan, _ = prepare_goal(_WORDS, tools, Asked(streams=run.way == STREAMED))
+        kind, run_input = wire.WORKFLOW_PURSUE_GOAL, RunInput(compiled=plan)
+    handle: Any = await place.client.start_workflow(
+        kind, run_input_to_json(run_input), id=run.id, task_queue=wire.DEFAULT_TASK_QUEUE
+    )
+    document = await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
+    calls = [call for call in place.model.calls if call.metadata.get("run") == run.id]
+    events = (await handle.fetch_history()).events
+    starts = tool_starts(events)
+    if document["status"] != "completed" or len(starts) != len(run.shape.before) or len(calls) != len(run.script()):
+        raise RuntimeError(f"{run.id} did not go as it should: {len(starts)} calls of tools, {json.dumps(document)}")
+    return Taken(
+        first_call_s=min(starts) - started_at,
+        end_s=event_time(events[-1]) - started_at,
+        written=_written(place.model, calls[0], min(starts)),
+    )
+
+
+def _written(model: ModelServer, call: ReceivedCall, at: float) -> float | None:
+    """Returns the share of an answer that had been sent at a time; `None` if it was not streamed."""
+    sent_at = model.sent_at[model.calls.index(call)]
+    return sum(each <= at for each in sent_at) / len(sent_at) if call.is_streamed else None
+
+
+def tool_starts(events: Sequence[HistoryEvent]) -> list[float]:
+    """Returns when each call of the tool started, in seconds since the epoch."""
+    scheduled = {
+        event.event_id
+        for event in events
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+        and event.activity_task_scheduled_event_attributes.activity_type.name == TOOL
+    }
+    return [
+        event_time(event)
+        for event in events
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED
+        and event.activity_task_started_event_attributes.scheduled_event_id in scheduled
+    ]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.planning.streaming", description=__doc__)
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="nodes of the plans, 3 to 9 each")
+    parser.add_argument("--repeats", type=int, default=REPEATS, help="runs of each kind")
+    options = parser.parse_args(arguments)
+    sizes = tuple(int(size) for size in options.sizes.split(","))
+    if not all(3 <= size <= 9 for size in sizes) or options.repeats < 1:
+        parser.error("--sizes are from 3 to 9, and --repeats at least 1")
+    compared = asyncio.run(measure(sizes, options.repeats))
+    print(comparison(compared))
+    if sizes == SIZES:
+        often = f"{options.repeats} runs of each"
+        save_as(_RESULTS, "streaming", text=comparison(compared), document=report(compared), often=often)
+    return 1 if written_figure(compared).verdict == "lost" else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""The comparison of ways to meet a request: what its scripts say, what it measures, and how it judges."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+
+from benchmarks.planning import slow_tools
+from benchmarks.planning.paced import (
+    ANSWER_WORDS,
+    PIECE_CHARACTERS,
+    SHAPES,
+    TOKEN_CHARACTERS,
+    TOKENS_PER_S,
+    TOOL,
+    Shape,
+    agent_script,
+    chain,
+    mixed,
+    plan_text,
+    planner_script,
+)
+from benchmarks.planning.streaming import STREAMED, TURNS, WHOLE, runs_of, tool_starts
+from benchmarks.planning.streaming_report import Compared, Taken, comparison, report, written_figure
+from dagwright.planner.reading import read_plan
+from dagwright.testing import Completion
+from dagwright.tools import load_tools
+
+
+@pytest.mark.parametrize("make", SHAPES)
+@pytest.mark.parametrize("size", [3, 6, 9])
+def test_plan_is_read_as_it_is_written_and_has_the_edges_of_its_shape(make: Callable[[int], Shape], size: int) -> None:
+    shape = make(size)
+    words = plan_text(shape)
+    read = read_plan(json.loads(words), words, load_tools([slow_tools.__file__]).declarations())
+    nodes = dict(read.written)["nodes"]
+    places = {node["id"]: place for place, node in enumerate(nodes)}
+    edges = [tuple(places[name] for name in named(node["arguments"])) for node in nodes]
+    assert (read.notes, edges) == ([], [tuple(before) for before in shape.before])
+    assert len(read.planned.nodes) == size
+
+
+def named(arguments: object) -> list[str]:
+    """Returns the nodes that arguments refer to."""
+    return [part.partition(".")[0] for part in json.dumps(arguments).split("{{")[1:]]
+
+
+def test_last_third_of_a_mixed_plan_joins_two_others_each() -> None:
+    assert list(mixed(6).before) == [(), (), (), (), (0, 1), (2, 3)]
+
+
+def test_streamed_and_whole_plan_take_the_model_the_same_time() -> None:
+    shape = chain(3)
+    seconds = []
+    for is_streamed in (True, False):
+        plan, answer = (step.answer for step in planner_script("run", shape, is_streamed=is_streamed))
+        assert isinstance(plan, Completion)
+        assert isinstance(answer, Completion)
+        pieces = -(-len(plan_text(shape)) // PIECE_CHARACTERS) if is_streamed else 0
+        seconds.append(plan.pace.first_s + pieces * plan.pace.each_s)
+        assert answer.pace.first_s == len(ANSWER_WORDS) / TOKEN_CHARACTERS / TOKENS_PER_S
+    assert seconds == pytest.approx([len(plan_text(shape)) / TOKEN_CHARACTERS / TOKENS_PER_S] * 2, abs=0.04)
+
+
+def test_agent_makes_the_calls_of_the_plan_one_a_turn_and_then_answers() -> None:
+    answers = [step.answer for step in agent_script("run", chain(3))]
+    calls = [answer.tool_calls for answer in answers if isinstance(answer, Completion)]
+    assert [[call.name for call in each] for each in calls] == [[TOOL], [TOOL], [TOOL], []]
+    assert ["known" in json.loads(each[0].arguments_text) for each in calls[:3]] == [False, True, True]
+
+
+def test_ways_take_turns_and_each_warms_up_before_it_counts() -> None:
+    runs = runs_of([3], 2)
+    assert [(run.way, run.is_counted) for run in runs[:3]] == [(STREAMED, False), (WHOLE, False), (TURNS, False)]
+    assert [run.way for run in runs[3:6]] == [STREAMED, WHOLE, TURNS]
+    assert [run.way for run in runs[12:15]] == [WHOLE, TURNS, STREAMED]
+    assert len({run.id for run in runs}) == len(runs)
+
+
+def test_only_the_tool_of_the_plan_counts_as_its_start() -> None:
+    events = []
+    for number, kind in enumerate(["call_model", TOOL, TOOL]):
+        scheduled = HistoryEvent(event_id=2 * number, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+        scheduled.activity_task_scheduled_event_attributes.activity_type.name = kind
+        started = HistoryEvent(event_id=2 * number + 1, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
+        started.activity_task_started_event_attributes.scheduled_event_id = 2 * number
+        started.event_time.FromSeconds(100 + number)
+        events += [scheduled, started]
+    assert tool_starts(events) == [101.0, 102.0]
+
+
+def taken(first: float, end: float, written: float | None = None) -> Taken:
+    return Taken(first, end, written)
+
+
+SMALL = Compared(
+    "chain",
+    3,
+    120,
+    streamed=[taken(1.0, 5.0, 0.30), taken(1.2, 5.5, 0.32), taken(9.0, 9.0, 0.90)],
+    whole=[taken(2.4, 6.0)],
+    turns=[taken(0.5, 7.25)],
+)
+
+
+def test_table_has_medians_of_every_way_and_the_goal_below() -> None:
+    assert comparison([SMALL]) == (
+        "| plan | nodes | tokens | written at the first tool | first tool: streamed | whole plan | ReAct "
+        "| end: streamed | whole plan | ReAct |\n"
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+        "| chain | 3 | 120 | 32 % | 1.20 s | 2.40 s | 0.50 s | 5.50 s | 6.00 s | 7.25 s |\n"
+        "\n"
+        "| figure | measured | goal | |\n"
+        "|---|---|---|---|\n"
+        "| written of a plan when its first tool starts, the most | 32 % | at most 40 % | reached |"
+    )
+
+
+def test_worst_plan_decides_and_is_told_in_the_file() -> None:
+    late = Compared("mixed", 6, 200, streamed=[taken(3.0, 5.0, 0.7)], whole=SMALL.whole, turns=SMALL.turns)
+    assert written_figure([SMALL, late]).verdict == "lost"
+    saved = report([SMALL, late])
+    assert saved["figures"][0]["measured"] == {"chain of 3": 32.0, "mixed of 6": 70.0}
+    assert [plan["streamed"][0]["written"] for plan in saved["plans"]] == [0.30, 0.7]
