@@ -21,7 +21,7 @@ from dagwright.contracts.goal_replans import (
     title_of,
     told_again,
 )
-from dagwright.contracts.goal_steps import told_steps
+from dagwright.contracts.goal_steps import Step, told_steps
 from dagwright.contracts.goals import (
     ANSWER,
     APPROVE,
@@ -191,7 +191,9 @@ class Progress:
         before = self._state.plan.nodes[self._state.plan.nodes[done[-1]].dependencies[0]].id
         holes: list[Hole] = [(("before",), (ResultOf(before, "result", ("conversation",)),)), *told.holes]
         title = title_of(reasons, count=self._replans() + 1, most=self._goal.replans)
-        return self._asking(asked, title=title, dependencies=[done[-1]], holes=holes, so_far=so_far)
+        # Nothing ever takes the place of a node that has completed, so these edges never lead in a circle.
+        told_of = self._ends_of([step for step in steps if step[1].status is NodeStatus.COMPLETED])
+        return self._asking(asked, title=title, dependencies=[done[-1], *told_of], holes=holes, so_far=so_far)
 
     def _replans(self) -> int:
         return sum(
@@ -235,6 +237,11 @@ class Progress:
             return None
         output = _output_at(*ANSWERED[0][0])
         return None if tuple(self._state.plan.output_holes) == tuple(output[1]) else output
+
+    def _ends_of(self, steps: Sequence[Step]) -> list[int]:
+        """Returns the numbers of the nodes for which no other one of them waits."""
+        needed = {number for node, _ in steps for number in node.dependencies}
+        return [number for node, _ in steps if (number := self._number(node)) not in needed]
 
     def _number(self, node: CompiledNode) -> int:
         number = self._state.number_of(node.id)
@@ -420,8 +427,30 @@ class Progress:
                 replace(node, id=self._new_id(node), dependencies=needed, approval=approval, supersedes=instead)
             )
         replaced = [node.supersedes for node in nodes if node.supersedes is not None]
-        left = given_up(self._state, list(self._planned()), replaced) if self._so_far is not None else ()
-        return Extension(base, tuple(nodes), planned.tools, wanted, given_up=left)
+        return Extension(base, tuple(nodes), planned.tools, wanted, given_up=self._given_up(replaced))
+
+    def left_behind(self, found: Mapping[str, Any]) -> Extension | None:
+        """Returns what leaves out the nodes that can no longer run, of a plan whose nodes all came before it was whole.
+
+        As soon as it is done, nothing is left any more that had failed before the plan.
+        """
+        so_far = self._so_far
+        if so_far is None or self.is_empty(found):
+            return None
+        failed = so_far.ended.get(NodeStatus.FAILED.value, ())
+        is_left = any(
+            node.id in failed and record.status is NodeStatus.FAILED and node.on_error != "skip"
+            for node, record in self._planned()
+        )
+        return replace(self._extension(), given_up=self._given_up(())) if is_left else None
+
+    def _given_up(self, replaced: Sequence[str]) -> tuple[str, ...]:
+        """Returns the ids of the nodes that a plan which was made again leaves behind."""
+        so_far = self._so_far
+        if so_far is None:
+            return ()
+        ended = frozenset(so_far.left)
+        return given_up(self._state, [step for step in self._planned() if step[0].id in ended], replaced)
 
     def _numbers_of(self, planned: PlannedNodes, *, base: int) -> list[int]:
         """Returns the number that each node of a plan has in the run, or gets."""
@@ -446,9 +475,7 @@ class Progress:
         output = OutputSchema("answer", schema, is_binding=False) if schema else None
         call = ModelCall((*begun, *told.messages), config=self._goal.config, output=output, labels=labels)
         request = ModelRequest(call, cuts=told.cuts)
-        needed = {number for node, _ in steps for number in node.dependencies}
-        numbers = [self._number(node) for node, _ in steps]
-        last = [number for number in numbers if number not in needed] or numbers
+        last = self._ends_of(steps)
         node_id = ANSWER if self.last(ANSWER) is None else self._free(ANSWER)
         node = model_node(node_id, request, title="answering the request", dependencies=last, holes=told.holes)
         before = None if node_id == ANSWER else self._state.newest_id(ANSWER)

@@ -62,7 +62,7 @@ class GoalPursuit:
         if self._goal.asks_first and not run.is_empty(found):
             return self._approved(run, read, found)
         if run.has_nodes(found):
-            return Stage.OVER
+            return run.left_behind(found) or Stage.OVER
         clash = run.clash_with(found)
         return run.next_plan(read, clash) if clash else run.planned(read, found)
 

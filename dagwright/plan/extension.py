@@ -117,13 +117,13 @@ def extended(plan: CompiledPlan, extension: Extension) -> CompiledPlan:
 def _check(extension: Extension, numbers: Mapping[str, int]) -> None:
     base = extension.base
     end = base + len(extension.nodes)
+    if any(node_id not in numbers for node_id in (*extension.wanted, *extension.given_up)):
+        raise ValueError("something is said of a node that is not there")
     for node in extension.nodes:
         if node.id in numbers:
             raise ValueError(f"the run has a node {node.id!r} already")
         if any(type(number) is not int or not 0 <= number < end for number in node.dependencies):
             raise ValueError(f"the dependencies of {node.id!r} are no numbers of nodes")
-        if any(node_id not in numbers for node_id in (*extension.wanted, *extension.given_up)):
-            raise ValueError("something is said of a node that is not there")
         if node.supersedes is not None and node.supersedes not in numbers:
             raise ValueError(f"{node.id!r} supersedes {node.supersedes!r}, which is not there")
     if len({node.id for node in extension.nodes}) < len(extension.nodes):

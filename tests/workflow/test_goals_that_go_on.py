@@ -26,6 +26,9 @@ from tests.support.server import live_server
 
 pytestmark = pytest.mark.server
 
+_FRAGILE = {**call("a", "give_up"), "on_error": "replan"}
+"""A node whose failure has it planned again."""
+
 
 async def test_a_request_goes_on_in_new_executions(client: Client, tmp_path: Path) -> None:
     chain = [call(f"n{number}", "plus", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, 8)]
@@ -40,6 +43,24 @@ async def test_a_request_goes_on_in_new_executions(client: Client, tmp_path: Pat
     assert executions[0] == "continued"
     assert executions[-1] == "completed"
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("answer", "answer")]
+
+
+async def test_a_request_that_is_planned_again_goes_on_in_new_executions(client: Client, tmp_path: Path) -> None:
+    chain = [call(f"n{number}", "plus", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, 4)]
+    plan = written(
+        _FRAGILE, call("b", "plus", left="{{a.result}}", right=1), call("n0", "plus", left=0, right=1), *chain
+    )
+    again = written(call("c", "plus", left="{{n3.result}}", right=1), call("d", "plus", left="{{c.result}}", right=1))
+    async with ModelServer(plan, again, "It is 6.") as model, agent_runs(client, model, tmp_path) as runs:
+        with patch.object(limits, "HARD_MARK_EVENTS", 15):
+            handle = await runs.start_compiled(goal(runs, "Count to 6.", "plus", "give_up"))
+            document = await ended(runs, handle)
+            executions = [end_of(history) for history in await chain_of(client, handle)]
+            await runs.check_ended()
+    assert (document["status"], document["output"], document["nodes"]["d"]["result"]) == ("completed", "It is 6.", 6)
+    assert [document["nodes"][name]["status"] for name in "ab"] == ["superseded", "superseded"]
+    assert executions.count("continued") >= 2
+    assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
 
 
 @pytest.mark.slow
@@ -132,6 +153,26 @@ async def test_fork_of_a_request_that_was_planned_again_begins_with_the_first_pl
         found = bare(await document_of(await _started(runs, await _draft(runs, handle.id, "plan"))))
     assert (found["status"], found["output"]) == ("completed", "Two.")
     assert [*found["nodes"]] == ["plan", "read", "a", "answer"]
+
+
+async def test_fork_in_which_it_is_planned_again_once_more_has_what_was_found_before(
+    client: Client, tmp_path: Path
+) -> None:
+    plan, again = written(_FRAGILE, call("b", "plus", left=1, right=2)), written(call("a", "plus", left=1, right=1))
+    other = written(call("c", "plus", left="{{b.result}}", right=1))
+    async with (
+        ModelServer(plan, again, "It is 2.", other, "It is 4.") as model,
+        agent_runs(client, model, tmp_path) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Add.", "plus", "give_up"))
+        assert (await ended(runs, handle))["output"] == "It is 2."
+        with pytest.raises(ForkRefused, match="took the place of others"):
+            await _draft(runs, handle.id)
+        draft = await _draft(runs, handle.id, "plan#2")
+        assert [*draft.outlook.reused] == ["plan", "read", "b"]
+        found = bare(await document_of(await _started(runs, draft)))
+    assert (found["status"], found["output"], found["nodes"]["c"]["result"]) == ("completed", "It is 4.", 4)
+    assert [*found["nodes"]] == ["plan", "read", "a", "b", "plan#2", "read#2", "c", "answer"]
 
 
 async def _started(runs: Runs, draft: Draft) -> Handle:

@@ -321,6 +321,27 @@ async def test_nodes_of_a_plan_that_is_made_again_start_while_it_is_written(
     assert [*found["nodes"]].index("c") < [*found["nodes"]].index("a#2")
 
 
+async def test_what_can_no_longer_run_is_left_out_if_all_of_the_plan_came_while_it_was_written(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    bench, released = Bench(), asyncio.Event()
+    plan = written(fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo", name="early"))
+    again = written(call("d", "hold", name="{{c.result.name}}"), title="t" * 40)
+    async with (
+        ModelServer(plan, held(again, released), "Done.") as server,
+        agent_runs(client, server, tmp_path, bench=bench, keeps_state=keeps_state) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Look.", "give_up", "echo", "hold"))
+        await eventually(lambda: "early" in bench.entered)
+        released.set()
+        bench.open("early")
+        found = await ended(runs, handle)
+    assert (found["status"], found["output"]) == ("completed", "Done.")
+    assert {name: found["nodes"][name]["status"] for name in "abcd"} == {
+        "a": "superseded", "b": "superseded", "c": "completed", "d": "completed",
+    }  # fmt: skip
+
+
 def said(words: str, *missing: str) -> str:
     """Returns an answer that says what is missing in it."""
     return json.dumps({"answer": words, "missing": list(missing)})
