@@ -28,6 +28,7 @@ from activities.heartbeats import Heartbeats
 from activities.model_asks import ModelAsks, failure_details
 from activities.plan_sent import PlanSent
 from activities.values import Values
+from dagwright.contracts.agent_asking import marker_in
 from dagwright.contracts.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
 from dagwright.contracts.model_calls import (
     ModelAnswer,
@@ -41,7 +42,7 @@ from dagwright.contracts.model_calls import (
 )
 from dagwright.contracts.model_failures import ModelFailure
 from dagwright.contracts.model_messages import fitting
-from dagwright.contracts.told_answers import TOLD, TOOL_CALLS_BYTES
+from dagwright.contracts.told_answers import MARKER, TOLD, TOOL_CALLS_BYTES
 from dagwright.contracts.wire import ACTIVITY_CALL_MODEL, METADATA_STORED
 from dagwright.llm.clients import ModelClients
 from dagwright.plan.filling import secret_names
@@ -153,6 +154,10 @@ class _Asking:
         if len(encoded) > STORED_VALUE_LIMIT_BYTES:
             raise ResultTooLarge(f"the answer has {len(encoded):,} bytes as JSON")
         wanted = [*TOLD, *(want for want in wanted_parts() if want not in TOLD)]
+        if (marker := marker_in(answer.message.content or "")) is not None:
+            # The run does not see the text that it stands in.
+            plain = {**plain, "marker": marker}
+            encoded, wanted = encoded_json(plain), [*wanted, MARKER]
         told = await self._values.keep(plain, encoded, wanted=wanted, name=f"{self._info.activity_id}.result")
         data = pydantic_core.to_json(stored_to_json(told))
         return RawValue(Payload(metadata={**metadata, METADATA_STORED: b"1"}, data=data))

@@ -13,6 +13,8 @@ from typing import Any
 from dagwright.contracts.agent_spec import AgentSpec
 
 _MARKER = re.compile(r"\[\[\s*FEEDBACK\b\s*([A-Za-z]*)\s*:(.*?)\]\]", re.DOTALL)
+_SHORT_MARKER = re.compile(r"\[\[\s{0,9}FEEDBACK\b[^\[\]:]{0,40}:[^\[\]]{0,2000}\]\]")
+"""What is looked for in answers of any length, in a time that is linear in them."""
 _TYPES = ("APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION")
 _QUESTION_CHARACTERS = 500
 """A longer answer is more than a question."""
@@ -29,6 +31,12 @@ class Said:
 
     text: str
     question: Mapping[str, Any] | None = None
+
+
+def marker_in(text: str) -> str | None:
+    """Returns the first marker of an answer of any length, as it stands there; `None` if there is none of this form."""
+    found = _SHORT_MARKER.search(text)
+    return None if found is None else found[0]
 
 
 def read_said(text: str, spec: AgentSpec) -> Said:

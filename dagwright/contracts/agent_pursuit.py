@@ -239,8 +239,10 @@ class _Turn:
         """Returns what a person is asked, what follows from the answer, or the answer as the output of the run."""
         text = self._said.text
         said = read_said(text, self._spec) if isinstance(text, str) else None
-        if said is not None and said.question is not None and not self.is_last:
-            return self._after_asking(said.question)
+        # Of a text that lies in the store the marker alone is here.
+        question = (said or read_said(self._said.marker or "", self._spec)).question
+        if question is not None and not self.is_last:
+            return self._after_asking(question)
         if self._spec.feedback_policy == "always" and self._is_answer():
             return self._after_check()
         if said is not None and said.text != text:

@@ -28,6 +28,8 @@ ANSWERED: tuple[Want, ...] = ((("output", "answer"), "value"), (("output", "miss
 """Of an answer to a request: its text, and what is missing in it."""
 ACCEPTED: Want = (("accepted",), "value")
 """Of a plan whose nodes were sent to the run while the model wrote it: which."""
+MARKER: Want = (("marker",), "value")
+"""Of a large answer in which the model asks a person: the words in which it does (`contracts.agent_asking`)."""
 TOOL_CALLS_BYTES = 128 * 1024
 """JSON of all tool calls of one answer; below what a run may be told of one result."""
 
@@ -41,6 +43,7 @@ class ToldAnswer:
         output: the value that was asked for, or where that lies.
         tool_calls: what the model wants called, whole.
         conversation: reference for `ModelRequest.before` of the next call.
+        marker: of a text that lies elsewhere, the words in which it asks a person, if it does.
     """
 
     text: str | StoredValue
@@ -50,6 +53,7 @@ class ToldAnswer:
     model: str
     usage: Usage
     conversation: str | None = None
+    marker: str | None = None
 
 
 def told_answer(value: Any) -> ToldAnswer:
@@ -64,6 +68,7 @@ def told_answer(value: Any) -> ToldAnswer:
     try:
         calls = _at(value, "message", "tool_calls") or ()
         text = _at(value, "message", "content")
+        marker = _at(value, "marker")
         return ToldAnswer(
             text=text if text is not None else "",
             output=_at(value, "output"),
@@ -72,6 +77,7 @@ def told_answer(value: Any) -> ToldAnswer:
             model=_at(value, "model"),
             usage=usage_from_json(_at(value, "usage")),
             conversation=_at(value, "conversation"),
+            marker=marker if isinstance(marker, str) else None,
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]

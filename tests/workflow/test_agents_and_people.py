@@ -6,10 +6,11 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.contracts import wire
+from dagwright.contracts.agent_asking import marker_in
 from dagwright.testing import ModelServer, step, tool_call, tool_calls
 from tests.support.agents import agent, agent_runs, answered, ended, said
 from tests.support.eventually import eventually
-from tests.support.people import answer, asks
+from tests.support.people import answer, asks, view_of
 from tests.support.runs import cancelled, done
 from tests.support.tools import Bench
 
@@ -139,3 +140,33 @@ async def test_a_call_that_a_person_cancels_or_answers_by_hand_is_told_to_the_mo
     }
     told = [content for role, content in said(model.calls[1]) if role == "tool"]
     assert [told[0].split(":")[0], told[1]] == ["It was cancelled", "made by hand"]
+
+
+async def test_a_question_far_into_a_long_answer_is_asked(client: Client, tmp_path: Path) -> None:
+    long = f"{'So far I know nothing. ' * 3_000}[[FEEDBACK SELECTION: Which town? | Ulm | Bonn]]{' And more.' * 500}"
+    async with (
+        ModelServer(long, step("Ulm, then.", last="Ulm")) as model,
+        agent_runs(client, model, tmp_path) as runs,
+    ):
+        plan = agent(runs, feedback_policy="on_request")
+        handle = await runs.start_compiled(plan, inputs={"objective": "Choose."})
+        await asks(runs, handle, "turn1.ask")
+        [request] = (await view_of(runs, handle)).document()["waiting_for"]
+        assert (request["prompt"], request["options"]) == ("Which town?", ["Ulm", "Bonn"])
+        await answer(handle, "turn1.ask", {"selected": ["Ulm"]})
+        document = await ended(runs, handle)
+    assert document["output"] == "Ulm, then."
+
+
+@pytest.mark.parametrize(
+    ("text", "marker"),
+    [
+        ("none", None),
+        ("a [[FEEDBACK: Which?]] b [[FEEDBACK: Why?]]", "[[FEEDBACK: Which?]]"),
+        ("[[ FEEDBACK APPROVAL: May I?\nNow? ]]", "[[ FEEDBACK APPROVAL: May I?\nNow? ]]"),
+        ("[[FEEDBACK x:" * 100_000, None),
+        (f"[[FEEDBACK: {'x' * 3_000}]]", None),
+    ],
+)
+def test_a_marker_is_found_in_answers_of_any_length(text: str, marker: str | None) -> None:
+    assert marker_in(text) == marker
