@@ -110,7 +110,7 @@ async def plan_one(case: Case, cases: Cases, client: ModelClient, *, asked: Aske
 
 def _said(case: Case, cases: Cases, tries: Sequence[Try]) -> list[Message]:
     """Returns the conversation so far: each plan that cannot be run, and what is wrong with it."""
-    said: list[Message] = [*planning_messages(case.words, catalogue_of(cases.tools))]
+    said: list[Message] = [*planning_messages(case.words, catalogue_of(cases.tools), plans_again=True)]
     for each in tries:
         said += [Message(role="assistant", content=each.text), user(repair_words(each.problems))]
     return said
