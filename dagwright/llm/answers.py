@@ -277,9 +277,9 @@ def _answer_of(said: Said, prepared: Prepared, mode: OutputMode, *, usage: Usage
             # The tool is only how this server gives JSON: whoever asked never hears of it.
             calls, text = [], given[0].arguments
     named = tuple(call.model_copy(update={"name": prepared.names.ours(call.name)}) for call in calls)
-    if output is None and not named and not said.text.strip():
-        # Services do that now and then. A run would end with it as if it were an answer.
-        raise Trouble("broken", "answered with nothing")
+    if output is None and not said.text.strip() and not (named and prepared.call.tools):
+        # Models do that now and then. A run would end with it as if it were an answer.
+        raise Trouble("broken", "called a tool, and there are none" if named else "answered with nothing")
     if output is not None and not named:
         value = _value_of(text or "", output, prepared, mode)
     return ModelAnswer(

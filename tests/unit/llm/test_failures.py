@@ -22,6 +22,7 @@ from dagwright.testing import (
     http_date,
     slow,
     text,
+    tool_call,
 )
 from tests.unit.llm.asking import KEY, ask, client_of, saying
 
@@ -130,6 +131,7 @@ FAILURES: list[tuple[str, Answer, ModelError, str]] = [
     ("no choices", body(200, {"choices": []}), E.ANSWER_BROKEN, ""),
     ("null", body(200, None), E.ANSWER_BROKEN, ""),
     ("nothing", text(""), E.ANSWER_BROKEN, "answered with nothing"),
+    ("tool of nobody", tool_call("mail", to="ann"), E.ANSWER_BROKEN, "called a tool, and there are none"),
     ("blanks", text(" \n "), E.ANSWER_BROKEN, "answered with nothing"),
     # What was answered, and is of no use.
     ("refusal", Completion(refusal="I can't help with that."), E.REFUSED, "declined: I can't help with that."),
