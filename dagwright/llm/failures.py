@@ -91,12 +91,13 @@ class Asked:
     api_key: str = field(default="", repr=False)
 
 
+_OF_WORKER = "of the worker (one of `dagwright up` has the environment in which it was started)"
 _ADVICE: Mapping[ModelError, str] = {
     ModelError.QUOTA_SPENT: "add credit or raise the limit of the account at {base_url}, then try again",
-    ModelError.KEY_MISSING: "set OPENAI_API_KEY for the worker, or OPENAI_BASE_URL for a service that needs no key",
+    ModelError.KEY_MISSING: f"set OPENAI_API_KEY {_OF_WORKER}, or OPENAI_BASE_URL for a service that needs no key",
     ModelError.KEY_REFUSED: "set OPENAI_API_KEY of the worker to a key that {base_url} takes",
     ModelError.FORBIDDEN: "the key may not do this at {base_url}: use another key or another model",
-    ModelError.MODEL_MISSING: "name one in the request, or set DAGWRIGHT_MODEL",
+    ModelError.MODEL_MISSING: f"name one in the request, or set DAGWRIGHT_MODEL {_OF_WORKER}",
     ModelError.MODEL_UNKNOWN: "name one that {base_url} has; GET {base_url}/models lists them",
     ModelError.ADDRESS_WRONG: "check OPENAI_BASE_URL, now {base_url}; it mostly ends in /v1",
     ModelError.CONTEXT_EXCEEDED: "shorten what {model} is given, or choose a model with a larger context",

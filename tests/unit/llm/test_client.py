@@ -187,7 +187,8 @@ async def test_without_a_model_or_a_key_nothing_is_asked() -> None:
             await ask(server, model=None)
     assert (caught.value.error, str(caught.value)) == (
         ModelError.MODEL_MISSING,
-        "no model is named; name one in the request, or set DAGWRIGHT_MODEL",
+        "no model is named; name one in the request, or set DAGWRIGHT_MODEL of the worker "
+        "(one of `dagwright up` has the environment in which it was started)",
     )
     with pytest.raises(ModelFailure) as caught:
         await ModelClient(Endpoint(), model="m").complete(saying())

@@ -110,7 +110,10 @@ async def test_without_a_model_the_error_says_what_would_help() -> None:
     async with ModelServer() as server:
         with pytest.raises(ValueError, match="not arithmetic") as unnamed:
             await calculated(server, "Add 1 and 2", model=None)
-    assert str(unnamed.value) == f"{refusal}, or let a model read it: name one in the request, or set DAGWRIGHT_MODEL"
+    assert str(unnamed.value) == (
+        f"{refusal}, or let a model read it: name one in the request, or set DAGWRIGHT_MODEL of the worker "
+        "(one of `dagwright up` has the environment in which it was started)"
+    )
 
 
 async def test_a_service_that_fails_is_no_matter_of_the_text() -> None:
