@@ -13,7 +13,7 @@ MOST_READ = 50
 PLACE_CHARACTERS = 300
 """Of one file or address."""
 MOST_OF_RUN = 2_000
-"""Files and addresses that one run keeps of all its nodes: they stand in its state."""
+"""Files, addresses and calls that one run keeps of all its nodes: they stand in its state."""
 _CALL_FIELDS = ("node", "tool", "status")
 
 
@@ -38,9 +38,9 @@ class Seen:
         return bool(self.files or self.urls or self.model_calls or self.tool_calls or self.left_out)
 
     @property
-    def places(self) -> int:
-        """How many files and addresses there are."""
-        return len(self.files) + len(self.urls)
+    def count(self) -> int:
+        """How many files, addresses and calls are told."""
+        return len(self.files) + len(self.urls) + len(self.model_calls) + len(self.tool_calls)
 
     def with_more(self, other: "Seen") -> "Seen":
         """Returns this with what something else has seen behind it, each thing once."""
@@ -110,22 +110,22 @@ class SeenBook:
 
     Args:
         tasks: id of a node or item -> what all its tries have seen.
-        places: files and addresses in it.
+        count: files, addresses and calls in it.
         left_out: those of nodes that are not in it, because there are too many.
     """
 
     tasks: dict[str, Seen] = field(default_factory=dict)
-    places: int = 0
+    count: int = 0
     left_out: int = 0
 
     def add(self, task_id: str, seen: Seen) -> None:
         """Takes what a try of a node or item has seen."""
         before = self.tasks.get(task_id, NOTHING)
         after = before.with_more(seen)
-        if self.places + after.places - before.places > MOST_OF_RUN:
-            self.left_out += seen.places + seen.left_out
+        if self.count + after.count - before.count > MOST_OF_RUN:
+            self.left_out += seen.count + seen.left_out
             return
-        self.places += after.places - before.places
+        self.count += after.count - before.count
         self.tasks[task_id] = after
 
     def total(self) -> Seen:
@@ -150,4 +150,4 @@ def seen_book_from_json(encoded: Any) -> SeenBook:
     if not encoded:
         return SeenBook()
     tasks = {str(task_id): seen_from_json(told) for task_id, told in encoded["tasks"].items()}
-    return SeenBook(tasks, sum(seen.places for seen in tasks.values()), int(encoded["left_out"]))
+    return SeenBook(tasks, sum(seen.count for seen in tasks.values()), int(encoded["left_out"]))

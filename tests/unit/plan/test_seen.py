@@ -44,8 +44,21 @@ def test_a_run_keeps_so_many_places_and_counts_the_others() -> None:
     book = SeenBook()
     for number in range(MOST_OF_RUN + 5):
         book.add(f"n{number}", Seen(files=[f"f{number}"]))
-    assert (book.places, len(book.tasks), book.left_out) == (MOST_OF_RUN, MOST_OF_RUN, 5)
+    assert (book.count, len(book.tasks), book.left_out) == (MOST_OF_RUN, MOST_OF_RUN, 5)
     assert seen_book_from_json(json.loads(json.dumps(book.to_json()))).total() == book.total()
+
+
+def test_what_agents_have_called_takes_room_in_a_run_too() -> None:
+    agent = Seen(
+        model_calls=[f"turn{number}" for number in range(MOST_READ)],
+        tool_calls=[{"node": f"turn1.{number}", "tool": "t", "status": "completed"} for number in range(MOST_READ)],
+    )
+    fitting = MOST_OF_RUN // (2 * MOST_READ)
+    book = SeenBook()
+    for number in range(fitting + 3):
+        book.add(f"n{number}", agent)
+    assert (len(book.tasks), book.left_out) == (fitting, 3 * 2 * MOST_READ)
+    assert seen_book_from_json(json.loads(json.dumps(book.to_json()))) == book
 
 
 def test_all_tries_of_a_node_count_and_are_carried_on() -> None:
