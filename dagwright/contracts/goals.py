@@ -39,6 +39,7 @@ READ_MODEL_PLAN = ToolDeclaration(
             "tools": {"type": "array"},
             "accepted": {"type": "array"},
             "so_far": {"type": "object"},
+            "inline_agents": {"type": "boolean"},
         },
         "required": ["plan"],
         "additionalProperties": False,

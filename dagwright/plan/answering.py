@@ -196,7 +196,11 @@ class Answering(Asking):
             self._end_failed(number, item, _rejection(answer, feedback), at)
             return
         hand = self.hand_of(request.task)
-        hand.approved, hand.arguments = True, answer.get("arguments", hand.arguments)
+        hand.approved = True
+        if (given := answer.get("arguments")) is not None:
+            # Of what the run adds by itself people give a part: the rest is what it knows of the request.
+            node = self.plan.nodes[number]
+            hand.arguments = {**node.arguments, **given} if self.is_own(node.id) else given
         self._start_again(number, item, at)
         if answer.get("remember") and request.tool not in self.requests.remembered:
             self.requests.remembered[request.tool] = feedback.by

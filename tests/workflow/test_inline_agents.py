@@ -14,7 +14,7 @@ from tests.support.agents import agent_runs, said
 from tests.support.agents import ended as ended_run
 from tests.support.eventually import eventually
 from tests.support.goals import ended, goal, purposes, written
-from tests.support.people import answer, asks, refusal_of
+from tests.support.people import answer, asks, refusal_of, view_of
 from tests.support.runs import Document, bare_error, document_of, done
 from tests.support.tools import Bench
 
@@ -156,6 +156,22 @@ async def test_a_model_that_may_make_agents_gives_them_no_tools_and_no_leave_tha
     assert purposes([*model.calls])[:2] == [("plan", "plan"), ("plan#2", "repair")]
     assert "InlineAgent" in json.dumps(model.calls[0].body)
     assert "needs the tool 'hold', which is not there" in model.calls[1].text
+
+
+async def test_a_plan_that_is_given_instead_may_make_agents_where_that_of_the_model_may(
+    client: Client, tmp_path: Path
+) -> None:
+    steps = (step(written(_inline("look", "Look.")), last="Look."), step("Tea.", last="Seek."), "There is tea.")
+    async with ModelServer(*steps) as model, agent_runs(client, model, tmp_path) as runs:
+        plan = goal(runs, "Look.", "echo", policy=ALLOWING, asks_first=True)
+        handle = await runs.start_compiled(plan, policy=ALLOWING)
+        await asks(runs, handle, "approve")
+        [request] = (await view_of(runs, handle)).document()["waiting_for"]
+        other = {**request["arguments"], "plan": {"nodes": [_inline("seek", "Seek.", "echo")]}}
+        await answer(handle, "approve", {"approved": True, "arguments": other})
+        found = await ended(runs, handle)
+    assert (found["status"], found["output"]) == ("completed", "There is tea.")
+    assert found["nodes"]["seek"]["result"] == "Tea."
 
 
 def test_the_policy_of_a_plan_that_a_model_wrote_is_written_as_any_other() -> None:

@@ -298,6 +298,25 @@ async def test_plan_that_is_made_again_is_approved_as_the_first_one(
     assert ("a#2" in found["nodes"]) is is_approved
 
 
+async def test_plan_that_is_given_instead_of_one_made_again_takes_places_and_refers_as_that_may(
+    client: Client, tmp_path: Path
+) -> None:
+    plan = written(fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3))
+    other = {"nodes": [call("a", "echo", n="{{c.result.n}}")]}
+    async with (
+        ModelServer(plan, written(call("d", "echo")), "Done.") as server,
+        agent_runs(client, server, tmp_path) as runs,
+    ):
+        handle = await runs.start_compiled(goal(runs, "Try.", "give_up", "echo", asks_first=True))
+        await asks(runs, handle, "approve")
+        await answer(handle, "approve", {"approved": True})
+        await asks(runs, handle, "approve#2")
+        await answer(handle, "approve#2", {"approved": True, "arguments": {"plan": other}})
+        found = await ended(runs, handle)
+    assert (found["status"], states(found)["a"]) == ("completed", "superseded")
+    assert found["nodes"]["b"]["result"] == {"of": {"n": 3}}
+
+
 async def test_nodes_of_a_plan_that_is_made_again_start_while_it_is_written(
     client: Client, tmp_path: Path, *, keeps_state: bool
 ) -> None:
