@@ -130,7 +130,7 @@ async def test_up_serves_until_down_and_is_idempotent(own_command_line: CommandL
 async def test_step_of_a_killed_worker_says_what_it_waits_for_and_is_tried_again(
     command_line: CommandLine, write_plan: Plans
 ) -> None:
-    plan = write_plan(pause("long", "4s", title="Take a while", heartbeat="3s"), title="Killed in a step")
+    plan = write_plan(pause("long", "4s", title="Take a while", heartbeat="10s"), title="Killed in a step")
     running = await command_line.start("run", plan, "--id", "lost")
     await line_with(running, "running    long  wait · Take a while")
     running.send_signal(signal.SIGKILL)
