@@ -16,6 +16,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 
 from dagwright.entities.models import Base
+from dagwright.entities.search_index import ready_search_index
 
 Value = TypeVar("Value")
 
@@ -175,11 +176,18 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _create_tables(engine: Engine) -> None:
-    """Creates what is missing, one process at a time: two first runs may start together."""
+    """Creates what is missing, one process at a time: two first runs may start together.
+
+    A store that an earlier version made gets the tables and indexes it lacks, and its names are brought into the index.
+    """
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
         Base.metadata.create_all(connection)
+        for table in Base.metadata.sorted_tables:
+            for index in sorted(table.indexes, key=lambda index: str(index.name)):
+                index.create(connection, checkfirst=True)
+        ready_search_index(connection)
 
 
 def _lost_a_race(error: DBAPIError) -> bool:

@@ -5,12 +5,13 @@ exact name; the name with its legal form aside; all words of the text in the nam
 One hit is bound, several are ambiguous. Another spelling is told as near but never bound: Cohen and Chen
 differ by one letter, and what is bound is changed without asking.
 
+The names that a step can mean come from `search_index`; the steps here decide and rank.
+
 This module must not change the store and must not import Temporal.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 
 from rapidfuzz import fuzz
 from sqlalchemy import select, union_all
@@ -19,6 +20,7 @@ from sqlalchemy.orm import Session
 from dagwright.entities.catalogue import PartyKind, kind_of_entity_type
 from dagwright.entities.models import NameUse, Party, PartyIdentifier, PartyName, PartyStatus
 from dagwright.entities.names import clean_name, core_words, name_key, words_of
+from dagwright.entities.search_index import KnownName, NameIndex
 
 CANDIDATE_LIMIT = 10
 """Candidates that are told for one lookup; more than a person reads."""
@@ -52,27 +54,6 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """One name of one active party, taken apart once."""
-
-    id: str
-    name: str
-    kind: str
-    jurisdiction: str
-    key: str
-    use: str
-    words: tuple[str, ...] = field(init=False)
-    core: tuple[str, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "words", words_of(self.key))
-        object.__setattr__(self, "core", core_words(self.key))
-
-    def candidate(self, score: float, reason: str) -> Candidate:
-        return Candidate(self.id, self.name, self.kind, self.jurisdiction or None, round(score, 1), reason)
-
-
-@dataclass(frozen=True, slots=True)
 class _Text:
     """What is searched for, taken apart once."""
 
@@ -83,7 +64,7 @@ class _Text:
 
 
 class PartyFinder:
-    """Searches one view of the store; the names are read once for all searches that need them."""
+    """Searches one view of the store."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -103,7 +84,7 @@ class PartyFinder:
         exact = self._exact(text)
         hits = _of_kind(exact, kind)
         if not hits:
-            names = [known for known in self._names if kind is None or known.kind == kind]
+            names = NameIndex(self._session, kind=kind)
             hits = next((found for found in (step(text, names) for step in _STEPS) if found), [])
             if not hits:
                 return Findings((), tuple(_ranked([*_wrong_kind(exact), *_near(text, names)])))
@@ -125,48 +106,36 @@ class PartyFinder:
         ).all()
         return [_candidate_of(party, "exact name" if party.name_key == text.key else "other name") for party in parties]
 
-    @cached_property
-    def _names(self) -> list[_Known]:
-        columns = (Party.id, Party.name, Party.kind, Party.jurisdiction)
-        own = select(*columns, Party.name_key).where(Party.status == PartyStatus.ACTIVE)
-        other = (
-            select(*columns, PartyName.name_key, PartyName.use)
-            .join(PartyName, PartyName.party_id == Party.id)
-            .where(Party.status == PartyStatus.ACTIVE)
-        )
-        known = [_Known(*row, use="name") for row in self._session.execute(own)]
-        known.extend(_Known(*row) for row in self._session.execute(other))
-        return known
-
 
 def find_parties(session: Session, search_text: str, *, entity_type: str) -> Findings:
     """Returns the parties of a type that a text can mean; see `PartyFinder.find`."""
     return PartyFinder(session).find(search_text, entity_type)
 
 
-Step = Callable[[_Text, Sequence[_Known]], list[Candidate]]
+Step = Callable[[_Text, NameIndex], list[Candidate]]
 
 
-def _same_core(text: _Text, names: Sequence[_Known]) -> list[Candidate]:
+def _same_core(text: _Text, names: NameIndex) -> list[Candidate]:
     return [
-        known.candidate(97, _because("the name, legal form aside", known)) for known in names if known.core == text.core
+        _candidate(known, 97, "the name, legal form aside")
+        for known in names.same_core(text.core)
+        if known.core == text.core
     ]
 
 
-def _all_words(text: _Text, names: Sequence[_Known]) -> list[Candidate]:
+def _all_words(text: _Text, names: NameIndex) -> list[Candidate]:
     wanted = set(text.words)
-    hits = []
-    for known in names:
-        if wanted <= set(known.words):
-            share = len(wanted) / len(known.words)
-            hits.append(known.candidate(85 + 10 * share, _because("has all these words", known)))
-    return hits
-
-
-def _beginnings(text: _Text, names: Sequence[_Known]) -> list[Candidate]:
     return [
-        known.candidate(80, _because("words begin like this", known))
-        for known in names
+        _candidate(known, 85 + 10 * len(wanted) / len(known.words), "has all these words")
+        for known in names.all_words(text.words)
+        if wanted <= set(known.words)
+    ]
+
+
+def _beginnings(text: _Text, names: NameIndex) -> list[Candidate]:
+    return [
+        _candidate(known, 80, "words begin like this")
+        for known in names.beginnings(text.words)
         if _begin(text.words, known.words)
     ]
 
@@ -175,16 +144,12 @@ _STEPS: tuple[Step, ...] = (_same_core, _all_words, _beginnings)
 """From the sure to the likely; the first that finds something ends the search."""
 
 
-def _near(text: _Text, names: Sequence[_Known]) -> list[Candidate]:
-    rated = ((known, _likeness(text, known)) for known in names)
-    return [
-        known.candidate(likeness, _because("another spelling", known))
-        for known, likeness in rated
-        if likeness >= NEAR_LIKENESS
-    ]
+def _near(text: _Text, names: NameIndex) -> list[Candidate]:
+    rated = ((known, _likeness(text, known)) for known in names.near(text.core))
+    return [_candidate(known, likeness, "another spelling") for known, likeness in rated if likeness >= NEAR_LIKENESS]
 
 
-def _likeness(text: _Text, known: _Known) -> float:
+def _likeness(text: _Text, known: KnownName) -> float:
     """Returns 0 to 100: how alike two names are, whatever the order of their words and their legal form."""
     return fuzz.token_sort_ratio(" ".join(text.core), " ".join(known.core))
 
@@ -201,10 +166,15 @@ def _begin(beginnings: Sequence[str], words: Sequence[str]) -> bool:
     return bool(beginnings)
 
 
-def _because(reason: str, known: _Known) -> str:
-    if known.use == NameUse.FORMER:
+def _candidate(known: KnownName, score: float, reason: str) -> Candidate:
+    jurisdiction = known.jurisdiction or None
+    return Candidate(known.id, known.name, known.kind, jurisdiction, round(score, 1), _because(reason, known.use))
+
+
+def _because(reason: str, use: str) -> str:
+    if use == NameUse.FORMER:
         return f"{reason} (a former name)"
-    return f"{reason} (an alias)" if known.use == NameUse.ALIAS else reason
+    return f"{reason} (an alias)" if use == NameUse.ALIAS else reason
 
 
 def _candidate_of(party: Party, reason: str) -> Candidate:

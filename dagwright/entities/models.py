@@ -102,6 +102,7 @@ class PartyIdentifier(Base):
     __table_args__ = (
         UniqueConstraint("scheme", "value", name="party_identifier_once"),
         Index("party_identifier_by_party", "party_id"),
+        Index("party_identifier_by_value", "value"),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -111,6 +112,28 @@ class PartyIdentifier(Base):
     value: Mapped[str] = mapped_column(String(64))
 
     party: Mapped[Party] = relationship(back_populates="identifiers")
+
+
+class PartySearch(Base):
+    """One name of one party as searches need it; `search_index` writes it whenever the name is written."""
+
+    __tablename__ = "party_search"
+    __table_args__ = (
+        UniqueConstraint("party_id", "name_id", name="party_search_once"),
+        Index("party_search_by_core", "core"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    party_id: Mapped[str] = mapped_column(ForeignKey("party.id"))
+    name_id: Mapped[int] = mapped_column()
+    """`PartyName.id`; 0 for the party's own name."""
+    use: Mapped[str] = mapped_column(String(16))
+    """`name` for the party's own name, else a `NameUse`."""
+    core: Mapped[str] = mapped_column(String(4 * NAME_LIMIT))
+    """`names.core_words`, joined by spaces."""
+    words: Mapped[str] = mapped_column(String(8 * NAME_LIMIT))
+    """`names.words_of`, each behind two spaces and the last before one, so that a beginning shows in trigrams."""
+    word_count: Mapped[int] = mapped_column()
 
 
 class RoleAssignment(Base):

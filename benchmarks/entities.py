@@ -1,0 +1,197 @@
+"""`python -m benchmarks.entities [--parties N] [--database URL]`: how long it takes to find one of a million parties.
+
+Makes a store as a version without the search index left it, has the index made by opening the store, and measures
+each kind of search. Without a URL the store is a SQLite file that is gone afterwards; a database that is named must be
+empty, and keeps what is put in. What is found among a million is saved. Exit code 1 only if a figure is past 1.5 times
+its goal.
+"""
+
+import argparse
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Table, create_engine, insert
+
+from benchmarks.figures import Figure, figure_to_json, save_as, table
+from dagwright.entities.database import EntityDatabase
+from dagwright.entities.lookup import find_parties
+from dagwright.entities.models import Base, Party, PartyIdentifier, PartyName, PartySearch
+from dagwright.entities.names import name_key
+
+PARTIES = 1_000_000
+SEARCHES = 200
+GOAL_MS = 100.0
+SEED = 7
+
+_RESULTS = Path(__file__).resolve().parent / "results"
+_ROWS_AT_ONCE = 5_000
+_SAMPLE_STEP = 501
+"""Odd, so that all kinds are met."""
+_SYLLABLES = "ba be bo da den do el fa fer ga gel ha hol jo ka kel la lin lo ma mer mi na nor o pa per ra rin ro sa sel"
+_SECTORS = ("Capital", "Partners", "Holdings", "Services", "Advisers", "Energy", "Logistics", "Media", "Property")
+_STRATEGIES = ("Global Equity", "Global Bond", "Infrastructure", "Private Credit", "Small Cap", "Real Estate")
+_FORMS = ("S.A.", "S.à r.l.", "Ltd", "Limited", "GmbH", "plc", "B.V.", "Inc.")
+_COUNTRIES = ("LU", "IE", "GB", "DE", "FR", "US", "CH", "KY", "NL", "ES")
+
+
+def _party(number: int, kind: str, name: str, country: str) -> dict[str, Any]:
+    return {
+        "id": f"{kind}_{number}",
+        "kind": kind,
+        "name": name,
+        "name_key": name_key(name),
+        "jurisdiction": country,
+        "distinguisher": str(number),
+    }
+
+
+def _made_up(chance: random.Random, count: int) -> list[str]:
+    syllables = _SYLLABLES.split()
+    words: dict[str, None] = {}
+    while len(words) < count:
+        words["".join(chance.choices(syllables, k=chance.randint(2, 4))).title()] = None
+    return list(words)
+
+
+def _often_the_first(chance: random.Random, words: list[str]) -> str:
+    return words[int(len(words) * chance.random() ** 3)]
+
+
+def _misspelt(chance: random.Random, name: str) -> str:
+    """Returns a name with one letter of its first word doubled and one of its second left out."""
+    first, second, *others = name.split()
+    at, out = chance.randrange(1, len(first)), chance.randrange(1, len(second))
+    return " ".join([first[:at] + first[at - 1] + first[at:], second[:out] + second[out + 1 :], *others])
+
+
+def generated(count: int) -> Iterator[tuple[dict[str, Any], str | None, str | None]]:
+    """Yields each party's row, an alias and an identifier of some; always the same ones.
+
+    Half are persons; a few names are had by very many and most by few, as in a register.
+    """
+    chance = random.Random(SEED)
+    first, last, made_up = (_made_up(chance, number) for number in (3_000, 40_000, 30_000))
+    for number in range(count):
+        kind = ("person", "person", "company", "fund")[number % 4]
+        alias = None
+        if kind == "person":
+            given, family = _often_the_first(chance, first), _often_the_first(chance, last)
+            name = f"{given} {family}"
+            alias = f"{given[0]}. {family}" if number % 40 == 0 else None
+        else:
+            house = f"{_often_the_first(chance, made_up)} {_often_the_first(chance, made_up)}"
+            if kind == "company":
+                name = f"{house} {chance.choice(_SECTORS)} {chance.choice(_FORMS)}"
+            else:
+                name = f"{house} {chance.choice(_STRATEGIES)} Fund {chance.randint(1, 9)}"
+            alias = f"{house} {number}" if number % 10 == 3 else None
+        yield (
+            _party(number, kind, name, chance.choice(_COUNTRIES)),
+            alias,
+            f"{number:020d}" if kind != "person" else None,
+        )
+
+
+def fill(url: str, count: int) -> list[tuple[str, str]]:
+    """Makes the store without the search index; returns the name and the kind of some parties to search for."""
+    tables = [table for table in Base.metadata.sorted_tables if table.name != PartySearch.__tablename__]
+    engine = create_engine(url)
+    sample = []
+    try:
+        Base.metadata.create_all(engine, tables=tables)
+        rows = generated(count)
+        with engine.begin() as connection:
+            while part := list(islice(rows, _ROWS_AT_ONCE)):
+                parties = [party for party, _, _ in part]
+                sample += [(party["name"], party["kind"]) for party in parties[::_SAMPLE_STEP]]
+                aliases = [
+                    {"party_id": party["id"], "name": alias, "name_key": name_key(alias), "use": "alias"}
+                    for party, alias, _ in part
+                    if alias
+                ]
+                identifiers = [
+                    {"party_id": party["id"], "scheme": "LEI", "value": lei} for party, _, lei in part if lei
+                ]
+                for model, written in ((Party, parties), (PartyName, aliases), (PartyIdentifier, identifiers)):
+                    held = model.__table__
+                    assert isinstance(held, Table)
+                    connection.execute(insert(held), written)
+    finally:
+        engine.dispose()
+    return sample
+
+
+Asked = Callable[[random.Random, str], str]
+
+_KINDS_OF_SEARCH: dict[str, tuple[tuple[str, ...], Asked]] = {
+    "identifier": (("company", "fund"), lambda chance, _name: f"{chance.randrange(1000) * 4 + 2:020d}"),
+    "exact name": (("person", "company", "fund"), lambda _chance, name: name.upper()),
+    "alias": (("person",), lambda _chance, name: f"{name[0]}. {name.split()[1]}"),
+    "legal form aside": (("company",), lambda _chance, name: " ".join(name.split()[:3]) + " LLC"),
+    "all words": (("person", "fund"), lambda _chance, name: " ".join(reversed(name.split()[:2]))),
+    "one word": (("person", "company", "fund"), lambda _chance, name: name.split()[-1].strip(".")),
+    "beginnings": (("company", "fund"), lambda _chance, name: " ".join(word[:4] for word in name.split()[:3])),
+    "near miss": (("person", "company", "fund"), _misspelt),
+    "nothing like it": (("person",), lambda chance, _name: " ".join(chance.sample(["zwyq", "xkvj", "uqux"], 2))),
+}
+"""What is searched for: kinds of parties it suits, and how the text is made of a name."""
+
+
+def measure(database: EntityDatabase, sample: list[tuple[str, str]]) -> list[Figure]:
+    """Returns two figures for each kind of search; they take turns, so that what else runs hits all of them."""
+    chance = random.Random(SEED)
+    times: dict[str, list[float]] = {sort: [] for sort in _KINDS_OF_SEARCH}
+    found: dict[str, int] = dict.fromkeys(_KINDS_OF_SEARCH, 0)
+    for _ in range(SEARCHES):
+        for sort, (kinds, asked) in _KINDS_OF_SEARCH.items():
+            name, kind = chance.choice([one for one in sample if one[1] in kinds])
+            text = asked(chance, name)
+            before = time.perf_counter()
+            findings = database.read(partial(find_parties, search_text=text, entity_type=kind))
+            times[sort].append((time.perf_counter() - before) * 1_000)
+            found[sort] += bool(findings.hits or findings.near)
+    figures = []
+    for sort, taken in times.items():
+        samples = {"samples": [round(one, 2) for one in taken], "found_something": found[sort]}
+        figures.append(Figure(f"{sort}: median", statistics.median(taken), None, unit="ms"))
+        p95 = statistics.quantiles(taken, n=20)[-1]
+        figures.append(Figure(f"{sort}: 95th percentile", p95, GOAL_MS, unit="ms", measured=samples))
+    return figures
+
+
+def main() -> int:
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="benchmarks.entities", description=__doc__)
+    parser.add_argument("--parties", type=int, default=PARTIES)
+    parser.add_argument("--database", help="URL of an empty database; a SQLite file if left out")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        url = options.database or f"sqlite:///{folder}/parties.db"
+        sample = fill(url, options.parties)
+        database = EntityDatabase(url)
+        try:
+            before = time.monotonic()
+            database.read(lambda session: session.connection())
+            indexed = Figure("making the index of an earlier store", time.monotonic() - before, None, unit="s")
+            figures = [indexed, *measure(database, sample)]
+        finally:
+            database.dispose()
+    print(table(figures))
+    if options.parties >= PARTIES:
+        backend = url.partition(":")[0].partition("+")[0]
+        document = {"parties": options.parties, "figures": [figure_to_json(figure) for figure in figures]}
+        often = f"{options.parties:,} parties, {backend}, {SEARCHES} searches of each kind"
+        save_as(_RESULTS, f"entities-{backend}", text=table(figures), document=document, often=often)
+    return 1 if any(figure.verdict == "lost" for figure in figures) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
