@@ -78,6 +78,13 @@ async def _budget(runs: Runs, bench: Bench) -> Handle:
     return handle
 
 
+async def _replanned(runs: Runs, bench: Bench) -> Handle:
+    """A plan that is made again twice: a node has failed, and the answer misses something."""
+    handle = await runs.start_compiled(goal(runs, "Go on.", "plus", "give_up"))
+    await document_of(handle)
+    return handle
+
+
 def _speaker(name: str) -> CompiledNode:
     plan = agent_plan(AgentSpec(name), prompt="You are brief.", results={})
     return CompiledNode(name, kind="plan", arguments={"objective": "Say a word."}, sub_plan=plan, timeout_s=0.0)
@@ -85,6 +92,11 @@ def _speaker(name: str) -> CompiledNode:
 
 _ADDED = written(
     call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=4), call("c", "give_up")
+)
+_FRAGILE = written(
+    {**call("a", "give_up"), "on_error": "replan"},
+    call("b", "plus", left="{{a.result}}", right=1),
+    call("c", "give_up"),
 )
 _LOOK = call("look", "hold", name="looked up")
 _SUM = call("sum", "plus", left=1, right=2)
@@ -118,6 +130,23 @@ MODEL_STEPS = (
         metadata={"purpose": "repair"},
         times=ANY_NUMBER,
     ),
+    step(_FRAGILE, last="Go on.", metadata={"purpose": "plan"}, times=ANY_NUMBER),
+    step(
+        written(call("a", "plus", left=1, right=1)), last="'a' failed", metadata={"purpose": "replan"}, times=ANY_NUMBER
+    ),
+    step(
+        written(call("d", "plus", left="{{b.result}}", right=1)),
+        last="the fourth",
+        metadata={"purpose": "replan"},
+        times=ANY_NUMBER,
+    ),
+    step("It is 4.", text="Step 'd'", metadata={"purpose": "answer"}, times=ANY_NUMBER),
+    step(
+        json.dumps({"answer": "It is 3.", "missing": ["the fourth"]}),
+        text="Step 'a#2'",
+        metadata={"purpose": "answer"},
+        times=ANY_NUMBER,
+    ),
     step(_ADDED, metadata={"purpose": "repair"}, times=ANY_NUMBER),
     step("It is 7.", metadata={"purpose": "answer"}, times=ANY_NUMBER),
     step(
@@ -137,6 +166,7 @@ MODEL_SCENARIOS: dict[str, Scenario] = {
     "agent": _agent,
     "reviewed": _reviewed,
     "goal": _goal,
+    "replanned": _replanned,
     "streamed": _streamed,
     "budget": _budget,
 }

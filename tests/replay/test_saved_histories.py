@@ -105,6 +105,18 @@ def test_streamed_history_has_early_nodes_of_two_attempts_and_a_plan_that_was_me
     assert [each["node"] for each in document["nodes"]["read"]["result"]["problems"]] == ["last"]
 
 
+def test_replanned_history_was_planned_again_for_a_failure_and_for_what_an_answer_missed() -> None:
+    (document,) = result_of(_load(_good("replanned")))
+    assert [document["nodes"][name]["title"] for name in ("plan#2", "plan#3")] == [
+        "planning again (1 of 3): 'a' failed: tool_failed: no",
+        "planning again (2 of 3): missing in the answer: the fourth",
+    ]
+    assert {name: node["status"] for name, node in document["nodes"].items() if node["status"] != "completed"} == {
+        "a": "superseded", "c": "superseded", "answer": "superseded",
+    }  # fmt: skip
+    assert document["output"] == "It is 4."
+
+
 def test_budget_history_is_asked_by_runs_below_runs_below_and_was_given_more_twice() -> None:
     claimed = {key for each in _messages("budget", "budget_told") for key in each["claims"]}
     assert claimed == {"turn1", "4:deep/turn1", "6:deeper/turn1"}
