@@ -148,10 +148,17 @@ def given_up(state: RunState, steps: Sequence[Step], replaced: Collection[str]) 
     left = [(node, record) for node, record in steps if node.id not in replaced and node.on_error != "skip"]
     hopeless = {state.number_of(node.id) for node, record in left if record.status is NodeStatus.FAILED}
     blocked = {state.number_of(node.id): node for node, record in left if record.status is NodeStatus.BLOCKED}
-    count = -1
-    while count != len(hopeless):
-        count = len(hopeless)
-        hopeless |= {number for number, node in blocked.items() if not _can_start(state, node, hopeless)}
+    waiting: dict[int | None, list[int | None]] = {}
+    for number, node in blocked.items():
+        for needed in node.dependencies:
+            waiting.setdefault(needed, []).append(number)
+    # Each is looked at again only when one before it has turned out so: people may have added thousands in a row.
+    numbers = [*blocked]
+    while numbers:
+        number = numbers.pop()
+        if number not in hopeless and not _can_start(state, blocked[number], hopeless):
+            hopeless.add(number)
+            numbers += waiting.get(number, ())
     return tuple(node.id for node, _ in left if state.number_of(node.id) in hopeless)
 
 

@@ -60,6 +60,25 @@ def test_blocked_nodes_go_on_if_what_stands_for_those_before_them_lets_them(
     assert given_up(state, list(state.shown()), replaced) == left
 
 
+@pytest.mark.parametrize("step", [1, -1], ids=["forward", "backward"])
+def test_a_long_row_of_nodes_is_looked_at_once(step: int) -> None:
+    class Counted(list[Record]):
+        looks = 0
+
+        def __getitem__(self, place: Any) -> Any:
+            Counted.looks += 1
+            return super().__getitem__(place)
+
+    count = 1_000
+    row = list(range(1, count))[::step]
+    nodes = {number: each(f"n{number}", before) for before, number in zip([0, *row], row, strict=False)}
+    state = state_of((each("a"), F), *((nodes[number], B) for number in range(1, count)))
+    steps = [*state.shown()]
+    state.records = Counted(state.records)
+    assert given_up(state, steps, ()) == ("a", *(f"n{number}" for number in range(1, count)))
+    assert Counted.looks < 4 * count
+
+
 def test_node_behind_one_that_a_person_cancelled_is_left_out() -> None:
     state = state_of((each("a"), F), (each("b"), X), (each("c", 0, 1), B))
     assert given_up(state, list(state.shown()), ["a"]) == ("c",)
