@@ -246,7 +246,12 @@ class _Checker:
         if "{{" in node.agent.prompt:
             message = "a prompt holds no references: they are read in the objective"
             self.tell("invalid_field", message, ("nodes", index, "agent", "prompt"), node=node.id)
-        card = node.agent.card(self.path + node.id)
+        card = node.agent.card(name := self.path + node.id)
+        count = 1
+        while AGENT_PREFIX + card.name in self.tools:
+            # Ids hold slashes: a node `a/b` and the node `b` of a sub-plan `a` have agents of their own.
+            count += 1
+            card = node.agent.card(f"{name}#{count}")
         declared = agent_declaration(card)
         self.tools[declared.name] = declared
         return node.model_copy(update={"agent": card.name})

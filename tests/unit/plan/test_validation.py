@@ -511,3 +511,17 @@ def test_ids_may_be_written_in_any_normal_form_wherever_a_node_is_named() -> Non
         )
     )
     assert (checked.nodes[0].id, checked.dependencies) == (composed, [[], [0], [0], [0], [0], [0]])
+
+
+def test_agents_of_a_node_with_a_slash_and_of_a_node_of_a_sub_plan_are_two() -> None:
+    def inside(node_id: str, prompt: str) -> dict[str, Any]:
+        return {"id": node_id, "agent": {"prompt": prompt}, "objective": "Do it."}
+
+    below = {"id": "a", "plan": {"nodes": [inside("b", "You are below.")]}}
+    checked = check({"plan": 1, "nodes": [inside("a/b", "You are above."), below]})
+    [above], [lower] = checked.nodes[:1], checked.sub_plans[1].nodes
+    cards = [checked.tools[f"agent.{each.agent_name}"].agent for each in (above, lower)]
+    assert [(card.name, card.prompt) for card in cards if card is not None] == [
+        ("a/b (inline)", "You are above."),
+        ("a/b#2 (inline)", "You are below."),
+    ]
