@@ -39,7 +39,7 @@ def table(planned: Sequence[Planned]) -> str:
     lines += [f"| {name} | {_number(before[key])} | {_number(after[key])} |" for key, name in _NAMED.items()]
     usage = usage_of(planned)
     told = f"{usage.calls} calls, {usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written"
-    failed = [f"- {each.case.words}: {_why(each)}" for each in planned if each.last is None]
+    failed = _without_plan(planned)
     return "\n".join([*lines, "", told + ".", *(["", "Without a plan:", *failed] if failed else [])])
 
 
@@ -57,6 +57,14 @@ def report(planned: Sequence[Planned], *, model: str) -> dict[str, Any]:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
+
+
+def _without_plan(planned: Sequence[Planned]) -> list[str]:
+    """Returns a line for each request without a plan; one for all of them if they have the same reason."""
+    reasons = {each.case.words: _why(each) for each in planned if each.last is None}
+    if len(reasons) == len(planned) > 1 and len(different := set(reasons.values())) == 1:
+        return [f"- all {len(reasons)} requests: {different.pop()}"]
+    return [f"- {words}: {why}" for words, why in reasons.items()]
 
 
 def _why(planned: Planned) -> str:

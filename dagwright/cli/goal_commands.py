@@ -23,6 +23,12 @@ def ask(
     approve_plan: Annotated[
         bool, typer.Option("--approve-plan", help="Ask somebody whether the plan may run; it can be changed then.")
     ] = False,
+    no_ask: Annotated[
+        bool,
+        typer.Option(
+            "--no-ask", help="Ask nothing at the terminal; at the limit of --budget finish with what there is."
+        ),
+    ] = False,
     workflow_id: Annotated[
         str | None,
         typer.Option(
@@ -93,6 +99,7 @@ def ask(
         max_replans=max_replans,
         is_plan_only=plan_only,
         asks_first=approve_plan,
+        is_asking=not no_ask,
         is_detached=detach,
         is_keeping=keep,
     )

@@ -56,13 +56,13 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
         tell = _tell_plan if output.is_json else _tell_plan_or_why_none
         showing = Showing(tell, Output(is_json=True))
     else:
-        is_asked = request.asks_first and not request.is_detached and output.can_ask
+        is_asked = request.asks_first and request.is_asking and not request.is_detached and output.can_ask
         showing = Showing(_tell_answer, output, approve_on_terminal if is_asked else None)
     return run_prepared(prepared, request, toolset, showing=showing, settings=settings)
 
 
 def _prepared(request: AskRequest, toolset: Toolset, output: Output) -> PreparedRun:
-    beside = replace(NO_TERMS.beside, budget=read_budget(request.budget, is_asking=True))
+    beside = replace(NO_TERMS.beside, budget=read_budget(request.budget, is_asking=request.is_asking))
     terms = Terms(deadline_s_of(request.timeout), read_policy(request.policy_file), beside=beside)
     asked = Asked(
         _config(request),

@@ -15,7 +15,7 @@ from dagwright.cli.plans import read_inputs_file, read_pairs, read_plan, read_po
 from dagwright.cli.requests import RunRequest
 from dagwright.client import NO_TERMS, Terms
 from dagwright.contracts.limits import NOTES
-from dagwright.dialects.written_values import CUT_OFF, Mend
+from dagwright.dialects.written_values import CUT_OFF, Mend, folded
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.durations import parse_duration
 from dagwright.plan.errors import PlanInvalid, Problem
@@ -84,7 +84,8 @@ def prepare_run(request: RunRequest, toolset: Toolset, output: Output) -> Prepar
     plan = prepare(checked, values)
     terms = _with_approval(terms, plan, can_ask=can_ask) if request.is_by_model else terms
     if mends:
-        terms = replace(terms, beside=replace(terms.beside, notes=[mend.to_note().to_json() for mend in mends[:NOTES]]))
+        notes = [mend.to_note().to_json() for mend in folded(mends)[:NOTES]]
+        terms = replace(terms, beside=replace(terms.beside, notes=notes))
     return PreparedRun(plan, source, values, terms)
 
 
@@ -108,7 +109,7 @@ def _mended(
     if isinstance(text, PlanInvalid):
         raise text
     checked, mends = check_written_plan(text, toolset.declarations(), dialect=request.dialect, context=context)
-    for mend in mends:
+    for mend in folded(mends):
         output.tell(f"mended: {one_line(mend.message, limit=500)}")
         if mend.code == CUT_OFF:
             hint = "have the rest written, or close the plan by hand if this is all of it"

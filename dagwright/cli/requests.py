@@ -63,6 +63,7 @@ class AskRequest:
     max_replans: int | None = None
     is_plan_only: bool = False
     asks_first: bool = False
+    is_asking: bool = True
     is_detached: bool = False
     is_keeping: bool = False
 

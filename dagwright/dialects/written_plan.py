@@ -17,7 +17,7 @@ from dagwright.dialects.llmcompiler import tasks_of
 from dagwright.dialects.rewoo import steps_of
 from dagwright.dialects.written_references import mend_references, with_text_ids
 from dagwright.dialects.written_text import read_written_json, without_thinking
-from dagwright.dialects.written_values import CUT_OFF, Mend, bounded
+from dagwright.dialects.written_values import CUT_OFF, Mend, bounded, folded
 from dagwright.plan.document import Document
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
 from dagwright.plan.tools import ToolDeclaration
@@ -70,7 +70,7 @@ def read_written_plan(
     document, mends_of_references = mend_references(document)
     document, mends_of_tools = mend_tools(document, tools or {})
     told = bounded([*mends, *mends_of_ids, *mends_of_references, *mends_of_tools])
-    return replace(document, notes=[*document.notes, *(mend.to_note() for mend in told)]), told
+    return replace(document, notes=[*document.notes, *(mend.to_note() for mend in folded(told))]), told
 
 
 def is_cut_off(mends: Sequence[Mend]) -> bool:

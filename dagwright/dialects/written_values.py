@@ -8,7 +8,7 @@ refused. Nothing here knows what a plan is, but that the last object of a list m
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from dagwright.dialects.json_reader import (
@@ -29,6 +29,10 @@ MAX_MENDS_OF_A_CODE = 20
 """Places that are told of one kind of mend; the last one says how many more there are."""
 
 
+_SPELLING: Final = frozenset({"single_quotes", "typographic_quotes", "unquoted_key", "trailing_comma", "missing_comma"})
+"""Codes of slips that leave no doubt of what was meant, and come by the dozen."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mend:
     """Something that was understood although it was not written as it should be.
@@ -38,6 +42,7 @@ class Mend:
         offset: of its first character in the text, if it has a place there.
         pointer: RFC 6901 pointer of the value that it is about, in the document that was read.
         node: id of the node it is about, if it is known.
+        places: how many there are that it tells of.
     """
 
     code: str
@@ -45,6 +50,7 @@ class Mend:
     offset: int | None = None
     pointer: str = ""
     node: str | None = None
+    places: int = 1
 
     def to_json(self) -> dict[str, Any]:
         """Returns the mend as `{code, pointer, offset, message}`."""
@@ -414,8 +420,27 @@ def bounded(mends: Iterable[Mend]) -> Sequence[Mend]:
         if counts[mend.code] <= MAX_MENDS_OF_A_CODE:
             kept.append(mend)
     more = [
-        Mend(code, f"and in {count - MAX_MENDS_OF_A_CODE:,} more places")
+        Mend(code, f"and in {count - MAX_MENDS_OF_A_CODE:,} more places", places=count - MAX_MENDS_OF_A_CODE)
         for code, count in counts.items()
         if count > MAX_MENDS_OF_A_CODE
     ]
     return (*kept, *more)
+
+
+def folded(mends: Sequence[Mend]) -> Sequence[Mend]:
+    """Returns mends as people are told them: of slips of spelling the first of a kind, with how many more there are."""
+    first: dict[str, Mend] = {}
+    kept: list[Mend] = []
+    for mend in mends:
+        if mend.code not in _SPELLING:
+            kept.append(mend)
+        elif mend.code in first:
+            first[mend.code] = replace(first[mend.code], places=first[mend.code].places + mend.places)
+        else:
+            first[mend.code] = mend
+            kept.append(mend)
+    return [_with_places(first[mend.code]) if mend.code in first else mend for mend in kept]
+
+
+def _with_places(mend: Mend) -> Mend:
+    return mend if mend.places == 1 else replace(mend, message=f"{mend.message}; {mend.places - 1:,} more like it")

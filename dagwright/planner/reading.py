@@ -16,7 +16,7 @@ from dagwright.contracts.limits import NOTES
 from dagwright.contracts.plan_limits import PlanTooLarge, refuse_too_large
 from dagwright.contracts.so_far import THERE, SoFar
 from dagwright.dialects.json_reader import depth_of
-from dagwright.dialects.written_values import CUT_OFF, Mend
+from dagwright.dialects.written_values import CUT_OFF, Mend, folded
 from dagwright.plan.agents import agent_cards
 from dagwright.plan.compilation import compile_planned
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
@@ -141,7 +141,7 @@ def read_plan(
         refuse_too_large(plan)
     except PlanTooLarge as error:
         raise PlanInvalid([Problem("too_large", str(error), node=error.node)]) from None
-    notes = [*(mend.to_note() for mend in mends), *_notes_of(checked)]
+    notes = [*(mend.to_note() for mend in folded(mends)), *_notes_of(checked)]
     read = ReadPlan(
         PlannedNodes(_with_regions_below(plan), {n: tool for n, tool in plan.tools.items() if n != THERE.name}),
         _own_of(checked.document.plan, there=there),

@@ -172,8 +172,12 @@ def read_script(path: Path, *, host: str = "127.0.0.1", port: int = 0) -> ModelS
     return ModelServer(*steps, models=script.models, api_keys=script.api_keys, host=host, port=port)
 
 
+_UNKNOWN = "unknown key; docs/testing.md has all that a script may say"
+
+
 def _words(error: ValidationError) -> str:
     return "; ".join(
-        f"{'.'.join(map(str, problem['loc'])) or 'the script'}: {problem['msg']}"
+        f"{'.'.join(map(str, problem['loc'])) or 'the script'}: "
+        f"{_UNKNOWN if problem['type'] == 'extra_forbidden' else problem['msg']}"
         for problem in error.errors(include_url=False, include_context=False, include_input=False)
     )

@@ -257,3 +257,12 @@ async def test_ask_says_why_it_planned_again(command_line: CommandLine) -> None:
     [line] = [line for line in lines if line.startswith("plan#2: planning again (1 of 1): 'sum' failed: ")]
     assert line in told.stdout or "planning again (1 of 1)" in told.stdout
     assert "sum#2" in why.stdout
+
+
+async def test_at_the_limit_of_its_budget_a_request_that_asks_nobody_finishes(command_line: CommandLine) -> None:
+    async with ModelServer(SUM, "It is 6.") as server:
+        arguments = ["ask", "Double it.", "--budget", "calls=1", "--no-ask", "--id", "ask-nobody"]
+        end = await asking(command_line, server)(*arguments)
+    assert (end.code, end.stderr) == (0, "")
+    assert "It is 6." in end.stdout.splitlines()
+    assert "the run finishes with what there is, as its budget is used up" in end.stdout

@@ -112,6 +112,8 @@ async def test_service_that_refuses_is_told_with_its_advice() -> None:
         planned = await planned_with(server)
     assert {None if each.failure is None else each.failure.error for each in planned} == {"model_key_refused"}
     assert "| node F1 | 0.000 | 0.000 |" in table(planned)
+    [told] = [line for line in table(planned).splitlines() if line.startswith("- ")]
+    assert told.startswith("- all 20 requests: ")
 
 
 async def test_command_prints_the_table_and_saves_what_was_written(tmp_path: Path) -> None:

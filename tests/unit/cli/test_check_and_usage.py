@@ -388,7 +388,8 @@ def test_answer_of_a_model_is_checked_with_mend_and_only_then(capsys: pytest.Cap
     assert (code, document["status"], document["levels"]) == (0, "valid", [["a"]])
     codes = [mend["code"] for mend in document["mends"]]
     assert codes == ["fenced", "prose", *["single_quotes"] * 9, "tool"]
-    assert [note["code"] for note in document["notes"]] == codes
+    assert [note["code"] for note in document["notes"]] == ["fenced", "prose", "single_quotes", "tool"]
+    assert document["notes"][2]["message"] == "mended: the text 'plan' stands in single quotes; 8 more like it"
     assert document["mends"][-1] == {
         "code": "tool",
         "pointer": "/nodes/0/tool",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dagwright.dialects.written_plan import is_cut_off, read_written_plan
 from dagwright.dialects.written_text import read_written_json
+from dagwright.dialects.written_values import MAX_MENDS_OF_A_CODE, bounded, folded
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.tools import ToolDeclaration
 
@@ -319,3 +320,11 @@ def test_many_wrong_tools_are_compared_with_many_right_ones_within_bounds() -> N
     start = time.process_time()
     read_written_plan(text, tools=tools)
     assert time.process_time() - start < 5
+
+
+def test_notes_name_the_first_slip_of_spelling_and_count_the_others() -> None:
+    text = "{" + ", ".join(f"'k{number}': True" for number in range(MAX_MENDS_OF_A_CODE + 5)) + "}"
+    told = [mend.message for mend in folded(bounded(read_written_json(text).mends)) if mend.code == "single_quotes"]
+    assert told == [f"the text 'k0' stands in single quotes; {MAX_MENDS_OF_A_CODE + 4} more like it"]
+    literals = list(folded(read_written_json('{"a": True, "b": True}').mends))
+    assert len(literals) == 2

@@ -67,7 +67,7 @@ async def test_a_file_can_say_everything(tmp_path: Path) -> None:
         ("[]", "the script: "),
         ("steps: [{}]", "steps.0: Value error, a step has exactly one of text, json, tool_calls"),
         ("steps: [{text: a, json: 1}]", "steps.0: Value error, a step has exactly one of"),
-        ("steps: [{text: a, tmies: 2}]", "steps.0.tmies: Extra inputs"),
+        ("steps: [{text: a, tmies: 2}]", "steps.0.tmies: unknown key"),
         ("steps: [{error: {status: 200}}]", "steps.0.error.status: "),
         ("steps: [{text: a, pace: {first: soon}}]", "steps.0.pace.first: Value error, 'soon' is no duration"),
     ],
