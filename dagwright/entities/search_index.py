@@ -267,7 +267,7 @@ def _bring_in_missing(connection: Connection) -> None:
     for rows in _in_parts(connection, other, by=PartyName.id, start=0):
         connection.execute(insert(PartySearch), [_search_row(*each) for each in rows])
     if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql("ANALYZE party_search")
+        connection.exec_driver_sql("ANALYZE party, party_search")
 
 
 def _in_parts(
