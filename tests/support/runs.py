@@ -391,6 +391,8 @@ async def replay(history: WorkflowHistory) -> tuple[Exception | None, list[Any]]
         workflow_runner=UnsandboxedWorkflowRunner(),
         interceptors=[CallInterceptor(), capture],
         data_converter=data_converter,
+        # No limit to what one workflow task may take: a replay on a busy machine asks for the same commands.
+        debug_mode=True,
     )
     outcome = await replayer.replay_workflow(history, raise_on_replay_failure=False)
     return outcome.replay_failure, capture.ends

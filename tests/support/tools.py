@@ -15,6 +15,9 @@ from typing import Any
 
 from dagwright.tools import AskPerson, GiveUp, NotStarted, RetryLater, ToolRegistry, context, tool
 
+_PATIENT = timedelta(seconds=30)
+"""For a pure tool, which is given 1 s else: on a busy machine even one that does nothing may take longer."""
+
 Function = Callable[..., Any]
 
 
@@ -216,29 +219,29 @@ def _failing_tools() -> list[Function]:
 def _pure_tools(bench: Bench) -> list[Function]:
     """Returns pure tools that do what pure tools should not, for regions."""
 
-    @tool(effects="pure")
+    @tool(effects="pure", timeout=_PATIENT)
     def pure_failure(kind: str) -> None:
         raise ODD_FAILURES[kind]()
 
-    @tool(effects="pure")
+    @tool(effects="pure", timeout=_PATIENT)
     async def pure_failure_async(kind: str) -> None:
         raise ODD_FAILURES[kind]()
 
-    @tool(effects="pure")
+    @tool(effects="pure", timeout=_PATIENT)
     def pure_result(kind: str) -> Any:
         return ODD_RESULTS[kind]()
 
-    @tool(effects="pure")
+    @tool(effects="pure", timeout=_PATIENT)
     def pure_secret(token: str) -> str:
         return f"<{token}>"
 
-    @tool(effects="pure")
+    @tool(effects="pure", timeout=_PATIENT)
     def pure_flaky(until: int) -> int:
         if context().attempt < until:
             raise RuntimeError(f"attempt {context().attempt}")
         return context().attempt
 
-    @tool(effects="pure")
+    @tool(effects="pure", timeout=_PATIENT)
     def pure_change(values: list[Any]) -> list[Any]:
         """Changes what it was given."""
         values[0]["changed"] = True

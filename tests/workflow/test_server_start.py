@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from datetime import timedelta
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from subprocess import PIPE
@@ -23,6 +24,7 @@ from dagwright.contracts import wire
 from dagwright.server import LocalServer, NoServer, local, open_connection
 from dagwright.server.local import DYNAMIC_CONFIG
 from dagwright.settings import Settings
+from tests.support.eventually import eventually
 from tests.support.server import LiveServer, live_server
 
 pytestmark = pytest.mark.server
@@ -243,6 +245,15 @@ async def test_port_that_somebody_took_is_replaced(state_dir: Path) -> None:
             assert live.address != before
 
 
+def _is_stopped(pid: int) -> bool:
+    """Tells whether all threads of a process stand still: on a busy machine some go on after the signal."""
+    try:
+        told = [(task / "stat").read_text(encoding="utf-8") for task in Path(f"/proc/{pid}/task").iterdir()]
+    except FileNotFoundError:
+        return False
+    return all(words.rpartition(")")[2].split()[0] == "T" for words in told)
+
+
 async def test_server_that_hangs_when_it_has_answered_is_started_again(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +267,7 @@ async def test_server_that_hangs_when_it_has_answered_is_started_again(
             if live.server.pid == before:
                 monkeypatch.setattr(local, "_answers", answers)
                 os.kill(before, signal.SIGSTOP)
+                await eventually(partial(_is_stopped, before))
             return found
 
         monkeypatch.setattr(local, "_answers", hangs_then)
@@ -269,5 +281,6 @@ async def test_server_that_hangs_is_started_again_on_its_port(state_dir: Path, m
         before = live.server
         assert before.pid is not None
         os.kill(before.pid, signal.SIGSTOP)
+        await eventually(partial(_is_stopped, before.pid))
         await live.start()
         assert (live.address, live.server.pid == before.pid) == (before.address, False)

@@ -9,7 +9,7 @@ from temporalio.api.common.v1 import Payload
 
 from activities.call_model import model_activity
 from activities.values import Values
-from dagwright.contracts.model_calls import ModelRequest, NamedEndpoint, request_to_json
+from dagwright.contracts.model_calls import ModelRequest, NamedEndpoint, OfferedTool, request_to_json
 from dagwright.contracts.outcomes import read_result
 from dagwright.contracts.told_answers import TOOL_CALLS_BYTES, told_answer
 from dagwright.contracts.wire import HEADER_HOLES, HEADER_WANTED
@@ -86,8 +86,9 @@ async def test_of_a_large_answer_the_run_is_told_what_it_decides_by() -> None:
 
 
 async def test_tool_calls_that_no_run_could_hold_are_to_be_fixed() -> None:
+    call = ModelCall((user("Write."),), tools=(OfferedTool("write", "Writes.", {"type": "object"}),))
     async with ModelServer(tool_call("write", content="x" * TOOL_CALLS_BYTES)) as server:
-        failure = await Bench(server).failure(request())
+        failure = await Bench(server).failure(request_to_json(ModelRequest(call)))
     assert (failure.type, failure.non_retryable) == ("model_output_invalid", True)
     assert "over the limit of 131,072" in failure.message
 
