@@ -23,7 +23,7 @@ from dagwright.plan.agent_cards import FeedbackPolicy
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole, tool_from_json, tool_to_json
 from dagwright.plan.model_tools import AGENT_KIND
 from dagwright.plan.references import Placeholder, ResultOf
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.tools import TOLD_FIELDS, ToolDeclaration
 
 FEEDBACK_POLICIES: Sequence[FeedbackPolicy] = get_args(FeedbackPolicy)
 
@@ -177,20 +177,16 @@ def _tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
     encoded = {**tool_to_json(tool), "name": tool.name, "description": tool.description, "timeout_s": tool.timeout_s}
     # A pure tool has its schema too: the model has to know it.
     encoded["input_schema"] = tool.input_schema
-    return encoded if tool.max_attempts is None else {**encoded, "max_attempts": tool.max_attempts}
+    return encoded
 
 
 def _tool_from_json(encoded: Mapping[str, Any]) -> ToolDeclaration:
     told = tool_from_json(str(encoded["name"]), encoded)
     return ToolDeclaration(
-        **{name: getattr(told, name) for name in ("name", "effects", "input_schema", *_TOLD)},
+        **{name: getattr(told, name) for name in ("name", "effects", "input_schema", *TOLD_FIELDS)},
         description=str(encoded["description"]),
         timeout_s=float(encoded["timeout_s"]),
-        max_attempts=encoded.get("max_attempts"),
     )
-
-
-_TOLD = ("task_queue", "max_parallel", "version", "is_pinned", "is_foreign")
 
 
 # The plan.

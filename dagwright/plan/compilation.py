@@ -13,7 +13,7 @@ from dagwright.plan.human_fields import question_of
 from dagwright.plan.model import AtLeast, Cache, Human, Node, OnErrorValue
 from dagwright.plan.node_references import NodeReferences
 from dagwright.plan.references import ResultOf
-from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.tools import Effects, ToolDeclaration, with_undoing
 from dagwright.plan.validation import Checked
 from dagwright.plan.wanted import with_wanted
 
@@ -100,7 +100,7 @@ def _compile(checked: Checked) -> CompiledPlan:
         nodes=nodes,
         tools={
             name: with_effects_of_tools(checked.tools[name], checked.tools)
-            for name in sorted(named)
+            for name in sorted(with_undoing(named, checked.tools))
             if name in checked.tools
         },
         title=checked.plan.title,

@@ -6,23 +6,21 @@ from typing import Any
 from dagwright.plan.agent_cards import AgentCard, card_from_json
 from dagwright.plan.agents import agent_declaration
 from dagwright.plan.model_tools import AGENT_PREFIX
-from dagwright.plan.tools import TOLD_FIELDS, Effects, ToolDeclaration
+from dagwright.plan.tools import TOLD_FIELDS, Effects, ToolDeclaration, with_undoing
 
 MAX_TIMEOUT_S = 365 * 86_400.0
-_FIELDS: Mapping[str, type] = {**TOLD_FIELDS, "max_attempts": int}
-"""The retries of a node follow from `max_attempts` when it is compiled, so a compiled plan has them already."""
 _MODEL_FIELDS: Mapping[str, type] = {"description": str, "input_schema": dict}
 """What a model reads of a tool that it may call."""
-_TYPES = {**_FIELDS, **_MODEL_FIELDS}
+_TYPES = {**TOLD_FIELDS, **_MODEL_FIELDS}
 
 
 def tools_to_json(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
-    """Returns what a run is told of some tools, and of those that the agents among them may call.
+    """Returns what a run is told of some tools, of what undoes their effects, and of those that agents among them call.
 
     Args:
         names: those that are not among `tools` are left out.
     """
-    sent = {name: tool_to_json(tools[name]) for name in names if name in tools}
+    sent = {name: tool_to_json(tools[name]) for name in with_undoing(names, tools) if name in tools}
     for name in [*sent]:
         card = tools[name].agent
         if card is not None and card.type == "llm":
@@ -36,7 +34,7 @@ def tools_to_json(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) ->
 def tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
     """Returns what a run is told of a tool: all but what only the check before it needs."""
     encoded: dict[str, Any] = {"effects": tool.effects.value, "timeout_s": tool.timeout_s}
-    for name in _FIELDS:
+    for name in TOLD_FIELDS:
         if getattr(tool, name) is not None:
             encoded[name] = getattr(tool, name)
     return encoded

@@ -4,7 +4,7 @@ A declaration is plain JSON-able data, so it can travel with a compiled plan. Th
 `dagwright.tools`, or in a worker that may be written in another language.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -38,6 +38,9 @@ class ToolDeclaration:
             another by then: what stands behind it changes without us.
         is_foreign: the activity is served by a worker that is not Dagwright's, so everything must be inline.
         asks_models: a call asks models by itself, so in a run with a budget it starts only when there is some left.
+        undo: name of the tool that takes the effect of a call back; it is called with `{"key": idempotency key of the
+            call, "arguments": its arguments, "result": its result, or null if nobody knows how it ended}`.
+        sets: name in a session, without `@`, that the identity of a call's result becomes.
         description: one paragraph for people and models.
         agent: the card of the agent that the tool is, if it is one.
     """
@@ -53,14 +56,24 @@ class ToolDeclaration:
     is_pinned: bool = False
     is_foreign: bool = False
     asks_models: bool = False
+    undo: str | None = None
+    sets: str | None = None
     description: str = ""
     agent: AgentCard | None = None
 
 
 TOLD_FIELDS: Mapping[str, type] = {
-    "task_queue": str, "max_parallel": int, "version": str, "is_pinned": bool, "is_foreign": bool, "asks_models": bool
+    "task_queue": str, "max_parallel": int, "max_attempts": int, "version": str, "is_pinned": bool, "is_foreign": bool,
+    "asks_models": bool, "undo": str, "sets": str,
 }  # fmt: skip
 """What a run knows of a tool beside its effects, in each form in which a declaration travels -> its JSON type."""
+
+
+def with_undoing(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) -> list[str]:
+    """Returns the names of tools, and behind them those of what takes back what they do, each once."""
+    named = list(dict.fromkeys(names))
+    undoing = (tools[name].undo for name in named if name in tools)
+    return list(dict.fromkeys([*named, *(name for name in undoing if name is not None)]))
 
 
 def parameter_name(key: str, properties: Mapping[str, Any]) -> str:

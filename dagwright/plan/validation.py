@@ -352,6 +352,10 @@ class _Checker:
         if declaration.is_foreign and references.has_secrets:
             message = f"{node.tool!r} runs in a foreign worker, which cannot be given secrets"
             self.tell("invalid_arguments", message, ("nodes", index, "arguments"), node=node.id)
+        if declaration.undo is not None and declaration.undo not in self.tools and not self.any_tool:
+            message = f"{node.tool!r} is taken back by the tool {declaration.undo!r}, which is not there"
+            hint = self._tool_hint(declaration.undo)
+            self.tell("unknown_tool", message, ("nodes", index, "tool"), node=node.id, hint=hint)
         schema = self._schema(declaration, index=index)
         if schema is None:
             return

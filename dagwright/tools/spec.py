@@ -81,6 +81,8 @@ def tool(
     max_attempts: int | None = None,
     schema: Mapping[str, Any] | None = None,
     asks_models: bool = False,
+    undo: str | None = None,
+    sets: str | None = None,
 ) -> Callable[[Function], Function]: ...
 def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     function: Function | None = None,
@@ -93,6 +95,8 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     max_attempts: int | None = None,
     schema: Mapping[str, Any] | None = None,
     asks_models: bool = False,
+    undo: str | None = None,
+    sets: str | None = None,
 ) -> Function | Callable[[Function], Function]:
     """Makes a tool of a typed function; the function itself stays as it is and can be called as before.
 
@@ -106,6 +110,9 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
         schema: what JSON Schema says of the arguments object beside the types, such as a `oneOf` of parameters of which
             one must be given.
         asks_models: each call asks models by itself, so in a run with a budget it starts only when there is some left.
+        undo: name of the tool that takes the effect of a call back, in a run that does all or nothing; it gets the
+            call's `key`, its `arguments` and its `result`, null if nobody knows how the call ended.
+        sets: name in a session, without `@`, that the identity of a call's result becomes.
 
     Raises:
         TypeError: a parameter cannot be filled from JSON.
@@ -131,6 +138,8 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
                 max_attempts=max_attempts,
                 version=_version(decorated),
                 asks_models=asks_models,
+                undo=undo,
+                sets=sets,
                 description=documentation.summary,
             ),
             effects,
@@ -151,6 +160,8 @@ def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by
     timeout: Duration | None = None,
     max_parallel: int | None = None,
     max_attempts: int | None = None,
+    undo: str | None = None,
+    sets: str | None = None,
     description: str = "",
 ) -> ToolSpec:
     """Declares an activity that another worker serves, in any language, so that plans can call it by name.
@@ -161,6 +172,8 @@ def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by
         effects: as for `@tool`.
         input_schema: JSON Schema (2020-12) of the one JSON object the activity takes; `None` takes any.
         timeout: of one attempt, as for `@tool`.
+        undo: as for `@tool`.
+        sets: as for `@tool`.
 
     Raises:
         ValueError: a value is no such thing; the message names it.
@@ -176,6 +189,8 @@ def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by
         max_parallel=max_parallel,
         max_attempts=max_attempts,
         is_foreign=True,
+        undo=undo,
+        sets=sets,
         description=description,
     )
     return ToolSpec(checked_declaration(declaration, effects, timeout=timeout))
@@ -221,11 +236,24 @@ def checked_declaration(
     ):
         if count is not None and (type(count) is not int or count < 1):
             raise ValueError(f"Tool {name!r}: {what} is {count!r}, expected a whole number from 1")
+    for what, named in (("undo", declaration.undo), ("sets", declaration.sets)):
+        if named is not None and (not isinstance(named, str) or not _is_name(named)):
+            raise ValueError(
+                f"Tool {name!r}: {what} is {named!r:.60}, expected a name of 1 to {NAME_LIMIT_BYTES} bytes"
+            )
+    if declaration.undo is not None and effects in (Effects.PURE, Effects.READ):
+        raise ValueError(f"Tool {name!r}: effects {effects} change nothing, so there is nothing to undo")
+    if declaration.sets is not None and declaration.sets.startswith("@"):
+        raise ValueError(f"Tool {name!r}: sets is {declaration.sets!r}, expected the name without '@'")
     if timeout is None:
         return replace(
             declaration, effects=Effects(effects), timeout_s=0.0 if effects == Effects.PURE else DEFAULT_TIMEOUT_S
         )
     return replace(declaration, effects=Effects(effects), timeout_s=_timeout_s(name, timeout))
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text.encode(errors="replace")) <= NAME_LIMIT_BYTES
 
 
 def _timeout_s(name: str, timeout: Duration) -> float:

@@ -23,13 +23,15 @@ _TOOL = ToolDeclaration(
     is_pinned=True,
     is_foreign=True,
     asks_models=True,
+    undo="u",
+    sets="cbu",
 )
 
 
 def test_every_field_of_a_declaration_is_told_or_left_out_on_purpose() -> None:
     others = {
         "name", "effects", "input_schema",  # each in a form of its own
-        "timeout_s", "max_attempts",  # the nodes of a compiled plan have them
+        "timeout_s",  # the nodes of a compiled plan have them
         "description",  # for people and models
         "agent",  # its node has what it needs of the card
     }  # fmt: skip

@@ -10,7 +10,7 @@ from dagwright.plan.document import Document
 from dagwright.plan.errors import PlanInvalid, Problem
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.validation import MAX_DEPTH, check_document
-from tests.unit.plan.building import TOOLS, check, node, plan_of, problems_of
+from tests.unit.plan.building import TOOLS, check, compiled, node, plan_of, problems_of
 
 
 def told(*nodes: Any, **fields: Any) -> list[tuple[str, str, str | None, str, str | None]]:
@@ -300,6 +300,19 @@ def test_unknown_tool_that_looks_like_one_of_an_mcp_server_is_told_with_where_it
     (problem,) = problems_of(plan_of(node("a", tool="github.create_issue")))
     hint = "name the module that has it with --tools, or the servers.json in which the MCP server 'github' is"
     assert (problem.code, problem.hint) == ("unknown_tool", hint)
+
+
+def test_tool_whose_undo_is_no_known_tool_is_refused_and_a_known_one_travels_with_the_plan() -> None:
+    book = ToolDeclaration("book", Effects.IDEMPOTENT, undo="free")
+    raw = plan_of(node("a", tool="book"))
+    message = "'book' is taken back by the tool 'free', which is not there"
+    hint = "name the module that has it with --tools"
+    (problem,) = problems_of(raw, tools={"book": book})
+    assert problem == Problem("unknown_tool", message, "/nodes/0/tool", "a", hint)
+    assert check(raw, tools={"book": book}, any_tool=True).edges == 0
+    free = ToolDeclaration("free", Effects.IDEMPOTENT, max_attempts=9)
+    plan = compiled(raw, tools={"book": book, "free": free, "other": free})
+    assert (list(plan.tools), plan.tools["book"].undo, plan.tools["free"].max_attempts) == (["book", "free"], "free", 9)
 
 
 def test_unknown_tool_is_told_with_the_nearest_one_and_taken_on_trust_if_asked() -> None:

@@ -15,7 +15,13 @@ SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 @pytest.mark.parametrize(
     ("snippet", "names"),
-    list(zip(SNIPPETS, [["price", "shop.order"], ["review"], ["order"], ["publish"], ["ChargeCard"]], strict=True)),
+    list(
+        zip(
+            SNIPPETS,
+            [["price", "shop.order"], ["book_seat", "free_seat"], ["review"], ["order"], ["publish"], ["ChargeCard"]],
+            strict=True,
+        )
+    ),
 )
 def test_each_snippet_is_a_module_of_tools(tmp_path: Path, snippet: str, names: list[str]) -> None:
     (tmp_path / "snippet.py").write_text(snippet, encoding="utf-8")

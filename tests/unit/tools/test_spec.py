@@ -55,7 +55,7 @@ def test_bare_decorator_declares_a_write_named_like_the_function() -> None:
 
 
 def test_decorator_takes_name_effects_timeout_and_limits() -> None:
-    @tool(name="cbu.ensure", effects="idempotent", timeout="5m", max_parallel=3, max_attempts=7)
+    @tool(name="cbu.ensure", effects="idempotent", timeout="5m", max_parallel=3, max_attempts=7, undo="u", sets="cbu")
     async def ensure(name: str) -> str:
         return name
 
@@ -66,6 +66,7 @@ def test_decorator_takes_name_effects_timeout_and_limits() -> None:
         300.0,
     )
     assert (declaration.max_parallel, declaration.max_attempts, the_spec(ensure).is_async) == (3, 7, True)
+    assert (declaration.undo, declaration.sets) == ("u", "cbu")
 
 
 def test_arguments_are_converted_to_the_annotated_types() -> None:
@@ -151,6 +152,10 @@ def test_version_follows_the_source() -> None:
         ({"timeout": timedelta(0)}, "expected over 0"),
         ({"max_parallel": 0}, "max_parallel is 0"),
         ({"max_attempts": True}, "max_attempts is True"),
+        ({"undo": ""}, "undo is '', expected a name"),
+        ({"undo": "x" * 201}, "expected a name of 1 to 200 bytes"),
+        ({"undo": "back", "effects": "read"}, "effects read change nothing, so there is nothing to undo"),
+        ({"sets": "@cbu"}, "sets is '@cbu', expected the name without '@'"),
         ({"name": "x" * 201}, "a name has 1 to 200 bytes, this one 201"),
         ({"name": "\ud800"}, "lone surrogate"),
     ],
