@@ -237,7 +237,7 @@ def checked_declaration(
         if count is not None and (type(count) is not int or count < 1):
             raise ValueError(f"Tool {name!r}: {what} is {count!r}, expected a whole number from 1")
     for what, named in (("undo", declaration.undo), ("sets", declaration.sets)):
-        if named is not None and (not isinstance(named, str) or not _is_name(named)):
+        if named is not None and not _is_name(named):
             raise ValueError(
                 f"Tool {name!r}: {what} is {named!r:.60}, expected a name of 1 to {NAME_LIMIT_BYTES} bytes"
             )
