@@ -11,30 +11,43 @@ This module must not change the store and must not import Temporal.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rapidfuzz import fuzz
 from sqlalchemy import select, union_all
 from sqlalchemy.orm import Session
 
-from dagwright.entities.catalogue import PartyKind, kind_of_entity_type
+from dagwright.entities.catalogue import PartyKind, checked_jurisdiction, kind_of_entity_type
 from dagwright.entities.models import NameUse, Party, PartyIdentifier, PartyName, PartyStatus
 from dagwright.entities.names import clean_name, core_words, name_key, words_of
-from dagwright.entities.search_index import KnownName, NameIndex
+from dagwright.entities.search_index import KnownName, NameIndex, is_within
 
 CANDIDATE_LIMIT = 10
 """Candidates that are told for one lookup; more than a person reads."""
+ROLES_TOLD = 3
+"""Roles that are told of one candidate; enough to know a person by."""
 NEAR_LIKENESS = 65.0
 """rapidfuzz ratio (0 to 100) from which a name is told as near when nothing was found."""
 
 
 @dataclass(frozen=True, slots=True)
+class Identifier:
+    """A number that a register gave to a party, such as its `LEI`."""
+
+    scheme: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
-    """A party that a search text may mean.
+    """A party that a search text may mean, with what tells it apart from others of its name.
 
     Args:
+        jurisdiction: ISO 3166 code, None if not known.
         score: 0 to 100; 100 is the identifier or the name itself.
         reason: why it was found, in words.
+        identifiers: by scheme and value.
+        roles: at most `ROLES_TOLD` of those it holds, such as `DIRECTOR at Apex Fund`, the latest first.
     """
 
     id: str
@@ -43,6 +56,8 @@ class Candidate:
     jurisdiction: str | None
     score: float
     reason: str
+    identifiers: tuple[Identifier, ...] = ()
+    roles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +78,51 @@ class _Text:
     core: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the parties must be besides their names; None is any."""
+
+    kind: PartyKind | None
+    jurisdiction: str | None
+
+    def why_not(self, found: Candidate) -> str | None:
+        """Returns in words what a candidate is instead, None if it is what was asked for."""
+        if self.kind is not None and found.kind != self.kind:
+            return f"is a {found.kind}"
+        if self.jurisdiction is None or is_within(found.jurisdiction or "", self.jurisdiction):
+            return None
+        return f"is of {found.jurisdiction}" if found.jurisdiction else "has no known jurisdiction"
+
+
 class PartyFinder:
     """Searches one view of the store."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def find(self, search_text: str, entity_type: str) -> Findings:
-        """Returns the parties of a type that a text can mean, best first.
+    def find(self, search_text: str, entity_type: str, *, jurisdiction: str | None = None) -> Findings:
+        """Returns the parties of a type that a text can mean, best first; without their identifiers and roles.
 
         Args:
-            search_text: an identifier, a name, an alias or a part of one.
+            search_text: an identifier, a name, an alias, a part of one, or the id of a party.
             entity_type: see `plan.entity_types.KIND_OF`; `entity` means any.
+            jurisdiction: ISO 3166 code; only parties there are meant. `US` means those of `US-DE` too.
 
         Raises:
-            ValueError: the text is empty or too long, or the type unknown.
+            ValueError: the text is empty or too long, the type unknown, or the jurisdiction no code.
         """
-        kind = kind_of_entity_type(entity_type)
+        asked = _Asked(
+            kind_of_entity_type(entity_type), checked_jurisdiction(jurisdiction) if jurisdiction is not None else None
+        )
         text = _checked_text(search_text)
         exact = self._exact(text)
-        hits = _of_kind(exact, kind)
+        hits = [candidate for candidate in exact if asked.why_not(candidate) is None]
         if not hits:
-            names = NameIndex(self._session, kind=kind)
+            names = NameIndex(self._session, kind=asked.kind, jurisdiction=asked.jurisdiction)
             hits = next((found for found in (step(text, names) for step in _STEPS) if found), [])
             if not hits:
-                return Findings((), tuple(_ranked([*_wrong_kind(exact), *_near(text, names)])))
+                others = [replace(found, reason=asked.why_not(found) or found.reason) for found in exact]
+                return Findings((), tuple(_ranked([*others, *_near(text, names)])))
         return Findings(tuple(_ranked(hits)))
 
     def _exact(self, text: _Text) -> list[Candidate]:
@@ -98,18 +133,19 @@ class PartyFinder:
         ).all()
         if identified:
             return [_candidate_of(party, "identifier") for party in identified]
-        by_name = select(Party.id, Party.name_key.label("key")).where(Party.name_key == text.key)
-        by_other_name = select(PartyName.party_id, PartyName.name_key).where(PartyName.name_key == text.key)
-        ids = union_all(by_name, by_other_name).subquery()
+        by_id = select(Party.id).where(Party.id == text.raw)
+        by_name = select(Party.id).where(Party.name_key == text.key)
+        by_other_name = select(PartyName.party_id).where(PartyName.name_key == text.key)
+        ids = union_all(by_id, by_name, by_other_name).subquery()
         parties = self._session.scalars(
             select(Party).where(Party.id.in_(select(ids.c.id)), Party.status == PartyStatus.ACTIVE)
         ).all()
-        return [_candidate_of(party, "exact name" if party.name_key == text.key else "other name") for party in parties]
+        return [_candidate_of(party, _why_exact(party, text)) for party in parties]
 
 
-def find_parties(session: Session, search_text: str, *, entity_type: str) -> Findings:
+def find_parties(session: Session, search_text: str, *, entity_type: str, jurisdiction: str | None = None) -> Findings:
     """Returns the parties of a type that a text can mean; see `PartyFinder.find`."""
-    return PartyFinder(session).find(search_text, entity_type)
+    return PartyFinder(session).find(search_text, entity_type, jurisdiction=jurisdiction)
 
 
 Step = Callable[[_Text, NameIndex], list[Candidate]]
@@ -181,16 +217,10 @@ def _candidate_of(party: Party, reason: str) -> Candidate:
     return Candidate(party.id, party.name, party.kind, party.jurisdiction or None, 100, reason)
 
 
-def _of_kind(candidates: Iterable[Candidate], kind: PartyKind | None) -> list[Candidate]:
-    return [candidate for candidate in candidates if kind is None or candidate.kind == kind]
-
-
-def _wrong_kind(exact: Iterable[Candidate]) -> list[Candidate]:
-    """Candidates of another type than asked for; only called when none has the right one."""
-    return [
-        Candidate(found.id, found.name, found.kind, found.jurisdiction, found.score, f"is a {found.kind}")
-        for found in exact
-    ]
+def _why_exact(party: Party, text: _Text) -> str:
+    if party.name_key == text.key:
+        return "exact name"
+    return "its id" if party.id == text.raw else "other name"
 
 
 def _ranked(candidates: Iterable[Candidate]) -> list[Candidate]:

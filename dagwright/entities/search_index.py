@@ -67,6 +67,11 @@ class KnownName:
     core: tuple[str, ...]
 
 
+def is_within(jurisdiction: str, wider: str) -> bool:
+    """Returns whether one ISO 3166 code is the other or one of its divisions: `US-DE` is within `US`."""
+    return jurisdiction == wider or jurisdiction.startswith(f"{wider}-")
+
+
 def ready_search_index(connection: Connection) -> None:
     """Makes the index if it is missing, and brings in the names that are not in it; the tables must be there.
 
@@ -87,9 +92,10 @@ def ready_search_index(connection: Connection) -> None:
 class NameIndex:
     """Fetches names from one view of the store; all results are limited, the shortest names first."""
 
-    def __init__(self, session: Session, *, kind: str | None) -> None:
+    def __init__(self, session: Session, *, kind: str | None, jurisdiction: str | None = None) -> None:
         self._session = session
         self._kind = kind
+        self._jurisdiction = jurisdiction
         self._is_sqlite = session.get_bind().dialect.name == "sqlite"
 
     def same_core(self, core: Sequence[str]) -> list[KnownName]:
@@ -166,6 +172,10 @@ class NameIndex:
         if self._kind is not None:
             conditions.append("p.kind = :kind")
             values = {**values, "kind": self._kind}
+        if self._jurisdiction is not None:
+            # As `is_within`; a code holds no sign that means something to LIKE.
+            conditions.append("(p.jurisdiction = :jurisdiction OR p.jurisdiction LIKE :divisions)")
+            values = {**values, "jurisdiction": self._jurisdiction, "divisions": f"{self._jurisdiction}-%"}
         query = (
             "SELECT id, name, kind, jurisdiction, use, words, core FROM ("
             "SELECT p.id, p.name, p.kind, p.jurisdiction, s.use, s.words, s.core, s.word_count"

@@ -147,6 +147,8 @@ def test_all_problems_are_told_at_once(loaded: EntityDatabase) -> None:
         "jurisdiction": "ES",
         "score": 100,
         "reason": "exact name",
+        "identifiers": (),
+        "roles": (),
     }
 
 

@@ -1,0 +1,107 @@
+"""The gateway: hits with what tells them apart, narrowed by jurisdiction, and what became of a party."""
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+from sqlalchemy.orm import Session
+
+from dagwright.entities.catalogue import PartyKind
+from dagwright.entities.database import EntityDatabase
+from dagwright.entities.gateway import EntityGateway, KnownParty, SqlEntityGateway
+from dagwright.entities.loading import load_parties
+from dagwright.entities.lookup import Identifier
+from dagwright.entities.models import Party, PartyStatus
+from dagwright.entities.onboarding import CbuRequest
+from dagwright.entities.parties import NaturalKey, add_party
+from dagwright.entities.verbs import OnboardingVerbs
+
+
+@pytest.fixture
+def gateway(database: EntityDatabase) -> EntityGateway:
+    return SqlEntityGateway(database)
+
+
+def add(database: EntityDatabase, *keys: NaturalKey) -> list[str]:
+    return database.write(lambda session: [add_party(session, key).id for key in keys])
+
+
+def person(jurisdiction: str, born: str = "") -> NaturalKey:
+    return NaturalKey(PartyKind.PERSON, "John Smith", jurisdiction, born)
+
+
+def reasons(gateway: EntityGateway, search_text: str, jurisdiction: str | None) -> list[list[tuple[str | None, str]]]:
+    found = gateway.find(search_text, "person", jurisdiction=jurisdiction)
+    return [[(each.jurisdiction, each.reason) for each in some] for some in (found.hits, found.near)]
+
+
+def test_persons_of_one_name_are_told_apart_by_their_latest_roles(
+    database: EntityDatabase, gateway: EntityGateway, verbs: OnboardingVerbs
+) -> None:
+    first, second = add(database, person("GB", "1970-01-01"), person("GB", "1980-01-01"))
+    for number in range(4):
+        fund = verbs.ensure_cbu(f"fund-{number}", CbuRequest(f"Fund {number}", "LU"))
+        verbs.assign_role(f"role-{number}", cbu_id=fund.id, entity_id=first, role="DIRECTOR")
+    roles = {found.id: found.roles for found in gateway.find("John Smith", "person").hits}
+    assert roles == {first: ("DIRECTOR at Fund 3", "DIRECTOR at Fund 2", "DIRECTOR at Fund 1"), second: ()}
+
+
+def test_companies_are_told_apart_by_their_identifiers(
+    database: EntityDatabase, gateway: EntityGateway, tmp_path: Path
+) -> None:
+    (tmp_path / "parties.csv").write_text(
+        "name,kind,jurisdiction,lei\nKite AG,company,CH,635400BLACKROCKMAN14\nKite AG,company,DE,\n"
+    )
+    load_parties(database, tmp_path / "parties.csv")
+    told = [(found.jurisdiction, found.identifiers) for found in gateway.find("kite", "company").hits]
+    assert told == [("CH", (Identifier("LEI", "635400BLACKROCKMAN14"),)), ("DE", ())]
+
+
+@pytest.mark.parametrize(
+    ("jurisdiction", "hits", "near"),
+    [
+        ("GB", [("GB", "exact name")], []),
+        (" gb", [("GB", "exact name")], []),
+        ("US", [("US-DE", "exact name")], []),
+        ("FR", [], [(None, "has no known jurisdiction"), ("GB", "is of GB"), ("US-DE", "is of US-DE")]),
+        (None, [(None, "exact name"), ("GB", "exact name"), ("US-DE", "exact name")], []),
+    ],
+)
+def test_jurisdiction_narrows(
+    database: EntityDatabase,
+    gateway: EntityGateway,
+    jurisdiction: str | None,
+    hits: list[tuple[str | None, str]],
+    near: list[tuple[str | None, str]],
+) -> None:
+    add(database, person("GB"), person("US-DE"), person(""))
+    assert reasons(gateway, "john smith", jurisdiction) == [hits, near]
+
+
+def test_jurisdiction_narrows_parts_of_names_too(database: EntityDatabase, gateway: EntityGateway) -> None:
+    add(database, person("GB"), person("US-DE"))
+    assert reasons(gateway, "Smith", "US") == [[("US-DE", "has all these words")], []]
+    assert reasons(gateway, "Jo Smi", "GB") == [[("GB", "words begin like this")], []]
+    assert reasons(gateway, "Jon Smith", "GB") == [[], [("GB", "another spelling")]]
+
+
+def test_jurisdiction_that_is_no_code_is_refused(gateway: EntityGateway) -> None:
+    with pytest.raises(ValueError, match="jurisdiction 'England' is no ISO 3166 code"):
+        gateway.find("John Smith", "person", jurisdiction="England")
+
+
+def test_party_is_found_by_its_id(database: EntityDatabase, gateway: EntityGateway) -> None:
+    (party_id,) = add(database, person("GB"))
+    assert reasons(gateway, party_id, None) == [[("GB", "its id")], []]
+
+
+def test_party_is_got_as_it_is_now(database: EntityDatabase, gateway: EntityGateway) -> None:
+    (party_id,) = add(database, person(""))
+    assert gateway.get(party_id) == KnownParty(party_id, "John Smith", "person", None, is_active=True)
+
+    def change(session: Session) -> None:
+        session.execute(update(Party).values(name="John Smyth", jurisdiction="GB", status=PartyStatus.INACTIVE))
+
+    database.write(change)
+    assert gateway.get(party_id) == KnownParty(party_id, "John Smyth", "person", "GB", is_active=False)
+    assert [gateway.get(other) for other in ("person_none", "", "no id at all" * 20)] == [None] * 3
