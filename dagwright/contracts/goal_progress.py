@@ -76,11 +76,12 @@ class Progress:
 
     def last(self, name: str) -> int | None:
         """Returns the number of the newest node that the run has added under an id of its own."""
-        numbers = [number for number, node in self._written() if own_id(node.id) == name]
-        return numbers[-1] if numbers else None
+        return max(self._own(name), default=None)
 
-    def _written(self) -> Iterator[tuple[int, CompiledNode]]:
-        return enumerate(self._state.plan.nodes[: self._state.plan.written_count])
+    def _own(self, name: str) -> Iterator[int]:
+        """Yields the numbers of the nodes that the run has added under an id of its own, oldest first."""
+        written = self._state.plan.nodes[: self._state.plan.written_count]
+        return (number for number, node in enumerate(written) if own_id(node.id) == name)
 
     def _planned(self) -> Iterator[tuple[CompiledNode, Record]]:
         """Yields the nodes of the plan, and what people have added to it, as far as nothing stands for them."""
@@ -122,7 +123,7 @@ class Progress:
     @cached_property
     def _since(self) -> int:
         """Number of the call with which the newest round of planning began."""
-        plans = [number for number, node in self._written() if own_id(node.id) == PLAN]
+        plans = list(self._own(PLAN))
         return next((number for number in reversed(plans) if self._is_replan(number)), plans[0])
 
     def _is_replan(self, number: int) -> bool:
@@ -134,8 +135,8 @@ class Progress:
         return self._so_far_at(self._since) if self._is_replan(self._since) else None
 
     def _so_far_at(self, number: int) -> SoFar | None:
-        readers = (node for _, node in self._written() if own_id(node.id) == READ and number in node.dependencies)
-        reader = next(readers, None)
+        nodes = self._state.plan.nodes
+        reader = next((nodes[read] for read in self._own(READ) if number in nodes[read].dependencies), None)
         return so_far_from_json(reader.arguments.get("so_far")) if reader is not None else None
 
     def without_plan(self, read: int) -> Stage:
@@ -179,11 +180,7 @@ class Progress:
         steps = list(self._planned())
         so_far = so_far_of(self._state, steps, reasons)
         told = told_again(self._goal, steps, reasons)
-        done = [
-            number
-            for number, node in self._written()
-            if own_id(node.id) == READ and self._state.records[number].status is NodeStatus.COMPLETED
-        ]
+        done = [read for read in self._own(READ) if self._state.records[read].status is NodeStatus.COMPLETED]
         # What was said before lies in the store.
         asked = replace(
             plan_request(self._goal, told.messages, purpose=REPLAN, so_far=so_far), before="", cuts=dict(told.cuts)
@@ -210,8 +207,8 @@ class Progress:
             return None
         told = {
             node_id
-            for number, node in self._written()
-            if is_replan(node) and (so_far := self._so_far_at(number)) is not None
+            for plan in self._own(PLAN)
+            if self._is_replan(plan) and (so_far := self._so_far_at(plan)) is not None
             for node_id in so_far.because
         }
         newest = max((self._number(node) for node, _ in steps), default=0)
@@ -330,7 +327,7 @@ class Progress:
         last = self.last(PLAN)
         assert last is not None
         since, so_far = self._since, self._so_far
-        written = sum(own_id(node.id) == READ for number, node in self._written() if number > since)
+        written = sum(read > since for read in self._own(READ))
         if written >= self._goal.plans and so_far is not None:
             return Stage.OVER
         if written >= self._goal.plans:
