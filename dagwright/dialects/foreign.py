@@ -2,14 +2,20 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
+from dagwright.dialects.draft import Draft
+from dagwright.dialects.json_reader import describe
+from dagwright.plan.document import Document
+from dagwright.plan.errors import PlanInvalid, Problem
 from dagwright.plan.references import Reference
 from dagwright.plan.tools import ToolDeclaration
 
 Tools = Mapping[str, ToolDeclaration]
+T = TypeVar("T")
 
 BACKSLASH = "a backslash right before a reference cannot be told from an escape; leave it out"
 
@@ -31,6 +37,34 @@ class WholeText(Mapping[str, str]):
 
     def __bool__(self) -> bool:
         return True
+
+
+def document_of_text(
+    raw: JsonValue,
+    dialect: str,
+    *,
+    find: Callable[[str], Sequence[T]],
+    take: Callable[[Draft, Sequence[T]], None],
+    like: str,
+) -> Document:
+    """Returns the document of a text.
+
+    Args:
+        find: returns what the lines of a text say, such as its calls.
+        take: puts it into the draft of the document.
+        like: an example of such a line.
+
+    Raises:
+        PlanInvalid: there is no such line; or `take` raises it.
+    """
+    found = find(raw) if isinstance(raw, str) else ()
+    if not found:
+        got = "a text without such a line" if isinstance(raw, str) else describe(raw)
+        message = f"a plan in the dialect {dialect} is a text with lines like {like}, not {got}"
+        raise PlanInvalid([Problem("invalid_field", message)])
+    draft = Draft(dialect, "")
+    take(draft, found)
+    return replace(draft.document(), pointers=WholeText())
 
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")

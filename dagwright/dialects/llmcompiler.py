@@ -14,7 +14,15 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from dagwright.dialects.draft import STAND_IN, Draft, tool_or_stand_in
-from dagwright.dialects.foreign import Tools, WholeText, by_name, lines_of, literal, with_references, with_texts
+from dagwright.dialects.foreign import (
+    Tools,
+    by_name,
+    document_of_text,
+    lines_of,
+    literal,
+    with_references,
+    with_texts,
+)
 from dagwright.dialects.json_reader import describe
 from dagwright.dialects.written_values import CUT_OFF, NotRead, read_value, skip_space
 from dagwright.plan.document import Document
@@ -237,12 +245,14 @@ def read_llmcompiler(raw: JsonValue, *, tools: Tools) -> Document:
     Raises:
         PlanInvalid: there are none.
     """
-    tasks = tasks_of(raw) if isinstance(raw, str) else []
-    if not tasks:
-        got = "a text without such a line" if isinstance(raw, str) else describe(raw)
-        message = f'a plan in the dialect llmcompiler is a text with lines like 1. tool("text"), not {got}'
-        raise PlanInvalid([Problem("invalid_field", message)])
-    draft = Draft("llmcompiler", "")
+
+    def take(draft: Draft, tasks: Sequence[Task]) -> None:
+        _take(draft, tasks, tools=tools)
+
+    return document_of_text(raw, "llmcompiler", find=tasks_of, take=take, like='1. tool("text")')
+
+
+def _take(draft: Draft, tasks: Sequence[Task], *, tools: Tools) -> None:
     join = next((index for index, task in enumerate(tasks) if task.is_join), len(tasks))
     for task in tasks[join + 1 :]:
         message = f"task {task.number} (line {task.line}) stands after join(), which ends the plan"
@@ -255,4 +265,3 @@ def read_llmcompiler(raw: JsonValue, *, tools: Tools) -> Document:
         raise PlanInvalid(draft.problems)
     numbers = {task.number: None for task in tasks}
     draft.nodes = [_node_of(task, numbers=numbers, tools=tools, problems=draft.problems) for task in tasks]
-    return replace(draft.document(), pointers=WholeText())

@@ -7,17 +7,16 @@ Source: Xu et al., "ReWOO: Decoupling Reasoning from Observations for Efficient 
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import JsonValue
 
 from dagwright.dialects.draft import STAND_IN, Draft
-from dagwright.dialects.foreign import Tools, WholeText, by_name, lines_of, literal, with_references
-from dagwright.dialects.json_reader import describe
+from dagwright.dialects.foreign import Tools, by_name, document_of_text, lines_of, literal, with_references
 from dagwright.plan.document import Document
-from dagwright.plan.errors import PlanInvalid, Problem
+from dagwright.plan.errors import Problem
 from dagwright.plan.references import ResultOf
 
 STEP: Final = re.compile(r"#(?P<id>E[0-9]{1,9})[ \t]*=[ \t]*(?P<tool>[A-Za-z_][\w.-]*)[ \t]*\[")
@@ -73,15 +72,12 @@ def read_rewoo(raw: JsonValue, *, tools: Tools) -> Document:
     Raises:
         PlanInvalid: there are none.
     """
-    steps = steps_of(raw) if isinstance(raw, str) else []
-    if not steps:
-        got = "a text without such a line" if isinstance(raw, str) else describe(raw)
-        message = f"a plan in the dialect rewoo is a text with lines like #E1 = Tool[input], not {got}"
-        raise PlanInvalid([Problem("invalid_field", message)])
-    draft = Draft("rewoo", "")
-    ids = {step.id: None for step in steps}
-    draft.nodes = [_node(step, ids=ids, tools=tools, problems=draft.problems) for step in steps]
-    return replace(draft.document(), pointers=WholeText())
+
+    def take(draft: Draft, steps: Sequence[Step]) -> None:
+        ids = {step.id: None for step in steps}
+        draft.nodes = [_node(step, ids=ids, tools=tools, problems=draft.problems) for step in steps]
+
+    return document_of_text(raw, "rewoo", find=steps_of, take=take, like="#E1 = Tool[input]")
 
 
 def _node(step: Step, *, ids: Mapping[str, Any], tools: Tools, problems: list[Problem]) -> dict[str, Any]:
