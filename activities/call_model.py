@@ -45,7 +45,6 @@ from dagwright.contracts.model_messages import fitting
 from dagwright.contracts.told_answers import MARKER, TOLD, TOOL_CALLS_BYTES
 from dagwright.contracts.wire import ACTIVITY_CALL_MODEL, METADATA_STORED
 from dagwright.llm.clients import ModelClients
-from dagwright.plan.filling import secret_names
 from dagwright.plan.stored import stored_to_json
 from dagwright.plan.tools import Effects
 from dagwright.planner.prompts import broken_off_words
@@ -105,13 +104,12 @@ class _Asking:
 
     async def _request(self, arguments: tuple[Any, ...]) -> ModelRequest:
         """Returns the request with all that it leaves out: stored values and what was said before."""
-        if len(arguments) != 1 or not isinstance(arguments[0], dict):
-            raise InvalidArguments(f"Invalid arguments: {ACTIVITY_CALL_MODEL} takes one request")
-        given, holes = arguments[0], given_holes()
-        if secret_names(holes):
-            raise InvalidArguments("Invalid arguments: a secret must not be told to a model")
-        if holes:
-            await self._values.fill(given, holes, secrets={})
+        given = await self._values.filled(
+            arguments,
+            given_holes(),
+            expected=f"{ACTIVITY_CALL_MODEL} takes one request",
+            no_secrets="a secret must not be told to a model",
+        )
         try:
             request = request_from_json(given)
             messages = [*await self._before(request), *fitting(request)]

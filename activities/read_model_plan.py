@@ -21,7 +21,6 @@ from dagwright.contracts.goals import tools_read
 from dagwright.contracts.so_far import so_far_from_json
 from dagwright.contracts.wire import ACTIVITY_READ_MODEL_PLAN
 from dagwright.plan.errors import PlanInvalid
-from dagwright.plan.filling import secret_names
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.planner.reading import read_plan, refused_plan
 from dagwright.tools.errors import InvalidArguments
@@ -44,7 +43,12 @@ def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: Values) -> 
         info = activity.info()
         with kept_alive():
             try:
-                given = await _given(arguments, values)
+                given = await values.filled(
+                    arguments,
+                    given_holes(),
+                    expected=f"{ACTIVITY_READ_MODEL_PLAN} takes one object",
+                    no_secrets="a plan holds no secrets",
+                )
                 encoded = await asyncio.to_thread(_read, given, tools)
             # What stands around the reading: the payload store, a value that is gone.
             except Exception as error:
@@ -53,17 +57,6 @@ def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: Values) -> 
         return RawValue(Payload(metadata=attempt_metadata(info), data=encoded))
 
     return read_model_plan
-
-
-async def _given(arguments: tuple[Any, ...], values: Values) -> dict[str, Any]:
-    if len(arguments) != 1 or not isinstance(arguments[0], dict):
-        raise InvalidArguments(f"Invalid arguments: {ACTIVITY_READ_MODEL_PLAN} takes one object")
-    given, holes = arguments[0], given_holes()
-    if secret_names(holes):
-        raise InvalidArguments("Invalid arguments: a plan holds no secrets")
-    if holes:
-        await values.fill(given, holes, secrets={})
-    return given
 
 
 def _read(given: Mapping[str, Any], known: Mapping[str, ToolDeclaration]) -> bytes:

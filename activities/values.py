@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pydantic_core
 
-from dagwright.plan.filling import HoleMisplaced, fill, stored_refs, walk
+from dagwright.plan.filling import HoleMisplaced, fill, secret_names, stored_refs, walk
 from dagwright.plan.projecting import describe
 from dagwright.plan.resolution import MissingData
 from dagwright.plan.stored import Path, StoredValue, Want
@@ -107,6 +107,29 @@ class Values:
         else:
             # Seconds for a hundred megabytes, in which no other call of the worker could heartbeat.
             await asyncio.to_thread(put_in, arguments, holes, secrets=secrets, loaded=loaded)
+
+    async def filled(
+        self, arguments: Sequence[Any], holes: Sequence[Any], *, expected: str, no_secrets: str
+    ) -> dict[str, Any]:
+        """Returns the one object that an activity takes, with the stored values that belong into it.
+
+        Args:
+            arguments: of the activity; anything may have been given.
+            expected: what is said of other arguments than one object.
+            no_secrets: what is said of a hole for a secret.
+
+        Raises:
+            InvalidArguments: the arguments are other ones, a hole is for a secret, or is at a place that there is not.
+            ValueNotLoaded, ValueLost, MissingPart: as in `fill`.
+        """
+        if len(arguments) != 1 or not isinstance(arguments[0], dict):
+            raise InvalidArguments(f"Invalid arguments: {expected}")
+        if secret_names(holes):
+            raise InvalidArguments(f"Invalid arguments: {no_secrets}")
+        given: dict[str, Any] = arguments[0]
+        if holes:
+            await self.fill(given, holes, secrets={})
+        return given
 
     async def load(self, refs: Sequence[str]) -> dict[str, Loaded]:
         """Returns reference -> value.
