@@ -244,10 +244,10 @@ class LocalServer:
 
     async def _find_or_start(self, namespace: str) -> Server:
         record = self._read()
-        if record is not None and await self._is_answering(record, timeout_s=_ANSWER_TIMEOUT_S):
-            prepared = await self._prepared(record, namespace=namespace)
-            if prepared is not None:
-                return prepared
+        if record is not None:
+            server = await self._answering(record, namespace=namespace, timeout_s=_ANSWER_TIMEOUT_S)
+            if server is not None:
+                return server
         if self._daemon.is_running():
             tell(f"the server process {self._daemon.pid()} does not answer and is started again")
             await self._daemon.stop(grace_s=_HUNG_GRACE_S)
@@ -260,10 +260,9 @@ class LocalServer:
             )
         for _ in range(_STARTS):
             record = await self._start(binary, namespace=namespace, before=record)
-            if await self._is_answering(record, timeout_s=_START_TIMEOUT_S):
-                prepared = await self._prepared(record, namespace=namespace)
-                if prepared is not None:
-                    return prepared
+            server = await self._answering(record, namespace=namespace, timeout_s=_START_TIMEOUT_S)
+            if server is not None:
+                return server
             await self._daemon.stop()
         raise NoServer(f"the Temporal server does not start ({self._daemon.last_words()}): see {self._daemon.log_path}")
 
@@ -292,6 +291,12 @@ class LocalServer:
         for key, value in DYNAMIC_CONFIG.items():
             command += ["--dynamic-config-value", f"{key}={value}"]
         return command
+
+    async def _answering(self, record: _Record, *, namespace: str, timeout_s: float) -> Server | None:
+        """Returns the server with its namespace made ready; None if it does not answer, or not any more."""
+        if not await self._is_answering(record, timeout_s=timeout_s):
+            return None
+        return await self._prepared(record, namespace=namespace)
 
     async def _is_answering(self, record: _Record, *, timeout_s: float) -> bool:
         """Waits for an answer; False as soon as the process is gone, or after `timeout_s` seconds."""
