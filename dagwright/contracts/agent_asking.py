@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.contracts.agent_spec import AgentSpec
+from dagwright.contracts.agent_spec import REQUEST_TYPES, AgentSpec
 
 _MARKER = re.compile(r"\[\[\s*FEEDBACK\b\s*([A-Za-z]*)\s*:(.*?)\]\]", re.DOTALL)
 _SHORT_MARKER = re.compile(r"\[\[\s{0,9}FEEDBACK\b[^\[\]:]{0,40}:[^\[\]]{0,2000}\]\]")
 """What is looked for in answers of any length, in a time that is linear in them."""
-_TYPES = ("APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION")
 _QUESTION_CHARACTERS = 500
 """A longer answer is more than a question."""
 
@@ -56,7 +55,7 @@ def _question_of(marker: re.Match[str]) -> Mapping[str, Any]:
     options = list(dict.fromkeys(filter(None, options)))
     if kind == "SELECTION" and options:
         return {"type": kind, "prompt": prompt, "options": options}
-    known = kind in _TYPES and kind != "SELECTION"
+    known = kind in REQUEST_TYPES and kind != "SELECTION"
     return {"type": kind if known else "CLARIFICATION", "prompt": marker[2].strip() or "The agent asks for help"}
 
 

@@ -40,6 +40,8 @@ MOST_CALLS = 64
 OBJECTIVE = "objective"
 """Input of an agent's plan: what it is to do."""
 _ASK_PERSON = "ask_person"
+REQUEST_TYPES = ("CLARIFICATION", "APPROVAL", "SELECTION", "GUIDANCE")
+"""Types of the requests that an agent may make."""
 
 ASK_PERSON = OfferedTool(
     _ASK_PERSON,
@@ -51,7 +53,7 @@ ASK_PERSON = OfferedTool(
             "prompt": {"type": "string", "description": "The question, understandable by itself"},
             "type": {
                 "type": "string",
-                "enum": ["CLARIFICATION", "APPROVAL", "SELECTION", "GUIDANCE"],
+                "enum": [*REQUEST_TYPES],
                 "description": "SELECTION needs options; APPROVAL is answered with yes or no",
             },
             "options": {"type": "array", "items": {"type": "string"}, "description": "Of a SELECTION"},
