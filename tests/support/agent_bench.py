@@ -4,19 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from temporalio.api.common.v1 import Payload
-
-from activities.call_tool import tool_activities
-from activities.result_cache import ResultCache
-from activities.values import Values
 from dagwright.agents import AgentCard, AgentRegistry, ClassAgent
 from dagwright.agents.tools import agent_tools
-from dagwright.llm import Endpoint
 from dagwright.llm.clients import ModelClients, ModelSetup
 from dagwright.testing import ModelServer
 from dagwright.tools.environment import ToolEnvironment
-from tests.support.activity_bench import ActivityBench
-from tests.support.memory_store import MemoryStore
+from tests.support.tool_bench import ToolBench, clients_of
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -38,7 +31,7 @@ def service_registry(url: str, **fields: Any) -> AgentRegistry:
     return AgentRegistry.of(card_of("service", service_url=url, **fields))
 
 
-class AgentBench(ActivityBench):
+class AgentBench(ToolBench):
     """Calls the one agent of a registry, with the model of a scripted server."""
 
     def __init__(
@@ -49,24 +42,10 @@ class AgentBench(ActivityBench):
         allow_private: bool = True,
         others: Sequence[AgentCard] = (),
     ) -> None:
-        store = MemoryStore()
         environment = ToolEnvironment(Path(), allow_private_addresses=allow_private, secret={"DESK": SECRET}.get)
-        setup = ModelSetup(Endpoint(server.base_url, "key"), model="small") if server is not None else ModelSetup()
-        self.clients = ModelClients(setup)
 
         async def find(name: str, version: str) -> AgentCard | None:
             return next((card for card in others if (card.name, card.version) == (name, version)), None)
 
-        [activity] = tool_activities(
-            agent_tools(agents, environment, find=find),
-            environment,
-            values=Values(store, patience_s=()),
-            cache=ResultCache(store),
-            models=self.clients,
-        )
-        super().__init__(activity)
-
-    async def payload(self, *arguments: Any, **headers: Any) -> Payload:
-        """Returns what the agent answers."""
-        async with self.clients:
-            return await super().payload(*arguments, **headers)
+        models = clients_of(server) if server is not None else ModelClients(ModelSetup())
+        super().__init__(agent_tools(agents, environment, find=find), environment, models)

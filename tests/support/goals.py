@@ -1,15 +1,34 @@
 """Requests in words for tests: the plan that a run of one starts with, and what models are told."""
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+from temporalio.client import Client
 
 from dagwright.feed import RunFeed
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.model_tools import GOAL_KIND
 from dagwright.planner import Asked, prepare_goal
-from dagwright.testing import ReceivedCall
+from dagwright.testing import ModelServer, ReceivedCall
+from tests.support.agents import agent_runs
 from tests.support.runs import Document, Handle, Runs, bare, document_of
+
+
+@asynccontextmanager
+async def scripted_runs(
+    client: Client, folder: Path, *script: Any, **served: Any
+) -> AsyncIterator[tuple[ModelServer, Runs]]:
+    """Serves runs with a model that says what a script says; gives the model's server and the runs.
+
+    Args:
+        served: as `agent_runs` takes it.
+    """
+    async with ModelServer(*script) as server, agent_runs(client, server, folder, **served) as runs:
+        yield server, runs
 
 
 def goal(runs: Runs, words: str, *tools: str, **asked: Any) -> CompiledPlan:

@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,8 @@ from temporalio.client import Client
 
 from dagwright.contracts import wire
 from dagwright.testing import ModelServer, Refused, slow, text
-from tests.support.agents import agent_runs
 from tests.support.eventually import eventually
-from tests.support.goals import call, ended, goal, purposes, written
+from tests.support.goals import call, ended, goal, purposes, scripted_runs, written
 from tests.support.people import answer, asks, human, view_of
 from tests.support.runs import Document, Handle, Runs, document_of, failed
 from tests.support.tools import Bench
@@ -27,6 +29,16 @@ _PIECE = 8
 def keeps_state(request: pytest.FixtureRequest) -> bool:
     """Whether the worker keeps runs in memory."""
     return bool(request.param)
+
+
+Scripted = Callable[..., AbstractAsyncContextManager[tuple[ModelServer, Runs]]]
+"""Serves runs with a model that says what a script says, as `scripted_runs` does."""
+
+
+@pytest.fixture
+def scripted(client: Client, tmp_path: Path, *, keeps_state: bool) -> Scripted:
+    """Runs of a worker that keeps them in memory, and of one that does not."""
+    return partial(scripted_runs, client, tmp_path, keeps_state=keeps_state)
 
 
 def fragile(node_id: str, tool: str = "give_up", **arguments: Any) -> dict[str, Any]:
@@ -51,15 +63,10 @@ def held(words: str, released: asyncio.Event) -> Any:
     return slow(text(words), characters=_PIECE, held_after=len(words) // _PIECE, released=released)
 
 
-async def test_node_takes_the_place_of_one_that_failed_and_what_waited_for_it_goes_on(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_node_takes_the_place_of_one_that_failed_and_what_waited_for_it_goes_on(scripted: Scripted) -> None:
     plan = written(fragile("a", message="nobody there"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3))
     again = written(call("a", "echo", asked="{{c.result.n}}"))
-    async with (
-        ModelServer(plan, again, "Done.") as server,
-        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
-    ):
+    async with scripted(plan, again, "Done.") as (server, runs):
         handle = await runs.start_compiled(goal(runs, "Try.", "give_up", "echo"))
         found = await ended(runs, handle)
         _, title = await titles(runs, handle, "plan")
@@ -80,17 +87,12 @@ async def test_node_takes_the_place_of_one_that_failed_and_what_waited_for_it_go
     assert "Step 'a': completed" in server.calls[2].text or "Step 'a#2': completed" in server.calls[2].text
 
 
-async def test_nodes_that_can_no_longer_run_are_left_out_of_the_plan_that_goes_on(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_nodes_that_can_no_longer_run_are_left_out_of_the_plan_that_goes_on(scripted: Scripted) -> None:
     plan = written(
         fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3), call("d", "echo", of="{{b.result}}")
     )
     again = written(call("e", "echo", of="{{c.result.n}}"))
-    async with (
-        ModelServer(plan, again, "Done.") as server,
-        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
-    ):
+    async with scripted(plan, again, "Done.") as (server, runs):
         handle = await runs.start_compiled(goal(runs, "Try.", "give_up", "echo"))
         found = await ended(runs, handle)
         scheduler = (await view_of(runs, handle)).scheduler
@@ -105,16 +107,11 @@ async def test_nodes_that_can_no_longer_run_are_left_out_of_the_plan_that_goes_o
     assert "'a'" not in server.calls[2].text
 
 
-async def test_two_failures_while_another_node_runs_are_one_question(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_two_failures_while_another_node_runs_are_one_question(scripted: Scripted) -> None:
     bench = Bench()
     plan = written(fragile("a", message="one"), fragile("b", message="two"), call("c", "hold", name="slow"))
     again = written(call("a", "echo", n=1), call("b", "echo", of="{{a.result}}", and_of="{{c.result}}"))
-    async with (
-        ModelServer(plan, again, "Done.") as server,
-        agent_runs(client, server, tmp_path, bench=bench, keeps_state=keeps_state) as runs,
-    ):
+    async with scripted(plan, again, "Done.", bench=bench) as (server, runs):
         handle = await runs.start_compiled(goal(runs, "Try.", "give_up", "echo", "hold"))
 
         async def have_failed() -> bool:
@@ -135,14 +132,9 @@ async def test_two_failures_while_another_node_runs_are_one_question(
     assert found["nodes"]["b#2"]["result"] == {"of": {"n": 1}, "and_of": "slow"}
 
 
-async def test_planner_that_has_nothing_more_to_do_leaves_the_failure_to_the_answer(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_planner_that_has_nothing_more_to_do_leaves_the_failure_to_the_answer(scripted: Scripted) -> None:
     plan = written(fragile("a", message="gone"), call("b", "echo"))
-    async with (
-        ModelServer(plan, '{"nodes": []}', "It is gone.") as server,
-        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
-    ):
+    async with scripted(plan, '{"nodes": []}', "It is gone.") as (server, runs):
         found = await ended(runs, await runs.start_compiled(goal(runs, "Try.", "give_up", "echo")))
     assert (found["status"], found["output"]) == ("completed_with_failures", "It is gone.")
     assert found["nodes"]["a"] == failed("tool_failed: gone")
@@ -150,14 +142,9 @@ async def test_planner_that_has_nothing_more_to_do_leaves_the_failure_to_the_ans
     assert "Step 'a': failed" in server.calls[2].text
 
 
-async def test_planner_that_repeats_what_fails_is_asked_no_more_often_than_it_may_be(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_planner_that_repeats_what_fails_is_asked_no_more_often_than_it_may_be(scripted: Scripted) -> None:
     plan = written(fragile("a", message="never"))
-    async with (
-        ModelServer(plan, plan, plan, "It never works.") as server,
-        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
-    ):
+    async with scripted(plan, plan, plan, "It never works.") as (_, runs):
         handle = await runs.start_compiled(goal(runs, "Try.", "give_up", replans=2))
         found = await ended(runs, handle)
         told = await titles(runs, handle, "plan")
@@ -170,15 +157,10 @@ async def test_planner_that_repeats_what_fails_is_asked_no_more_often_than_it_ma
     ]
 
 
-async def test_plan_that_clashes_or_waits_for_what_failed_goes_back(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_plan_that_clashes_or_waits_for_what_failed_goes_back(scripted: Scripted) -> None:
     plan = written(fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo"))
     wrong = written(call("c", "echo", other=1), call("d", "echo", of="{{b.result}}"))
-    async with (
-        ModelServer(plan, wrong, written(call("d", "echo", n=4)), "Done.") as server,
-        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
-    ):
+    async with scripted(plan, wrong, written(call("d", "echo", n=4)), "Done.") as (server, runs):
         found = await ended(runs, await runs.start_compiled(goal(runs, "Try.", "give_up", "echo")))
     assert (found["status"], found["nodes"]["d"]["result"]) == ("completed", {"n": 4})
     assert purposes([*server.calls]) == [
@@ -191,27 +173,19 @@ async def test_plan_that_clashes_or_waits_for_what_failed_goes_back(
     ]
 
 
-async def test_nonsense_when_it_is_planned_again_costs_nothing_that_was_reached(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_nonsense_when_it_is_planned_again_costs_nothing_that_was_reached(scripted: Scripted) -> None:
     plan = written(fragile("a"), call("b", "echo", n=1))
-    async with (
-        ModelServer(plan, "Let me think.", "No.", "In part.") as server,
-        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
-    ):
+    async with scripted(plan, "Let me think.", "No.", "In part.") as (server, runs):
         found = await ended(runs, await runs.start_compiled(goal(runs, "Try.", "give_up", "echo", plans=2)))
     assert (found["status"], found["output"]) == ("completed_with_failures", "In part.")
     assert purposes([*server.calls])[1:] == [("plan#2", "replan"), ("plan#3", "repair"), ("answer", "answer")]
 
 
-async def test_guidance_of_a_person_leads_to_another_plan(client: Client, tmp_path: Path, *, keeps_state: bool) -> None:
+async def test_guidance_of_a_person_leads_to_another_plan(scripted: Scripted) -> None:
     plan = written(
         human("ask", "GUIDANCE", prompt="Where shall I look?"), call("b", "echo", said="{{ask.result.text}}")
     )
-    async with (
-        ModelServer(plan, written(call("c", "echo", at="{{b.result.said}}")), "North it is.") as server,
-        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
-    ):
+    async with scripted(plan, written(call("c", "echo", at="{{b.result.said}}")), "North it is.") as (server, runs):
         handle = await runs.start_compiled(goal(runs, "Find it.", "echo"))
         await asks(runs, handle, "ask")
         await answer(handle, "ask", {"text": "Look north"})
@@ -221,15 +195,10 @@ async def test_guidance_of_a_person_leads_to_another_plan(client: Client, tmp_pa
     assert server.calls[1].messages[-1]["content"].endswith("- guidance at 'ask': Look north")
 
 
-async def test_plan_is_not_needed_any_more_if_somebody_gives_the_result_while_it_is_made(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_plan_is_not_needed_any_more_if_somebody_gives_the_result_while_it_is_made(scripted: Scripted) -> None:
     released = asyncio.Event()
     plan = written(fragile("a"), call("b", "echo", of="{{a.result}}"))
-    async with (
-        ModelServer(plan, held(written(call("a", "echo", n=1)), released), "Five.") as server,
-        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
-    ):
+    async with scripted(plan, held(written(call("a", "echo", n=1)), released), "Five.") as (server, runs):
         handle = await runs.start_compiled(goal(runs, "Try.", "give_up", "echo"))
         await eventually(lambda: len(server.calls) == 2)
         await handle.execute_update(wire.SET_RESULT, {"node": "a", "result": 5})
@@ -240,13 +209,11 @@ async def test_plan_is_not_needed_any_more_if_somebody_gives_the_result_while_it
     assert found["nodes"]["b"]["result"] == {"of": 5}
 
 
-async def test_plan_waits_for_what_somebody_tries_again_and_is_taken_if_that_fails(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_plan_waits_for_what_somebody_tries_again_and_is_taken_if_that_fails(scripted: Scripted) -> None:
     plan = written(fragile("a", message="never"))
-    async with (
-        ModelServer(plan, held(written(call("a", "echo", n=1)), released := asyncio.Event()), "One.") as server,
-        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
+    async with scripted(plan, held(written(call("a", "echo", n=1)), released := asyncio.Event()), "One.") as (
+        server,
+        runs,
     ):
         handle = await runs.start_compiled(goal(runs, "Try.", "give_up", "echo"))
         await eventually(lambda: len(server.calls) == 2)
@@ -261,10 +228,7 @@ async def test_plan_waits_for_what_somebody_tries_again_and_is_taken_if_that_fai
 async def test_writes_of_a_plan_that_is_made_again_are_held(client: Client, tmp_path: Path) -> None:
     bench = Bench()
     plan, again = written(fragile("a")), written(call("a", "change", name="world"))
-    async with (
-        ModelServer(plan, again, "It was not allowed.") as server,
-        agent_runs(client, server, tmp_path, bench=bench) as runs,
-    ):
+    async with scripted_runs(client, tmp_path, plan, again, "It was not allowed.", bench=bench) as (_, runs):
         handle = await runs.start_compiled(goal(runs, "Change it.", "give_up", "change"))
         await asks(runs, handle, "a#2")
         await answer(handle, "a#2", {"approved": False, "reason": "no"})
@@ -279,10 +243,7 @@ async def test_plan_that_is_made_again_is_approved_as_the_first_one(
 ) -> None:
     bench = Bench()
     plan, again = written(fragile("a"), call("b", "echo")), written(call("a", "change", name="world"))
-    async with (
-        ModelServer(plan, again, "Done.") as server,
-        agent_runs(client, server, tmp_path, bench=bench) as runs,
-    ):
+    async with scripted_runs(client, tmp_path, plan, again, "Done.", bench=bench) as (_, runs):
         handle = await runs.start_compiled(goal(runs, "Change it.", "give_up", "change", "echo", asks_first=True))
         await asks(runs, handle, "approve")
         await answer(handle, "approve", {"approved": True})
@@ -303,10 +264,7 @@ async def test_plan_that_is_given_instead_of_one_made_again_takes_places_and_ref
 ) -> None:
     plan = written(fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3))
     other = {"nodes": [call("a", "echo", n="{{c.result.n}}")]}
-    async with (
-        ModelServer(plan, written(call("d", "echo")), "Done.") as server,
-        agent_runs(client, server, tmp_path) as runs,
-    ):
+    async with scripted_runs(client, tmp_path, plan, written(call("d", "echo")), "Done.") as (_, runs):
         handle = await runs.start_compiled(goal(runs, "Try.", "give_up", "echo", asks_first=True))
         await asks(runs, handle, "approve")
         await answer(handle, "approve", {"approved": True})
@@ -317,19 +275,14 @@ async def test_plan_that_is_given_instead_of_one_made_again_takes_places_and_ref
     assert found["nodes"]["b"]["result"] == {"of": {"n": 3}}
 
 
-async def test_nodes_of_a_plan_that_is_made_again_start_while_it_is_written(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_nodes_of_a_plan_that_is_made_again_start_while_it_is_written(scripted: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
     plan = written(fragile("a"), call("b", "echo", name="early"))
     again = json.dumps({"nodes": [call("c", "hold", name="{{b.result.name}}"), call("a", "echo", of="{{c.result}}")]})
     stopped = slow(
         text(again), characters=_PIECE, held_after=-(-(again.index('"id": "a"')) // _PIECE), released=released
     )
-    async with (
-        ModelServer(plan, stopped, "Done.") as server,
-        agent_runs(client, server, tmp_path, bench=bench, keeps_state=keeps_state) as runs,
-    ):
+    async with scripted(plan, stopped, "Done.", bench=bench) as (_, runs):
         handle = await runs.start_compiled(goal(runs, "Look.", "give_up", "echo", "hold"))
         await eventually(lambda: "early" in bench.entered)
         released.set()
@@ -341,15 +294,12 @@ async def test_nodes_of_a_plan_that_is_made_again_start_while_it_is_written(
 
 
 async def test_what_can_no_longer_run_is_left_out_if_all_of_the_plan_came_while_it_was_written(
-    client: Client, tmp_path: Path, *, keeps_state: bool
+    scripted: Scripted,
 ) -> None:
     bench, released = Bench(), asyncio.Event()
     plan = written(fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo", name="early"))
     again = written(call("d", "hold", name="{{c.result.name}}"), title="t" * 40)
-    async with (
-        ModelServer(plan, held(again, released), "Done.") as server,
-        agent_runs(client, server, tmp_path, bench=bench, keeps_state=keeps_state) as runs,
-    ):
+    async with scripted(plan, held(again, released), "Done.", bench=bench) as (_, runs):
         handle = await runs.start_compiled(goal(runs, "Look.", "give_up", "echo", "hold"))
         await eventually(lambda: "early" in bench.entered)
         released.set()
@@ -367,15 +317,12 @@ def said(words: str, *missing: str) -> str:
 
 
 async def test_answer_in_which_something_is_missing_leads_to_another_plan_and_another_answer(
-    client: Client, tmp_path: Path, *, keeps_state: bool
+    scripted: Scripted,
 ) -> None:
     plan = written(call("a", "echo", n=1), call("b", "give_up", message="gone"))
     again = written(call("c", "echo", n="{{a.result.n}}"))
     script = (plan, said("One, and no second.", "the second"), again, said("One and two."))
-    async with (
-        ModelServer(*script) as server,
-        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
-    ):
+    async with scripted(*script) as (server, runs):
         handle = await runs.start_compiled(goal(runs, "Both.", "echo", "give_up"))
         found = await ended(runs, handle)
         _, title = await titles(runs, handle, "plan")
@@ -392,46 +339,31 @@ async def test_answer_in_which_something_is_missing_leads_to_another_plan_and_an
     assert (server.calls[1].response_format, server.calls[3].response_format) == ("json_schema", "json_schema")
 
 
-async def test_answer_with_gaps_stands_if_there_is_nothing_more_to_do(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_answer_with_gaps_stands_if_there_is_nothing_more_to_do(scripted: Scripted) -> None:
     script = (written(call("a", "echo", n=1)), said("One, and no second.", "the second"), '{"nodes": []}')
-    async with (
-        ModelServer(*script) as server,
-        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
-    ):
+    async with scripted(*script) as (_, runs):
         found = await ended(runs, await runs.start_compiled(goal(runs, "Both.", "echo")))
     assert (found["status"], found["output"]) == ("completed", "One, and no second.")
     assert [*found["nodes"]] == ["plan", "read", "a", "answer", "plan#2", "read#2"]
 
 
-async def test_answer_names_its_gaps_in_text_when_it_cannot_be_planned_again(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_answer_names_its_gaps_in_text_when_it_cannot_be_planned_again(scripted: Scripted) -> None:
     script = (
         written(call("a", "echo", n=1)),
         said("One.", "more"),
         written(call("b", "echo", n=2)),
         "One, two, and no more.",
     )
-    async with (
-        ModelServer(*script) as server,
-        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
-    ):
+    async with scripted(*script) as (server, runs):
         found = await ended(runs, await runs.start_compiled(goal(runs, "More.", "echo", replans=1)))
     assert (found["status"], found["output"]) == ("completed", "One, two, and no more.")
     assert server.calls[1].response_format == "json_schema"
     assert server.calls[3].response_format == "text"
 
 
-async def test_answer_stands_if_the_planner_cannot_be_asked_again(
-    client: Client, tmp_path: Path, *, keeps_state: bool
-) -> None:
+async def test_answer_stands_if_the_planner_cannot_be_asked_again(scripted: Scripted) -> None:
     refused = Refused(404, "The model `small` does not exist", code="model_not_found")
-    async with (
-        ModelServer(written(call("a", "echo", n=1)), said("One.", "more"), refused) as server,
-        agent_runs(client, server, tmp_path, keeps_state=keeps_state) as runs,
-    ):
+    async with scripted(written(call("a", "echo", n=1)), said("One.", "more"), refused) as (_, runs):
         found = await ended(runs, await runs.start_compiled(goal(runs, "More.", "echo")))
     assert (found["status"], found["output"]) == ("completed_with_failures", "One.")
     assert found["nodes"]["plan#2"]["error"].startswith("model_unknown: ")
@@ -439,10 +371,9 @@ async def test_answer_stands_if_the_planner_cannot_be_asked_again(
 
 async def test_large_answer_in_its_response_format_is_given_out(client: Client, tmp_path: Path) -> None:
     words = "long " * 60_000
-    async with (
-        ModelServer(written(call("a", "echo", n=1)), said(words, "more"), '{"nodes": []}') as server,
-        agent_runs(client, server, tmp_path) as runs,
-    ):
+    async with scripted_runs(
+        client, tmp_path, written(call("a", "echo", n=1)), said(words, "more"), '{"nodes": []}'
+    ) as (_, runs):
         handle = await runs.start_compiled(goal(runs, "More.", "echo"))
         found = await document_of(handle)
         [_, title] = await titles(runs, handle, "plan")

@@ -10,46 +10,26 @@ from typing import Any
 import pytest
 from temporalio.api.common.v1 import Payload
 
-from activities.call_tool import tool_activities
-from activities.result_cache import ResultCache
-from activities.values import Values
 from dagwright.contracts.usage import Usage, usage_from_json
 from dagwright.contracts.wire import HEADER_CACHE, HEADER_HOLES, HEADER_MODEL
 from dagwright.llm import Action, Endpoint, ModelClient, ModelConfig, ModelFailure, system, user
-from dagwright.llm.clients import ModelClients, ModelSetup
 from dagwright.testing import ModelServer, Refused, Tokens, busy, json_text, slow, step, text
 from dagwright.tools import GiveUp, ToolRegistry, context, tool
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.testing import tool_context
-from tests.support.activity_bench import ActivityBench
 from tests.support.eventually import eventually
-from tests.support.memory_store import MemoryStore
+from tests.support.tool_bench import ToolBench, clients_of
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
-class Bench(ActivityBench):
-    """Calls one tool as a worker would that has the model of a scripted server."""
+class Bench(ToolBench):
+    """Calls one tool as a worker would that has the model of a scripted server, or none."""
 
     def __init__(self, function: Callable[..., Any], server: ModelServer | None) -> None:
-        store = MemoryStore()
         environment = ToolEnvironment(Path(), secret={"TOKEN": "very-secret"}.get)
-        setup = ModelSetup(Endpoint(server.base_url, "key"), model="small") if server is not None else None
-        self.clients = ModelClients(setup) if setup is not None else None
-        [activity] = tool_activities(
-            ToolRegistry.of(function),
-            environment,
-            values=Values(store, patience_s=()),
-            cache=ResultCache(store),
-            models=self.clients,
-        )
-        super().__init__(activity)
-
-    async def payload(self, *arguments: Any, **headers: Any) -> Payload:
-        if self.clients is None:
-            return await super().payload(*arguments, **headers)
-        async with self.clients:
-            return await super().payload(*arguments, **headers)
+        models = clients_of(server) if server is not None else None
+        super().__init__(ToolRegistry.of(function), environment, models)
 
 
 @tool(effects="read")

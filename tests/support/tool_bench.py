@@ -1,0 +1,43 @@
+"""Tools called as a worker would call them that has a model, without a server."""
+
+from contextlib import nullcontext
+from typing import Any
+
+from temporalio.api.common.v1 import Payload
+
+from activities.call_tool import tool_activities
+from activities.result_cache import ResultCache
+from activities.values import Values
+from dagwright.llm import Endpoint
+from dagwright.llm.clients import ModelClients, ModelSetup
+from dagwright.testing import ModelServer
+from dagwright.tools import ToolRegistry
+from dagwright.tools.environment import ToolEnvironment
+from tests.support.activity_bench import ActivityBench
+from tests.support.memory_store import MemoryStore
+
+
+def clients_of(server: ModelServer) -> ModelClients:
+    """Returns clients that ask the model that a server plays."""
+    return ModelClients(ModelSetup(Endpoint(server.base_url, "key"), model="small"))
+
+
+class ToolBench(ActivityBench):
+    """Calls the one tool of a registry.
+
+    Args:
+        models: whom it can ask; without it there is no model for tools.
+    """
+
+    def __init__(self, tools: ToolRegistry, environment: ToolEnvironment, models: ModelClients | None) -> None:
+        store = MemoryStore()
+        [activity] = tool_activities(
+            tools, environment, values=Values(store, patience_s=()), cache=ResultCache(store), models=models
+        )
+        super().__init__(activity)
+        self._models = models
+
+    async def payload(self, *arguments: Any, **headers: Any) -> Payload:
+        """Returns what the tool answers."""
+        async with self._models or nullcontext():
+            return await super().payload(*arguments, **headers)
