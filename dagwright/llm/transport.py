@@ -14,9 +14,13 @@ import httpx2
 import openai
 from openai import AsyncOpenAI, AsyncStream
 
+from dagwright.contracts.model_calls import ModelError
 from dagwright.llm.answers import chunk_of_whole
 from dagwright.llm.failures import ErrorBody, Trouble, error_body
 
+ANSWER_BYTES = 32_000_000
+"""What an answer in one piece may have: that of a stream, whose characters JSON writes with up to six bytes each, and
+what stands around them. A worker holds it in memory."""
 _COMPLETIONS = "/chat/completions"
 
 
@@ -45,12 +49,15 @@ class Transport:
         Raises:
             Trouble: there is none.
         """
-        with _told():
-            answer = await self._client.post(_COMPLETIONS, cast_to=object, body=body)
-        return answer
+        # As a stream, so that no more of it is read than may be: the library would read all.
+        stream = await self.stream(body)
+        try:
+            return await _whole(stream.response)
+        finally:
+            await stream.close()
 
     async def stream(self, body: Mapping[str, Any]) -> "AsyncStream[object]":
-        """Returns the chunks of a streamed answer; whoever gets them closes them.
+        """Returns an answer of which nothing but the headers is read; whoever gets it closes it.
 
         Raises:
             Trouble: there is none.
@@ -70,9 +77,7 @@ class Transport:
         content_type = stream.response.headers.get("content-type", "")
         if "application/json" in content_type:
             # Some services and proxies do not stream. What they answer is paid for.
-            with _told():
-                whole = json.loads(await stream.response.aread())
-            yield chunk_of_whole(whole)
+            yield chunk_of_whole(await _whole(stream.response))
             return
         if "text/event-stream" not in content_type:
             raise Trouble("broken", f"answered with {content_type or 'no content type'} where a stream was asked for")
@@ -85,19 +90,37 @@ class Transport:
         await self._client.close()
 
 
+async def _whole(response: httpx2.Response) -> Any:
+    """Returns an answer in one piece: its JSON, or its text if it says that it is none.
+
+    Raises:
+        Trouble: it does not come to its end, is too long, or is not what it says.
+    """
+    content = bytearray()
+    with _told():
+        async for piece in response.aiter_bytes():
+            content += piece
+            if len(content) > ANSWER_BYTES:
+                raise Trouble("answer", f"answered with over {ANSWER_BYTES:,} bytes", error=ModelError.OUTPUT_INVALID)
+        kind = response.headers.get("content-type", "").partition(";")[0].strip()
+        return json.loads(content) if kind.endswith("json") else content.decode(errors="replace")
+
+
 @contextmanager
 def _told() -> Iterator[None]:
-    """Turns what the library raises into `Trouble`."""
+    """Turns what the library raises, and what it is made of, into `Trouble`."""
     try:
         yield
     except openai.APIStatusError as error:
         raise _of_status(error) from error
-    except openai.APITimeoutError as error:
+    except (openai.APITimeoutError, httpx2.TimeoutException) as error:
         raise Trouble("timeout", "did not answer in time") from error
     except openai.APIConnectionError as error:
         cause = error.__cause__
         words = f"{type(cause).__name__}: {cause}" if cause is not None else str(error)
         raise Trouble("connection", f"could not be reached, or broke off ({words})") from error
+    except httpx2.RequestError as error:
+        raise Trouble("connection", f"broke off ({type(error).__name__}: {error})") from error
     except openai.APIError as error:
         body = error_body(error.body, error.message)
         raise Trouble("stream", error.message, status=_status_of(body), body=body) from error

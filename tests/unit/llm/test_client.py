@@ -321,3 +321,24 @@ def test_the_library_of_openai_is_imported_with_the_first_call_and_not_before() 
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_an_answer_in_one_piece_that_is_too_long_is_not_read_to_its_end(
+    monkeypatch: pytest.MonkeyPatch, *, is_streamed: bool
+) -> None:
+    monkeypatch.setattr("dagwright.llm.transport.ANSWER_BYTES", 1_000)
+    body = {"choices": [{"message": {"role": "assistant", "content": "x" * 1_000}}]}
+    async with ModelServer(Raw(json.dumps(body).encode())) as server, client_of(server) as client:
+        with pytest.raises(ModelFailure) as caught:
+            await (_read(client.stream(saying())) if is_streamed else client.complete(saying()))
+    assert caught.value.error is ModelError.OUTPUT_INVALID
+    assert "answered with over 1,000 bytes" in str(caught.value)
+
+
+async def test_an_answer_in_one_piece_that_cannot_be_read_on_says_so() -> None:
+    packed = Raw(b'{"choices": []}', headers={"content-encoding": "gzip"})
+    async with ModelServer(packed) as server, client_of(server) as client:
+        with pytest.raises(ModelFailure, match="broke off") as caught:
+            await client.complete(saying())
+    assert caught.value.error is ModelError.UNAVAILABLE
