@@ -8,6 +8,9 @@ try:
 except ModuleNotFoundError as error:
     # Whoever types `python starter.py` in a fresh checkout has another Python than the one `make setup` prepares.
     sys.exit(f"{error.name} is not installed here: run `make setup`, then use .venv/bin/python starter.py")
+except KeyboardInterrupt:
+    # Nothing has begun.
+    sys.exit(130)
 
 
 def main() -> None:

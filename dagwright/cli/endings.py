@@ -111,8 +111,9 @@ def _tell_failures(document: Mapping[str, Any], output: Output) -> None:
 
 def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yields what is wrong with a run, which nodes failed and why, and which they block."""
-    yield from _run_error_lines(document)
     failed = [(name, node) for name, node in document["nodes"].items() if node["status"] == "failed"]
+    if not any(_is_same(document["error"], node["error"]) for _, node in failed[:FAILURES_SHOWN]):
+        yield from _run_error_lines(document)
     for name, node in failed[:FAILURES_SHOWN]:
         yield f"failed: {one_line(name)}: {one_line(node_words(node), limit=1_000)}"
     if len(failed) > FAILURES_SHOWN:
@@ -126,6 +127,13 @@ def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
     if blocked:
         more = f" and {len(blocked) - FAILURES_SHOWN:,} more" if len(blocked) > FAILURES_SHOWN else ""
         yield f"blocked by failures: {', '.join(blocked[:FAILURES_SHOWN])}{more}"
+
+
+def _is_same(error: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
+    """Tells whether a run failed with what one of its nodes failed with."""
+    if not error or not other:
+        return False
+    return all(error.get(key) == other.get(key) for key in ("code", "message"))
 
 
 def tell_run_error(document: Mapping[str, Any], output: Output) -> None:

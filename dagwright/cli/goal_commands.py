@@ -50,8 +50,8 @@ def ask(
         Literal["plan", "intents", "rounds"],
         typer.Option("--profile", metavar="PROFILE", help="plan; intents and rounds are not available yet."),
     ] = "plan",
-    rounds: Annotated[int | None, typer.Option("--rounds", metavar="N", help="Not available yet.")] = None,
-    confidence: Annotated[float | None, typer.Option("--confidence", metavar="C", help="Not available yet.")] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", hidden=True)] = None,
+    confidence: Annotated[float | None, typer.Option("--confidence", hidden=True)] = None,
     budget: Budget = None,
     max_repairs: Annotated[
         int | None,

@@ -73,6 +73,16 @@ async def test_words_of_a_request_without_a_plan_name_what_the_model_wrote_last(
     )
 
 
+async def test_failure_of_the_planner_is_told_once(command_line: CommandLine) -> None:
+    refused = Refused(401, "Incorrect API key provided: key.", code="invalid_api_key")
+    async with ModelServer("I cannot.", refused) as server:
+        end = await asking(command_line, server)("ask", "Fly.", "--id", "ask-key-refused")
+    lines = end.stdout.splitlines()
+    summary = next(number for number, line in enumerate(lines) if line.startswith("ask-key-refused (Fly.): failed in "))
+    told = [line for line in lines[summary + 1 :] if "Incorrect API key provided" in line]
+    assert (end.code, [line.partition(" at ")[0] for line in told]) == (1, ["failed: plan#2: small"])
+
+
 async def test_plan_only_writes_nothing_to_stdout_if_no_plan_can_be_run(command_line: CommandLine) -> None:
     async with ModelServer(*["I cannot."] * 4) as server:
         end = await asking(command_line, server)("ask", "Fly.", "--plan-only", "--id", "ask-no-plan-only")

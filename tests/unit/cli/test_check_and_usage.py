@@ -1,7 +1,10 @@
 """`check`, which needs no server, and the answers to bad usage: one sentence, no traceback, the right exit code."""
 
+import asyncio
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -417,3 +420,26 @@ def test_plan_of_which_a_part_was_cut_off_does_not_run(capsys: pytest.CaptureFix
 def test_file_that_is_not_there_is_told_with_mend_too(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line([command, "none.txt", "--mend", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["errors"][0]["code"] == "unreadable"
+
+
+def test_help_of_ask_offers_nothing_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["ask", "--help"]) == 0
+    assert "--rounds" not in capsys.readouterr().out
+
+
+async def test_interrupt_while_the_program_is_still_loading_ends_it_quietly(tmp_path: Path) -> None:
+    # Found instead of the library, which takes its time.
+    (tmp_path / "typer.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(600)\n", encoding="utf-8")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        f"{_ROOT}/starter.py",
+        "check",
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"loading\n"
+    process.send_signal(signal.SIGINT)
+    _, told = await process.communicate()
+    assert (process.returncode, told) == (130, b"")
