@@ -103,7 +103,7 @@ async def _compiled(
 def _compiled_with(message: Mapping[str, Any], tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
     policy = policy_from_json(message["policy"]) if message.get("policy") is not None else None
     if is_goal(message["plan"]):
-        return goal_of_document(message["plan"], tools, policy=policy)
+        return goal_of_document(message["plan"], tools, policy=policy, context=message.get("context"))
     checked = check_plan(message["plan"], tools, context=message.get("context") or {})
     if refused := policy_problems(checked, policy or default_policy("model" if message.get("by_model") else "person")):
         raise PlanInvalid(refused)

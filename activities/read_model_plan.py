@@ -17,11 +17,12 @@ from activities.call_headers import given_holes
 from activities.errors import failure_of, posture_of
 from activities.heartbeats import kept_alive
 from activities.values import Values
-from dagwright.contracts.goals import tools_read
+from dagwright.contracts.goals import Profile, context_from_json, tools_read
 from dagwright.contracts.so_far import so_far_from_json
 from dagwright.contracts.wire import ACTIVITY_READ_MODEL_PLAN
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.planner.intents_reading import read_intents_answer
 from dagwright.planner.reading import read_plan, refused_plan
 from dagwright.tools.errors import InvalidArguments
 from dagwright.tools.redaction import Redaction
@@ -63,14 +64,18 @@ def _read(given: Mapping[str, Any], known: Mapping[str, ToolDeclaration]) -> byt
     try:
         tools = tools_read(given["tools"]) if given.get("tools") is not None else known
         so_far = so_far_from_json(given.get("so_far"))
+        context = context_from_json(given.get("context", {}))
     except ValueError as error:
         raise InvalidArguments(f"Invalid arguments: {error}") from None
     text, accepted = given.get("text"), given.get("accepted") or ()
     text = text if isinstance(text, str) else ""
+    profile: Profile = "intents" if given.get("profile") == "intents" else "plan"
+    plan, inline_agents = given.get("plan"), given.get("inline_agents") is True
     try:
-        inline_agents = given.get("inline_agents") is True
-        read = read_plan(given.get("plan"), text, tools, accepted=accepted, so_far=so_far, inline_agents=inline_agents)
-        found = read.to_json()
+        if profile == "intents":
+            read = read_intents_answer(plan, text, tools, context=context)
+        else:
+            read = read_plan(plan, text, tools, accepted=accepted, so_far=so_far, inline_agents=inline_agents)
     except PlanInvalid as invalid:
-        found = refused_plan(invalid, accepted=accepted)
-    return encoded_json(found)
+        return encoded_json(refused_plan(invalid, accepted=accepted, profile=profile))
+    return encoded_json(read.to_json())

@@ -46,7 +46,7 @@ def plan_request(goal: Goal, messages: Sequence[Message], *, purpose: str, so_fa
         tuple(messages),
         config=goal.config,
         # What does not fit is read all the same, as models write it.
-        output=OutputSchema("plan", goal.schema if so_far is None else _or_nothing(goal.schema), is_binding=False),
+        output=OutputSchema(goal.profile, goal.schema if so_far is None else _or_nothing(goal.schema), is_binding=False),
         labels=CallLabels(purpose=purpose),
     )
     planning = Planning(goal.tools, so_far=so_far) if goal.streams else None
@@ -80,7 +80,7 @@ def read_node(node_id: str, plan_id: str, goal: Goal, *, number: int, so_far: So
         (("plan",), (ResultOf(plan_id, "result", ("output",)),)),
         (("text",), (ResultOf(plan_id, "result", ("message", "content")),)),
     ]
-    arguments: dict[str, Any] = {"plan": None, "text": None, "tools": list(goal.tools), **allowed(goal)}
+    arguments: dict[str, Any] = {"plan": None, "text": None, "tools": list(goal.tools), **read_as(goal)}
     if so_far is not None:
         arguments["so_far"] = so_far.to_json()
     if goal.streams:
@@ -98,8 +98,10 @@ def read_node(node_id: str, plan_id: str, goal: Goal, *, number: int, so_far: So
     )
 
 
-def allowed(goal: Goal) -> Mapping[str, Any]:
-    """Returns what whoever reads a plan is told of what it may do beside using tools."""
+def read_as(goal: Goal) -> Mapping[str, Any]:
+    """Returns what whoever reads a plan is told of how it is read, and of what it may do beside using tools."""
+    if goal.profile == "intents":
+        return {"profile": goal.profile, "context": {name: dict(what) for name, what in goal.context.items()}}
     return {"inline_agents": True} if goal.inline_agents else {}
 
 

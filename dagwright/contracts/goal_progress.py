@@ -10,7 +10,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
-from dagwright.contracts.goal_nodes import allowed, output_of_plan, plan_request, read_node, telling_accepted
+from dagwright.contracts.goal_nodes import output_of_plan, plan_request, read_as, read_node, telling_accepted
 from dagwright.contracts.goal_replans import (
     Reason,
     given_up,
@@ -200,6 +200,9 @@ class Progress:
     def conclude(self) -> Extension | None:
         """Returns what is to be done once nothing is to be done for the newest plan: more of it, or the answer."""
         steps = list(self._planned())
+        if self._goal.profile == "intents":
+            # What they have made is what the run gives out; where there was nothing to do, nothing.
+            return None if steps or self._state.plan.output is not None else self._extension(output=({}, ()))
         last = self.last(ANSWER)
         if not all(record.status.is_final for _, record in steps):
             return None
@@ -370,6 +373,15 @@ class Progress:
             output=output_of_plan(self._goal, read_id),
         )
 
+    def asks_first(self, found: Mapping[str, Any]) -> bool:
+        """Tells whether somebody has to approve a plan that was read before any of it runs."""
+        if self.is_empty(found):
+            return False
+        if self._goal.asks_first or (self._state.policy.approves_changes and found.get("changes", 0) > 0):
+            return True
+        # What says nothing of how sure it is counts as not sure at all.
+        return self._goal.confidence is not None and found.get("confidence", 0) < self._goal.confidence
+
     def approval(self, read: int, found: Mapping[str, Any], *, problems: Mapping[str, Any] | None = None) -> Extension:
         """Returns the node that asks whether a plan may run; whoever says so may give another plan instead."""
         last = self.last(APPROVE)
@@ -389,7 +401,7 @@ class Progress:
             arguments={
                 "plan": found["plan"],
                 "tools": list(self._goal.tools),
-                **allowed(self._goal),
+                **read_as(self._goal),
                 **_told_so_far(self._so_far),
             },
             dependencies=(read if last is None else max(read, last),),
@@ -406,7 +418,7 @@ class Progress:
         base = self._state.plan.written_count
         planned = _planned_nodes(found)
         numbers = self._numbers_of(planned, base=base)
-        shown = _shown(found)
+        shown, is_approved = _shown(found), own_id(self._state.plan.nodes[read].id) == APPROVE
         nodes = []
         wanted: dict[str, Sequence[Want]] = {}
         for place, node in enumerate(planned.nodes):
@@ -416,7 +428,7 @@ class Progress:
                 continue
             needed = tuple(numbers[number] for number in node.dependencies) or (read,)
             # Somebody has seen it. What the policy refuses is refused all the same.
-            is_seen = self._goal.asks_first and node.id in shown
+            is_seen = is_approved and node.id in shown
             approval = "never" if is_seen and node.approval == "policy" else node.approval
             is_new = self._state.number_of(node.id) is None
             instead = None if is_new else self._state.newest_id(node.id)

@@ -59,18 +59,17 @@ class GoalPursuit:
             return stage
         if not found["valid"]:
             return run.next_plan(read, found)
-        if self._goal.asks_first and not run.is_empty(found):
-            return self._approved(run, read, found)
+        if (asked := run.last(APPROVE)) is not None and asked > read:
+            return self._approved(run, read, asked, found)
         if run.has_nodes(found):
             return run.left_behind(found) or Stage.OVER
+        if run.asks_first(found):
+            return run.approval(read, found)
         clash = run.clash_with(found)
         return run.next_plan(read, clash) if clash else run.planned(read, found)
 
-    def _approved(self, run: Progress, read: int, found: Mapping[str, Any]) -> Extension | Stage:
-        """Returns what is to be done next for a plan that somebody has to approve."""
-        asked = run.last(APPROVE)
-        if asked is None or asked < read:
-            return run.approval(read, found)
+    def _approved(self, run: Progress, read: int, asked: int, found: Mapping[str, Any]) -> Extension | Stage:
+        """Returns what is to be done next for a plan about which somebody was asked."""
         if (approved := run.read_by(asked)) is None:
             return run.without_approval(asked)
         if not approved["valid"]:

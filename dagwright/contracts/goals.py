@@ -1,8 +1,9 @@
 """What a run knows of a request in words, and of the plan that a model wrote for it, as both travel."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter
 
@@ -27,6 +28,12 @@ MOST_REPLANS = 3
 """How often it is planned again, once a plan has run."""
 MOST_REPLANS_LIMIT = 20
 
+Profile = Literal["plan", "intents"]
+"""How a request is planned for: as a plan with an answer behind it, or as intents that find or name what there is."""
+PROFILES: Sequence[Profile] = get_args(Profile)
+CONTEXT_NAMES = 100
+"""Names of a session that a request may be given."""
+
 READ_MODEL_PLAN = ToolDeclaration(
     ACTIVITY_READ_MODEL_PLAN,
     Effects.READ,
@@ -40,6 +47,8 @@ READ_MODEL_PLAN = ToolDeclaration(
             "accepted": {"type": "array"},
             "so_far": {"type": "object"},
             "inline_agents": {"type": "boolean"},
+            "profile": {"type": "string"},
+            "context": {"type": "object"},
         },
         "required": ["plan"],
         "additionalProperties": False,
@@ -109,6 +118,9 @@ class Goal:
         ends_with_plan: whether the run ends with the plan and does not run it.
         streams: whether nodes that change nothing start while the model still writes the plan.
         inline_agents: whether a plan may make agents itself.
+        profile: what the model writes, and whether there is an answer behind it.
+        context: names of the session, without their `@` -> `{"id", "name", "kind"}` of what each stands for.
+        confidence: 0 to 1; where the model is less sure of its plan, somebody has to approve it. `None` asks nobody.
     """
 
     words: str
@@ -124,6 +136,9 @@ class Goal:
     ends_with_plan: bool = False
     streams: bool = False
     inline_agents: bool = False
+    profile: Profile = "plan"
+    context: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    confidence: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the goal as a pursuit travels in a plan."""
@@ -140,6 +155,10 @@ class Goal:
         }
         if config := self.config.to_json():
             encoded["config"] = config
+        if self.profile != "plan":
+            encoded |= {"profile": self.profile, "context": {name: dict(what) for name, what in self.context.items()}}
+        if self.confidence is not None:
+            encoded["confidence"] = self.confidence
         return encoded | {name: True for name in _FLAGS if getattr(self, name)}
 
 
@@ -160,6 +179,8 @@ def goal_from_json(encoded: Any) -> Goal:
             raise ValueError("tools must be a list, and schema an object")
         if not isinstance(encoded.get("answer_schema", {}), Mapping):
             raise ValueError("answer_schema must be an object")
+        if (profile := encoded.get("profile", "plan")) not in PROFILES:
+            raise ValueError(f"profile: expected {' or '.join(PROFILES)}, not {profile!r:.40}")
         return Goal(
             str(encoded["goal"]),
             tools,
@@ -171,9 +192,53 @@ def goal_from_json(encoded: Any) -> Goal:
             plans,
             replans,
             **{name: encoded.get(name) is True for name in _FLAGS},
+            profile=profile,
+            context=context_from_json(encoded.get("context", {})),
+            confidence=confidence_from_json(encoded.get("confidence")),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"this is no goal: {error!r}") from None
+
+
+_CONTEXT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,79}")
+_CONTEXT_FIELDS = ("id", "name", "kind", "jurisdiction")
+_CONTEXT_CHARACTERS = 500
+
+
+def context_from_json(encoded: Any) -> dict[str, dict[str, str]]:
+    """Returns names of a session with what they stand for; `{"cbu": "ID"}` is short for `{"cbu": {"id": "ID"}}`.
+
+    Raises:
+        ValueError: it is no such thing; the text says where.
+    """
+    if not isinstance(encoded, Mapping) or len(encoded) > CONTEXT_NAMES:
+        raise ValueError(f"context: expected an object of at most {CONTEXT_NAMES} names")
+    return {name: _named(name, what) for name, what in encoded.items()}
+
+
+def _named(name: Any, what: Any) -> dict[str, str]:
+    if not isinstance(name, str) or not _CONTEXT_NAME.fullmatch(name) or name.lower().startswith("result"):
+        raise ValueError(f"context: {name!r:.80} cannot be a name of a session, such as cbu for @cbu")
+    given = {"id": what} if isinstance(what, str) else what
+    if not isinstance(given, Mapping) or not isinstance(given.get("id"), str) or not given["id"].strip():
+        raise ValueError(f'context: {name!r} needs an id, as text or as {{"id": "…", "name": "…", "kind": "…"}}')
+    told = {field: given[field] for field in _CONTEXT_FIELDS if given.get(field) is not None}
+    if any(not isinstance(value, str) or len(value) > _CONTEXT_CHARACTERS for value in told.values()):
+        raise ValueError(f"context: id, name and kind of {name!r} are texts of at most {_CONTEXT_CHARACTERS} characters")
+    return told
+
+
+def confidence_from_json(encoded: Any) -> float | None:
+    """Returns how sure a model has to be, 0 to 1, or `None` if that is not said.
+
+    Raises:
+        ValueError: it is no such number.
+    """
+    if encoded is None:
+        return None
+    if isinstance(encoded, bool) or not isinstance(encoded, int | float) or not 0 <= encoded <= 1:
+        raise ValueError(f"confidence: expected a number from 0 to 1, not {encoded!r:.40}")
+    return float(encoded)
 
 
 @dataclass(frozen=True, slots=True)

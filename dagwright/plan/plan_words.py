@@ -49,6 +49,11 @@ def changes_something(plan: CompiledPlan, node: CompiledNode) -> bool:
     return (node.kind == "tool" or agent_tools(node) is not None) and _effects_of(plan, node) in _CHANGING
 
 
+def changes_of(plan: CompiledPlan) -> int:
+    """Returns how many nodes of a plan change something, with those of its sub-plans."""
+    return _counts(plan)[1]
+
+
 def _effects_of(plan: CompiledPlan, node: CompiledNode) -> Effects:
     if (called := agent_tools(node)) is not None:
         return strongest(called.values())
@@ -114,23 +119,23 @@ def _left_out(plan: CompiledPlan, left: Sequence[CompiledNode]) -> str:
 def _node_words(plan: CompiledPlan, node: CompiledNode) -> str:
     each = " for each item of a list" if node.for_each is not None else ""
     needs = [plan.nodes[number].id for number in node.dependencies if plan.nodes[number].kind != "region"]
-    after = f", after {_one_line(', '.join(needs), most=_ARGUMENTS_SHOWN)}" if needs else ""
+    after = f", after {one_line(', '.join(needs), most=_ARGUMENTS_SHOWN)}" if needs else ""
     is_agent = agent_tools(node) is not None
     what = "" if is_agent else {"plan": "a sub-plan", "human": "asks a person"}.get(node.kind, "")
     if not what:
-        what = f"{_one_line(node.tool, most=_NAME_SHOWN)} ({_effects_of(plan, node).value})"
+        what = f"{one_line(node.tool, most=_NAME_SHOWN)} ({_effects_of(plan, node).value})"
     given = f" with {_arguments(node)}" if changes_something(plan, node) and node.arguments else ""
-    title = f" “{_one_line(node.title, most=_NAME_SHOWN)}”" if node.title else ""
-    return f"{_one_line(node.id, most=_NAME_SHOWN)}{title}: {what}{each}{given}{after}"
+    title = f" “{one_line(node.title, most=_NAME_SHOWN)}”" if node.title else ""
+    return f"{one_line(node.id, most=_NAME_SHOWN)}{title}: {what}{each}{given}{after}"
 
 
 def _arguments(node: CompiledNode) -> str:
     """Returns the arguments as JSON, with `…` where a result is to stand."""
     shown = with_parts(node.arguments, [(path, "…") for path, _ in node.holes])
-    return _one_line(pydantic_core.to_json(shown).decode(), most=_ARGUMENTS_SHOWN)
+    return one_line(pydantic_core.to_json(shown).decode(), most=_ARGUMENTS_SHOWN)
 
 
-def _one_line(text: str, *, most: int) -> str:
+def one_line(text: str, *, most: int) -> str:
     """Returns a text on one line, cut with a mark; what would not be seen, or move what is, stands there as its code.
 
     A title must not be able to look like a line of its own.

@@ -2,7 +2,7 @@
 
 A policy is plain JSON, so that it can be written to a file, travel with a run and be changed while the run goes on:
 `{"rules": [{"tool": "mail.*", "effects": ["write"], "arguments": {JSON Schema}, "then": "ask"}], "otherwise": "run"}`.
-Calls of `pure` tools change nothing and are never asked about. It must not import the scheduler.
+With `"approves_changes": true` beside them a plan that changes anything is approved as a whole before it runs. Calls of `pure` tools change nothing and are never asked about. It must not import the scheduler.
 """
 
 import re
@@ -65,10 +65,15 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules of one run, in order, and what holds where none fits."""
+    """The rules of one run, in order, and what holds where none fits.
+
+    Args:
+        approves_changes: whether somebody has to approve a plan before it runs that changes anything.
+    """
 
     rules: Sequence[Rule] = ()
     otherwise: Verdict = "run"
+    approves_changes: bool = False
 
     @property
     def lets_all_run(self) -> bool:
@@ -104,7 +109,8 @@ class Policy:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the policy as it is written."""
-        return {"rules": [rule.to_json() for rule in self.rules], "otherwise": self.otherwise}
+        encoded = {"rules": [rule.to_json() for rule in self.rules], "otherwise": self.otherwise}
+        return {**encoded, "approves_changes": True} if self.approves_changes else encoded
 
 
 def letting_run(policy: Policy, tools: Iterable[str]) -> Policy:
@@ -122,7 +128,7 @@ def letting_run(policy: Policy, tools: Iterable[str]) -> Policy:
             rules += [replace(rule, then="run", tool=glob) for glob in fitting]
             room -= len(fitting)
         rules.append(rule)
-    return Policy(tuple(rules), policy.otherwise) if named else policy
+    return replace(policy, rules=tuple(rules)) if named else policy
 
 
 INLINE_AGENT = ToolDeclaration("agent.inline", Effects.READ)
@@ -151,13 +157,17 @@ def policy_from_json(encoded: Any) -> Policy:
     """
     if not isinstance(encoded, Mapping):
         raise ValueError('a policy is an object, such as {"rules": [{"effects": ["write"], "then": "ask"}]}')
-    _refuse_unknown(encoded, ("rules", "otherwise"), "")
+    _refuse_unknown(encoded, ("rules", "otherwise", "approves_changes"), "")
     rules = encoded.get("rules", [])
     if not isinstance(rules, list) or len(rules) > MAX_RULES:
         raise ValueError(f"rules: expected a list of at most {MAX_RULES} rules")
+    approves_changes = encoded.get("approves_changes", False)
+    if not isinstance(approves_changes, bool):
+        raise ValueError(f"approves_changes: expected true or false, not {approves_changes!r:.60}")
     return Policy(
         tuple(_rule_from_json(rule, f"rules[{place}]") for place, rule in enumerate(rules)),
         _verdict_of(encoded.get("otherwise", "run"), "otherwise"),
+        approves_changes,
     )
 
 

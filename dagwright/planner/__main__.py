@@ -1,22 +1,26 @@
-"""Writes the published response format of the planner: `python -m dagwright.planner [--check]`."""
+"""Writes the published response formats of the planner: `python -m dagwright.planner [--check]`."""
 
 import argparse
 import sys
 
-from dagwright.planner.schema import RESPONSE_FILE, schema_text
+from dagwright.planner.intents_schema import INTENTS_FILE, intents_schema
+from dagwright.planner.schema import RESPONSE_FILE, response_schema, text_of
 
 
 def main() -> int:
-    """Writes the file, or with `--check` tells by the exit code whether it is fresh."""
+    """Writes the files, or with `--check` tells by the exit code whether they are fresh."""
     parser = argparse.ArgumentParser(prog="python -m dagwright.planner", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if the file is not fresh")
-    if not parser.parse_args().check:
-        RESPONSE_FILE.write_text(schema_text(), encoding="utf-8")
-        return 0
-    if RESPONSE_FILE.is_file() and RESPONSE_FILE.read_text(encoding="utf-8") == schema_text():
-        return 0
-    sys.stderr.write(f"docs/planner/{RESPONSE_FILE.name} is not what the model says; run: make docs-schema\n")
-    return 1
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not fresh")
+    is_checking = parser.parse_args().check
+    code = 0
+    for file, schema in ((RESPONSE_FILE, response_schema()), (INTENTS_FILE, intents_schema())):
+        text = text_of(schema)
+        if not is_checking:
+            file.write_text(text, encoding="utf-8")
+        elif not file.is_file() or file.read_text(encoding="utf-8") != text:
+            sys.stderr.write(f"docs/planner/{file.name} is not what the model says; run: make docs-schema\n")
+            code = 1
+    return code
 
 
 if __name__ == "__main__":

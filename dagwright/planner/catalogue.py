@@ -55,7 +55,7 @@ def catalogue_of(tools: Mapping[str, ToolDeclaration]) -> Catalogue:
     left_out: list[str] = []
     room = CATALOGUE_CHARACTERS
     for name, tool in known:
-        line = _line(_tool_told(tool) if tool.agent is None else _agent_told(tool.agent))
+        line = json_line(_tool_told(tool) if tool.agent is None else _agent_told(tool.agent))
         if len(line) < room:
             told[name] = line
             room -= len(line) + 1
@@ -81,7 +81,7 @@ def _tool_told(tool: ToolDeclaration) -> dict[str, Any]:
     if tool.input_schema is None:
         return {**told, "arguments": "any"}
     schema: Any = {name: part for name, part in tool.input_schema.items() if name not in ("$schema", "title")}
-    if len(_line(schema)) > SCHEMA_CHARACTERS:
+    if len(json_line(schema)) > SCHEMA_CHARACTERS:
         schema = _outline(schema)
     return {**told, "arguments": schema}
 
@@ -95,10 +95,11 @@ def _outline(schema: Mapping[str, Any]) -> Any:
         str(name): part.get("type", "any") if isinstance(part, Mapping) else "any" for name, part in properties.items()
     }
     outline = {"types": types, "required": schema.get("required", []), "note": "the schema is longer than this"}
-    return outline if len(_line(outline)) <= SCHEMA_CHARACTERS else "a long schema, which is not told"
+    return outline if len(json_line(outline)) <= SCHEMA_CHARACTERS else "a long schema, which is not told"
 
 
-def _line(value: Any) -> str:
+def json_line(value: Any) -> str:
+    """Returns a value as JSON on one line, whoever reads it and by whichever signs."""
     # Line ends of Unicode's own would split a line for whoever reads by them.
     text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
     for sign in ("\x85", "\u2028", "\u2029"):

@@ -4,9 +4,10 @@ The texts travel with the run, so a change of them changes no run that is going 
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dagwright.contracts.goals import Profile
 from dagwright.contracts.model_calls import Message, system, user
 from dagwright.plan.errors import Problem
 from dagwright.planner.catalogue import Catalogue, cut
@@ -106,29 +107,33 @@ def broken_off_words(nodes: Sequence[Any]) -> str:
     return f"Your last answer broke off before the plan was whole. {accepted_words(nodes)}\nWrite the plan again."
 
 
-def repair_words(problems: Sequence[Problem]) -> str:
+_REPAIRS: Mapping[Profile, tuple[str, str]] = {
+    "plan": (
+        "This plan cannot be run:",
+        "Write the whole plan again, as one JSON object, with all of this put right and all else as it was.",
+    ),
+    "intents": (
+        "These intents cannot be run:",
+        "Write all intents again, as one JSON object with explanation and confidence, with all of this put right and "
+        "all else as it was.",
+    ),
+}
+"""What stands before and behind the problems."""
+
+
+def repair_words(problems: Sequence[Problem], *, profile: Profile = "plan") -> str:
     """Returns what a model is told of a plan of its that cannot be run: every problem, with its place and a hint."""
-    return _repair([_problem_line(problem) for problem in problems])
-
-
-def _repair(lines: Iterable[str]) -> str:
     told: list[str] = []
     left, room = 0, REPAIR_CHARACTERS
-    for line in lines:
+    for line in map(_problem_line, problems):
         if len(line) < room:
             told.append(line)
             room -= len(line) + 1
         else:
             left += 1
     more = [f"- and {left} more problems"] if left else []
-    return "\n".join(
-        [
-            "This plan cannot be run:",
-            *told,
-            *more,
-            "Write the whole plan again, as one JSON object, with all of this put right and all else as it was.",
-        ]
-    )
+    before, behind = _REPAIRS[profile]
+    return "\n".join([before, *told, *more, behind])
 
 
 def _problem_line(problem: Problem) -> str:

@@ -6,12 +6,12 @@ cannot let itself off an approval.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dagwright.contracts.agent_nodes import with_agents
 from dagwright.contracts.documents import encoded_size
-from dagwright.contracts.goals import DECLARATION, OWN_IDS, PlannedNodes, is_own, may_start_early
+from dagwright.contracts.goals import DECLARATION, OWN_IDS, PlannedNodes, Profile, is_own, may_start_early
 from dagwright.contracts.limits import NOTES
 from dagwright.contracts.plan_limits import PlanTooLarge, refuse_too_large
 from dagwright.contracts.so_far import THERE, SoFar
@@ -21,7 +21,7 @@ from dagwright.plan.agents import agent_cards
 from dagwright.plan.compilation import compile_planned
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
 from dagwright.plan.errors import Note, PlanInvalid, Problem, pointer
-from dagwright.plan.plan_words import words_and_shown
+from dagwright.plan.plan_words import changes_of, words_and_shown
 from dagwright.plan.policy import WRITES_ASK
 from dagwright.plan.regions import contract
 from dagwright.plan.tools import ToolDeclaration
@@ -77,6 +77,8 @@ class ReadPlan:
         words: what it does, in lines.
         shown: ids of its nodes of which all stands in these lines.
         notes: what was mended, and what does not count.
+        changes: how many of its nodes change something.
+        said: what the model says of it: `explanation` and `confidence`, as far as it was asked for them.
     """
 
     planned: PlannedNodes
@@ -84,6 +86,8 @@ class ReadPlan:
     words: str
     shown: Sequence[str] = ()
     notes: Sequence[Note] = ()
+    changes: int = 0
+    said: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the plan as the activity tells it."""
@@ -93,6 +97,8 @@ class ReadPlan:
             "words": self.words,
             "shown": list(self.shown),
             "notes": [note.to_json() for note in self.notes[:NOTES]],
+            "changes": self.changes,
+            **self.said,
             **self.planned.to_json(),
         }
 
@@ -132,8 +138,22 @@ def read_plan(
         return ReadPlan(PlannedNodes((), {}), {"nodes": []}, "The plan has no nodes.")
     cut = [Problem(CUT_OFF, f"a part of the plan is missing: {mend.message}") for mend in mends if mend.code == CUT_OFF]
     inside = [] if inline_agents else _inline_agents_of(checked)
-    if problems := [*cut, *_problems_of(checked, there=there), *inside]:
+    if problems := [*cut, *problems_of(checked, there=there), *inside]:
         raise PlanInvalid(problems)
+    read = made_of(checked, mends, there=there)
+    refuse_too_much(read)
+    return read
+
+
+def made_of(checked: Checked, mends: Sequence[Mend], *, there: Sequence[str] = ()) -> ReadPlan:
+    """Returns what is made of a plan that can be run.
+
+    Args:
+        there: ids of the nodes that stand for those of the run.
+
+    Raises:
+        PlanInvalid: it uses what cannot run, or a part of it is too large.
+    """
     compiled = compile_planned(checked)
     asked = _with_all_asked(replace(compiled, output=None, output_holes=(), deadline_s=None, on_failure="continue"))
     plan = with_agents(asked, checked.tools)
@@ -141,18 +161,26 @@ def read_plan(
         refuse_too_large(plan)
     except PlanTooLarge as error:
         raise PlanInvalid([Problem("too_large", str(error), node=error.node)]) from None
-    notes = [*(mend.to_note() for mend in folded(mends)), *_notes_of(checked)]
-    read = ReadPlan(
+    own = replace(asked, nodes=tuple(node for node in asked.nodes if node.id not in there))
+    return ReadPlan(
         PlannedNodes(_with_regions_below(plan), {n: tool for n, tool in plan.tools.items() if n != THERE.name}),
         _own_of(checked.document.plan, there=there),
         *words_and_shown(asked, there=frozenset(there)),
-        notes,
+        [*(mend.to_note() for mend in folded(mends)), *_notes_of(checked)],
+        changes_of(own),
     )
+
+
+def refuse_too_much(read: ReadPlan) -> None:
+    """Refuses a plan of which too much would stand in the history.
+
+    Raises:
+        PlanInvalid: it is one.
+    """
     if (size := encoded_size(read.to_json())) > PLANNED_BYTES:
         message = f"the plan has {size:,} bytes with all that is made of it; at most {PLANNED_BYTES:,} are taken"
         hint = "let tools bring what is long, and plan fewer nodes"
         raise PlanInvalid([Problem("too_large", message, hint=hint)])
-    return read
 
 
 def _checked(
@@ -223,31 +251,35 @@ def fits_early(nodes: Sequence[Any], tools: Mapping[str, ToolDeclaration], *, so
         return False
     try:
         checked = check_plan({"nodes": [*_standing((), so_far), *nodes]}, _known(tools, so_far), dialect="plan")
-        if any(True for _ in _problems_of(checked, there=there)):
+        if any(True for _ in problems_of(checked, there=there)):
             return False
         return may_start_early(compile_planned(checked).nodes[-1], tools)
     except PlanInvalid:
         return False
 
 
-def refused_plan(invalid: PlanInvalid, *, accepted: Sequence[Any] = ()) -> dict[str, Any]:
+def refused_plan(
+    invalid: PlanInvalid, *, accepted: Sequence[Any] = (), profile: Profile = "plan"
+) -> dict[str, Any]:
     """Returns what is wrong with a plan as the activity tells it, with what the model is to be told.
 
     Args:
         accepted: nodes that stand already.
+        profile: in whose words.
     """
     told = [problem.to_json() for problem in invalid.problems[:_PROBLEMS_TOLD]]
     while len(told) > 1 and len(json.dumps(told)) > _PROBLEMS_CHARACTERS:
         told = told[: len(told) // 2]
+    repair = repair_words(invalid.problems, profile=profile)
     return {
         "valid": False,
         "problems": told,
         "problem_count": len(invalid.problems),
-        "repair": "\n\n".join([repair_words(invalid.problems), *([accepted_words(accepted)] if accepted else [])]),
+        "repair": "\n\n".join([repair, *([accepted_words(accepted)] if accepted else [])]),
     }
 
 
-def _problems_of(checked: Checked, *, there: Sequence[str]) -> Iterator[Problem]:
+def problems_of(checked: Checked, *, there: Sequence[str] = ()) -> Iterator[Problem]:
     """Yields what a valid plan has that a run cannot take which goes on already.
 
     Args:

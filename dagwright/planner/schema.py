@@ -5,6 +5,7 @@ any plan is.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,6 @@ def _plain(schema: Any) -> dict[str, Any]:
     return {**plain, "anyOf": choices} if choices else plain
 
 
-def schema_text() -> str:
-    """Returns the text of the published file."""
-    return json.dumps(response_schema(), indent=2, ensure_ascii=False) + "\n"
+def text_of(schema: Mapping[str, Any]) -> str:
+    """Returns the text of a published file."""
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"

@@ -1,12 +1,22 @@
 """From a request in words to the plan that its run starts with: what `ask` and whoever else starts one share."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.goal_nodes import goal_plan
-from dagwright.contracts.goals import MOST_PLANS, MOST_PLANS_LIMIT, MOST_REPLANS, MOST_REPLANS_LIMIT, Goal
+from dagwright.contracts.goals import (
+    MOST_PLANS,
+    MOST_PLANS_LIMIT,
+    MOST_REPLANS,
+    MOST_REPLANS_LIMIT,
+    PROFILES,
+    Goal,
+    Profile,
+    confidence_from_json,
+    context_from_json,
+)
 from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES, summary_of
 from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
 from dagwright.contracts.plan_limits import PlanTooLarge, refuse_too_large
@@ -19,6 +29,8 @@ from dagwright.plan.references import suggestion
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.planner.catalogue import catalogue_of
 from dagwright.planner.goals import GoalRefused, checked_goal
+from dagwright.planner.intents_prompts import intents_messages, verbs_among
+from dagwright.planner.intents_schema import intents_schema
 from dagwright.planner.prompts import ANSWER_PROMPT, REPLAN_PROMPT, planning_messages
 from dagwright.planner.reading import tools_told
 from dagwright.planner.schema import answer_schema, response_schema
@@ -41,6 +53,10 @@ class Asked:
         streams: whether nodes that change nothing start while the model still writes the plan; none does in the two
             cases before.
         policy: of the run; `None` is what the plan of a model has.
+        profile: what the model writes: a plan that is answered from its results, or intents.
+        context: names of the session, without their `@` -> `{"id", "name", "kind"}`; for intents only, as what follows.
+        turns: what was done in the session before, a summary of each turn.
+        confidence: 0 to 1; somebody has to approve what the model is less sure of.
     """
 
     config: ModelConfig = field(default_factory=ModelConfig)
@@ -50,6 +66,16 @@ class Asked:
     ends_with_plan: bool = False
     streams: bool = True
     policy: Policy | None = None
+    profile: Profile = "plan"
+    context: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    turns: Sequence[str] = ()
+    confidence: float | None = None
+
+    @property
+    def may_ask_first(self) -> bool:
+        """Tells whether somebody may have to approve the plan before it runs."""
+        by_policy = self.policy is not None and self.policy.approves_changes
+        return self.asks_first or self.confidence is not None or by_policy
 
 
 def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked) -> tuple[CompiledPlan, str | None]:
@@ -62,6 +88,8 @@ def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked)
     Raises:
         GoalRefused: nothing can come of it.
     """
+    if asked.profile == "intents":
+        return _prepare_intents(words, tools, asked)
     catalogue = catalogue_of({name: tool for name, tool in tools.items() if name not in _OWN_TOOLS})
     request = checked_goal(words, catalogue)
     policy = asked.policy or default_policy("model")
@@ -79,13 +107,40 @@ def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked)
         replans=replans,
         asks_first=asked.asks_first,
         ends_with_plan=asked.ends_with_plan,
-        streams=asked.streams and not (asked.asks_first or asked.ends_with_plan),
+        streams=asked.streams and not (asked.may_ask_first or asked.ends_with_plan),
         inline_agents=inline_agents,
     )
     messages = planning_messages(request, catalogue, inline_agents=inline_agents, plans_again=replans > 0)
     plan = goal_plan(goal, messages, title=summary_of(request))
     _refuse_too_large(plan, catalogue.tools)
     return plan, catalogue.note()
+
+
+def _prepare_intents(
+    words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked
+) -> tuple[CompiledPlan, str | None]:
+    verbs = catalogue_of(verbs_among(tools))
+    request = checked_goal(words, verbs)
+    goal = Goal(
+        request,
+        tools_told(verbs.tools),
+        intents_schema(),
+        "",
+        config=asked.config,
+        plans=asked.plans,
+        # Nothing of it is planned again, and nothing starts before all of it is known: the rest may not be what the
+        # beginning looks like.
+        replans=0,
+        streams=False,
+        asks_first=asked.asks_first,
+        ends_with_plan=asked.ends_with_plan,
+        profile="intents",
+        context=asked.context,
+        confidence=asked.confidence,
+    )
+    plan = goal_plan(goal, intents_messages(request, verbs, context=asked.context, turns=asked.turns), title=summary_of(request))
+    _refuse_too_large(plan, verbs.tools)
+    return plan, verbs.note()
 
 
 def _refuse_too_large(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> None:
@@ -110,7 +165,11 @@ def _refuse_too_large(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) 
     raise GoalRefused("too_large", message, hint=f"{hint}, or name fewer with --agents and --tools")
 
 
-_FIELDS = ("goal", "config", "approve_plan", "plan_only", "max_repairs", "max_replans")
+_FIELDS = (
+    "goal", "config", "approve_plan", "plan_only", "max_repairs", "max_replans", "profile", "context", "turns", "confidence"
+)  # fmt: skip
+_OF_INTENTS = ("context", "turns", "confidence")
+"""Fields that only the profile `intents` has."""
 
 
 def is_goal(document: Any) -> bool:
@@ -119,13 +178,19 @@ def is_goal(document: Any) -> bool:
 
 
 def goal_of_document(
-    document: Mapping[str, Any], tools: Mapping[str, ToolDeclaration], *, policy: Policy | None = None
+    document: Mapping[str, Any],
+    tools: Mapping[str, ToolDeclaration],
+    *,
+    policy: Policy | None = None,
+    context: Mapping[str, Any] | None = None,
 ) -> CompiledPlan:
     """Returns the plan that a run starts with which is given a request in place of a plan.
 
     Args:
-        document: `{"goal", "config": how models are asked, "approve_plan", "plan_only", "max_repairs", "max_replans"}`.
+        document: `{"goal", "config": how models are asked, "approve_plan", "plan_only", "max_repairs", "max_replans",
+            "profile", "context", "turns", "confidence"}`; all but the first may be left out.
         policy: as `Asked` has it.
+        context: names of the session that stand beside the request; those in it count first.
 
     Raises:
         PlanInvalid: it is none, or nothing can come of it.
@@ -144,6 +209,17 @@ def goal_of_document(
         if not isinstance(value, bool)
     ]
     most = {"max_repairs": (MOST_PLANS - 1, MOST_PLANS_LIMIT - 1), "max_replans": (MOST_REPLANS, MOST_REPLANS_LIMIT)}
+    profile = document.get("profile", "plan")
+    if profile not in PROFILES:
+        problems.append(Problem("invalid_field", f"profile must be {' or '.join(PROFILES)}", pointer("profile")))
+    if profile == "intents":
+        most["max_replans"] = (0, 0)
+    else:
+        problems += [
+            Problem("invalid_field", f"only the profile intents has {name}", pointer(name))
+            for name in _OF_INTENTS
+            if name in document
+        ]
     counts = {name: document.get(name, usual) for name, (usual, _) in most.items()}
     problems += [
         Problem("invalid_field", f"{name} must be a number from 0 to {limit}", pointer(name))
@@ -155,6 +231,7 @@ def goal_of_document(
     except ValueError as error:
         problems.append(Problem("invalid_field", f"config: {error}", pointer("config")))
         config = ModelConfig()
+    names, turns, confidence = _session_of(document, context or {}, problems)
     if problems:
         raise PlanInvalid(problems)
     asked = Asked(
@@ -164,8 +241,36 @@ def goal_of_document(
         asks_first=flags["approve_plan"],
         ends_with_plan=flags["plan_only"],
         policy=policy,
+        profile=profile,
+        context=names,
+        turns=turns,
+        confidence=confidence,
     )
     try:
         return prepare_goal(document["goal"], tools, asked)[0]
     except GoalRefused as refused:
         raise PlanInvalid([Problem(refused.code, refused.message, pointer("goal"), hint=refused.hint)]) from None
+
+
+def _session_of(
+    document: Mapping[str, Any], context: Mapping[str, Any], problems: list[Problem]
+) -> tuple[Mapping[str, Mapping[str, Any]], Sequence[str], float | None]:
+    """Returns the names, the earlier turns and the confidence of a request; adds what is wrong with them."""
+    names: Mapping[str, Mapping[str, Any]] = {}
+    turns: Sequence[str] = ()
+    confidence = None
+    try:
+        given = document.get("context", {})
+        names = context_from_json({**context, **given} if isinstance(given, Mapping) else given)
+    except ValueError as error:
+        problems.append(Problem("invalid_field", str(error), pointer("context")))
+    try:
+        confidence = confidence_from_json(document.get("confidence"))
+    except ValueError as error:
+        problems.append(Problem("invalid_field", str(error), pointer("confidence")))
+    said = document.get("turns", [])
+    if isinstance(said, list) and all(isinstance(turn, str) for turn in said):
+        turns = said
+    else:
+        problems.append(Problem("invalid_field", "turns must be a list of texts", pointer("turns")))
+    return names, turns, confidence

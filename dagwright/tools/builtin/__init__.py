@@ -12,7 +12,29 @@ from dagwright.tools.builtin.web_search import web_search_tools
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.registry import ToolRegistry
 
-__all__ = ["builtin_tools"]
+__all__ = ["HELPERS", "builtin_tools"]
+
+HELPERS = frozenset(
+    {
+        "activity_search",
+        "calculator",
+        "flight_search",
+        "hotel_search",
+        "http_request",
+        "json_query",
+        "list_directory",
+        "list_files",
+        "read_file",
+        "render_template",
+        "search_files",
+        "serper_web_search",
+        "summarize",
+        "wait",
+        "web_search",
+        "write_file",
+    }
+)
+"""Names of the built-in tools."""
 
 
 def builtin_tools(environment: ToolEnvironment) -> ToolRegistry:

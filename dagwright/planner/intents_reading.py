@@ -1,0 +1,191 @@
+"""What is made of a model's answer in the dialect `intents`: nodes that a run can take, or all that is wrong with it.
+
+Nothing of it is trusted: it is checked as any list of intents is, may use only the verbs and the names of the session
+that it was told of, and a confidence that is none asks people rather than nobody.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dagwright.contracts.goals import PlannedNodes
+from dagwright.dialects import to_document
+from dagwright.dialects.written_plan import mend_tools
+from dagwright.dialects.written_text import read_written_json
+from dagwright.dialects.written_values import CUT_OFF, Mend
+from dagwright.plan.document import Document
+from dagwright.plan.errors import PlanInvalid, Problem
+from dagwright.plan.plan_words import one_line
+from dagwright.plan.references import Lookup
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.validation import Checked, check_document
+from dagwright.planner.intents_schema import MAX_INTENTS
+from dagwright.planner.reading import ReadPlan, made_of, problems_of, refuse_too_much
+
+_GROUPS = ("params", "refs", "lookups")
+_EXPLANATION_SHOWN = 1_000
+"""Characters of what the model says about its plan, before whoever is to approve it."""
+_LOOKUPS_SHOWN = 20
+_LEVELS_SHOWN = 1_000
+NOTHING_TO_DO = "Nothing is to be done."
+
+
+def read_intents_answer(
+    plan: Any, text: str, tools: Mapping[str, ToolDeclaration], *, context: Mapping[str, Mapping[str, Any]]
+) -> ReadPlan:
+    """Returns the intents that a model wrote, or somebody who changed them; there may be none, with an explanation.
+
+    Args:
+        plan: the answer, if it fits the response format or somebody gave it; null if it has to be found in the text.
+        text: all that the model said.
+        tools: the verbs.
+        context: names of the session, each with its `id`.
+
+    Raises:
+        PlanInvalid: with everything that is wrong or ambiguous, in the words of the dialect.
+    """
+    raw, mends = _written(plan, text)
+    if isinstance(raw, dict):
+        raw, more = _plain(raw)
+        mends = [*mends, *more]
+    cut = [Problem(CUT_OFF, f"a part of the answer is missing: {mend.message}") for mend in mends if mend.code == CUT_OFF]
+    if isinstance(raw, dict) and raw.get("intents") == [] and not cut:
+        return _nothing_of(raw)
+    own = [*cut, *_own_problems(raw)]
+    try:
+        document = to_document(raw, dialect="intents", context={name: what["id"] for name, what in context.items()})
+        document, named = mend_tools(document, tools)
+        checked = check_document(document, tools=tools)
+    except PlanInvalid as invalid:
+        raise PlanInvalid([*own, *(_for_model(problem, context) for problem in invalid.problems)]) from None
+    if problems := [*own, *problems_of(checked)]:
+        raise PlanInvalid(problems)
+    made = made_of(checked, [*mends, *named])
+    read = replace(
+        made, written=_with_verbs(raw, document), words=f"{_words(raw, checked)}\n{made.words}", said=_said(raw)
+    )
+    refuse_too_much(read)
+    return read
+
+
+def _written(plan: Any, text: str) -> tuple[Any, Sequence[Mend]]:
+    if plan is not None and not isinstance(plan, str):
+        return plan, ()
+    written = read_written_json(text if plan is None else plan)
+    return written.value, written.mends
+
+
+def _plain(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mend]]:
+    """Returns an answer with what models write as texts of JSON as it is meant, and what was mended.
+
+    The response format has them write so, and an answer that does not fit it as a whole comes as it was written.
+    """
+    plain, mends = dict(raw), list[Mend]()
+    if isinstance(intents := raw.get("intents"), list):
+        plain["intents"] = [_plain_intent(intent) if isinstance(intent, dict) else intent for intent in intents]
+    said = raw.get("confidence")
+    if isinstance(said, str) and isinstance(number := _json_of(said), int | float) and not isinstance(number, bool):
+        plain["confidence"] = number
+        mends.append(Mend("number_as_text", f"the confidence {said!r:.40} was read as a number", None, "/confidence"))
+    return plain, mends
+
+
+def _plain_intent(intent: Mapping[str, Any]) -> dict[str, Any]:
+    plain = dict(intent)
+    for name in _GROUPS:
+        if isinstance(text := intent.get(name), str) and isinstance(group := _json_of(text), dict | None):
+            plain[name] = group
+    return plain
+
+
+def _json_of(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _nothing_of(raw: Mapping[str, Any]) -> ReadPlan:
+    """Returns a plan without nodes, of an answer that says why there is nothing to do.
+
+    Raises:
+        PlanInvalid: it does not.
+    """
+    explanation = raw.get("explanation")
+    problems = [*_own_problems(raw)]
+    if not isinstance(explanation, str) or not explanation.strip():
+        hint = "write the intents, or say in explanation why there is nothing to do"
+        problems.append(Problem("empty_plan", "there are no intents, and nothing says why", "/intents", hint=hint))
+    if problems:
+        raise PlanInvalid(problems)
+    return ReadPlan(PlannedNodes((), {}), raw, f"{_explained(raw)}\n{NOTHING_TO_DO}", said=_said(raw))
+
+
+def _own_problems(raw: Any) -> Iterator[Problem]:
+    """Yields what is wrong with an answer that the dialect takes from people."""
+    if not isinstance(raw, Mapping):
+        return
+    said = _confidence(raw)
+    if said is not None and not 0 <= said <= 1:
+        message = f"'confidence' must be a number from 0 to 1, not {said!r:.40}"
+        yield Problem("invalid_field", message, "/confidence")
+    intents = raw.get("intents")
+    if isinstance(intents, list) and len(intents) > MAX_INTENTS:
+        message = f"there are {len(intents):,} intents; at most {MAX_INTENTS} are taken at once"
+        yield Problem("too_large", message, "/intents", hint="write those that come first, and say what is left out")
+
+
+def _for_model(problem: Problem, context: Mapping[str, Any]) -> Problem:
+    """Returns a problem with a hint that a model can follow, where the dialect has one for people."""
+    if problem.code != "missing_context":
+        return problem
+    names = ", ".join(f"@{name}" for name in context)
+    there = f"the session has {names}" if names else "the session has no names"
+    return replace(problem, hint=f"{there}; use lookups for what exists already")
+
+
+def _with_verbs(raw: Any, document: Document) -> dict[str, Any]:
+    """Returns an answer as it was written, with the verbs as they were read."""
+    intents = [
+        {**intent, "verb": node["tool"]} for intent, node in zip(raw["intents"], document.plan["nodes"], strict=True)
+    ]
+    return {**raw, "intents": intents}
+
+
+def _said(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what the model says of its answer; one that does not say how sure it is counts as not sure at all."""
+    return {"explanation": raw.get("explanation") or "", "confidence": _confidence(raw) or 0}
+
+
+def _confidence(raw: Mapping[str, Any]) -> float | None:
+    said = raw.get("confidence")
+    return said if isinstance(said, int | float) and not isinstance(said, bool) else None
+
+
+# What whoever approves a plan is shown of it.
+
+
+def _words(raw: Mapping[str, Any], checked: Checked) -> str:
+    lines = [_explained(raw), _looked_up(checked.lookups), _order(checked.levels)]
+    return "\n".join(filter(None, lines))
+
+
+def _explained(raw: Mapping[str, Any]) -> str:
+    confidence = _confidence(raw)
+    sure = "does not say how sure it is" if confidence is None else f"is {confidence:.0%} sure"
+    explanation = one_line(str(raw.get("explanation") or "").strip(), most=_EXPLANATION_SHOWN)
+    return f"The model {sure}" + (f": “{explanation}”" if explanation else ".")
+
+
+def _looked_up(lookups: Sequence[Lookup]) -> str:
+    if not lookups:
+        return ""
+    told = [f"{one_line(each.search_text, most=80)!r} ({each.entity_type})" for each in lookups[:_LOOKUPS_SHOWN]]
+    left = len(lookups) - len(told)
+    return f"Looked up first: {', '.join(told)}" + (f", and {left} more" if left else "")
+
+
+def _order(levels: Sequence[Sequence[str]]) -> str:
+    told = " → ".join(", ".join(level) for level in levels)
+    return f"Order: {one_line(told, most=_LEVELS_SHOWN)}"

@@ -1,0 +1,72 @@
+"""The response format of the profile `intents`: what a model may answer of the dialect of this name.
+
+What it writes beyond that is read all the same, and checked as any list of intents is.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from dagwright.plan.entity_types import KIND_OF
+from dagwright.planner.schema import MAX_PLANNED_NODES, RESPONSE_FILE
+
+INTENTS_FILE: Path = RESPONSE_FILE.with_name("intents.schema.json")
+MAX_INTENTS = MAX_PLANNED_NODES
+"""Intents of one request: a run takes so many nodes at once."""
+
+
+def intents_schema() -> dict[str, Any]:
+    """Returns the JSON Schema (2020-12) of what a planner of intents answers."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Answer of Dagwright's planner of intents",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "intents": {"type": "array", "items": {"$ref": "#/$defs/Intent"}, "maxItems": MAX_INTENTS},
+            "explanation": {
+                "type": "string",
+                "description": "What will be done and what is assumed, in one to three sentences for whoever asked.",
+            },
+            "confidence": {
+                "type": "number",
+                "minimum": 0,
+                "maximum": 1,
+                "description": "How sure it is that the request means this.",
+            },
+        },
+        "required": ["intents", "explanation", "confidence"],
+        "$defs": {"Intent": _INTENT, "Lookup": _LOOKUP},
+    }
+
+
+_INTENT: dict[str, Any] = {
+    "type": "object",
+    "description": "One call of a verb. Each of its arguments stands in one of params, refs and lookups.",
+    "additionalProperties": False,
+    "properties": {
+        "verb": {"type": "string"},
+        "params": {"type": "object", "description": "Argument -> its value."},
+        "refs": {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "description": "Argument -> @result_N, what intent N of this answer makes, or @name, a name of the session.",
+        },
+        "lookups": {
+            "description": "Argument -> the party that exists already and is meant.",
+            "anyOf": [
+                {"type": "object", "additionalProperties": {"$ref": "#/$defs/Lookup"}},
+                {"type": "null"},
+            ],
+        },
+    },
+    "required": ["verb", "params", "refs", "lookups"],
+}
+_LOOKUP: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "search_text": {"type": "string"},
+        "entity_type": {"type": "string", "description": f"One of {', '.join(KIND_OF)}."},
+    },
+    "required": ["search_text", "entity_type"],
+}
