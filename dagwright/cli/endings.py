@@ -4,17 +4,20 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dagwright.cli.output import Output, one_line, terminal_text, value_text
+from dagwright.cli.plans import value_as_text
 from dagwright.cli.progress import format_duration
 from dagwright.cli.wording import is_excused, node_words, usage_lines
 from dagwright.contracts.documents import OUTPUT_LEFT_OUT
 from dagwright.contracts.goal_replans import PLANNING_AGAIN
-from dagwright.contracts.goals import APPROVE, PLAN, PLAN_INVALID, READ, own_id
+from dagwright.contracts.goals import APPROVE, PLAN, PLAN_INVALID, READ, is_own, own_id
 from dagwright.feed import RunView
 from dagwright.insides import INSIDE_UNREADABLE
 
 OUTPUT_CHARACTERS = 4_000
 """Of an output that is shown after a run; `result` shows all of it."""
 FAILURES_SHOWN = 20
+DONE_SHOWN = 40
+"""Of what intents have made."""
 MENDS_SHOWN = 5
 """Of what was mended in the plan of a model."""
 
@@ -34,8 +37,15 @@ def tell_end(view: RunView, document: Mapping[str, Any], output: Output) -> None
 
 
 def tell_answer(view: RunView, document: Mapping[str, Any], output: Output) -> None:
-    """Says what the answer to a request is, and then how its run ended."""
-    _tell_output(document, output, limit=OUTPUT_CHARACTERS)
+    """Says what the answer to a request is, and then how its run ended.
+
+    Of intents, which have no answer, it is what the model says of them, and what each has made.
+    """
+    done = [*done_lines(document)]
+    for line in done:
+        output.say(line)
+    if not done:
+        _tell_output(document, output, limit=OUTPUT_CHARACTERS)
     output.say(summary_line(view, document))
     _tell_failures(document, output)
     for line in replan_lines(document):
@@ -45,6 +55,26 @@ def tell_answer(view: RunView, document: Mapping[str, Any], output: Output) -> N
     _tell_missing(document, output)
     for line in usage_lines(document):
         output.say(line)
+
+
+def done_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what the model says of its intents, and what came of each; nothing of another run."""
+    found: Mapping[str, Any] = {}
+    for node_id, node in document["nodes"].items():
+        result = node["result"]
+        if own_id(node_id) in (READ, APPROVE) and isinstance(result, Mapping) and "explanation" in result:
+            found = result
+    if not found:
+        return
+    confidence, explanation = found.get("confidence"), one_line(str(found["explanation"]), limit=1_000)
+    sure = f"{confidence:.0%} sure" if isinstance(confidence, int | float) else "not sure"
+    yield f"{explanation or 'the model explains nothing'} ({sure})"
+    done = [(name, node) for name, node in document["nodes"].items() if not is_own(name)]
+    made = [(name, node) for name, node in done if node["status"] == "completed"]
+    for name, node in made[:DONE_SHOWN]:
+        yield f"{one_line(name)} {one_line(str(node['tool']))}: {one_line(value_as_text(node['result']), limit=200)}"
+    if (left := len(made) - DONE_SHOWN) > 0:
+        yield f"and {left:,} more; all of it: dagwright result {document['workflow_id']}"
 
 
 def replan_lines(document: Mapping[str, Any]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from dagwright.cli.calling import call, refuse_for_now
-from dagwright.cli.options import Agents, Budget, Json, NoColor, Tools
+from dagwright.cli.options import Agents, Budget, Context, Json, NoColor, Tools
 from dagwright.cli.output import Output
 from dagwright.cli.requests import AskRequest
 from dagwright.contracts.goals import MOST_PLANS, MOST_PLANS_LIMIT, MOST_REPLANS, MOST_REPLANS_LIMIT
@@ -48,10 +48,20 @@ def ask(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the server running until `down`.")] = False,
     profile: Annotated[
         Literal["plan", "intents", "rounds"],
-        typer.Option("--profile", metavar="PROFILE", help="plan; intents and rounds are not available yet."),
+        typer.Option("--profile", metavar="PROFILE", help="plan, or intents: calls of verbs about parties that are looked up."),
     ] = "plan",
+    context: Context = None,
     rounds: Annotated[int | None, typer.Option("--rounds", hidden=True)] = None,
-    confidence: Annotated[float | None, typer.Option("--confidence", hidden=True)] = None,
+    confidence: Annotated[
+        float | None,
+        typer.Option(
+            "--confidence",
+            metavar="C",
+            min=0.0,
+            max=1.0,
+            help="0 to 1: ask whether the plan may run where the model is less sure (profile intents).",
+        ),
+    ] = None,
     budget: Budget = None,
     max_repairs: Annotated[
         int | None,
@@ -78,14 +88,7 @@ def ask(
     no_color: NoColor = False,
 ) -> int:
     """Have a model plan a request, run the plan, and answer."""
-    refuse_for_now(
-        {
-            f"--profile {profile}": profile != "plan",
-            "--rounds": rounds,
-            "--confidence": confidence,
-            "--session": session,
-        }
-    )
+    refuse_for_now({"--profile rounds": profile == "rounds", "--rounds": rounds, "--session": session})
     request = AskRequest(
         words=words,
         model=model,
@@ -97,6 +100,9 @@ def ask(
         budget=budget,
         max_repairs=max_repairs,
         max_replans=max_replans,
+        profile="intents" if profile == "intents" else "plan",
+        context=context or [],
+        confidence=confidence,
         is_plan_only=plan_only,
         asks_first=approve_plan,
         is_asking=not no_ask,

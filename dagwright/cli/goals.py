@@ -11,11 +11,12 @@ from dagwright.cli.endings import failure_lines, mend_lines, summary_line, tell_
 from dagwright.cli.exits import CommandRefused
 from dagwright.cli.output import Output, one_line
 from dagwright.cli.plan_approval import approve_on_terminal
-from dagwright.cli.plans import read_policy
+from dagwright.cli.plans import read_pairs, read_policy
 from dagwright.cli.preparing import PreparedRun, deadline_s_of
 from dagwright.cli.requests import AskRequest
 from dagwright.cli.running import Showing, run_prepared
 from dagwright.client import NO_TERMS, Terms
+from dagwright.contracts.goals import context_from_json
 from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
 from dagwright.feed import RunView
 from dagwright.llm.clients import ModelSetup
@@ -47,8 +48,9 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
         raise CommandRefused(
             "--plan-only writes the plan when it is there, and --detach does not wait for it: leave one of the two out"
         )
+    _refuse_options(request)
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
-    prepared = _prepared(request, toolset, output)
+    prepared, asked = _prepared(request, toolset, output)
     if not request.is_detached or will_start_worker(settings, toolset):
         _refuse_without_model(request, toolset.models)
     if request.is_plan_only:
@@ -56,12 +58,22 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
         tell = _tell_plan if output.is_json else _tell_plan_or_why_none
         showing = Showing(tell, Output(is_json=True))
     else:
-        is_asked = request.asks_first and request.is_asking and not request.is_detached and output.can_ask
+        is_asked = asked.may_ask_first and request.is_asking and not request.is_detached and output.can_ask
         showing = Showing(_tell_answer, output, approve_on_terminal if is_asked else None)
     return run_prepared(prepared, request, toolset, showing=showing, settings=settings)
 
 
-def _prepared(request: AskRequest, toolset: Toolset, output: Output) -> PreparedRun:
+def _refuse_options(request: AskRequest) -> None:
+    """Refuses options that the other profile has."""
+    if request.profile == "plan":
+        of_intents = {"--context": request.context, "--confidence": request.confidence is not None}
+        if given := [name for name, value in of_intents.items() if value]:
+            raise CommandRefused(f"{' and '.join(given)}: only --profile intents has that")
+    elif request.max_replans:
+        raise CommandRefused("--max-replans: --profile intents never plans again; leave it out")
+
+
+def _prepared(request: AskRequest, toolset: Toolset, output: Output) -> tuple[PreparedRun, Asked]:
     beside = replace(NO_TERMS.beside, budget=read_budget(request.budget, is_asking=request.is_asking))
     terms = Terms(deadline_s_of(request.timeout), read_policy(request.policy_file), beside=beside)
     asked = Asked(
@@ -69,6 +81,9 @@ def _prepared(request: AskRequest, toolset: Toolset, output: Output) -> Prepared
         asks_first=request.asks_first,
         ends_with_plan=request.is_plan_only,
         policy=terms.policy,
+        profile=request.profile,
+        context=_context(request),
+        confidence=request.confidence,
     )
     if request.max_repairs is not None:
         asked = replace(asked, plans=1 + request.max_repairs)
@@ -88,7 +103,16 @@ def _prepared(request: AskRequest, toolset: Toolset, output: Output) -> Prepared
         "max_repairs": asked.plans - 1,
         "max_replans": asked.replans,
     }
-    return PreparedRun(plan, source, {}, terms)
+    if asked.profile == "intents":
+        source |= {"profile": asked.profile, "context": dict(asked.context), "confidence": asked.confidence}
+    return PreparedRun(plan, source, {}, terms), asked
+
+
+def _context(request: AskRequest) -> Mapping[str, Mapping[str, Any]]:
+    try:
+        return context_from_json(read_pairs(request.context, option="--context"))
+    except ValueError as error:
+        raise CommandRefused(f"--{error}") from None
 
 
 def _refuse_without_model(request: AskRequest, models: ModelSetup) -> None:

@@ -19,7 +19,7 @@ from dagwright.dialects.written_values import CUT_OFF, Mend, folded
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.durations import parse_duration
 from dagwright.plan.errors import PlanInvalid, Problem
-from dagwright.plan.plan_words import plan_words
+from dagwright.plan.plan_words import changes_of, plan_words
 from dagwright.plan.policy import default_policy
 from dagwright.plan.validation import Checked
 from dagwright.preparation import (
@@ -82,7 +82,8 @@ def prepare_run(request: RunRequest, toolset: Toolset, output: Output) -> Prepar
     # A run that is left to the background asks for what is missing itself.
     prepare = prepare_to_ask if request.is_detached and request.is_asking else prepare_plan
     plan = prepare(checked, values)
-    terms = _with_approval(terms, plan, can_ask=can_ask) if request.is_by_model else terms
+    if request.is_by_model or (policy.approves_changes and changes_of(plan)):
+        terms = _with_approval(terms, plan, can_ask=can_ask)
     if mends:
         notes = [mend.to_note().to_json() for mend in folded(mends)[:NOTES]]
         terms = replace(terms, beside=replace(terms.beside, notes=notes))

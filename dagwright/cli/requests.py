@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, is_dataclass
 
 from dagwright.cli.exits import CommandRefused
 from dagwright.cli.output import one_line
+from dagwright.contracts.goals import Profile
 
 _FILES = frozenset({"plan", "file", "nodes", "plans", "inputs_file", "policy_file", "tools", "agents"})
 """Fields that name files: on Linux any bytes can be a name, and one that is not there is told as such."""
@@ -61,6 +62,9 @@ class AskRequest:
     budget: str | None = None
     max_repairs: int | None = None
     max_replans: int | None = None
+    profile: Profile = "plan"
+    context: Sequence[str] = ()
+    confidence: float | None = None
     is_plan_only: bool = False
     asks_first: bool = False
     is_asking: bool = True

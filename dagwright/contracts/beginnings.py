@@ -10,6 +10,7 @@ from dagwright.contracts.deadlines import first_deadline
 from dagwright.contracts.messages import RunInput
 from dagwright.contracts.pursuits import pursuit_of
 from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.plan_words import changes_of
 from dagwright.plan.policy import ALL_RUN, Author, default_policy
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
@@ -75,13 +76,19 @@ def handed_down(run_input: RunInput, scheduler: Scheduler, *, number: int) -> Ru
 
 def begin_run(scheduler: Scheduler, run_input: RunInput, *, at: float) -> None:
     """Begins a run, or asks first whether it may, and for the inputs that are missing."""
-    if run_input.needs_approval:
+    if run_input.needs_approval or _is_for_approval(scheduler, run_input):
         scheduler.ask_for_leave(at)
     elif run_input.parent is None:
         scheduler.begin_with_inputs(at)
     else:
         # The run above has given what there is.
         scheduler.begin(at)
+
+
+def _is_for_approval(scheduler: Scheduler, run_input: RunInput) -> bool:
+    """Tells whether the policy has somebody approve the plan; what a pursuit adds it asks about by itself."""
+    is_first = run_input.parent is None and run_input.approved_by is None and scheduler.plan.pursuit is None
+    return is_first and scheduler.policy.approves_changes and changes_of(scheduler.plan) > 0
 
 
 def begin_fork(scheduler: Scheduler, run_input: RunInput | None, *, at: float) -> None:

@@ -46,7 +46,9 @@ def plan_request(goal: Goal, messages: Sequence[Message], *, purpose: str, so_fa
         tuple(messages),
         config=goal.config,
         # What does not fit is read all the same, as models write it.
-        output=OutputSchema(goal.profile, goal.schema if so_far is None else _or_nothing(goal.schema), is_binding=False),
+        output=OutputSchema(
+            goal.profile, goal.schema if so_far is None else _or_nothing(goal.schema), is_binding=False
+        ),
         labels=CallLabels(purpose=purpose),
     )
     planning = Planning(goal.tools, so_far=so_far) if goal.streams else None

@@ -224,7 +224,9 @@ def _named(name: Any, what: Any) -> dict[str, str]:
         raise ValueError(f'context: {name!r} needs an id, as text or as {{"id": "…", "name": "…", "kind": "…"}}')
     told = {field: given[field] for field in _CONTEXT_FIELDS if given.get(field) is not None}
     if any(not isinstance(value, str) or len(value) > _CONTEXT_CHARACTERS for value in told.values()):
-        raise ValueError(f"context: id, name and kind of {name!r} are texts of at most {_CONTEXT_CHARACTERS} characters")
+        raise ValueError(
+            f"context: id, name and kind of {name!r} are texts of at most {_CONTEXT_CHARACTERS} characters"
+        )
     return told
 
 

@@ -2,7 +2,8 @@
 
 A policy is plain JSON, so that it can be written to a file, travel with a run and be changed while the run goes on:
 `{"rules": [{"tool": "mail.*", "effects": ["write"], "arguments": {JSON Schema}, "then": "ask"}], "otherwise": "run"}`.
-With `"approves_changes": true` beside them a plan that changes anything is approved as a whole before it runs. Calls of `pure` tools change nothing and are never asked about. It must not import the scheduler.
+With `"approves_changes": true` beside them a plan that changes anything is approved as a whole before it runs. Calls of
+`pure` tools change nothing and are never asked about. It must not import the scheduler.
 """
 
 import re

@@ -49,7 +49,9 @@ def read_intents_answer(
     if isinstance(raw, dict):
         raw, more = _plain(raw)
         mends = [*mends, *more]
-    cut = [Problem(CUT_OFF, f"a part of the answer is missing: {mend.message}") for mend in mends if mend.code == CUT_OFF]
+    cut = [
+        Problem(CUT_OFF, f"a part of the answer is missing: {mend.message}") for mend in mends if mend.code == CUT_OFF
+    ]
     if isinstance(raw, dict) and raw.get("intents") == [] and not cut:
         return _nothing_of(raw)
     own = [*cut, *_own_problems(raw)]

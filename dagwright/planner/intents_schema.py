@@ -49,7 +49,7 @@ _INTENT: dict[str, Any] = {
         "refs": {
             "type": "object",
             "additionalProperties": {"type": "string"},
-            "description": "Argument -> @result_N, what intent N of this answer makes, or @name, a name of the session.",
+            "description": "Argument -> @result_N, which intent N of this answer makes, or @name of the session.",
         },
         "lookups": {
             "description": "Argument -> the party that exists already and is meant.",

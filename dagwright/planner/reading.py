@@ -258,9 +258,7 @@ def fits_early(nodes: Sequence[Any], tools: Mapping[str, ToolDeclaration], *, so
         return False
 
 
-def refused_plan(
-    invalid: PlanInvalid, *, accepted: Sequence[Any] = (), profile: Profile = "plan"
-) -> dict[str, Any]:
+def refused_plan(invalid: PlanInvalid, *, accepted: Sequence[Any] = (), profile: Profile = "plan") -> dict[str, Any]:
     """Returns what is wrong with a plan as the activity tells it, with what the model is to be told.
 
     Args:

@@ -116,9 +116,7 @@ def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked)
     return plan, catalogue.note()
 
 
-def _prepare_intents(
-    words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked
-) -> tuple[CompiledPlan, str | None]:
+def _prepare_intents(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked) -> tuple[CompiledPlan, str | None]:
     verbs = catalogue_of(verbs_among(tools))
     request = checked_goal(words, verbs)
     goal = Goal(
@@ -138,7 +136,9 @@ def _prepare_intents(
         context=asked.context,
         confidence=asked.confidence,
     )
-    plan = goal_plan(goal, intents_messages(request, verbs, context=asked.context, turns=asked.turns), title=summary_of(request))
+    plan = goal_plan(
+        goal, intents_messages(request, verbs, context=asked.context, turns=asked.turns), title=summary_of(request)
+    )
     _refuse_too_large(plan, verbs.tools)
     return plan, verbs.note()
 
@@ -166,7 +166,8 @@ def _refuse_too_large(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) 
 
 
 _FIELDS = (
-    "goal", "config", "approve_plan", "plan_only", "max_repairs", "max_replans", "profile", "context", "turns", "confidence"
+    "goal", "config", "approve_plan", "plan_only", "max_repairs", "max_replans",
+    "profile", "context", "turns", "confidence",
 )  # fmt: skip
 _OF_INTENTS = ("context", "turns", "confidence")
 """Fields that only the profile `intents` has."""

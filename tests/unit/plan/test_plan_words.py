@@ -15,7 +15,7 @@ from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.extension import Extension
 from dagwright.plan.node_acts import AppendNodes
 from dagwright.plan.plan_words import plan_words, words_and_shown
-from dagwright.plan.policy import ALL_RUN, WRITES_ASK, policy_from_json
+from dagwright.plan.policy import ALL_RUN, WRITES_ASK, letting_run, policy_from_json
 from dagwright.plan.requests import Feedback
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.steering import take
@@ -52,6 +52,27 @@ def test_words_tell_the_graph_and_what_changes_something() -> None:
         "- below: a sub-plan",
         "  ! deep: pay (write)",
     ]
+
+
+def test_policy_has_plans_approved_that_change_something() -> None:
+    policy = policy_from_json({"approves_changes": True})
+    assert policy_from_json(policy.to_json()) == policy
+    assert letting_run(policy, ["pay"]).approves_changes
+    looking = plan_of(node("sum"))
+    for raw, terms, asks in (
+        (_PLAN, {"policy": policy}, ["plan"]),
+        (_PLAN, {"policy": policy, "approved_by": "ann"}, []),
+        (_PLAN, {"policy": ALL_RUN}, []),
+        (looking, {"policy": policy}, []),
+    ):
+        scheduler, run_input = _scheduler(raw, **terms)
+        begin_run(scheduler, run_input, at=1.0)
+        assert [*scheduler.requests.open] == asks, terms
+
+
+def test_approves_changes_is_true_or_false() -> None:
+    with pytest.raises(ValueError, match="approves_changes: expected true or false, not 'yes'"):
+        policy_from_json({"approves_changes": "yes"})
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from dagwright.planner import (
     repair_words,
 )
 from dagwright.planner.catalogue import CATALOGUE_CHARACTERS
-from dagwright.planner.schema import RESPONSE_FILE, response_schema, schema_text
+from dagwright.planner.schema import RESPONSE_FILE, response_schema, text_of
 
 SEARCH = ToolDeclaration(
     "search",
@@ -207,6 +207,6 @@ def test_response_format_is_strict_and_comes_back_as_it_was_asked_for() -> None:
 
 
 def test_published_response_format_is_fresh() -> None:
-    assert RESPONSE_FILE.read_text(encoding="utf-8") == schema_text()
+    assert RESPONSE_FILE.read_text(encoding="utf-8") == text_of(response_schema())
     done = subprocess.run([sys.executable, "-m", "dagwright.planner", "--check"], check=False, capture_output=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
