@@ -1,0 +1,58 @@
+"""Requests in words that become intents, for tests: what models answer, and the runs of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dagwright.plan.compiled import CompiledPlan
+from dagwright.planner import Asked, prepare_goal
+from tests.support.runs import Document, Runs
+
+SEEDS = Path(__file__).parents[1] / "conformance" / "seeds"
+
+
+def intent(verb: str, *, refs: Any = None, lookups: Any = None, **params: Any) -> dict[str, Any]:
+    """Returns an intent; `_` in the names of its parameters stands for `-`."""
+    plain = {name.replace("_", "-"): value for name, value in params.items()}
+    return {"verb": verb, "params": plain, "refs": refs or {}, "lookups": lookups}
+
+
+def fund(name: str, **more: Any) -> dict[str, Any]:
+    """Returns an intent that makes a fund in Luxembourg."""
+    return intent("cbu.ensure", name=name, jurisdiction="LU", client_type="fund", **more)
+
+
+def product(name: str, of: str) -> dict[str, Any]:
+    """Returns an intent that gives a fund a product."""
+    return intent("cbu.add-product", product=name, refs={"cbu-id": of})
+
+
+def lookup(text: str, kind: str = "person") -> dict[str, str]:
+    """Returns a lookup."""
+    return {"search_text": text, "entity_type": kind}
+
+
+def answer(*intents: Any, **more: Any) -> dict[str, Any]:
+    """Returns an answer of a model with explanation and confidence."""
+    return {"intents": list(intents), "explanation": "Does it.", "confidence": 0.9, **more}
+
+
+def said(*intents: Any, **more: Any) -> str:
+    """Returns the same as the model writes it."""
+    return json.dumps(answer(*intents, **more))
+
+
+def seed(name: str) -> Any:
+    """Returns the intents of one of the seed's examples."""
+    return json.loads((SEEDS / f"intents-{name}.json").read_text(encoding="utf-8"))["document"]["intents"]
+
+
+def intents_goal(runs: Runs, words: str = "Do it.", **asked: Any) -> CompiledPlan:
+    """Returns the plan of a request for which the verbs of onboarding may be used."""
+    verbs = {name: tool for name, tool in runs.tools.items() if name.startswith(("cbu.", "entity."))}
+    return prepare_goal(words, verbs, Asked(profile="intents", **asked))[0]
+
+
+def made(document: Document) -> dict[str, str]:
+    """Returns the state of each intent of a run."""
+    return {name: node["status"] for name, node in document["nodes"].items() if name.startswith("@")}

@@ -1,0 +1,258 @@
+"""Requests in words that become intents, on the real Temporal server, with the scripted model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.contracts import wire
+from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.policy import Policy
+from dagwright.planner import Asked, prepare_goal
+from tests.support.goals import ended, purposes, scripted_runs
+from tests.support.intents import answer, fund, intent, intents_goal, made, product, said, seed
+from tests.support.people import answer as give
+from tests.support.people import asks, view_of
+from tests.support.runs import Runs
+
+pytestmark = pytest.mark.server
+
+APPROVING = Policy(approves_changes=True)
+
+
+@pytest.fixture(params=[True, False], ids=["kept", "replayed"])
+def keeps_state(request: pytest.FixtureRequest) -> bool:
+    """Whether the worker keeps runs in memory."""
+    return bool(request.param)
+
+
+async def test_request_becomes_intents_that_run_without_an_answer(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    script = said(fund("Apex"), product("CUSTODY", "@result_1"), product("FUND_ACCOUNTING", "@result_1"))
+    async with scripted_runs(client, tmp_path, script, keeps_state=keeps_state) as (server, runs):
+        found = await ended(runs, await runs.start_compiled(intents_goal(runs, "Create Apex in Luxembourg.")))
+    nodes = found["nodes"]
+    assert (found["status"], [*nodes]) == ("completed", ["plan", "read", "@result_1", "@result_2", "@result_3"])
+    assert found["output"] == {name: nodes[name]["result"] for name in ("@result_2", "@result_3")}
+    assert {nodes[name]["result"]["cbu_id"] for name in ("@result_2", "@result_3")} == {
+        nodes["@result_1"]["result"]["id"]
+    }
+    read = nodes["read"]["result"]
+    assert (read["explanation"], read["confidence"], read["changes"]) == ("Does it.", 0.9, 3)
+    assert purposes([*server.calls]) == [("plan", "plan")]
+    asked = server.calls[0]
+    assert (asked.response_format, asked.text.endswith("\n\nRequest:\nCreate Apex in Luxembourg.")) == (
+        "json_schema",
+        True,
+    )
+
+
+@pytest.mark.parametrize("name", ["chain", "diamond", "forward-reference", "result-reference", "session-reference"])
+async def test_examples_of_the_seed_run_as_answers_of_a_model(client: Client, tmp_path: Path, name: str) -> None:
+    first = said(intent("cbu.ensure", name="Session Fund"))
+    async with scripted_runs(client, tmp_path, first, said(*seed(name))) as (_, runs):
+        begun = await ended(runs, await runs.start_compiled(intents_goal(runs)))
+        cbu = begun["nodes"]["@result_1"]["result"]["id"]
+        plan = intents_goal(runs, context={"cbu": {"id": cbu, "name": "Session Fund", "kind": "fund"}})
+        found = await ended(runs, await runs.start_compiled(plan))
+    assert (found["status"], {*made(found).values()}) == ("completed", {"completed"})
+    assert len(made(found)) == len(seed(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("circular", "CircularDependencyError: @result_1 → @result_2 → @result_1"),
+        ("result-of-nothing", "Invalid reference: @result_2: nothing makes it"),
+        ("session-reference-without-session", "'cbu-id' is @cbu, which the session does not have"),
+    ],
+)
+async def test_intents_that_cannot_run_go_back_in_their_own_words(
+    client: Client, tmp_path: Path, name: str, told: str, *, keeps_state: bool
+) -> None:
+    script = [said(*seed(name)), said(fund("Mended"))]
+    async with scripted_runs(client, tmp_path, *script, keeps_state=keeps_state) as (server, runs):
+        found = await ended(runs, await runs.start_compiled(intents_goal(runs)))
+    assert (found["status"], [*found["nodes"]]) == ("completed", ["plan", "read", "plan#2", "read#2", "@result_1"])
+    assert [problem for problem in found["nodes"]["read"]["result"]["problems"] if told in problem["message"]]
+    assert purposes([*server.calls]) == [("plan", "plan"), ("plan#2", "repair")]
+    repair = server.calls[1].messages[-1]["content"]
+    assert repair.startswith("These intents cannot be run:")
+    assert told in repair
+    assert '"at": "/intents/' in repair
+
+
+async def test_name_that_the_session_lacks_fails_the_run_if_the_model_insists(client: Client, tmp_path: Path) -> None:
+    wrong = said(product("CUSTODY", "@cbu"))
+    async with scripted_runs(client, tmp_path, wrong, wrong) as (server, runs):
+        found = await ended(runs, await runs.start_compiled(intents_goal(runs, plans=2)))
+    assert found["error"] == (
+        "plan_invalid: the model wrote 2 plans, and none can be run; missing_context at /intents/0/refs/cbu-id: "
+        "intent 1: 'cbu-id' is @cbu, which the session does not have"
+    )
+    assert "the session has no names" in server.calls[1].text
+    assert made(found) == {}
+
+
+@pytest.mark.parametrize(
+    "garbage", ["No.", "", "[]", '{"intents": []}', "```json\n{\n```", '{"nodes": []}', "\x00{{}}"]
+)
+async def test_garbage_ends_the_run_with_what_is_wrong(client: Client, tmp_path: Path, garbage: str) -> None:
+    async with scripted_runs(client, tmp_path, *[garbage or " "] * 2) as (_, runs):
+        found = await ended(runs, await runs.start_compiled(intents_goal(runs, plans=2)))
+    assert (found["status"], made(found)) == ("failed", {})
+    assert found["error"].startswith(("plan_invalid: the model wrote 2 plans", "model_"))
+
+
+async def test_nothing_to_do_completes_with_the_explanation(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    script = said(explanation="It has custody already.", confidence=0)
+    async with scripted_runs(client, tmp_path, script, keeps_state=keeps_state) as (_, runs):
+        plan = intents_goal(runs, confidence=0.9, asks_first=True, policy=APPROVING)
+        found = await ended(runs, await runs.start_compiled(plan, policy=APPROVING))
+    assert (found["status"], found["output"], [*found["nodes"]]) == ("completed", {}, ["plan", "read"])
+    assert found["nodes"]["read"]["result"]["explanation"] == "It has custody already."
+
+
+# Approval.
+
+
+@pytest.mark.parametrize(
+    ("confidence", "asked"),
+    [(0.9, 0.91), (None, 0.1), ("0.5", 0.9), (0.9, None), (0.9, 0.9), (None, 0.0), (1, 1.0)],
+)
+async def test_plan_is_approved_where_the_model_is_less_sure(
+    client: Client, tmp_path: Path, confidence: Any, asked: float | None
+) -> None:
+    said_so = float(confidence or 0)
+    is_asked = asked is not None and said_so < asked
+    async with scripted_runs(client, tmp_path, said(fund("Apex"), confidence=confidence)) as (_, runs):
+        handle = await runs.start_compiled(intents_goal(runs, confidence=asked))
+        if is_asked:
+            await asks(runs, handle, "approve")
+            assert made((await view_of(runs, handle)).document()) == {}
+            await give(handle, "approve", {"approved": True})
+        found = await ended(runs, handle)
+    assert (found["status"], "approve" in found["nodes"], made(found)) == (
+        "completed",
+        is_asked,
+        {"@result_1": "completed"},
+    )
+
+
+async def test_request_for_approval_tells_explanation_confidence_and_graph(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    script = said(
+        fund("Apex"), product("CUSTODY", "@result_1"), explanation="Makes Apex.\nWith custody.", confidence=0.4
+    )
+    async with scripted_runs(client, tmp_path, script, keeps_state=keeps_state) as (server, runs):
+        handle = await runs.start_compiled(intents_goal(runs, confidence=0.8))
+        await asks(runs, handle, "approve")
+        [request] = (await view_of(runs, handle)).document()["waiting_for"]
+        await give(handle, "approve", {"approved": False, "reason": "not that one"})
+        found = await ended(runs, handle)
+    assert request["prompt"].splitlines() == [
+        "May this plan run?",
+        "",
+        "The model is 40% sure: “Makes Apex.\\nWith custody.”",
+        "Order: @result_1 → @result_2",
+        "The plan has 2 nodes; 2 of them can change something.",
+        '! @result_1: cbu.ensure (idempotent) with {"name":"Apex","jurisdiction":"LU","client-type":"fund"}',
+        '! @result_2: cbu.add-product (idempotent) with {"product":"CUSTODY","cbu-id":"…"}, after @result_1',
+    ]
+    assert (found["status"], made(found), len(server.calls)) == ("failed", {}, 1)
+
+
+async def test_whoever_approves_may_give_other_intents(client: Client, tmp_path: Path, *, keeps_state: bool) -> None:
+    async with scripted_runs(client, tmp_path, said(fund("Apex")), keeps_state=keeps_state) as (_, runs):
+        handle = await runs.start_compiled(intents_goal(runs, asks_first=True))
+        await asks(runs, handle, "approve")
+        wrong = {"approved": True, "arguments": {"plan": answer(product("GOLD", "@result_2"))}}
+        await give(handle, "approve", wrong)
+        await asks(runs, handle, "approve#2")
+        [request] = (await view_of(runs, handle)).document()["waiting_for"]
+        other = answer(fund("Apex II"), product("CUSTODY", "@result_1"))
+        await give(handle, "approve#2", {"approved": True, "arguments": {"plan": other}})
+        found = await ended(runs, handle)
+    assert "The plan that was given instead cannot be run: invalid_arguments at /intents/0" in request["prompt"]
+    assert (found["status"], made(found)) == ("completed", {"@result_1": "completed", "@result_2": "completed"})
+    assert found["nodes"]["@result_1"]["result"]["name"] == "Apex II"
+
+
+@pytest.mark.parametrize("verb", ["cbu.ensure", "look"])
+async def test_policy_has_what_changes_something_approved(client: Client, tmp_path: Path, verb: str) -> None:
+    async with scripted_runs(client, tmp_path, said(intent("echo" if verb == "look" else verb, name="Apex"))) as (
+        _,
+        runs,
+    ):
+        plan = intents_goal(runs, policy=APPROVING) if verb != "look" else looking(runs)
+        handle = await runs.start_compiled(plan, policy=APPROVING)
+        if verb != "look":
+            await asks(runs, handle, "approve")
+            await give(handle, "approve", {"approved": True})
+        found = await ended(runs, handle)
+    assert (found["status"], "approve" in found["nodes"]) == ("completed", verb != "look")
+
+
+def looking(runs: Runs) -> CompiledPlan:
+    """Returns the plan of a request for which only a verb that reads may be used."""
+    return prepare_goal("Look.", {"echo": runs.tools["echo"]}, Asked(profile="intents", policy=APPROVING))[0]
+
+
+# Around it.
+
+
+async def test_plan_only_ends_with_intents_that_can_be_run(client: Client, tmp_path: Path) -> None:
+    intents = [fund("Apex"), product("CUSTODY", "@result_1")]
+    async with scripted_runs(client, tmp_path, said(*intents)) as (_, runs):
+        found = await ended(runs, await runs.start_compiled(intents_goal(runs, ends_with_plan=True)))
+    assert (found["status"], found["output"]) == ("completed", answer(*intents))
+
+
+async def test_two_hundred_intents_run(client: Client, tmp_path: Path) -> None:
+    script = said(fund("Apex"), *[product("CUSTODY", "@result_1")] * 199)
+    async with scripted_runs(client, tmp_path, script) as (_, runs):
+        handle = await runs.start_compiled(intents_goal(runs))
+        await handle.result()
+        found = await runs.restored(handle)
+    assert (found["status"], len(made(found)), {*made(found).values()}) == ("completed", 200, {"completed"})
+    assert sum(node["result"]["created"] for name, node in found["nodes"].items() if name.startswith("@result_")) == 2
+
+
+async def test_intent_that_fails_blocks_only_what_needs_it_and_nothing_is_planned_again(
+    client: Client, tmp_path: Path
+) -> None:
+    script = said(
+        intent("cbu.ensure", name="Apex", jurisdiction="Luxembourg"), product("CUSTODY", "@result_1"), fund("B")
+    )
+    async with scripted_runs(client, tmp_path, script) as (server, runs):
+        found = await ended(runs, await runs.start_compiled(intents_goal(runs)))
+    assert (found["status"], made(found)) == (
+        "completed_with_failures",
+        {"@result_1": "failed", "@result_2": "blocked", "@result_3": "completed"},
+    )
+    assert len(server.calls) == 1
+
+
+async def test_request_from_outside_with_names_of_a_session(client: Client, tmp_path: Path) -> None:
+    async with scripted_runs(client, tmp_path, said(fund("Apex")), said(product("CUSTODY", "@cbu"))) as (server, runs):
+        made_first = await ended(
+            runs,
+            await runs.start_raw(
+                {"plan": {"goal": "Make Apex.", "profile": "intents"}}, workflow=wire.WORKFLOW_PURSUE_GOAL
+            ),
+        )
+        cbu = made_first["nodes"]["@result_1"]["result"]["id"]
+        request = {"goal": "Custody too.", "profile": "intents", "turns": ["Made Apex."], "confidence": 0.5}
+        context = {"cbu": {"id": cbu, "name": "Apex", "kind": "fund"}}
+        handle = await runs.start_raw({"plan": request, "context": context}, workflow=wire.WORKFLOW_PURSUE_GOAL)
+        found = await ended(runs, handle)
+    assert (found["status"], found["nodes"]["@result_1"]["result"]["cbu_name"]) == ("completed", "Apex")
+    told = server.calls[1].text
+    assert ('{"ref": "@cbu", "kind": "fund", "name": "Apex"}' in told, '- "Made Apex."' in told) == (True, True)
+    assert cbu not in json.dumps(server.calls[1].messages)
