@@ -48,7 +48,9 @@ def ask(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the server running until `down`.")] = False,
     profile: Annotated[
         Literal["plan", "intents", "rounds"],
-        typer.Option("--profile", metavar="PROFILE", help="plan, or intents: calls of verbs about parties that are looked up."),
+        typer.Option(
+            "--profile", metavar="PROFILE", help="plan, or intents: calls of verbs about parties that are looked up."
+        ),
     ] = "plan",
     context: Context = None,
     rounds: Annotated[int | None, typer.Option("--rounds", hidden=True)] = None,
