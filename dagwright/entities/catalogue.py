@@ -8,8 +8,11 @@ import difflib
 import re
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
+from pydantic import WithJsonSchema
+
+from dagwright.plan import parties
 from dagwright.plan.entity_types import kind_of
 
 
@@ -96,6 +99,16 @@ Role = Literal[OpenRole, PersonRole]
 
 PERSON_ROLES: tuple[str, ...] = get_args(PersonRole)
 ROLES: tuple[str, ...] = get_args(Role)
+
+
+def _id_of(*kinds: PartyKind) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", parties.KEYWORD: [kind.value for kind in kinds]})
+
+
+AnyPartyId = Annotated[str, _id_of(*PartyKind)]
+OrganisationId = Annotated[str, _id_of(PartyKind.COMPANY, PartyKind.FUND)]
+CompanyId = Annotated[str, _id_of(PartyKind.COMPANY)]
+FundId = Annotated[str, _id_of(PartyKind.FUND)]
 
 _JURISDICTION = re.compile(r"[A-Z]{2}(-[A-Z0-9]{1,3})?")
 _CLIENT_TYPE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")

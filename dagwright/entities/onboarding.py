@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dagwright.entities.catalogue import Product, Role
+from dagwright.entities.catalogue import AnyPartyId, CompanyId, FundId, OrganisationId, Product, Role
 from dagwright.tools import ToolSpec, context, spec_of, tool
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def onboarding_tools(database: "EntityDatabase | str") -> list[ToolSpec]:
     """
     store = _Store(database)
 
-    @tool(name="entity.create-limited-company", effects="idempotent")
+    @tool(name="entity.create-limited-company", effects="idempotent", returns="company")
     def create_limited_company(*, name: str, jurisdiction: str) -> CompanyResult:
         """Create a limited company, or return the one of that name and jurisdiction.
 
@@ -117,15 +117,15 @@ def onboarding_tools(database: "EntityDatabase | str") -> list[ToolSpec]:
         """
         return store.verbs().create_limited_company(context().idempotency_key, name=name, jurisdiction=jurisdiction)
 
-    @tool(name="cbu.ensure", effects="idempotent")
+    @tool(name="cbu.ensure", effects="idempotent", sets="cbu", returns="fund")
     def ensure_cbu(
         *,
         name: str,
         jurisdiction: str | None = None,
         client_type: str | None = None,
-        parent_entity_id: str | None = None,
-        manco_id: str | None = None,
-        related_to: str | None = None,
+        parent_entity_id: OrganisationId | None = None,
+        manco_id: CompanyId | None = None,
+        related_to: OrganisationId | None = None,
     ) -> CbuResult:
         """Create a client business unit (a fund), or return the one of that name, and link it.
 
@@ -140,8 +140,8 @@ def onboarding_tools(database: "EntityDatabase | str") -> list[ToolSpec]:
         request = CbuRequest(name, jurisdiction, client_type, parent_entity_id, manco_id, related_to)
         return store.verbs().ensure_cbu(context().idempotency_key, request)
 
-    @tool(name="cbu.assign-role", effects="idempotent")
-    def assign_role(*, cbu_id: str, entity_id: str, role: Role) -> RoleResult:
+    @tool(name="cbu.assign-role", effects="idempotent", returns="role")
+    def assign_role(*, cbu_id: OrganisationId, entity_id: AnyPartyId, role: Role) -> RoleResult:
         """Give a party a role at a fund or a company.
 
         Args:
@@ -151,8 +151,8 @@ def onboarding_tools(database: "EntityDatabase | str") -> list[ToolSpec]:
         """
         return store.verbs().assign_role(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, role=role)
 
-    @tool(name="cbu.add-product", effects="idempotent")
-    def add_product(*, cbu_id: str, product: Product) -> ProductResult:
+    @tool(name="cbu.add-product", effects="idempotent", returns="product")
+    def add_product(*, cbu_id: FundId, product: Product) -> ProductResult:
         """Subscribe a fund to a product.
 
         Args:

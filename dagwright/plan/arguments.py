@@ -11,7 +11,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from dagwright.plan import text_formats
+from dagwright.plan import parties, text_formats
 from dagwright.plan.compiled import Hole, HolePath
 from dagwright.plan.references import suggestion
 from dagwright.plan.tools import ToolDeclaration, parameter_name
@@ -33,7 +33,10 @@ def refuse_remote(uri: str) -> Any:
 
 @lru_cache(maxsize=512)
 def _validator(schema_text: str) -> jsonschema_rs.Draft202012Validator:
-    keywords: dict[str, type[jsonschema_rs.KeywordValidator]] = {text_formats.KEYWORD: text_formats.TextFormat}
+    keywords: dict[str, type[jsonschema_rs.KeywordValidator]] = {
+        text_formats.KEYWORD: text_formats.TextFormat,
+        parties.KEYWORD: parties.PartyIds,
+    }
     return jsonschema_rs.Draft202012Validator(json.loads(schema_text), retriever=refuse_remote, keywords=keywords)
 
 

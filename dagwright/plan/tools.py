@@ -41,6 +41,8 @@ class ToolDeclaration:
         undo: name of the tool that takes the effect of a call back; it is called with `{"key": idempotency key of the
             call, "arguments": its arguments, "result": its result, or null if nobody knows how it ended}`.
         sets: name in a session, without `@`, that the identity of a call's result becomes.
+        returns: what the identity of a result is the id of: an entity type such as `fund`, or something else, such as
+            `role`; `None` if nobody has said it. See `parties`.
         description: one paragraph for people and models.
         agent: the card of the agent that the tool is, if it is one.
     """
@@ -58,6 +60,7 @@ class ToolDeclaration:
     asks_models: bool = False
     undo: str | None = None
     sets: str | None = None
+    returns: str | None = None
     description: str = ""
     agent: AgentCard | None = None
 

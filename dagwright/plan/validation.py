@@ -21,6 +21,7 @@ from dagwright.plan.inputs import schema_of, wrong_defaults
 from dagwright.plan.model import Cache, Node, Plan
 from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.plan.node_references import NodeReferences, read_references
+from dagwright.plan.parties import misplaced_parties
 from dagwright.plan.references import (
     BadReferences,
     Lookup,
@@ -181,6 +182,8 @@ class _Checker:
         self.hints = _Hints(MOST_COMPARED_NAMES)
         self.schemas: dict[str, SchemaOfTool | None] = {}
         self.sub_plans: dict[int, Checked] = {}
+        # Node id -> the tool whose result is its own.
+        self.made_by: Mapping[str, ToolDeclaration] = {}
         # The references that the dialect found itself, by node.
         self.extra: dict[int, dict[str, Reference]] = {}
         for (number, key), reference in document.holes.items():
@@ -210,6 +213,11 @@ class _Checker:
         if not raw_nodes and not self.document.problems:
             self.tell("empty_plan", "the plan has no nodes", ("nodes",), node=None)
         nodes = {index: self._with_agent_inside(index, node) for index, node in nodes.items()}
+        self.made_by = {
+            node.id: self.tools[node.tool]
+            for node in nodes.values()
+            if node.tool in self.tools and node.for_each is None
+        }
         numbers = self._number_nodes(nodes, raw_nodes if node_problems else ())
         references = {index: self._read_node(index, node, numbers) for index, node in nodes.items()}
         output_holes = self._read_output(plan, numbers)
@@ -362,6 +370,11 @@ class _Checker:
         for path, message, advice in schema.problems_of(node.arguments, references.argument_holes):
             at = ("nodes", index, "arguments", *path)
             self.tell("invalid_arguments", f"{node.tool}: {message}", at, node=node.id, hint=advice)
+        for path, message, advice in misplaced_parties(
+            declaration, references.argument_holes, node=node.id, made_by=self.made_by
+        ):
+            at = ("nodes", index, "arguments", *path)
+            self.tell("invalid_arguments", message, at, node=node.id, hint=advice)
 
     def _check_agent(self, index: int, node: Node) -> None:
         assert node.agent_name is not None

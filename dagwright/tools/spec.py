@@ -83,6 +83,7 @@ def tool(
     asks_models: bool = False,
     undo: str | None = None,
     sets: str | None = None,
+    returns: str | None = None,
 ) -> Callable[[Function], Function]: ...
 def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     function: Function | None = None,
@@ -97,6 +98,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     asks_models: bool = False,
     undo: str | None = None,
     sets: str | None = None,
+    returns: str | None = None,
 ) -> Function | Callable[[Function], Function]:
     """Makes a tool of a typed function; the function itself stays as it is and can be called as before.
 
@@ -113,6 +115,8 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
         undo: name of the tool that takes the effect of a call back, in a run that does all or nothing; it gets the
             call's `key`, its `arguments` and its `result`, null if nobody knows how the call ended.
         sets: name in a session, without `@`, that the identity of a call's result becomes.
+        returns: what the id in a result stands for: an entity type such as `fund`, or something else, such as `role`; a
+            plan that gives it to a parameter for another kind of thing is refused before it runs.
 
     Raises:
         TypeError: a parameter cannot be filled from JSON.
@@ -140,6 +144,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
                 asks_models=asks_models,
                 undo=undo,
                 sets=sets,
+                returns=returns,
                 description=documentation.summary,
             ),
             effects,
@@ -162,6 +167,7 @@ def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by
     max_attempts: int | None = None,
     undo: str | None = None,
     sets: str | None = None,
+    returns: str | None = None,
     description: str = "",
 ) -> ToolSpec:
     """Declares an activity that another worker serves, in any language, so that plans can call it by name.
@@ -174,6 +180,7 @@ def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by
         timeout: of one attempt, as for `@tool`.
         undo: as for `@tool`.
         sets: as for `@tool`.
+        returns: as for `@tool`.
 
     Raises:
         ValueError: a value is no such thing; the message names it.
@@ -191,6 +198,7 @@ def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by
         is_foreign=True,
         undo=undo,
         sets=sets,
+        returns=returns,
         description=description,
     )
     return ToolSpec(checked_declaration(declaration, effects, timeout=timeout))
@@ -236,7 +244,11 @@ def checked_declaration(
     ):
         if count is not None and (type(count) is not int or count < 1):
             raise ValueError(f"Tool {name!r}: {what} is {count!r}, expected a whole number from 1")
-    for what, named in (("undo", declaration.undo), ("sets", declaration.sets)):
+    for what, named in (
+        ("undo", declaration.undo),
+        ("sets", declaration.sets),
+        ("returns", declaration.returns),
+    ):
         if named is not None and not _is_name(named):
             raise ValueError(
                 f"Tool {name!r}: {what} is {named!r:.60}, expected a name of 1 to {NAME_LIMIT_BYTES} bytes"

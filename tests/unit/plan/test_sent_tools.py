@@ -33,6 +33,7 @@ def test_every_field_of_a_declaration_is_told_or_left_out_on_purpose() -> None:
         "name", "effects", "input_schema",  # each in a form of its own
         "timeout_s",  # the nodes of a compiled plan have them
         "description",  # for people and models
+        "returns",  # for the check before the run
         "agent",  # its node has what it needs of the card
     }  # fmt: skip
     assert {field.name for field in fields(ToolDeclaration)} == others | set(TOLD_FIELDS)

@@ -1,0 +1,139 @@
+"""Which arguments of a tool are parties, and of which kinds: what may be looked up there, and referred to.
+
+The keyword `x-dagwright-party` in the schema of a parameter lists the kinds of parties whose ids it takes, such as
+`["company", "fund"]`. A tool that has such a parameter, or that says what it `returns`, has said it of all its
+parameters: the others take no party. Of any other tool nothing is known, and nothing is refused.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from dagwright.plan.compiled import Hole, HolePath
+from dagwright.plan.entity_types import KIND_OF, kind_of
+from dagwright.plan.references import Lookup, ResultOf
+from dagwright.plan.tools import ToolDeclaration, parameter_name
+
+KEYWORD: Final = "x-dagwright-party"
+
+PARTY_KINDS: Final[Sequence[str]] = tuple(dict.fromkeys(kind for kind in KIND_OF.values() if kind is not None))
+
+PartyProblem = tuple[HolePath, str, str | None]
+"""Where in the arguments, what is wrong, and a hint."""
+
+_NO_PARTY = ""
+_UNIONS = ("anyOf", "oneOf")
+_NODES_LOOKED_AT = 200
+_NODES_TOLD = 3
+
+
+class PartyIds:
+    """The keyword, as the library for schemas wants it."""
+
+    def __init__(self, parent_schema: Any, value: Any, schema_path: Any) -> None:  # noqa: ARG002 - the library's shape
+        if not isinstance(value, list) or not value or any(kind not in PARTY_KINDS for kind in value):
+            raise ValueError(f"{KEYWORD} is {value!r}, expected a list of some of {', '.join(PARTY_KINDS)}")
+
+    def validate(self, instance: Any) -> None:
+        """Takes any value: whether a text is the id of a party is known when the tool is called."""
+
+
+def kinds_taken(tool: ToolDeclaration, key: str) -> tuple[str, ...] | None:
+    """Returns the kinds of parties that an argument takes, none of them if it takes no party; `None` if nobody knows.
+
+    Args:
+        key: as written, so `cbu-id` or `cbu_id`.
+    """
+    schema = tool.input_schema
+    properties = schema.get("properties") if schema is not None else None
+    if not isinstance(properties, Mapping):
+        return None
+    kinds = _kinds_of(properties.get(parameter_name(key, properties)))
+    if kinds or tool.returns is not None or any(map(_kinds_of, properties.values())):
+        return kinds
+    return None
+
+
+def misplaced_parties(
+    tool: ToolDeclaration, holes: Sequence[Hole], *, node: str, made_by: Mapping[str, ToolDeclaration]
+) -> Iterator[PartyProblem]:
+    """Yields each lookup and each reference to a party that stands where the tool does not take it.
+
+    Args:
+        holes: the references in the arguments of one call.
+        node: id of its node.
+        made_by: id of a node -> the tool that makes its result.
+    """
+    for path, template in holes:
+        if len(path) != 1 or len(template) != 1:
+            continue
+        key, part = str(path[0]), template[0]
+        # What the dialect could not read, and has told, stands as a lookup of nothing.
+        if isinstance(part, Lookup) and part.search_text:
+            yield from _wrong_lookup(tool, key, part)
+        elif isinstance(part, ResultOf) and (
+            part.field == "identity" or (part.field, part.path) == ("result", ("id",))
+        ):
+            maker = made_by.get(part.node)
+            if maker is not None and maker.returns is not None and part.node != node:
+                yield from _wrong_reference(tool, key, part, maker=maker, others=_others(made_by, node))
+
+
+def _wrong_lookup(tool: ToolDeclaration, key: str, lookup: Lookup) -> Iterator[PartyProblem]:
+    kinds = kinds_taken(tool, key)
+    if kinds is None:
+        return
+    if not kinds:
+        yield (key,), f"{tool.name}: {key!r} takes no party, so nothing is looked up for it", f"give {key!r} as it is"
+        return
+    kind = kind_of(lookup.entity_type)
+    if kind is not None and kind not in kinds:
+        message = (
+            f"{tool.name}: {key!r} takes a {_either(kinds)}, and {lookup.search_text!r:.80} is looked up as a {kind}"
+        )
+        yield (key, "entity_type"), message, f"write the entity_type {_either(kinds)} if it is one"
+
+
+def _wrong_reference(
+    tool: ToolDeclaration,
+    key: str,
+    reference: ResultOf,
+    *,
+    maker: ToolDeclaration,
+    others: Iterable[tuple[str, ToolDeclaration]],
+) -> Iterator[PartyProblem]:
+    kinds = kinds_taken(tool, key)
+    if kinds is None or _is_a(maker, kinds):
+        return
+    what = f"{reference} is what {maker.name} makes, a {maker.returns}"
+    if not kinds:
+        message = f"{tool.name}: {key!r} takes no id of what another call makes, and {what}"
+        yield (key,), message, f"give {key!r} as it is"
+        return
+    fitting = (f"{node} makes a {other.returns}" for node, other in others if _is_a(other, kinds))
+    hint = "; ".join(islice(fitting, _NODES_TOLD))
+    yield (key,), f"{tool.name}: {key!r} takes a {_either(kinds)}, and {what}", hint or None
+
+
+def _others(made_by: Mapping[str, ToolDeclaration], own: str) -> Iterator[tuple[str, ToolDeclaration]]:
+    """Yields the nodes among which those that fit are looked for, for the sake of a hint."""
+    return ((node, tool) for node, tool in islice(made_by.items(), _NODES_LOOKED_AT) if node != own)
+
+
+def _is_a(maker: ToolDeclaration, kinds: Sequence[str]) -> bool:
+    """Tells whether what a tool makes can be a party of one of these kinds."""
+    kind = KIND_OF.get(maker.returns or "", _NO_PARTY)
+    return kind is None or kind in kinds
+
+
+def _kinds_of(schema: Any) -> tuple[str, ...]:
+    if not isinstance(schema, Mapping):
+        return ()
+    if isinstance(found := schema.get(KEYWORD), list):
+        return tuple(found)
+    parts = (part for union in _UNIONS for part in schema.get(union, ()))
+    return next((kinds for part in parts if (kinds := _kinds_of(part))), ())
+
+
+def _either(kinds: Sequence[str]) -> str:
+    return " or ".join(kinds)

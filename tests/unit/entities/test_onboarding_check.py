@@ -1,0 +1,69 @@
+"""What is refused of onboarding intents before they run: lookups and references where a verb does not take them."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.dialects import to_document
+from dagwright.entities.onboarding import onboarding_tools
+from dagwright.plan.errors import PlanInvalid, Problem
+from dagwright.plan.validation import check_document
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "onboarding"
+TOOLS = {spec.name: spec.declaration for spec in onboarding_tools("sqlite:///never-opened.db")}
+
+MANCO = {"verb": "entity.create-limited-company", "params": {"name": "ManCo", "jurisdiction": "LU"}}
+FUND = {"verb": "cbu.ensure", "params": {"name": "Apex", "jurisdiction": "LU"}}
+
+
+def problems_of(*intents: dict[str, Any]) -> Sequence[Problem]:
+    try:
+        check_document(to_document({"intents": list(intents)}), tools=TOOLS)
+    except PlanInvalid as invalid:
+        return invalid.problems
+    return ()
+
+
+def intent(verb: str, *, refs: dict[str, str] | None = None, **params: str) -> dict[str, Any]:
+    return {"verb": verb, "params": params, "refs": refs or {}, "lookups": None}
+
+
+@pytest.mark.parametrize("example", ["full.json", "mixed.json", "ambiguous.json", "not_found.json"])
+def test_examples_pass(example: str) -> None:
+    document = json.loads((EXAMPLES / example).read_text(encoding="utf-8"))
+    assert problems_of(*document["intents"]) == ()
+
+
+def test_company_holds_roles_but_subscribes_to_nothing() -> None:
+    role = intent("cbu.assign-role", refs={"cbu-id": "@result_1", "entity-id": "@result_2"}, role="DIRECTOR")
+    assert problems_of(MANCO, FUND, role) == ()
+    (problem,) = problems_of(MANCO, FUND, intent("cbu.add-product", refs={"cbu-id": "@result_1"}, product="CUSTODY"))
+    assert (problem.pointer, problem.message, problem.hint) == (
+        "/intents/2/refs/cbu-id",
+        "cbu.add-product: 'cbu-id' takes a fund, and @result_1 is what entity.create-limited-company makes, a company",
+        "@result_2 makes a fund",
+    )
+
+
+def test_product_is_no_fund() -> None:
+    product = intent("cbu.add-product", refs={"cbu-id": "@result_1"}, product="CUSTODY")
+    (problem,) = problems_of(FUND, product, intent("cbu.add-product", refs={"cbu-id": "@result_2"}, product="CUSTODY"))
+    assert problem.message == (
+        "cbu.add-product: 'cbu-id' takes a fund, and @result_2 is what cbu.add-product makes, a product"
+    )
+
+
+def test_lookups_have_the_type_that_the_parameter_takes() -> None:
+    def lookup(entity_type: str) -> dict[str, str]:
+        return {"search_text": "John", "entity_type": entity_type}
+
+    fund = FUND | {
+        "lookups": {"manco-id": lookup("entity"), "related-to": lookup("person"), "client-type": lookup("cbu")}
+    }
+    assert [(problem.pointer, problem.hint) for problem in problems_of(fund)] == [
+        ("/intents/0/lookups/related-to/entity_type", "write the entity_type company or fund if it is one"),
+        ("/intents/0/lookups/client-type", "give 'client-type' as it is"),
+    ]

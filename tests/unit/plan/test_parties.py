@@ -1,0 +1,185 @@
+"""Which lookups and which references an argument takes, told before the run in the words of the document."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from dagwright.dialects import to_document
+from dagwright.plan.errors import PlanInvalid, Problem
+from dagwright.plan.parties import kinds_taken
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.validation import check_document
+
+
+def schema(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+TEXT = {"type": "string"}
+FUND = {"type": "string", "x-dagwright-party": ["fund"]}
+ORGANISATION = {"anyOf": [{"type": "string", "x-dagwright-party": ["company", "fund"]}, {"type": "null"}]}
+
+TOOLS = {
+    tool.name: tool
+    for tool in (
+        ToolDeclaration("make-company", input_schema=schema(name=TEXT), returns="company"),
+        ToolDeclaration("make-fund", input_schema=schema(name=TEXT, parent_id=ORGANISATION), returns="cbu"),
+        ToolDeclaration("find", input_schema=schema(name=TEXT), returns="party"),
+        ToolDeclaration("subscribe", input_schema=schema(cbu_id=FUND, product=TEXT), returns="product"),
+        ToolDeclaration("tell", input_schema=schema(cbu_id=FUND, text=TEXT)),
+        ToolDeclaration("any", input_schema=schema(cbu_id=TEXT)),
+        ToolDeclaration("untold"),
+    )
+}
+
+
+def intent(verb: str, **groups: Any) -> dict[str, Any]:
+    return {"verb": verb, "params": {}, "refs": {}, "lookups": None, **groups}
+
+
+def lookup(entity_type: str) -> dict[str, str]:
+    return {"search_text": "Apex", "entity_type": entity_type}
+
+
+def problems_of(document: dict[str, Any], *, tools: Mapping[str, ToolDeclaration]) -> Sequence[Problem]:
+    try:
+        check_document(to_document(document), tools=tools)
+    except PlanInvalid as invalid:
+        return invalid.problems
+    return ()
+
+
+def told(*intents: dict[str, Any]) -> list[tuple[str, str, str, str | None]]:
+    problems = problems_of({"intents": list(intents)}, tools=TOOLS)
+    return [(problem.code, problem.pointer, problem.message, problem.hint) for problem in problems]
+
+
+@pytest.mark.parametrize("entity_type", ["fund", "CBU", "entity", "party"])
+def test_lookup_of_a_type_that_is_taken_or_open_is_fine(entity_type: str) -> None:
+    assert told(intent("subscribe", lookups={"cbu-id": lookup(entity_type)})) == []
+
+
+@pytest.mark.parametrize(("entity_type", "kind"), [("Limited Company", "company"), ("person", "person")])
+def test_lookup_of_a_type_that_is_not_taken_is_refused(entity_type: str, kind: str) -> None:
+    assert told(intent("subscribe", lookups={"cbu-id": lookup(entity_type)})) == [
+        (
+            "invalid_arguments",
+            "/intents/0/lookups/cbu-id/entity_type",
+            f"subscribe: 'cbu-id' takes a fund, and 'Apex' is looked up as a {kind}",
+            "write the entity_type fund if it is one",
+        )
+    ]
+
+
+@pytest.mark.parametrize(("verb", "key"), [("make-company", "name"), ("subscribe", "product"), ("tell", "text")])
+def test_lookup_for_what_is_no_party_is_refused(verb: str, key: str) -> None:
+    assert told(intent(verb, lookups={key: lookup("fund")})) == [
+        (
+            "invalid_arguments",
+            f"/intents/0/lookups/{key}",
+            f"{verb}: {key!r} takes no party, so nothing is looked up for it",
+            f"give {key!r} as it is",
+        )
+    ]
+
+
+@pytest.mark.parametrize("verb", ["any", "untold"])
+def test_tool_that_says_nothing_of_parties_takes_any(verb: str) -> None:
+    subscribed = intent("subscribe", refs={"cbu-id": "@result_2"})
+    assert told(subscribed, intent("make-fund"), intent(verb, refs={"cbu_id": "@result_1"})) == []
+    assert told(intent(verb, lookups={"cbu_id": lookup("person")})) == []
+
+
+def test_reference_to_what_is_taken_is_fine() -> None:
+    above = intent("make-fund", refs={"parent-id": "@result_1"})
+    assert told(intent("make-company"), above, intent("subscribe", refs={"cbu-id": "@result_2"})) == []
+    assert told(intent("find"), intent("subscribe", refs={"cbu-id": "@result_1"})) == []
+    assert told(intent("any"), intent("subscribe", refs={"cbu-id": "@result_1"})) == []
+
+
+def test_reference_to_what_is_not_taken_is_refused_with_those_that_are() -> None:
+    wrong = [
+        intent("make-company"),
+        intent("make-fund"),
+        intent("subscribe", refs={"cbu-id": "@result_1"}),
+        intent("subscribe", refs={"cbu-id": "@result_3"}),
+        intent("make-fund", refs={"parent-id": "@result_3"}),
+    ]
+    assert told(*wrong) == [
+        (
+            "invalid_arguments",
+            "/intents/2/refs/cbu-id",
+            "subscribe: 'cbu-id' takes a fund, and @result_1 is what make-company makes, a company",
+            "@result_2 makes a cbu; @result_5 makes a cbu",
+        ),
+        (
+            "invalid_arguments",
+            "/intents/3/refs/cbu-id",
+            "subscribe: 'cbu-id' takes a fund, and @result_3 is what subscribe makes, a product",
+            "@result_2 makes a cbu; @result_5 makes a cbu",
+        ),
+        (
+            "invalid_arguments",
+            "/intents/4/refs/parent-id",
+            "make-fund: 'parent-id' takes a company or fund, and @result_3 is what subscribe makes, a product",
+            "@result_1 makes a company; @result_2 makes a cbu",
+        ),
+    ]
+
+
+def test_reference_for_what_is_no_party_is_refused() -> None:
+    assert told(intent("make-company"), intent("make-fund", refs={"name": "@result_1"})) == [
+        (
+            "invalid_arguments",
+            "/intents/1/refs/name",
+            "make-fund: 'name' takes no id of what another call makes, "
+            "and @result_1 is what make-company makes, a company",
+            "give 'name' as it is",
+        )
+    ]
+
+
+def test_badly_written_lookup_is_told_once() -> None:
+    assert [pointer for _, pointer, _, _ in told(intent("make-company", lookups={"name": 7}))] == [
+        "/intents/0/lookups/name"
+    ]
+
+
+def test_other_formats_are_checked_where_they_name_an_id() -> None:
+    def plan(reference: str) -> dict[str, Any]:
+        nodes = [
+            {"id": "a", "tool": "make-fund"},
+            {"id": "b", "tool": "subscribe", "arguments": {"cbu_id": "{{a.result.id}}"}},
+            {"id": "c", "tool": "subscribe", "arguments": {"cbu_id": f"{{{{{reference}}}}}"}},
+        ]
+        return {"plan": 1, "nodes": nodes}
+
+    (problem,) = problems_of(plan("b.result.id"), tools=TOOLS)
+    assert (problem.code, problem.pointer, problem.hint) == (
+        "invalid_arguments",
+        "/nodes/2/arguments/cbu_id",
+        "a makes a cbu",
+    )
+    assert problems_of(plan("b.result.cbu_id"), tools=TOOLS) == ()
+
+
+def test_result_of_many_items_is_not_judged() -> None:
+    nodes = [
+        {"id": "a", "tool": "subscribe", "for_each": [1, 2], "arguments": {"cbu_id": "x"}},
+        {"id": "b", "tool": "subscribe", "arguments": {"cbu_id": "{{a.result.id}}"}},
+    ]
+    assert problems_of({"plan": 1, "nodes": nodes}, tools=TOOLS) == ()
+
+
+def test_keyword_names_kinds_of_parties() -> None:
+    tools = {"t": ToolDeclaration("t", input_schema=schema(x={"type": "string", "x-dagwright-party": ["funds"]}))}
+    (problem,) = problems_of({"plan": 1, "nodes": [{"id": "a", "tool": "t"}]}, tools=tools)
+    assert problem.code == "unknown_tool"
+    assert "x-dagwright-party is ['funds'], expected a list of some of person, company, fund" in problem.message
+
+
+def test_kinds_of_an_argument() -> None:
+    assert kinds_taken(TOOLS["make-fund"], "parent-id") == ("company", "fund")
+    assert kinds_taken(TOOLS["make-fund"], "name") == ()
+    assert kinds_taken(TOOLS["any"], "cbu_id") is None
