@@ -1,0 +1,156 @@
+"""Plans of onboarding on the real server, with the real verbs and a store of their own, and what they leave there."""
+
+import json
+import threading
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowHistory
+
+from dagwright.entities.database import EntityDatabase
+from dagwright.entities.loading import load_parties
+from dagwright.entities.overview import Overview, changed_rows, read_overview
+from dagwright.settings import Settings
+from dagwright.tools import ToolRegistry, context
+from tests.support.runs import Runs, events_of, serving_runs
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples" / "onboarding"
+_SEEDS = ROOT / "tests" / "conformance" / "seeds"
+
+PARTIES = """\
+name,kind,jurisdiction,aliases,born
+John Smith,person,GB,John,1968-03-14
+Sarah Chen,person,HK,,1987-05-17
+BlackRock ManCo,company,IE,,
+Apex Fund,fund,KY,,
+"""
+"""Those that the plans of the seed look up, and no others: each name has one hit."""
+
+MANCO = "Apex ManCo S.à r.l. (LU)"
+FUND = "Apex Capital Fund (LU)"
+FULL = {
+    "@result_1": ["Apex ManCo S.à r.l.: LU, active"],
+    "@result_2": ["Apex Capital Fund: LU, fund, active", f"{FUND}: is managed by {MANCO}"],
+    "@result_3": [f"{MANCO}: DIRECTOR: John Smith (GB)"],
+    "@result_4": [f"{FUND}: DIRECTOR: John Smith (GB)"],
+    "@result_5": [f"{FUND}: CUSTODY"],
+    "@result_6": [f"{FUND}: FUND_ACCOUNTING"],
+}
+"""What each intent of the full onboarding adds to the store."""
+
+
+def seed(name: str) -> Any:
+    """Returns a plan of the seed, as `tests/conformance` checks it."""
+    return json.loads((_SEEDS / f"intents-{name}.json").read_text(encoding="utf-8"))["document"]
+
+
+def example(name: str) -> Any:
+    """Returns a plan of `examples/onboarding`."""
+    return json.loads((EXAMPLES / name).read_text(encoding="utf-8"))
+
+
+def intent(verb: str, *, refs: dict[str, str] | None = None, lookups: Any = None, **params: str) -> dict[str, Any]:
+    """Returns an intent; `_` stands for the `-` in the names of its params."""
+    named = {name.replace("_", "-"): value for name, value in params.items()}
+    return {"verb": verb, "params": named, "refs": refs or {}, "lookups": lookups}
+
+
+def looked_up(text: str, entity_type: str = "person") -> dict[str, str]:
+    """Returns a lookup."""
+    return {"search_text": text, "entity_type": entity_type}
+
+
+def rows_since(before: Overview, database: EntityDatabase) -> list[str]:
+    """Returns the rows that were added to a store: `subject: detail` of each, sorted; nothing else may have changed."""
+    changes = changed_rows(before, read_overview(database))
+    assert {change.change.value for change in changes} <= {"added"}
+    return sorted(f"{change.row.subject}: {change.row.detail}" for change in changes)
+
+
+@dataclass(slots=True)
+class Onboarding:
+    """Runs of onboarding plans and their store.
+
+    Args:
+        before: what was in the store when the test began.
+    """
+
+    runs: Runs
+    database: EntityDatabase
+    before: Overview = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.before = read_overview(self.database)
+
+    def added(self) -> list[str]:
+        """Returns what is in the store now that was not: `subject: detail` of each row, sorted."""
+        return rows_since(self.before, self.database)
+
+
+@asynccontextmanager
+async def onboarding(
+    client: Client, folder: Path, *, parties: str = PARTIES, keeps_state: bool = True
+) -> AsyncIterator[Onboarding]:
+    """Serves onboarding plans on the store of a folder; each run is looked at, and replayed, when the block ends well.
+
+    Args:
+        parties: rows that are loaded before, as CSV.
+    """
+    settings = Settings(state_dir=folder)
+    database = EntityDatabase(settings.database_url)
+    loaded = folder / "parties.csv"
+    loaded.write_text(parties, encoding="utf-8")
+    report = load_parties(database, loaded)
+    assert not report.refused, report.refused
+    try:
+        async with serving_runs(client, ToolRegistry.of(), settings=settings, keeps_state=keeps_state) as runs:
+            yield Onboarding(runs, database)
+            await runs.check_ended()
+    finally:
+        database.dispose()
+
+
+def scheduled_together(history: WorkflowHistory) -> list[list[str]]:
+    """Returns the ids of the calls of a run, those that it asked for in one workflow task in one list, in order."""
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    for event in events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED):
+        asked = event.activity_task_scheduled_event_attributes
+        found[asked.workflow_task_completed_event_id].append(asked.activity_id)
+    return list(found.values())
+
+
+def calls_of(history: WorkflowHistory) -> list[str]:
+    """Returns the types of the activities of a run, in order."""
+    scheduled = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    return [event.activity_task_scheduled_event_attributes.activity_type.name for event in scheduled]
+
+
+class StoreGates:
+    """Holds verbs right before their transaction, by the id of their node, in this process."""
+
+    def __init__(self) -> None:
+        self.reached: list[str] = []
+        self._gates: dict[str, threading.Event] = {}
+        self._write = EntityDatabase.write
+
+    def hold(self, node: str) -> None:
+        """Has the verb of a node wait from now on."""
+        self._gates[node] = threading.Event()
+
+    def release(self, node: str) -> None:
+        """Lets it go on, in all runs."""
+        self._gates.pop(node).set()
+
+    def write(self, database: EntityDatabase, work: Callable[[Any], Any]) -> Any:
+        """Stands for `EntityDatabase.write`."""
+        node = context().node
+        if (gate := self._gates.get(node)) is not None:
+            self.reached.append(node)
+            gate.wait()
+        return self._write(database, work)

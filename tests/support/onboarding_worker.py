@@ -1,0 +1,42 @@
+"""A worker whose onboarding verbs stop at fault points, each named after the node of the call.
+
+`NODE-before` is right before the transaction, `NODE-inside` at its end with every change made and none kept, and
+`NODE-after` behind it, before anybody has heard of it.
+
+Run as a program in place of `worker.py`; it has the same options.
+"""
+
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from dagwright.entities.database import EntityDatabase
+from dagwright.tools import context
+from tests.support.chaos_tools import fault_point
+
+BEFORE, INSIDE, AFTER = "before", "inside", "after"
+
+_write = EntityDatabase.write
+
+
+def _held_write(self: EntityDatabase, work: Callable[[Session], Any]) -> Any:
+    node = context().node
+
+    def held_work(session: Session) -> Any:
+        result = work(session)
+        session.flush()
+        fault_point(f"{node}-{INSIDE}")
+        return result
+
+    fault_point(f"{node}-{BEFORE}")
+    result = _write(self, held_work)
+    fault_point(f"{node}-{AFTER}")
+    return result
+
+
+if __name__ == "__main__":
+    EntityDatabase.write = _held_write  # type: ignore[method-assign]
+    runpy.run_path(str(Path(__file__).parents[2] / "worker.py"), run_name="__main__")
