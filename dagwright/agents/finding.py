@@ -16,7 +16,7 @@ from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.spec import ToolSpec
 
-_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'agent_card'"
+_HAS_AGENTS = "SELECT 1 FROM agent_card LIMIT 1"
 
 # Not structlog, which writes to stdout in a command that has configured no log.
 _LOG = logging.getLogger(__name__)
@@ -30,6 +30,7 @@ def stored_cards(database_url: str) -> tuple[AgentCard, ...]:
 
     from dagwright.agents.stored import StoredAgents  # noqa: PLC0415 - see above
     from dagwright.entities.database import EntityDatabase  # noqa: PLC0415 - see above
+    from dagwright.entities.migrating import StoreUnusable  # noqa: PLC0415 - see above
 
     try:
         database = EntityDatabase(database_url)
@@ -37,7 +38,7 @@ def stored_cards(database_url: str) -> tuple[AgentCard, ...]:
             return tuple(each.card for each in StoredAgents(database).current())
         finally:
             database.dispose()
-    except (SQLAlchemyError, ValueError) as error:
+    except (SQLAlchemyError, StoreUnusable, ValueError) as error:
         _LOG.warning("the agents in the database are not known: %s", getattr(error, "orig", None) or error)
         return ()
 
@@ -75,11 +76,12 @@ class StoredAgentTools:
 
         from dagwright.agents.stored import StoredAgents  # noqa: PLC0415 - see above
         from dagwright.entities.database import EntityDatabase  # noqa: PLC0415 - see above
+        from dagwright.entities.migrating import StoreUnusable  # noqa: PLC0415 - see above
 
         database = EntityDatabase(self._database_url)
         try:
             return StoredAgents(database).card(name, version)
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, StoreUnusable) as error:
             said = getattr(error, "orig", None) or error
             raise AgentsUnreadable(f"the database with the agents cannot be read: {said}") from None
         finally:
@@ -95,6 +97,6 @@ def _may_have_agents(database_url: str) -> bool:
         return False
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            return connection.execute(_HAS_TABLE).fetchone() is not None
+            return connection.execute(_HAS_AGENTS).fetchone() is not None
     except sqlite3.Error:
         return False

@@ -8,7 +8,7 @@ from sqlalchemy.exc import DBAPIError
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.output import one_line
 from dagwright.entities.database import EntityDatabase
-from dagwright.entities.search_index import SearchIndexUnavailable
+from dagwright.entities.migrating import StoreUnusable
 from dagwright.settings import load_settings
 
 
@@ -29,7 +29,7 @@ def opened_database() -> Iterator[EntityDatabase]:
         raise CommandRefused(
             f"the database refuses: {one_line(str(error.orig))}", status="no_database", code=ExitCode.FAILED
         ) from error
-    except SearchIndexUnavailable as error:
+    except StoreUnusable as error:
         raise CommandRefused(one_line(str(error)), status="no_database", code=ExitCode.FAILED) from error
     finally:
         database.dispose()

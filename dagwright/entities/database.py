@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 
-from dagwright.entities.models import Base
+from dagwright.entities.migrating import READ_ONLY, alone, migrate
 from dagwright.entities.search_index import ready_search_index
 
 Value = TypeVar("Value")
@@ -26,9 +26,6 @@ SQLITE_BUSY_TIMEOUT_S = 30
 """Seconds that SQLite waits for the write lock of another process; half the default timeout of a verb."""
 
 _WAL_PAUSE_S = 0.01
-_READ_ONLY = "dagwright_read_only"
-_SCHEMA_LOCK = 0x6461677772
-"""Key of the PostgreSQL advisory lock around the creation of the tables: `dagwr` in ASCII."""
 _RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "23505", "23503"})
 """PostgreSQL: serialization failure, deadlock, unique violation, foreign key violation."""
 
@@ -36,14 +33,15 @@ _RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "23505", "23503"})
 class EntityDatabase:
     """Opens an entity store; safe to share among threads.
 
-    The engine and the tables are made on first use. `dispose` closes the connections; the next use opens
-    new ones.
+    The engine is made on first use, and the store brought to the tables of this version. `dispose` closes the
+    connections; the next use opens new ones.
 
     Args:
         url: a SQLAlchemy URL of a SQLite file or of PostgreSQL.
 
     Raises:
         ValueError: the URL is none, or names another kind of database or an in-memory one.
+        StoreUnusable: at first use: a newer version has had the store, or the database lacks what a search needs.
     """
 
     def __init__(self, url: str) -> None:
@@ -87,7 +85,7 @@ class EntityDatabase:
 
     def _read_options(self) -> dict[str, Any]:
         if self._is_sqlite:
-            return {_READ_ONLY: True}
+            return {READ_ONLY: True}
         return {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
     def _write_once(self, engine: Engine, work: Callable[[Session], Value]) -> Value:
@@ -102,7 +100,9 @@ class EntityDatabase:
             if self._engine is None:
                 engine = _sqlite_engine(self._url) if self._is_sqlite else _postgres_engine(self._url)
                 try:
-                    _create_tables(engine)
+                    migrate(engine)
+                    with alone(engine) as connection:
+                        ready_search_index(connection)
                 except BaseException:
                     engine.dispose()
                     raise
@@ -171,23 +171,8 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    is_read = connection.get_execution_options().get(_READ_ONLY, False)
+    is_read = connection.get_execution_options().get(READ_ONLY, False)
     connection.exec_driver_sql("BEGIN" if is_read else "BEGIN IMMEDIATE")
-
-
-def _create_tables(engine: Engine) -> None:
-    """Creates what is missing, one process at a time: two first runs may start together.
-
-    A store that an earlier version made gets the tables and indexes it lacks, and its names are brought into the index.
-    """
-    with engine.begin() as connection:
-        if engine.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
-        Base.metadata.create_all(connection)
-        for table in Base.metadata.sorted_tables:
-            for index in sorted(table.indexes, key=lambda index: str(index.name)):
-                index.create(connection, checkfirst=True)
-        ready_search_index(connection)
 
 
 def _lost_a_race(error: DBAPIError) -> bool:

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Row, Select, delete, event, func, insert, ins
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import InstrumentedAttribute, Mapper, Session
 
+from dagwright.entities.migrating import StoreUnusable
 from dagwright.entities.models import Party, PartyName, PartySearch
 from dagwright.entities.names import core_words, words_of
 
@@ -50,7 +51,7 @@ _POSTGRES_INDEX = (
 )
 
 
-class SearchIndexUnavailable(RuntimeError):
+class SearchIndexUnavailable(StoreUnusable):
     """The database lacks what the search needs; the message says what to have installed."""
 
 
@@ -73,11 +74,12 @@ def is_within(jurisdiction: str, wider: str) -> bool:
 
 
 def ready_search_index(connection: Connection) -> None:
-    """Makes the index if it is missing, and brings in the names that are not in it; the tables must be there.
+    """Makes the index if it is missing, and brings in the names that are not in it; the other tables must be there.
 
     Raises:
         SearchIndexUnavailable: SQLite without trigrams, or PostgreSQL without the right to have `pg_trgm`.
     """
+    PartySearch.metadata.create_all(connection, tables=[PartySearch.metadata.tables[PartySearch.__tablename__]])
     if connection.dialect.name == "sqlite":
         if not inspect(connection).has_table("party_trigram"):
             _make(connection, _SQLITE_INDEX, needs="SQLite 3.34 or later with FTS5")

@@ -1,0 +1,136 @@
+"""Stores are brought to the tables of this version when they are opened: new ones, earlier ones, and no newer ones."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, create_engine, inspect, make_url, text
+from sqlalchemy.orm import Session
+
+import dagwright.agents.stored
+from dagwright.entities import migrating
+from dagwright.entities.database import EntityDatabase
+from dagwright.entities.gateway import SqlEntityGateway
+from dagwright.entities.migrating import REVISIONS, VERSION_TABLE, StoreUnusable, revision_of
+from dagwright.entities.models import Base, Effect
+
+MIGRATIONS = Path(migrating.__file__).parent / "migrations"
+EARLIER_TABLES = ("party", "party_name", "party_identifier", "role_assignment", "effect")
+"""Some of what a store had before there were migrations."""
+
+INDEXES_OF_EXPRESSIONS = ("party_search_by_trigram",)
+"""Of PostgreSQL; no model can say them."""
+
+
+def opened(url: str) -> None:
+    database = EntityDatabase(url)
+    database.read(lambda session: session.connection())
+    database.dispose()
+
+
+def test_revisions_are_those_of_the_files_in_one_row() -> None:
+    script = ScriptDirectory(str(MIGRATIONS))
+    assert [each.revision for each in reversed(list(script.walk_revisions()))] == list(REVISIONS)
+    assert [path.name[1:5] for path in sorted(MIGRATIONS.glob("versions/v*.py"))] == list(REVISIONS)
+
+
+def test_migrations_make_the_tables_of_the_models(database: EntityDatabase) -> None:
+    """Whoever changes a model writes a revision: a store that is there gets nothing else."""
+    assert dagwright.agents.stored.TABLE in Base.metadata.tables
+
+    def differences(session: Session) -> list[object]:
+        def is_a_model(_object: object, name: str | None, sort: str, _is_there: bool, _other: object) -> bool:
+            return name in Base.metadata.tables if sort == "table" else name not in INDEXES_OF_EXPRESSIONS
+
+        context = MigrationContext.configure(
+            session.connection(),
+            opts={"compare_type": True, "include_object": is_a_model},
+        )
+        return list(compare_metadata(context, Base.metadata))
+
+    assert database.read(differences) == []
+
+
+def make_earlier_store(url: str) -> None:
+    Path(make_url(url).database or "").parent.mkdir(exist_ok=True)
+    engine = create_engine(make_url(url))
+    with engine.begin() as connection:
+        Base.metadata.create_all(connection, tables=[Base.metadata.tables[name] for name in EARLIER_TABLES])
+        connection.execute(text("DROP INDEX party_identifier_by_value"))
+        connection.execute(
+            text(
+                "INSERT INTO party VALUES ('kite', 'company', 'Kite AG', 'kite ag', 'CH', '', '', 'active',"
+                " '2026-01-01 00:00:00')"
+            )
+        )
+        connection.execute(text("INSERT INTO effect VALUES ('key', 'cbu.ensure', '{}', '2026-01-01 00:00:00')"))
+    engine.dispose()
+
+
+def test_store_of_an_earlier_version_is_brought_along_without_loss(database_url: str) -> None:
+    make_earlier_store(database_url)
+    for _ in range(2):
+        database = EntityDatabase(database_url)
+        found = SqlEntityGateway(database).find("kite", "company").hits
+        assert [(party.id, party.name) for party in found] == [("kite", "Kite AG")]
+        assert database.read(lambda session: session.get_one(Effect, "key").verb) == "cbu.ensure"
+        assert database.read(lambda session: inspect(session.connection()).has_table("party_relation"))
+        database.dispose()
+    engine = create_engine(make_url(database_url))
+    assert revision_of(engine) == REVISIONS[-1]
+    engine.dispose()
+
+
+def test_store_of_a_newer_version_is_refused_in_one_sentence_and_left_as_it_is(database_url: str) -> None:
+    opened(database_url)
+    engine = create_engine(make_url(database_url))
+    with engine.begin() as connection:
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
+    with pytest.raises(StoreUnusable) as refused:
+        opened(database_url)
+    assert str(refused.value) == (
+        "the database is of a newer version of Dagwright: its tables are of revision 9999, and this version knows"
+        f" those up to {REVISIONS[-1]}; use the newer version, or another database"
+    )
+    assert revision_of(engine) == "9999"
+    engine.dispose()
+
+
+def test_migration_that_fails_leaves_the_store_as_it_was(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(connection: Connection, script: object) -> None:
+        connection.execute(text("CREATE TABLE half (id INTEGER)"))
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(migrating, "_run", breaks)
+        with pytest.raises(OSError, match="no space left"):
+            opened(database_url)
+    opened(database_url)
+    engine = create_engine(make_url(database_url))
+    assert not inspect(engine).has_table("half")
+    engine.dispose()
+
+
+def test_revisions_import_nothing_that_changes_with_the_program() -> None:
+    """A revision says what a table was then; the models say what it is now."""
+    for path in MIGRATIONS.glob("versions/v*.py"):
+        tree = ast.parse(path.read_text())
+        names = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        assert [name for name in names if (name or "").startswith("dagwright.entities.models")] == []
+
+
+def test_store_that_is_up_to_date_is_opened_without_alembic(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'parties.db'}"
+    opened(url)
+    program = (
+        "import sys\nfrom dagwright.entities.database import EntityDatabase\n"
+        "EntityDatabase(sys.argv[1]).read(lambda session: session.connection())\n"
+        "print('alembic' in sys.modules)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, url], capture_output=True, text=True, check=True)
+    assert ended.stdout == "False\n"
