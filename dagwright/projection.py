@@ -300,14 +300,14 @@ class Projection:
         if self.scheduler is None:
             return
         if has_begun:
-            self.scheduler.cancel(at, reason=wire.REASON_TEMPORAL_CANCEL)
+            self.scheduler.close(at, reason=wire.REASON_TEMPORAL_CANCEL)
             return
         self._settle()
         for task_id in [*self._tasks.values(), *self._sub_plan_tasks()]:
             record = self.scheduler.record_of(task_id)
             if record is not None and record.status is NodeStatus.READY:
                 record.status = NodeStatus.RUNNING
-        self.scheduler.cancel(at, reason=wire.REASON_TEMPORAL_CANCEL)
+        self.scheduler.close(at, reason=wire.REASON_TEMPORAL_CANCEL)
         for task_id in self._tasks.values():
             self.scheduler.task_cancelled(task_id, at=at)
 

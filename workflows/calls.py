@@ -86,14 +86,22 @@ class RunScope:
     model: Any = None
     parent: Parent | None = None
 
+    def key_of(self, scope: str | None, path: Sequence[Sequence[str]]) -> str:
+        """Returns the idempotency key of a call of the run.
+
+        Args:
+            scope: that of another run, if the call keeps one.
+            path: of the call in the run.
+        """
+        return idempotency_key(scope or self.scope, [*map(list, self.path), *path])
+
 
 def make_call(ready: ReadyCall, run: RunScope, *, tool: ToolDeclaration) -> Call:
     """Returns the payload and headers of a call."""
     task = ready.task
     if task.node.kind == "region":
         return Call(json_payload(ready.arguments), {})
-    path = [*map(list, run.path), *task.path]
-    key = idempotency_key(task.scope or run.scope, path)
+    key = run.key_of(task.scope, task.path)
     headers = {wire.HEADER_IDEMPOTENCY_KEY: json_payload(pydantic_core.to_json(key))}
     if ready.holes:
         headers[wire.HEADER_HOLES] = json_payload(pydantic_core.to_json(ready.holes))

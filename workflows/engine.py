@@ -155,9 +155,10 @@ class Engine:
             self._take_events()
             while not self.scheduler.is_finished:
                 if self.scheduler.is_stopped:
-                    await self._stop()
-                    return
-                if self._may_leave():
+                    if not await self._stop():
+                        return
+                    self._sub_plans.go_on()
+                elif self._may_leave():
                     # What is told in this workflow task leaves with it; the next execution takes it for told.
                     self._tell_sub_plans()
                     # What came in this workflow task, and has not been taken, would be lost.
@@ -186,7 +187,7 @@ class Engine:
         # What ended in the same workflow task has ended, and its handle has only not told yet.
         await workflow.wait_condition(lambda: True)
         self._take_events()
-        self.scheduler.cancel(now_s(), reason=reason)
+        self.scheduler.close(now_s(), reason=reason)
         await self._stop()
 
     async def tell_rest(self) -> None:
@@ -420,10 +421,13 @@ class Engine:
             self._handles.pop(task_id, None)
             self._sub_plans.forget(call)
 
-    async def _stop(self) -> None:
-        """Tells what runs to stop and waits for it, with a deadline."""
+    async def _stop(self) -> bool:
+        """Tells what runs to stop and waits for it, with a deadline; returns whether the run goes on.
+
+        One that is to do all or nothing goes on by taking back what it did.
+        """
         if not self.scheduler.in_flight:
-            return
+            return False
         for ready in self._loaded:
             self.scheduler.task_cancelled(ready.task.id, at=now_s())
         for handle in list(self._handles.values()):
@@ -432,12 +436,15 @@ class Engine:
         self._sub_plans.cancel_all(f"the run above ended: {error.message}" if error else "the run above was cancelled")
         grace = asyncio.create_task(workflow.sleep(limits.CANCEL_GRACE_S, summary=wire.TIMER_GRACE))
         grace.add_done_callback(lambda done: None if done.cancelled() else self.push(self._leave_outside))
-        while not self.scheduler.is_finished:
+        # A run that takes back what it did goes on.
+        while self.scheduler.is_stopped and not self.scheduler.is_finished:
             await workflow.wait_condition(lambda: bool(self._events))
             self._take_events()
         grace.cancel()
+        return not self.scheduler.is_stopped
 
     def _leave_outside(self, at: float) -> None:
         """Waits no longer for what was told to stop."""
         for task_id in [*self._handles, *self._sub_plans.open_tasks]:
             self.scheduler.task_cancelled(task_id, at=at, reason=STILL_OUTSIDE)
+            self._give_up(task_id, self.scheduler.call_of_task(task_id))

@@ -167,6 +167,7 @@ class PlanWorkflow(Steerable):
         if chunk is not None and run_input.carry is None:
             inputs = with_items(inputs, await self._items_of(chunk, plan.nodes[-1], deadline_s=deadline_s))
         scheduler = scheduler_of(plan, run_input, began_at=self._began_at, inputs=inputs, lookups=lookups)
+        scheduler.changes.key_of = scope.key_of
         await self._begin(scheduler, run_input, deadline_s=deadline_s)
         self._engine = Engine(
             scheduler,

@@ -160,6 +160,10 @@ class SubPlans:
         for call in self._handles:
             self._messages.append(asyncio.create_task(self._tell_to_stop(call, reason)))
 
+    def go_on(self) -> None:
+        """Takes back that all are to stop: the run goes on, and starts others."""
+        self._stop_reason = None
+
     def tell_all(self, signal: str, message: Mapping[str, Any]) -> None:
         """Sends a signal to every open sub-plan that has started."""
         for call in self._handles:

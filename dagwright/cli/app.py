@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dagwright.cli.calling import call, refuse_for_now
+from dagwright.cli.calling import call
 from dagwright.cli.edge import guarded, open_standard_streams
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.goal_commands import ask
 from dagwright.cli.groups import GROUPS
 from dagwright.cli.options import (
     Agents,
+    AllOrNothing,
     Budget,
     By,
     Context,
@@ -100,12 +101,11 @@ def run(
     approve_plan: Annotated[
         bool, typer.Option("--approve-plan", help="A model wrote the plan: ask somebody whether it may run.")
     ] = False,
-    all_or_nothing: Annotated[bool, typer.Option("--all-or-nothing", help="Not available yet.")] = False,
+    all_or_nothing: AllOrNothing = False,
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
     """Run a plan to its end."""
-    refuse_for_now({"--all-or-nothing": all_or_nothing})
     request = RunRequest(
         plan=plan,
         inputs=inputs or [],
@@ -120,6 +120,7 @@ def run(
         budget=budget,
         model=model,
         is_by_model=approve_plan,
+        is_all_or_nothing=all_or_nothing,
         is_mending=mend,
         is_asking=not no_ask,
         is_detached=detach,
@@ -147,11 +148,24 @@ def check(
         str | None,
         typer.Option("--policy", metavar="FILE", help="The policy that the run will have, for agents in the plan."),
     ] = None,
+    all_or_nothing: Annotated[
+        bool, typer.Option("--all-or-nothing", help="Note what such a run could not take back.")
+    ] = False,
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
     """Validate plans, without a server."""
-    request = CheckRequest(plans, tools or [], dialect, context or [], any_tool, mend, agents or [], policy)
+    request = CheckRequest(
+        plans,
+        tools or [],
+        dialect,
+        context or [],
+        any_tool,
+        is_mending=mend,
+        agents=agents or [],
+        policy_file=policy,
+        is_all_or_nothing=all_or_nothing,
+    )
     return call("checking", "check", request, Output(is_json=json, has_color=not no_color))
 
 

@@ -28,6 +28,7 @@ from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.policy import default_policy
 from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.undoing import notes_of_undoing
 from dagwright.plan.validation import Checked
 from dagwright.preparation import check_plan, check_size, check_written_plan, policy_problems
 from dagwright.settings import load_settings
@@ -76,7 +77,10 @@ def _check(request: CheckRequest, output: Output) -> int:
             code = ExitCode.REFUSED
             _write_refusal(source, invalid, output)
         else:
-            _write_document(check_document(checked, source, held=held, mends=mends), output)
+            document = check_document(checked, source, held=held, mends=mends)
+            if request.is_all_or_nothing and held is not None:
+                document["notes"] += [note.to_json() for note in notes_of_undoing(held)]
+            _write_document(document, output)
     return code
 
 

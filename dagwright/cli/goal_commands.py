@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from dagwright.cli.calling import call, refuse_for_now
-from dagwright.cli.options import Agents, Budget, Context, Json, NoColor, Tools
+from dagwright.cli.options import Agents, AllOrNothing, Budget, Context, Json, NoColor, Tools
 from dagwright.cli.output import Output
 from dagwright.cli.requests import AskRequest
 from dagwright.contracts.goals import MOST_PLANS, MOST_PLANS_LIMIT, MOST_REPLANS, MOST_REPLANS_LIMIT
@@ -65,6 +65,7 @@ def ask(
         ),
     ] = None,
     budget: Budget = None,
+    all_or_nothing: AllOrNothing = False,
     max_repairs: Annotated[
         int | None,
         typer.Option(
@@ -107,6 +108,7 @@ def ask(
         confidence=confidence,
         is_plan_only=plan_only,
         asks_first=approve_plan,
+        is_all_or_nothing=all_or_nothing,
         is_asking=not no_ask,
         is_detached=detach,
         is_keeping=keep,

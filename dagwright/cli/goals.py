@@ -74,7 +74,8 @@ def _refuse_options(request: AskRequest) -> None:
 
 
 def _prepared(request: AskRequest, toolset: Toolset, output: Output) -> tuple[PreparedRun, Asked]:
-    beside = replace(NO_TERMS.beside, budget=read_budget(request.budget, is_asking=request.is_asking))
+    budget = read_budget(request.budget, is_asking=request.is_asking)
+    beside = replace(NO_TERMS.beside, budget=budget, all_or_nothing=request.is_all_or_nothing)
     terms = Terms(deadline_s_of(request.timeout), read_policy(request.policy_file), beside=beside)
     asked = Asked(
         _config(request),

@@ -45,6 +45,10 @@ Budget = Annotated[
         help="What it may use: some of tokens=50000,money=1.50,calls=40,nodes=200,time=2h.",
     ),
 ]
+AllOrNothing = Annotated[
+    bool,
+    typer.Option("--all-or-nothing", help="Take back what was done, last first, if the run is not completed."),
+]
 Model = Annotated[
     str | None,
     typer.Option("--model", metavar="MODEL", help="Which model is asked in the run; else that of DAGWRIGHT_MODEL."),

@@ -21,6 +21,7 @@ from dagwright.plan.durations import parse_duration
 from dagwright.plan.errors import PlanInvalid, Problem
 from dagwright.plan.plan_words import changes_of, plan_words
 from dagwright.plan.policy import default_policy
+from dagwright.plan.undoing import notes_of_undoing
 from dagwright.plan.validation import Checked
 from dagwright.preparation import (
     check_plan,
@@ -58,7 +59,7 @@ def prepare_run(request: RunRequest, toolset: Toolset, output: Output) -> Prepar
     """
     budget = read_budget(request.budget, is_asking=request.is_asking)
     model = None if request.model is None else {"model": request.model}
-    beside = replace(NO_TERMS.beside, budget=budget, model=model)
+    beside = replace(NO_TERMS.beside, budget=budget, model=model, all_or_nothing=request.is_all_or_nothing)
     terms = Terms(deadline_s_of(request.timeout), read_policy(request.policy_file), beside=beside)
     context = read_pairs(request.context, option="--context")
     texts = read_pairs(request.inputs, option="--input")
@@ -84,8 +85,13 @@ def prepare_run(request: RunRequest, toolset: Toolset, output: Output) -> Prepar
     plan = prepare(checked, values)
     if request.is_by_model or (policy.approves_changes and changes_of(plan)):
         terms = _with_approval(terms, plan, can_ask=can_ask)
-    if mends:
-        notes = [mend.to_note().to_json() for mend in folded(mends)[:NOTES]]
+    notes = [mend.to_note().to_json() for mend in folded(mends)[:NOTES]]
+    if request.is_all_or_nothing:
+        standing = [note.to_json() for note in notes_of_undoing(plan)]
+        for note in standing:
+            output.tell(one_line(f"note: {note['node']}: {note['message']}", limit=500))
+        notes = [*notes, *standing][:NOTES]
+    if notes:
         terms = replace(terms, beside=replace(terms.beside, notes=notes))
     return PreparedRun(plan, source, values, terms)
 

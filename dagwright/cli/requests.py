@@ -23,6 +23,7 @@ class CheckRequest:
     is_mending: bool = False
     agents: Sequence[str] = ()
     policy_file: str | None = None
+    is_all_or_nothing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class RunRequest:
     budget: str | None = None
     model: str | None = None
     is_by_model: bool = False
+    is_all_or_nothing: bool = False
     is_mending: bool = False
     is_asking: bool = True
     is_detached: bool = False
@@ -67,6 +69,7 @@ class AskRequest:
     confidence: float | None = None
     is_plan_only: bool = False
     asks_first: bool = False
+    is_all_or_nothing: bool = False
     is_asking: bool = True
     is_detached: bool = False
     is_keeping: bool = False

@@ -44,6 +44,7 @@ def scheduler_of(
     if pursuit is not None:
         scheduler.pursuit = pursuit
     scheduler.changes.with_agents = with_agents
+    scheduler.changes.all_or_nothing = run_input.all_or_nothing and run_input.parent is None
     scheduler.changes.budget = first_budget(run_input)
     scheduler.changes.deadline = first_deadline(plan, run_input, began_at=began_at)
     scheduler.requests.remembered.update(run_input.approved_tools)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dagwright.contracts import wire
@@ -17,6 +17,7 @@ from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.stored import StoredValue, Unfilled, WorkerText, paths_to_json
 from dagwright.plan.times import format_time
 from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.undoing import told_of_undoing
 from dagwright.plan.unfilled import encode, shown_in_arguments, with_shown
 
 REQUESTS_BYTES = 1024 * 1024
@@ -62,7 +63,7 @@ def counted_result_document(scheduler: Scheduler, facts: RunFacts, *, status: st
 def _without_nodes(scheduler: Scheduler | None, facts: RunFacts, *, status: str | None) -> dict[str, Any]:
     output, error = scheduler.output() if scheduler is not None and scheduler.is_finished else (None, None)
     if scheduler is not None:
-        error = scheduler.error or error
+        error = _with_undoing(scheduler, scheduler.error) if scheduler.error is not None else error
     notes = [dict(note) for note in facts.notes]
     if scheduler is not None and scheduler.is_finished and (left_out := scheduler.ends_left_out()):
         notes.append(_left_out_note(left_out))
@@ -80,6 +81,13 @@ def _without_nodes(scheduler: Scheduler | None, facts: RunFacts, *, status: str 
         "notes": notes,
         **({wire.DETAIL_SEEN: seen.told()} if seen else {}),
     }
+
+
+def _with_undoing(scheduler: Scheduler, error: NodeError) -> NodeError:
+    """Returns why a run ended, with what it has taken back if it was to do all or nothing."""
+    if not (scheduler.is_given_up and scheduler.is_finished):
+        return error
+    return replace(error, message=f"{error.message}; {told_of_undoing(scheduler)[0]}")
 
 
 def shown_requests(scheduler: Scheduler, workflow_id: str) -> list[dict[str, Any]]:
@@ -127,6 +135,8 @@ def node_document(scheduler: Scheduler, task_id: str, *, node: CompiledNode, rec
     declared = scheduler.plan.tools.get(node.tool)
     document = written_node(record, title=node.title, tool=node.tool, needs=needs, declared=declared)
     document["supersedes"] = node.supersedes if task_id == node.id else None
+    if node.undoes is not None:
+        document["undoes"] = node.undoes
     if (usage := scheduler.usage.tasks.get(task_id)) is not None:
         document["usage"] = usage.told()
     if (agent := agent_of(node)) is not None:

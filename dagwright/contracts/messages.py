@@ -94,6 +94,9 @@ class RunInput:
         notes: what is worth saying of the plan before it runs, such as how it was mended; told beside those of the run.
         budget: how much it may use of models, as `plan.budget` reads it; `None` if that is not limited.
         shared_budget: of a sub-plan, what it has to know of the budget of the run above, which it shares.
+        all_or_nothing: whether what it did is taken back when it ends otherwise than completed. The run above all does
+            that; one below tells it with its end what it did.
+        takes_back: of a sub-plan, whether it takes back what the run did whose state is the carry.
         model: JSON of the `ModelConfig` that says which model is asked in the run, and how; `None` leaves it to the
             settings of the workers.
     """
@@ -119,6 +122,8 @@ class RunInput:
     notes: Sequence[Mapping[str, Any]] = ()
     budget: Mapping[str, Any] | None = None
     shared_budget: Mapping[str, Any] | None = None
+    all_or_nothing: bool = False
+    takes_back: bool = False
     model: Mapping[str, Any] | None = None
 
 
@@ -155,6 +160,7 @@ def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None
         encoded["chunk"] = chunk_input_to_json(run_input.chunk)
     if run_input.shared_budget is not None:
         encoded["shared_budget"] = dict(run_input.shared_budget)
+    encoded |= {"takes_back": True} if run_input.takes_back else {}
     if run_input.notes:
         encoded["notes"] = [dict(note) for note in run_input.notes]
     return encoded
@@ -175,6 +181,8 @@ def _options_to_json(run_input: RunInput) -> dict[str, Any]:
         options["approve_plan"] = True
     if run_input.budget is not None:
         options["budget"] = dict(run_input.budget)
+    if run_input.all_or_nothing:
+        options["all_or_nothing"] = True
     if run_input.model:
         options["model"] = dict(run_input.model)
     return options
@@ -234,6 +242,8 @@ def run_input_from_json(message: Any) -> RunInput:
             notes=notes_from_json(message.get("notes", ())),
             budget=options.get("budget"),
             shared_budget=_object(message, "shared_budget") if message.get("shared_budget") is not None else None,
+            all_or_nothing=options.get("all_or_nothing", False),
+            takes_back=message.get("takes_back") is True,
             model=options.get("model"),
         )
     except PlanTooLarge as error:
@@ -419,6 +429,7 @@ _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
     "policy": _policy,
     "approve_plan": _is_true,
     "budget": _budget,
+    "all_or_nothing": _is_true,
     "model": _model,
 }
 """Options of a run (contract.md section 6) -> what reads the value, or says in a ValueError how it goes on."""

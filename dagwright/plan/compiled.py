@@ -119,6 +119,8 @@ class CompiledNode:
     approval_holes: Sequence[Hole] = ()
     supersedes: str | None = None
     """Id of the node whose place it takes."""
+    undoes: str | None = None
+    """Id of the node or item whose effect it takes back; its arguments follow from that call."""
 
     @property
     def activity_timeout_s(self) -> float:
@@ -351,6 +353,8 @@ def tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
     for name in TOLD_FIELDS:
         if getattr(tool, name):
             encoded[name] = getattr(tool, name)
+    if tool.timeout_s != DEFAULT_TIMEOUT_S:
+        encoded["timeout_s"] = tool.timeout_s
     schema = tool.input_schema
     if schema and tool.effects is not Effects.PURE and len(json.dumps(schema)) <= SCHEMA_CHARACTERS:
         encoded["input_schema"] = schema
@@ -363,6 +367,7 @@ def tool_from_json(name: str, encoded: Mapping[str, Any]) -> ToolDeclaration:
         name=name,
         effects=Effects(encoded["effects"]),
         input_schema=encoded.get("input_schema"),
+        timeout_s=encoded.get("timeout_s", DEFAULT_TIMEOUT_S),
         **{field: encoded[field] for field in TOLD_FIELDS if field in encoded},
     )
 

@@ -39,6 +39,8 @@ def refusal_of_other_arguments(state: RunState, place: Place) -> str | None:
         return too_large
     if node.for_each is not None or place[1] >= 0:
         return f"the items of {node.id!r} take their arguments from the plan; try them again without others"
+    if node.undoes is not None:
+        return f"{node.id!r} takes back {node.undoes!r}, whose call its arguments tell"
     if node.kind == "human":
         return f"{node.id!r} asks a person, and has no arguments"
     if any(state.plan.nodes[each].inner is not None for each in state.dependents_of(place[0])):

@@ -21,7 +21,7 @@ from dagwright.plan.judging import growth_of
 from dagwright.plan.remaking import Remade
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
-from dagwright.plan.steering import Written, place_or_refusal, refusal_of_run
+from dagwright.plan.steering import UNDOING, Written, place_or_refusal, refusal_of_run
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.work import TOO_MUCH_AT_ONCE, TooMuchWork, WorkBudget
 
@@ -232,6 +232,10 @@ class SetResult:
 # The plan.
 
 
+def _refusal_of_growth(scheduler: Scheduler) -> str | None:
+    return refusal_of_run(scheduler) or (UNDOING if scheduler.is_undoing else None)
+
+
 @dataclass(frozen=True, slots=True)
 class AppendNodes:
     """Adds nodes to the plan.
@@ -246,7 +250,7 @@ class AppendNodes:
 
     def refusal_of(self, scheduler: Scheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
         """Returns why it cannot be done now."""
-        refusal = refusal_of_run(scheduler) or refusal_of_extension(scheduler, self.extension)
+        refusal = _refusal_of_growth(scheduler) or refusal_of_extension(scheduler, self.extension)
         return refusal or refusal_of_own_ids(scheduler, self.extension)
 
     def do(self, scheduler: Scheduler, *, at: float) -> None:
@@ -278,7 +282,7 @@ class AppendWritten(Written):
         return self._read(scheduler, at, budget=scheduler.requests.judging)
 
     def _read(self, scheduler: Scheduler, at: float, *, budget: WorkBudget) -> AppendNodes | str:
-        refusal = refusal_of_run(scheduler) or _refusal_of_size(scheduler, self.nodes, "nodes")
+        refusal = _refusal_of_growth(scheduler) or _refusal_of_size(scheduler, self.nodes, "nodes")
         if refusal is not None:
             return refusal
         budget.start(at)

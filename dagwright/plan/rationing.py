@@ -137,7 +137,7 @@ class Rationing(Remaking):
         Its slots have been given back then.
         """
         budget = self.changes.budget
-        if budget is None or task.chunk is not None:
+        if budget is None or task.chunk is not None or task.node.undoes is not None:
             return False
         if budget.finishing is not None and is_needed_to_finish(task.node):
             return False
@@ -285,7 +285,8 @@ class Rationing(Remaking):
     def _not_started(self) -> list[Place]:
         found: list[Place] = []
         for number, (node, record) in enumerate(zip(self.plan.nodes, self.records, strict=True)):
-            if node.kind in ("region", "reported") or is_needed_to_finish(node) or chunks.is_cut(record):
+            is_needed = is_needed_to_finish(node) or node.undoes is not None
+            if node.kind in ("region", "reported") or is_needed or chunks.is_cut(record):
                 continue
             if record.items:
                 found += [(number, item) for item in range(len(record.items)) if self._is_idle(number, item)]

@@ -220,7 +220,7 @@ class Readiness(Answering):
             self._drop_early(number, -1)
         if self.plan.nodes[number].kind == "region":
             self._end_region(number, at)
-        if status is NodeStatus.FAILED and self.plan.on_failure == "fail_fast" and not self._stopped:
+        if status is NodeStatus.FAILED and self.plan.on_failure == "fail_fast" and not self._is_ending:
             # First the dependents learn that they are blocked; what is left then is cancelled.
             self._tell_dependents(at)
             message = f"{self.plan.nodes[number].id!r} failed: {error.message if error else ''}"
@@ -239,6 +239,10 @@ class Readiness(Answering):
                 self._become_ready(member, at)
 
     # The end of all.
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._stopped or self.is_undoing
 
     def abort(self, error: NodeError, at: float) -> None:
         """Ends the run as failed: as `cancel`, but with an error of the run."""

@@ -9,11 +9,14 @@ from dagwright.plan.by import By
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import NodeError
 from dagwright.plan.extension import Extension, extended
+from dagwright.plan.growing import refusal_of_extension
 from dagwright.plan.item_book import Place
 from dagwright.plan.pursuit import MOST_STEPS, Pursuit, next_step
 from dagwright.plan.readiness import Readiness
+from dagwright.plan.run_end import status_of
 from dagwright.plan.run_state import ADDED, WORK_OF_REMAKING
-from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.states import NodeStatus, Record, RunStatus
+from dagwright.plan.undoing import has_begun, undoing_of, why_not_completed
 
 _DERIVED = (NodeStatus.BLOCKED, NodeStatus.SKIPPED, NodeStatus.CANCELLED)
 """What a node can end as because of another one."""
@@ -175,10 +178,36 @@ class Remaking(Readiness):
             self.hand_of(node.id).steps.append(by.step(what, at, request=request, **more))
 
     def settle(self, at: float) -> None:
-        """Lets everything move on until nothing moves, with the nodes that the pursuit of the run adds to that."""
+        """Lets everything move on until nothing moves, with the nodes that the run adds to that by itself."""
         super().settle(at)
-        if self.pursuit is not None:
+        if self.pursuit is not None and not self.is_undoing:
             self._pursue(self.pursuit, at)
+        if self.changes.all_or_nothing and self.is_finished:
+            self._end_all_or_nothing(at)
+
+    def _end_all_or_nothing(self, at: float) -> None:
+        """Begins to take back what the run did, if it has come to its end otherwise than completed."""
+        if has_begun(self):
+            return
+        if self.error is None and not self.cancelled:
+            if status_of(self.plan, self.records) is RunStatus.COMPLETED:
+                return
+            self.error = why_not_completed(self)
+        self.take_back(at)
+
+    def take_back(self, at: float) -> None:
+        """Grows by the nodes that take back what the run did, all of which has ended."""
+        extension = undoing_of(self)
+        if extension is None or refusal_of_extension(self, extension) is not None:
+            return
+        if self._stopped:
+            # Whoever stopped the run wants it to end, paused or not.
+            self._stopped, self.paused = False, None
+        self.changes.has_new_limits = True
+        self.changes.deadline = replace(self.deadline, limit_s=None)
+        self._charge_growth(at)
+        Remade(self, at).grow(extension)
+        super().settle(at)
 
     def _pursue(self, pursuit: Pursuit, at: float) -> None:
         for _ in range(MOST_STEPS):
@@ -188,12 +217,15 @@ class Remaking(Readiness):
             if isinstance(step, NodeError):
                 self.abort(step, at)
                 return
-            # What follows from records alone is never refused for want of time: nobody would ask for it again.
-            self._budget.start(at)
-            self._budget.charge(WORK_OF_REMAKING * (len(self.records) + self._edges()))
+            self._charge_growth(at)
             Remade(self, at).grow(step)
             super().settle(at)
         self.abort(NodeError("Bug", f"the run grew {MOST_STEPS} times at one moment, and wants to grow again"), at)
+
+    def _charge_growth(self, at: float) -> None:
+        # What follows from records alone is never refused for want of time: nobody would ask for it again.
+        self._budget.start(at)
+        self._budget.charge(WORK_OF_REMAKING * (len(self.records) + self._edges()))
 
     def _remake_items(self, number: int, at: float) -> None:
         """Starts the items of a node that are to begin again; it ends if there are none, and none was open."""

@@ -48,6 +48,15 @@ def _as_it_is(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> Compi
     return plan
 
 
+KeyOf = Callable[[str | None, Sequence[Sequence[str]]], str]
+"""Makes an idempotency key of a scope and a path; see `Changes`."""
+
+
+def _no_key(scope: str | None, path: Sequence[Sequence[str]]) -> str:  # noqa: ARG001 - see above
+    """Returns what is as long as a key, for who makes no calls."""
+    return "dw1_" + "0" * 36
+
+
 @dataclass(frozen=True, slots=True)
 class Paused:
     """Who lets nothing new start, since when (seconds since the epoch), and why."""
@@ -74,6 +83,10 @@ class Changes:
         budget: how much of them it may use, if that is limited.
         with_agents: makes sub-plans of the nodes of `llm` agents in what the plan grows by; how models are asked is no
             matter of the core. It is given once, by whoever makes the scheduler.
+        all_or_nothing: whether the run takes back what it did when it ends otherwise than completed.
+        takes_back: whether it only takes back what an earlier run did, whose state it goes on from.
+        key_of: makes the idempotency key of a call of its scope (`None` is the run's own) and its path. It is given
+            once, as `with_agents` is.
         planned: call that writes a plan -> its newest attempt, and how many nodes that has told. It is not handed on,
             for no run goes on in a new execution while a call is in flight.
     """
@@ -89,8 +102,17 @@ class Changes:
     usage: UsageBook = field(default_factory=UsageBook)
     seen: SeenBook = field(default_factory=SeenBook)
     budget: Budget | None = None
+    all_or_nothing: bool = False
+    takes_back: bool = False
+    key_of: KeyOf = _no_key
     planned: dict[str, tuple[int, int]] = field(default_factory=dict)
     with_agents: WithAgents = _as_it_is
+
+
+def is_result_of_call(record: Record, hand: Hand | None) -> bool:
+    """Tells whether the result of a node or item is what its call answered, and nobody's word instead."""
+    is_told = hand is not None and any(step["what"] == "set_result" for step in hand.steps)
+    return record.status is NodeStatus.COMPLETED and record.error is None and not is_told
 
 
 class RunState:
@@ -212,6 +234,16 @@ class RunState:
     def is_stopped(self) -> bool:
         """Tells whether nothing new starts any more, because the run was cancelled or aborted."""
         return self._stopped
+
+    @property
+    def is_undoing(self) -> bool:
+        """Tells whether the run has been given up and takes back what it did, or has done so."""
+        return not self._stopped and (self.error is not None or self.cancelled)
+
+    @property
+    def is_given_up(self) -> bool:
+        """Tells whether the run was to do all or nothing, and does not do all."""
+        return self.changes.all_or_nothing and (self.error is not None or self.cancelled)
 
     @property
     def in_flight(self) -> int:
@@ -380,6 +412,9 @@ class RunState:
 
     def output(self) -> tuple[Any, NodeError | None]:
         """Returns the output of the run; null and an error if its template cannot be resolved."""
+        if self.is_given_up:
+            # What it did is taken back.
+            return None, None
         return output_of(self.plan, self.records, scope=Scope(self._value_of, self.inputs, self.lookups))
 
     # Places and values.
@@ -440,6 +475,8 @@ class RunState:
             MissingData, TooMuchWork: its arguments cannot be resolved.
         """
         node = self.plan.nodes[number]
+        if node.undoes is not None:
+            return self._undoing_task(number, node.undoes)
         if item < 0:
             task_id, path, scope = node.id, [["node", node.id]], self._base_scope
         else:
@@ -453,6 +490,28 @@ class RunState:
         arguments = resolve_holes(node.arguments, node.holes, scope=scope)
         calls = self.records[number].attempts + 1 if node.kind == "region" else 1
         return Task(task_id, node, number, item if item >= 0 else None, arguments, path, calls)
+
+    def _undoing_task(self, number: int, undone_id: str) -> Task:
+        """Returns the task of a node that takes back what a call did, whose key, arguments and result it is given.
+
+        Raises:
+            MissingData, TooMuchWork: the arguments of the call cannot be resolved any more.
+        """
+        node, place = self.plan.nodes[number], self._items.place(undone_id)
+        undone, record = self._make_task(*place), self._record(*place)
+        hand = self.by_hand.get(node.id)
+        path, tries = [["node", node.id]], 1 if hand is None else self._call_number(node.id, hand)
+        if node.kind == "plan":
+            undone.scope = record.scope
+            return Task(node.id, node, number, None, undone.arguments, path, tries, below=record.below, undoes=undone)
+        is_known = is_result_of_call(record, self.by_hand.get(undone_id))
+        arguments = {
+            "key": self.changes.key_of(record.scope, undone.path),
+            "arguments": undone.arguments,
+            "result": record.result if is_known else None,
+        }
+        answers = () if hand is None else [*hand.answers]
+        return Task(node.id, node, number, None, arguments, path, tries, answers=answers)
 
     def _task_by_hand(self, task: Task, hand: Hand) -> Task:
         """Returns the task of a node or item about which people decided something."""

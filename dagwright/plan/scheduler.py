@@ -102,7 +102,9 @@ class Scheduler(Rationing):
         if kept.scope is None or (is_run and kept.content):
             return
         same = not kept.content or content_of(self, task.number, -1 if task.item is None else task.item) == kept.content
-        task.scope = kept.scope if same else None
+        task.scope = self._record(task.number, -1 if task.item is None else task.item).scope = (
+            kept.scope if same else None
+        )
 
     def complete(
         self, task_id: str, value: Any, *, at: float, attempt: Attempt = ONE_ATTEMPT, is_partial: bool = False
@@ -227,6 +229,7 @@ class Scheduler(Rationing):
         """Ends the run as failed, if it has gone on for as long as it may."""
         if self.deadline.is_due(at):
             self.abort(self.deadline.error, at)
+            self.settle(at)
 
     def end_by_hand(self, places: Sequence[Place], status: NodeStatus, *, at: float) -> None:
         """Ends nodes and items that do not run, all of them before their dependents hear of it."""
@@ -239,10 +242,22 @@ class Scheduler(Rationing):
     def cancel(self, at: float, *, reason: str | None = None) -> None:
         """Cancels everything that has not started; the driver stops what is running and tells how it ended.
 
-        The first stop counts: a run that is cancelled or aborted already stays what it is.
+        The first stop counts: a run that is cancelled or aborted already stays what it is. One that takes back what it
+        did goes on with that, until it is cancelled once more.
         """
+        if self._stopped:
+            return
+        goes_on = self.is_undoing and not (self.cancelled or self.changes.takes_back)
+        self.cancelled = True
+        if not goes_on:
+            self._stop(at, reason)
+            self.settle(at)
+
+    def close(self, at: float, *, reason: str) -> None:
+        """Cancels everything at once, and leaves what was done as it is."""
+        self.changes.all_or_nothing = False
+        self.cancelled = True
         if not self._stopped:
-            self.cancelled = True
             self._stop(at, reason)
 
     def _take_back(self, task_id: str, attempt: Attempt) -> tuple[int, int, Record] | None:

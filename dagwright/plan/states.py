@@ -103,6 +103,8 @@ class Record:
         cached: of a result that an earlier call made: which one; see `Attempt`.
         reason: what a waiting node waits for, or why it was cancelled.
         reused: of a result that the run took over as a fork: the run and the node that made it.
+        scope: of the idempotency key of its call, where a fork keeps that of another run.
+        below: of what a run of its own did that can be taken back, the carry of that run as JSON.
     """
 
     status: NodeStatus = NodeStatus.PENDING
@@ -117,6 +119,8 @@ class Record:
     cached: Mapping[str, Any] | None = None
     reason: str | None = None
     reused: Mapping[str, Any] | None = None
+    scope: str | None = None
+    below: Any = None
     items: "list[ItemRecord]" = field(default_factory=list)
 
 

@@ -18,10 +18,12 @@ from dagwright.plan.references import suggestion
 from dagwright.plan.run_state import Paused
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
+from dagwright.plan.undoing import UNDONE, told_of_undoing
 from dagwright.plan.work import TOO_MUCH_AT_ONCE, TooMuchWork
 
 STOPPED = "the run is being stopped"
 _ENDED = "the run has ended"
+UNDOING = "the run takes back what it did, and does nothing else any more"
 _NOT_BEGUN = "the run has not begun: answer {!r} first"
 _NAMES_COMPARED = 1_000
 
@@ -187,6 +189,13 @@ def standing_notes(scheduler: Scheduler | None) -> list[dict[str, Any]]:
     if scheduler is None:
         return []
     notes: list[dict[str, Any]] = []
+    if scheduler.is_given_up and scheduler.is_finished:
+        undone, standing = told_of_undoing(scheduler)
+        notes.append({"code": UNDONE, "node": None, "message": undone})
+        notes += [note.to_json() for note in standing]
+    elif scheduler.is_given_up and scheduler.is_undoing:
+        message = "the run takes back what it did; cancel it once more to leave the rest as it is"
+        notes.append({"code": UNDONE, "node": None, "message": message})
     if scheduler.budget is not None and (words := scheduler.budget.finishing) is not None:
         message = f"the run finishes with what there is, as its budget is used up ({words})"
         notes.append({"code": "budget", "node": None, "message": message})
@@ -220,6 +229,8 @@ def place_or_refusal(scheduler: Scheduler, task_id: str) -> Place | str:
         known = [node.id for node, _ in scheduler.shown()][:_NAMES_COMPARED]
         hint = suggestion(task_id, known)
         return f"the run has no node {task_id[:200]!r}{f'; {hint}' if hint else ''}"
+    if scheduler.is_undoing and scheduler.plan.nodes[place[0]].undoes is None:
+        return UNDOING
     record = scheduler.record_at(place)
     if record.status is NodeStatus.SUPERSEDED:
         newest = scheduler.newest_id(task_id)

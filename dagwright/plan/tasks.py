@@ -25,6 +25,7 @@ class Task:
             its `checkpoint` if it gave one.
         scope: of its idempotency key, where a fork keeps that of another run.
         below: of a sub-plan in a fork, the carry of its run as JSON.
+        undoes: of a run that takes back what another one did, the task whose run that was.
     """
 
     id: str
@@ -38,6 +39,7 @@ class Task:
     answers: Sequence[Mapping[str, Any]] = ()
     scope: str | None = None
     below: Any = None
+    undoes: "Task | None" = None
 
     @property
     def is_run(self) -> bool:

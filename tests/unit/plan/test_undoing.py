@@ -1,0 +1,355 @@
+"""Runs that do all or nothing, without Temporal: what is taken back, in which order, and what is told of the rest."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from dagwright.plan.by import By
+from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.deadline import Deadline
+from dagwright.plan.errors import NodeError
+from dagwright.plan.node_acts import AppendWritten, CancelNode, RetryNode, SetResult
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import Attempt, NodeStatus, RunStatus
+from dagwright.plan.steering import UNDOING, Cancel, standing_notes, take
+from dagwright.plan.tasks import Task
+from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.undoing import notes_of_undoing
+from tests.unit.plan.building import broken, compiled, node, plan_of, started
+
+TOOLS: Mapping[str, ToolDeclaration] = {
+    tool.name: tool
+    for tool in (
+        ToolDeclaration("make", Effects.IDEMPOTENT, undo="unmake"),
+        ToolDeclaration("unmake", Effects.IDEMPOTENT, timeout_s=7.0, max_attempts=9),
+        ToolDeclaration("send", Effects.WRITE),
+        ToolDeclaration("post", Effects.WRITE, undo="unmake"),
+        ToolDeclaration("look", Effects.READ),
+    )
+}
+ANN = By("ann")
+
+
+def _saga(*nodes: Mapping[str, Any], **fields: Any) -> Scheduler:
+    scheduler = Scheduler(compiled(plan_of(*nodes, **fields), tools=TOOLS), {})
+    _told(scheduler)
+    scheduler.begin(0.0)
+    return scheduler
+
+
+def _told(scheduler: Scheduler) -> None:
+    scheduler.changes.all_or_nothing = True
+    scheduler.changes.key_of = lambda scope, path: f"{scope or 'run'}:" + "/".join(name for _, name in path)
+
+
+def _make(node_id: str, *needs: str, **fields: Any) -> dict[str, Any]:
+    return node(node_id, *needs, tool="make", **fields)
+
+
+def _run(scheduler: Scheduler, *, fails: Mapping[str, NodeError] | None = None) -> list[Task]:
+    """Runs everything, one task after the other at a time of its own, and returns the tasks in order."""
+    done: list[Task] = []
+    at = 1.0 + max((record.ended_at or 0.0 for record in scheduler.records), default=0.0)
+    while tasks := started(scheduler, at=at):
+        for task in tasks:
+            at += 1.0
+            done.append(task)
+            if fails and task.id in fails:
+                scheduler.fail(task.id, fails[task.id], at=at)
+            else:
+                scheduler.complete(task.id, {"id": task.id}, at=at)
+    return done
+
+
+def _ids(tasks: list[Task]) -> list[str]:
+    return [task.id for task in tasks]
+
+
+def _standing(scheduler: Scheduler) -> dict[str, str]:
+    return {note["node"]: note["message"] for note in standing_notes(scheduler) if note["code"] == "stands"}
+
+
+def test_what_was_done_is_taken_back_last_first_with_key_arguments_and_result() -> None:
+    scheduler = _saga(
+        _make("a", arguments={"name": "x"}),
+        _make("b", arguments={"of": "{{a.result.id}}"}),
+        node("c", "b", tool="look"),
+    )
+    done = _run(scheduler, fails={"c": broken("boom")})
+    assert _ids(done) == ["a", "b", "c", "undo b", "undo a"]
+    undo_b, undo_a = done[3:]
+    assert undo_b.arguments == {"key": "run:b", "arguments": {"of": "a"}, "result": {"id": "b"}}
+    assert undo_a.arguments == {"key": "run:a", "arguments": {"name": "x"}, "result": {"id": "a"}}
+    assert (undo_a.node.tool, undo_a.node.timeout_s, undo_a.node.retry.max_attempts) == ("unmake", 7.0, 9)
+    assert scheduler.status() is RunStatus.FAILED
+    assert scheduler.error == NodeError("not_completed", "'c' failed: boom")
+    assert scheduler.output() == (None, None)
+    assert [note["message"] for note in standing_notes(scheduler)] == ["what it did was taken back (2 in all)"]
+
+
+def test_run_that_completes_takes_nothing_back() -> None:
+    scheduler = _saga(_make("a"), _make("b", "a", when="false"))
+    assert _ids(_run(scheduler)) == ["a"]
+    assert (scheduler.status(), standing_notes(scheduler)) == (RunStatus.COMPLETED, [])
+
+
+def test_run_without_the_option_takes_nothing_back() -> None:
+    scheduler = Scheduler(compiled(plan_of(_make("a"), node("b", "a", tool="look")), tools=TOOLS), {})
+    scheduler.begin(0.0)
+    assert _ids(_run(scheduler, fails={"b": broken()})) == ["a", "b"]
+    assert scheduler.status() is RunStatus.FAILED
+
+
+def test_independent_calls_are_taken_back_in_reverse_order_of_their_ends_one_by_one() -> None:
+    scheduler = _saga(_make("a"), _make("b"), _make("c"), node("end", "a", "b", "c", tool="look"))
+    assert len(started(scheduler)) == 3
+    for at, name in enumerate(["b", "c", "a"], start=1):
+        scheduler.complete(name, None, at=float(at))
+    started(scheduler, at=4.0)
+    scheduler.fail("end", broken(), at=5.0)
+    (first,) = started(scheduler, at=6.0)
+    assert first.id == "undo a"
+    scheduler.complete("undo a", None, at=7.0)
+    assert _ids(_run(scheduler)) == ["undo c", "undo b"]
+
+
+def test_diamond_is_taken_back_from_its_end_though_all_of_it_ended_at_one_moment() -> None:
+    scheduler = _saga(
+        _make("last", "left", "right"),
+        _make("left", "top"),
+        _make("right", "top"),
+        _make("top"),
+        node("z", "last", tool="look"),
+    )
+    order: list[str] = []
+    while tasks := started(scheduler):
+        for task in tasks:
+            order.append(task.id)
+            if task.id == "z":
+                scheduler.fail("z", broken(), at=0.0)
+            else:
+                scheduler.complete(task.id, None, at=0.0)
+    assert order[4:] == ["z", "undo last", "undo right", "undo left", "undo top"]
+
+
+@pytest.mark.parametrize(
+    ("error", "attempt", "is_undone"),
+    [
+        (NodeError("timeout", "late"), Attempt(3), True),
+        (NodeError("ValueError", "no"), Attempt(1), True),
+        (NodeError("not_started", "no"), Attempt(1), False),
+        (NodeError("not_started", "no"), Attempt(2), True),
+        (NodeError("invalid_arguments", "no"), Attempt(1), False),
+    ],
+)
+def test_call_that_failed_is_taken_back_unless_it_cannot_have_begun(
+    error: NodeError, attempt: Attempt, is_undone: bool
+) -> None:
+    scheduler = _saga(_make("a"))
+    started(scheduler)
+    scheduler.fail("a", error, at=1.0, attempt=attempt)
+    tasks = started(scheduler, at=2.0)
+    assert _ids(tasks) == (["undo a"] if is_undone else [])
+    assert all(task.arguments["result"] is None for task in tasks)
+    if not is_undone:
+        assert scheduler.is_finished
+        assert standing_notes(scheduler)[0]["message"] == "it had changed nothing"
+
+
+def test_write_of_unknown_outcome_is_taken_back() -> None:
+    scheduler = _saga(node("a", tool="post"), node("b", tool="send"))
+    started(scheduler)
+    scheduler.fail("a", NodeError("outcome_unknown", "its worker died"), at=1.0)
+    scheduler.fail("b", NodeError("outcome_unknown", "its worker died"), at=2.0)
+    assert _ids(_run(scheduler)) == ["undo a"]
+    assert _standing(scheduler) == {"b": "cannot be taken back: the tool 'send' has no undo"}
+
+
+def test_failed_undo_is_told_and_the_others_still_run_also_where_the_plan_fails_fast() -> None:
+    scheduler = _saga(_make("a"), _make("b", "a"), node("c", "b", tool="look"), on_failure="fail_fast")
+    done = _run(scheduler, fails={"c": broken("boom"), "undo b": broken("stuck")})
+    assert _ids(done) == ["a", "b", "c", "undo b", "undo a"]
+    assert scheduler.status() is RunStatus.FAILED
+    assert _standing(scheduler) == {"b": "was not taken back: 'undo b' failed: stuck"}
+    (told, _) = standing_notes(scheduler)
+    assert told["message"] == "1 of the things that it did were taken back, and 1 not: 'b'"
+
+
+def test_items_of_a_map_are_taken_back_each_by_its_own_key() -> None:
+    scheduler = _saga(
+        _make("m", for_each=["x", "y", "z"], key="{{item}}", arguments={"name": "{{item}}", "at": "{{index}}"})
+    )
+    done = _run(scheduler, fails={"m[y]": NodeError("not_started", "no")})
+    assert _ids(done) == ["m[x]", "m[y]", "m[z]", "undo m[z]", "undo m[x]"]
+    assert done[3].arguments == {"key": "run:m/z", "arguments": {"name": "z", "at": 2}, "result": {"id": "m[z]"}}
+
+
+def test_cancelled_run_takes_back_what_it_did_and_what_was_stopped_in_the_middle() -> None:
+    scheduler = _saga(_make("a"), _make("b", "a"), _make("c", "b"))
+    (a,) = started(scheduler)
+    scheduler.complete(a.id, {"id": 1}, at=1.0)
+    started(scheduler, at=1.0)
+    assert take(Cancel(ANN), scheduler, at=2.0) is None
+    assert scheduler.is_stopped
+    scheduler.task_cancelled("b", at=3.0)
+    assert (scheduler.is_stopped, scheduler.is_undoing) == (False, True)
+    done = _run(scheduler)
+    assert [(task.id, task.arguments["result"]) for task in done] == [("undo b", None), ("undo a", {"id": 1})]
+    assert scheduler.status() is RunStatus.CANCELLED
+
+
+def test_cancel_with_nothing_in_flight_begins_to_take_back_at_once_also_in_a_paused_run() -> None:
+    scheduler = _saga(_make("a"), node("ask", "a", human={"type": "APPROVAL", "prompt": "Go on?"}), _make("b", "ask"))
+    for task in started(scheduler):
+        scheduler.complete(task.id, None, at=1.0)
+    take(Cancel(), scheduler, at=2.0)
+    assert _ids(started(scheduler, at=2.0)) == ["undo a"]
+    assert not scheduler.requests.open
+
+
+def test_second_cancel_leaves_the_rest_as_it_is() -> None:
+    scheduler = _saga(_make("a"), _make("b", "a"), node("c", "b", tool="look"))
+    for _ in range(2):
+        for task in started(scheduler):
+            scheduler.complete(task.id, None, at=1.0)
+    take(Cancel(ANN), scheduler, at=2.0)
+    assert _ids(started(scheduler, at=3.0)) == ["undo b"]
+    assert take(Cancel(ANN), scheduler, at=4.0) is None
+    scheduler.complete("undo b", None, at=5.0)
+    assert (scheduler.is_finished, scheduler.status()) == (True, RunStatus.CANCELLED)
+    assert list(_standing(scheduler)) == ["a"]
+
+
+def test_first_cancel_of_a_failed_run_that_takes_back_does_not_stop_that() -> None:
+    scheduler = _saga(_make("a"), node("b", "a", tool="look"))
+    for task in started(scheduler):
+        scheduler.complete(task.id, None, at=1.0)
+    for task in started(scheduler):
+        scheduler.fail(task.id, broken("boom"), at=2.0)
+    assert take(Cancel(), scheduler, at=3.0) is None
+    assert _ids(_run(scheduler)) == ["undo a"]
+    assert (scheduler.status(), scheduler.error) == (RunStatus.FAILED, NodeError("not_completed", "'b' failed: boom"))
+
+
+def test_deadline_ends_the_plan_and_not_what_takes_it_back() -> None:
+    scheduler = _saga(_make("a"), node("b", "a", tool="look"))
+    scheduler.changes.deadline = Deadline(0.0, 10.0)
+    for task in started(scheduler):
+        scheduler.complete(task.id, None, at=1.0)
+    started(scheduler, at=2.0)
+    scheduler.expire(10.0)
+    scheduler.task_cancelled("b", at=11.0)
+    assert (scheduler.deadline.at, scheduler.is_undoing) == (None, True)
+    scheduler.expire(99.0)
+    assert _ids(_run(scheduler)) == ["undo a"]
+    assert scheduler.error == NodeError("deadline_exceeded", "the run took over its deadline")
+
+
+def test_run_that_goes_on_in_a_new_execution_goes_on_taking_back() -> None:
+    scheduler = _saga(_make("a"), _make("b", "a"), node("c", "b", tool="look"))
+    (a,) = started(scheduler)
+    scheduler.complete(a.id, {"id": "a"}, at=1.0)
+    (b,) = started(scheduler, at=1.0)
+    scheduler.complete(b.id, {"id": "b"}, at=2.0)
+    started(scheduler, at=2.0)
+    scheduler.fail("c", broken("boom"), at=3.0)
+    (undo_b,) = started(scheduler, at=4.0)
+    scheduler.complete(undo_b.id, None, at=5.0)
+    following = Scheduler(compiled(plan_of(_make("a"), _make("b", "a"), node("c", "b", tool="look")), tools=TOOLS), {})
+    _told(following)
+    restore(following, json.loads(json.dumps(carry_of(scheduler))))
+    (undo_a,) = started(following, at=6.0)
+    assert (undo_a.id, undo_a.arguments) == ("undo a", {"key": "run:a", "arguments": {}, "result": {"id": "a"}})
+    following.complete("undo a", None, at=7.0)
+    assert (following.status(), following.error) == (RunStatus.FAILED, scheduler.error)
+
+
+def test_people_change_nothing_of_the_plan_while_it_is_taken_back_but_what_takes_it_back() -> None:
+    scheduler = _saga(_make("a"), _make("b", "a"), node("c", "b", tool="look"))
+    for _ in range(2):
+        for task in started(scheduler):
+            scheduler.complete(task.id, None, at=1.0)
+    for task in started(scheduler):
+        scheduler.fail(task.id, broken("boom"), at=2.0)
+    refused = [
+        RetryNode("c"), SetResult("c", 1), CancelNode("c"), AppendWritten([node("d", tool="look")], TOOLS)
+    ]  # fmt: skip
+    assert [take(act, scheduler, at=3.0) for act in refused] == [UNDOING] * 4
+    (undo_b,) = started(scheduler, at=3.0)
+    scheduler.fail(undo_b.id, broken("stuck"), at=4.0)
+    started(scheduler, at=5.0)
+    told = "'undo b' takes back 'b', whose call its arguments tell"
+    assert take(RetryNode("undo b", {"key": "other"}), scheduler, at=5.0) == told
+    assert take(RetryNode("undo b"), scheduler, at=5.0) is None
+    (again,) = started(scheduler, at=6.0)
+    assert (again.call_id, again.arguments["key"]) == ("undo b#2", "run:b")
+    scheduler.complete("undo b", None, at=7.0)
+    scheduler.fail("undo a", broken("stuck"), at=8.0)
+    assert list(_standing(scheduler)) == ["a"]
+
+
+def test_result_that_was_given_by_hand_stands_and_its_call_is_taken_back_as_of_unknown_end() -> None:
+    scheduler = _saga(_make("a"), _make("b"), node("c", "a", "b", tool="look"))
+    started(scheduler)
+    scheduler.fail("a", broken("boom"), at=1.0)
+    assert take(SetResult("a", {"id": "by hand"}, ANN), scheduler, at=2.0) is None
+    scheduler.complete("b", None, at=3.0)
+    started(scheduler, at=3.0)
+    scheduler.fail("c", broken(), at=4.0)
+    done = _run(scheduler)
+    assert [(task.id, task.arguments["result"]) for task in done] == [("undo b", None), ("undo a", None)]
+    assert _standing(scheduler) == {"a": "its result was given by hand: what was done by hand stands"}
+
+
+def test_node_of_the_plan_with_the_id_of_an_undo_keeps_it() -> None:
+    scheduler = _saga(_make("a"), node("undo a", "a", tool="look"), node("z", "undo a", tool="look"))
+    done = _run(scheduler, fails={"z": broken()})
+    assert _ids(done) == ["a", "undo a", "z", "undo a#2"]
+
+
+def test_two_hundred_calls_are_taken_back_in_reverse_order() -> None:
+    names = [f"n{number}" for number in range(200)]
+    scheduler = _saga(*(_make(name) for name in names), node("end", *names, tool="look"))
+    done = _ids(_run(scheduler, fails={"end": broken()}))
+    assert done[201:] == [f"undo {name}" for name in reversed(names)]
+
+
+def test_superseded_try_is_taken_back_too() -> None:
+    scheduler = _saga(_make("a"), node("z", tool="look"))
+    started(scheduler)
+    scheduler.fail("a", NodeError("timeout", "late"), at=1.0)
+    assert take(RetryNode("a", {"name": "other"}, ANN), scheduler, at=2.0) is None
+    started(scheduler, at=2.0)
+    scheduler.complete("a#2", {"id": 2}, at=3.0)
+    scheduler.fail("z", broken(), at=4.0)
+    done = _run(scheduler)
+    assert [(task.id, task.arguments["key"], task.arguments["result"]) for task in done] == [
+        ("undo a#2", "run:a#2", {"id": 2}),
+        ("undo a", "run:a", None),
+    ]
+
+
+def test_what_cannot_be_taken_back_is_told_before_the_run() -> None:
+    below = plan_of(node("x", tool="send"), _make("y"))
+    plan = compiled(
+        plan_of(_make("a"), node("b", tool="post"), node("c", tool="send"), node("s", plan=below)), tools=TOOLS
+    )
+    words = "cannot be taken back: the tool 'send' has no undo"
+    assert [(note.code, note.node, note.message) for note in notes_of_undoing(plan)] == [
+        ("stands", "c", words),
+        ("stands", "s/x", words),
+    ]
+
+
+def test_calls_that_were_made_in_another_run_or_never_are_left_alone() -> None:
+    scheduler = _saga(_make("a"), _make("b", "a"), node("c", tool="look"))
+    record = scheduler.records[0]
+    (first, _) = started(scheduler)
+    scheduler.complete(first.id, None, at=1.0)
+    record.reused = {"workflow_id": "other", "node": "a"}
+    scheduler.fail("c", broken(), at=2.0)
+    take(CancelNode("b", by=ANN), scheduler, at=3.0)
+    assert scheduler.records[1].status is NodeStatus.CANCELLED
+    assert (scheduler.is_finished, scheduler.status()) == (True, RunStatus.FAILED)
