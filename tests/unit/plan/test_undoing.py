@@ -13,7 +13,7 @@ from dagwright.plan.errors import NodeError
 from dagwright.plan.node_acts import AppendWritten, CancelNode, RetryNode, SetResult
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, NodeStatus, RunStatus
-from dagwright.plan.steering import UNDOING, Cancel, standing_notes, take
+from dagwright.plan.steering import UNDOING, Act, Cancel, Written, standing_notes, take
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.undoing import notes_of_undoing
@@ -273,9 +273,12 @@ def test_people_change_nothing_of_the_plan_while_it_is_taken_back_but_what_takes
             scheduler.complete(task.id, None, at=1.0)
     for task in started(scheduler):
         scheduler.fail(task.id, broken("boom"), at=2.0)
-    refused = [
-        RetryNode("c"), SetResult("c", 1), CancelNode("c"), AppendWritten([node("d", tool="look")], TOOLS)
-    ]  # fmt: skip
+    refused: list[Act | Written] = [
+        RetryNode("c"),
+        SetResult("c", 1),
+        CancelNode("c"),
+        AppendWritten([node("d", tool="look")], TOOLS),
+    ]
     assert [take(act, scheduler, at=3.0) for act in refused] == [UNDOING] * 4
     (undo_b,) = started(scheduler, at=3.0)
     scheduler.fail(undo_b.id, broken("stuck"), at=4.0)

@@ -1,0 +1,88 @@
+"""A world in which each change stands in a ledger, with the tools that make it and take it back."""
+
+import asyncio
+from typing import Any
+
+from dagwright.tools import GiveUp, ToolRegistry, context, tool
+
+
+class Ledger:
+    """What the tools of a test have changed; use names that no other test has.
+
+    Args:
+        standing: key of each change that stands -> its name.
+        steps: what was done in order: `+name`, and `-name` when it was taken back.
+        told: name -> what its undo was given beside the key.
+        held: names of the changes and undos (`-name`) that are being made until a test lets them go.
+    """
+
+    def __init__(self) -> None:
+        self.standing: dict[str, str] = {}
+        self.steps: list[str] = []
+        self.told: dict[str, dict[str, Any]] = {}
+        self.entered: list[str] = []
+        self.released: set[str] = set()
+        self.stuck: set[str] = set()
+        self._dead: set[str] = set()
+
+    def of(self, test: str) -> list[str]:
+        """Returns the steps of one test, without its name."""
+        return [step.replace(f"{test}:", "") for step in self.steps if f"{test}:" in step]
+
+    def make(self, name: str) -> dict[str, str]:
+        """Makes a change under the key of the call, unless that was taken back before."""
+        key = context().idempotency_key
+        if key not in self.standing and key not in self._dead:
+            self.standing[key] = name
+            self.steps.append(f"+{name}")
+        return {"id": name}
+
+    def undo(self, key: str, name: str) -> None:
+        """Takes a change back, and keeps a late attempt of it from making it again."""
+        self._dead.add(key)
+        if self.standing.pop(key, None) is not None:
+            self.steps.append(f"-{name}")
+
+    async def hold(self, name: str) -> None:
+        """Waits until a test lets it go."""
+        self.entered.append(name)
+        while name not in self.released:
+            await asyncio.sleep(0.02)
+
+    def registry(self) -> ToolRegistry:
+        """Returns the tools: `make`, `make_and_fail`, `make_held`, `send` (no undo), `refuse`, and `unmake`."""
+
+        @tool(effects="idempotent", undo="unmake")
+        def make(name: str, after: Any = None) -> dict[str, str]:
+            return self.make(name)
+
+        @tool(effects="idempotent", undo="unmake", max_attempts=1)
+        def make_and_fail(name: str) -> None:
+            self.make(name)
+            raise GiveUp("it was made, and nobody says so")
+
+        @tool(effects="idempotent", undo="unmake")
+        async def make_held(name: str, after: Any = None) -> dict[str, str]:
+            made = self.make(name)
+            await self.hold(name)
+            return made
+
+        @tool(effects="write")
+        def send(name: str) -> None:
+            self.steps.append(f"+{name}")
+
+        @tool(effects="read")
+        def refuse(message: str = "no", after: Any = None) -> None:
+            raise GiveUp(message)
+
+        @tool(effects="idempotent", max_attempts=2)
+        async def unmake(key: str, arguments: dict[str, Any], result: Any) -> None:
+            name = arguments["name"]
+            self.told[name] = {"arguments": arguments, "result": result}
+            if f"-{name}" in self.stuck:
+                raise GiveUp("stuck")
+            if name.endswith(":held"):
+                await self.hold(f"-{name}")
+            self.undo(key, name)
+
+        return ToolRegistry.of(make, make_and_fail, make_held, send, refuse, unmake)

@@ -1,0 +1,192 @@
+"""Runs that do all or nothing: what they did is taken back when they end otherwise than completed."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.feed import RunFeed
+from dagwright.settings import Settings
+from tests.support.eventually import eventually
+from tests.support.ledger import Ledger
+from tests.support.runs import Document, Handle, Runs, bare, document_of, end_of, serving_runs
+from tests.support.tools import Bench
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture(scope="module")
+def ledger() -> Ledger:
+    """What the tools of these tests have changed."""
+    return Ledger()
+
+
+@pytest.fixture(scope="module", params=["kept", "replayed"])
+async def served(
+    request: pytest.FixtureRequest,
+    client: Client,
+    bench: Bench,
+    ledger: Ledger,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[Runs]:
+    settings = Settings(state_dir=tmp_path_factory.mktemp("ledger"))
+    registry = bench.registry().merged(ledger.registry())
+    async with serving_runs(client, registry, settings=settings, keeps_state=request.param == "kept") as found:
+        yield found
+
+
+@pytest.fixture
+async def runs(served: Runs) -> AsyncIterator[Runs]:
+    yield served
+    await served.check_ended()
+
+
+def make(name: str, unique: str, *needs: str, tool: str = "make", **fields: Any) -> dict[str, Any]:
+    """Returns a node that makes a change of its name."""
+    return {"id": name, "tool": tool, "arguments": {"name": f"{unique}:{name}"}, "depends_on": list(needs), **fields}
+
+
+def refuse(*needs: str) -> dict[str, Any]:
+    """Returns a node that fails."""
+    return {"id": "refuse", "tool": "refuse", "depends_on": list(needs)}
+
+
+def plan_of(*nodes: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"nodes": list(nodes), **fields}
+
+
+def states(document: Document) -> dict[str, str]:
+    return {name: node["status"] for name, node in document["nodes"].items()}
+
+
+async def test_failed_run_takes_back_what_it_did_last_first(runs: Runs, ledger: Ledger, unique: str) -> None:
+    b = make("b", unique)
+    b["arguments"]["after"] = "{{a.result.id}}"
+    handle = await runs.start(plan_of(make("a", unique), b, refuse("b")), all_or_nothing=True)
+    document = await document_of(handle)
+    assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
+    assert ledger.told[f"{unique}:b"] == {
+        "arguments": {"name": f"{unique}:b", "after": f"{unique}:a"},
+        "result": {"id": f"{unique}:b"},
+    }
+    assert states(document) == {
+        "a": "completed",
+        "b": "completed",
+        "refuse": "failed",
+        "undo b": "completed",
+        "undo a": "completed",
+    }
+    assert (document["status"], document["output"]) == ("failed", None)
+    told = "what it did was taken back (2 in all)"
+    assert document["error"]["message"] == f"'refuse' failed: no; {told}"
+    assert document["notes"] == [{"code": "undone", "node": None, "message": told}]
+    assert document["nodes"]["undo a"]["undoes"] == "a"
+    assert end_of(await handle.fetch_history()) == "failed"
+    view = await RunFeed(runs.client, handle.id).read()
+    assert states(view.unfilled_document()) == states(document)
+
+
+async def test_what_stands_is_told_and_the_others_are_taken_back(runs: Runs, ledger: Ledger, unique: str) -> None:
+    ledger.stuck.add(f"-{unique}:b")
+    plan = plan_of(make("a", unique), make("b", unique, "a"), make("c", unique, "b", tool="send"), refuse("c"))
+    document = await document_of(await runs.start(plan, all_or_nothing=True))
+    assert ledger.of(unique)[:3] == ["+a", "+b", "+c"]
+    assert ledger.of(unique)[3:] == ["-a"]
+    assert {note["node"]: note["message"] for note in document["notes"][1:]} == {
+        "b": "was not taken back: 'undo b' failed: stuck",
+        "c": "cannot be taken back: the tool 'send' has no undo",
+    }
+    assert document["error"]["message"].endswith("1 of the things that it did were taken back, and 2 not: 'b', 'c'")
+
+
+async def test_change_whose_call_failed_afterwards_is_taken_back(runs: Runs, ledger: Ledger, unique: str) -> None:
+    document = await document_of(
+        await runs.start(plan_of(make("a", unique, tool="make_and_fail")), all_or_nothing=True)
+    )
+    assert (document["status"], ledger.of(unique)) == ("failed", ["+a", "-a"])
+    assert ledger.told[f"{unique}:a"]["result"] is None
+
+
+async def test_cancelled_run_takes_back_what_it_did_and_ends_cancelled(runs: Runs, ledger: Ledger, unique: str) -> None:
+    plan = plan_of(
+        make("a", unique), make("b", unique, "a", tool="make_held", heartbeat="300ms"), make("c", unique, "b")
+    )
+    handle = await runs.start(plan, all_or_nothing=True)
+    await eventually(lambda: f"{unique}:b" in ledger.entered)
+    await handle.signal("cancel", {"by": "ann"})
+    document = await document_of(handle)
+    assert (document["status"], document["error"]) == ("cancelled", None)
+    assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
+    assert states(document) == {
+        "a": "completed",
+        "b": "cancelled",
+        "c": "cancelled",
+        "undo b": "completed",
+        "undo a": "completed",
+    }
+    assert end_of(await handle.fetch_history()) == "completed"
+
+
+async def test_second_cancel_leaves_the_rest_as_it_is(runs: Runs, ledger: Ledger, unique: str) -> None:
+    held = make("b", unique, "a", heartbeat="300ms")
+    held["arguments"]["name"] = f"{unique}:held"
+    handle = await runs.start(plan_of(make("a", unique), held, refuse("b")), all_or_nothing=True)
+    await eventually(lambda: f"-{unique}:held" in ledger.entered)
+    await handle.signal("cancel", {"by": "ann"})
+    status = await handle.query("status")
+    assert status["status"] == "running"
+    assert status["notes"][-1]["message"].startswith("the run takes back what it did; cancel it once more")
+    await handle.signal("cancel", {"by": "ann"})
+    document = await document_of(handle)
+    assert document["status"] == "failed"
+    assert ledger.of(unique) == ["+a", "+held"]
+    assert [note["node"] for note in document["notes"] if note["code"] == "stands"] == ["a", "b"]
+
+
+async def test_cancel_through_temporal_closes_at_once(runs: Runs, ledger: Ledger, unique: str) -> None:
+    plan = plan_of(make("a", unique), make("b", unique, "a", tool="make_held", heartbeat="300ms"))
+    handle = await runs.start(plan, all_or_nothing=True)
+    await eventually(lambda: f"{unique}:b" in ledger.entered)
+    await handle.cancel()
+    document = await document_of(handle)
+    assert (document["status"], states(document)) == ("cancelled", {"a": "completed", "b": "cancelled"})
+    assert ledger.of(unique) == ["+a", "+b"]
+    assert states((await RunFeed(runs.client, handle.id).read()).unfilled_document()) == states(document)
+
+
+async def test_run_over_its_deadline_takes_back_what_it_did(runs: Runs, ledger: Ledger, unique: str) -> None:
+    plan = plan_of(make("a", unique), make("b", unique, "a", tool="make_held", heartbeat="300ms"), deadline="3s")
+    document = await document_of(await runs.start(plan, all_or_nothing=True))
+    assert document["error"]["code"] == "deadline_exceeded"
+    assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
+
+
+async def test_items_of_a_map_are_taken_back(runs: Runs, ledger: Ledger, unique: str) -> None:
+    item = {
+        "id": "m",
+        "tool": "make",
+        "for_each": ["x", "y"],
+        "key": "{{item}}",
+        "arguments": {"name": f"{unique}:{{{{item}}}}"},
+        "max_parallel": 1,
+    }
+    document = await document_of(await runs.start(plan_of(item, refuse("m")), all_or_nothing=True))
+    assert ledger.of(unique) == ["+x", "+y", "-y", "-x"]
+    assert "undo m[x]" in document["nodes"]
+
+
+async def test_completed_run_is_left_as_it_is(runs: Runs, ledger: Ledger, unique: str) -> None:
+    document = bare(await document_of(await runs.start(plan_of(make("a", unique)), all_or_nothing=True)))
+    assert (document["status"], list(document["nodes"]), ledger.of(unique)) == ("completed", ["a"], ["+a"])
+
+
+async def test_two_hundred_changes_are_taken_back(runs: Runs, ledger: Ledger, unique: str) -> None:
+    names = [f"n{number}" for number in range(200)]
+    handle: Handle = await runs.start(
+        plan_of(*(make(name, unique) for name in names), refuse(*names)), all_or_nothing=True
+    )
+    assert (await document_of(handle))["status"] == "failed"
+    steps = ledger.of(unique)
+    assert sorted(steps[:200]) == sorted(f"+{name}" for name in names)
+    assert sorted(steps[200:]) == sorted(f"-{name}" for name in names)
