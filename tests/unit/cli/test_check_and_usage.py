@@ -60,6 +60,24 @@ def test_document_of_a_valid_plan_is_one_line(capsys: pytest.CaptureFixture[str]
     }
 
 
+def test_what_a_run_of_all_or_nothing_could_not_take_back_is_noted_where_that_is_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("tools.py").write_text(
+        "from dagwright.tools import tool\n"
+        "@tool(effects='idempotent', undo='free')\ndef book() -> None: ...\n"
+        "@tool(effects='idempotent')\ndef free(key: str, arguments: dict, result: object) -> None: ...\n"
+        "@tool\ndef send() -> None: ...\n"
+    )
+    nodes = [{"id": "a", "tool": "book"}, {"id": "b", "tool": "send"}]
+    arguments = ["check", _write("plan.json", {"plan": 1, "nodes": nodes}), "--tools", "tools.py", "--json"]
+    assert run_command_line([*arguments, "--all-or-nothing"]) == 0
+    message = "cannot be taken back: the tool 'send' has no undo"
+    assert json.loads(capsys.readouterr().out)["notes"] == [{"code": "stands", "node": "b", "message": message}]
+    assert run_command_line(arguments) == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == []
+
+
 def test_each_line_of_a_jsonl_file_and_each_file_gets_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     files = [_write("many.jsonl", _VALID, _UNKNOWN_TOOL), _write("one.json", _VALID), "none.json"]
     code = run_command_line(["check", *files, "--json"])
@@ -269,7 +287,6 @@ def test_strange_input_of_a_file_is_told_and_left_alone(capsys: pytest.CaptureFi
         (["run", "small.json", "--agents", "small.json"], "small.json: /plan: unknown key; the agents stand under"),
         (["run", "small.json", "--policy", "policy.yaml"], "the policy: there is no file policy.yaml"),
         (["run", "small.json", "--policy", "small.json"], "the policy small.json: unknown key 'plan'"),
-        (["run", "small.json", "--all-or-nothing"], "--all-or-nothing is not available yet"),
         (["check", "small.json", "--agents", "agents.yaml"], "the agents: there is no file "),
         (["cancel", "run-1", "--branch"], "--branch needs --node"),
         (["retry", "run-1", "--node", "a", "--arguments", "5"], "--arguments must be a JSON object"),
