@@ -59,6 +59,9 @@ from workflows.pursuing import RUN_WORKFLOWS
 
 STICKY_TIMEOUT = timedelta(seconds=1)
 """After a worker's death the run goes on elsewhere this much later (temporal-facts.md section 19)."""
+WORKFLOW_TASKS = 8
+"""Workflow tasks at once. They share one interpreter, and each has only so much time: of a hundred that replay together
+after a restart none would end in time, and all of them would begin again (docs/decisions/0048)."""
 GRACEFUL_SHUTDOWN = timedelta(seconds=10)
 HEARTBEAT_THROTTLE = timedelta(seconds=2)
 """The SDK would hold heartbeats back for up to 24 s, and with them the news that an activity was cancelled."""
@@ -150,6 +153,7 @@ def _create_worker(client: Client, task_queue: str, *, activities: Sequence[Any]
         graceful_shutdown_timeout=GRACEFUL_SHUTDOWN,
         max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
         max_concurrent_activity_task_polls=ACTIVITY_POLLERS,
+        max_concurrent_workflow_tasks=WORKFLOW_TASKS,
     )
 
 

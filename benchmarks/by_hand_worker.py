@@ -21,7 +21,7 @@ from benchmarks.by_hand import (
     pause,
 )
 from benchmarks.processes import BY_HAND_QUEUE
-from worker import ACTIVITY_POLLERS, STICKY_TIMEOUT
+from worker import ACTIVITY_POLLERS, STICKY_TIMEOUT, WORKFLOW_TASKS
 
 
 async def serve(address: str) -> None:
@@ -38,6 +38,7 @@ async def serve(address: str) -> None:
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         max_concurrent_activity_task_polls=ACTIVITY_POLLERS,
+        max_concurrent_workflow_tasks=WORKFLOW_TASKS,
     ):
         await stopped.wait()
 

@@ -5,7 +5,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -22,7 +22,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.chunk_items import view_of_item
 from dagwright.contracts import wire
 from dagwright.contracts.documents import nodes_ended
-from dagwright.contracts.limits import WORKFLOW_ID_BYTES, summary_of
+from dagwright.contracts.limits import WORKFLOW_ID_BYTES, WORKFLOW_TASK_S, summary_of
 from dagwright.contracts.messages import RunInput, run_input_to_json
 from dagwright.contracts.pursuits import workflow_type_of
 from dagwright.feed import RunFeed, RunNotFound, RunView, tools_of
@@ -211,6 +211,7 @@ class Runs:
                     },
                     search_attributes=self._search_attributes(),
                     static_summary=title,
+                    task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
                 )
                 return Started(chosen, handle.first_execution_run_id or "", is_new=True)
             except WorkflowAlreadyStartedError:

@@ -294,6 +294,7 @@ class SubPlans:
             result_type=RawValue,
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
             cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
+            task_timeout=info.task_timeout,
             static_summary=limits.summary_of(task.node.title or task.id),
             priority=Priority(priority_key=task.node.priority),
             search_attributes=_given_on(info.typed_search_attributes),

@@ -71,11 +71,12 @@ TASK_COMMANDS_LIMIT_BYTES = 1_500_000
 """Arguments that one workflow task sends; over 4 MB in sum wedges the run."""
 HISTORY_LIMIT_BYTES = 40_000_000
 """History at which nothing more is started; the server ends a run at 50 MB."""
-HISTORY_LIMIT_EVENTS = 45_000
-"""Events at which nothing more is started; the server ends a run at 51,200."""
-HARD_MARK_EVENTS = 12_000
+HISTORY_LIMIT_EVENTS = 24_000
+"""Events at which nothing more is started: what has more may not replay within `WORKFLOW_TASK_S`. The server ends a run
+at 51,200."""
+HARD_MARK_EVENTS = 8_000
 """Events at which a run starts nothing more, waits for what runs, and goes on in a new execution: it replays in about
-a second (engine-findings.md 5)."""
+a second (docs/decisions/0048)."""
 HARD_MARK_BYTES = 16_000_000
 """History size at which it does the same."""
 HARD_MARK_SIGNALS = 8_000
@@ -106,6 +107,10 @@ NOTIFY_FOR_S = 3_600.0
 """How long a notice is tried again and again."""
 NOTIFY_GRACE_S = 10.0
 """How long a run that has ended waits for its hook to take the last notices."""
+WORKFLOW_TASK_S = 4.0
+"""How long the server waits for a workflow task until it hands it out again: so long a worker that dies in the middle
+of one holds its run up. Most take some milliseconds; one that has to replay the longest history takes a second or more
+(docs/decisions/0048)."""
 LOOK_S = 60.0
 """Time until a run looks for the first time for sub-plans of executions before that ended without a report."""
 LOOK_MOST_S = 3_600.0

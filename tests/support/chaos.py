@@ -31,6 +31,8 @@ QUICK_WORKER = ROOT / "tests" / "support" / "quick_worker.py"
 """The program of a worker whose model calls are soon made again if it dies."""
 HELD_WORKER = ROOT / "tests" / "support" / "held_worker.py"
 """The program of a worker whose payload store stops at fault points."""
+DYING_WORKER = ROOT / "tests" / "support" / "dying_worker.py"
+"""The program of a worker that dies in the middle of a workflow task whenever a test wants it to."""
 
 HELD_STARTER = ROOT / "tests" / "support" / "held_starter.py"
 """The program of a command line whose `fork` stops at fault points."""
@@ -130,6 +132,11 @@ class WorkerProcess:
         assert self._process.returncode is None, self.log
         self._process.send_signal(signal.SIGKILL)
         await self._process.wait()
+
+    async def has_died(self) -> None:
+        """Waits until the worker has ended by itself."""
+        assert self._process is not None
+        await asyncio.wait_for(self._process.wait(), _EXIT_S)
 
     async def stop(self) -> None:
         """Ends the worker if it runs."""

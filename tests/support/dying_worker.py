@@ -1,0 +1,32 @@
+"""A worker that dies in the middle of a workflow task whenever a test wants it to.
+
+Run as a program in place of `worker.py`; it has the same options.
+"""
+
+import os
+import runpy
+import signal
+from pathlib import Path
+
+from temporalio import workflow
+
+from tests.support.chaos_tools import FOLDER_VARIABLE
+from workflows.engine import Engine
+
+DEATH = "die-in-a-workflow-task"
+"""File in the folder of the tools that makes the worker die, once."""
+
+_dispatch = Engine._dispatch
+
+
+async def _dispatch_or_die(self: Engine) -> None:
+    wish = Path(os.environ[FOLDER_VARIABLE]) / DEATH
+    if not workflow.unsafe.is_replaying() and wish.exists():
+        wish.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+    await _dispatch(self)
+
+
+if __name__ == "__main__":
+    Engine._dispatch = _dispatch_or_die  # type: ignore[method-assign]
+    runpy.run_path(str(Path(__file__).parents[2] / "worker.py"), run_name="__main__")
