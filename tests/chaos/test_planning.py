@@ -24,6 +24,7 @@ from tests.support.chaos import QUICK_WORKER, TOOLS, FaultPoints, WorkerProcess,
 from tests.support.chaos_tools import effects_of
 from tests.support.eventually import eventually
 from tests.support.goals import call, written
+from tests.support.intents import fund, product, said, seed
 from tests.support.quick_worker import HEARTBEAT_S
 from tests.support.runs import Handle, assert_clean, assert_replays, events_of
 from tests.support.server import LiveServer
@@ -131,6 +132,33 @@ async def test_worker_killed_at_each_step_of_a_request_asks_again_only_what_was_
     assert [received.metadata["node"] for received in model.calls] == [
         "plan", "plan", "plan#2", "plan#2", "answer", "answer",
     ]  # fmt: skip
+    assert _LOST not in json.dumps(document)
+    await assert_whole(handle)
+
+
+async def test_worker_killed_while_intents_are_planned_asks_again_only_what_was_not_answered(
+    own_server: LiveServer, folder: Path
+) -> None:
+    script = [
+        lost("plan"),
+        said_to("plan", said(*seed("circular"))),
+        lost("plan#2"),
+        said_to("plan#2", said(fund("Apex"), product("CUSTODY", "@result_1"))),
+    ]
+    async with ModelServer(*script) as model:
+        compiled, _ = prepare_goal("Make it.", load_toolset(Settings()).declarations(), Asked(profile="intents"))
+        handle = await _start(await own_server.start(), wire.WORKFLOW_PURSUE_GOAL, RunInput(compiled=compiled))
+        async with serving(own_server, folder, model) as worker:
+            await asked(model, "plan")
+            await restart_worker(worker)
+            await asked(model, "plan", "plan", "plan#2")
+            await restart_worker(worker)
+            document = await result_within(handle, 240)
+    assert document["status"] == "completed"
+    assert {name: node["attempts"] for name, node in document["nodes"].items()} == {
+        "plan": 2, "read": 1, "plan#2": 2, "read#2": 1, "@result_1": 1, "@result_2": 1,
+    }  # fmt: skip
+    assert [received.metadata["node"] for received in model.calls] == ["plan", "plan", "plan#2", "plan#2"]
     assert _LOST not in json.dumps(document)
     await assert_whole(handle)
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dagwright.testing import ModelServer
+
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 240.0
 
@@ -118,3 +120,9 @@ def _read_all(descriptor: int) -> str:
             parts.append(part)
     os.close(descriptor)
     return b"".join(parts).decode()
+
+
+def asking(commands: CommandLine, server: ModelServer) -> CommandLine:
+    """Returns the same commands, which ask a model of the test."""
+    more = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
+    return CommandLine(commands.folder, {**commands.environment, **more})

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dagwright.testing import ModelServer, Refused
-from tests.e2e.command import CommandLine, ended
+from tests.e2e.command import CommandLine, asking, ended
 from tests.support.eventually import eventually
 from tests.support.goals import call, written
 
@@ -14,12 +14,6 @@ pytestmark = pytest.mark.server
 SUM = written(
     call("sum", "calculator", expression="1 + 2"), call("more", "calculator", expression="{{sum.result}} * 2")
 )
-
-
-def asking(commands: CommandLine, server: ModelServer) -> CommandLine:
-    """Returns the same commands, which ask a model of the test."""
-    more = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
-    return CommandLine(commands.folder, {**commands.environment, **more})
 
 
 async def test_ask_tells_the_answer_first(command_line: CommandLine) -> None:

@@ -20,7 +20,9 @@ from dagwright.toolset import load_toolset
 from tests.support.agents import agent_runs, answered
 from tests.support.chaos import worker_process
 from tests.support.eventually import eventually
-from tests.support.goals import call, ended, goal, purposes, written
+from tests.support.goals import call, ended, goal, purposes, scripted_runs, written
+from tests.support.intents import fund, intents_goal, made, product, said, seed
+from tests.support.people import answer, asks
 from tests.support.runs import Handle, Runs, bare, chain_of, document_of, end_of
 from tests.support.server import live_server
 
@@ -135,6 +137,34 @@ async def test_fork_in_which_a_model_plans_again_runs_the_new_plan(client: Clien
     nodes = ["a", "b"] if rerun == "read#2" else ["a", "c"]
     assert (found["status"], found["output"], [*found["nodes"]]) == ("completed", "Again.", [*own, *nodes, "answer"])
     assert found["nodes"]["a"]["result"] == (3.0 if rerun == "read#2" else 10.0)
+
+
+async def test_intents_go_on_in_new_executions_and_in_forks(client: Client, tmp_path: Path) -> None:
+    first = said(fund("Apex"), *[product("CUSTODY", f"@result_{number}") for number in (1, 1)])
+    script = (said(*seed("circular")), first, said(fund("Other")))
+    async with scripted_runs(client, tmp_path, *script) as (model, runs):
+        with patch.object(limits, "HARD_MARK_EVENTS", 15):
+            handle = await runs.start_compiled(intents_goal(runs, confidence=0.95, context={"cbu": {"id": "prt_1"}}))
+            await asks(runs, handle, "approve")
+            await answer(handle, "approve", {"approved": True})
+            document = await ended(runs, handle)
+            executions = [end_of(history) for history in await chain_of(client, handle)]
+            await runs.check_ended()
+        assert [*(await _draft(runs, handle.id)).outlook.reused] == [*document["nodes"]]
+        same = bare(await document_of(await _started(runs, await _draft(runs, handle.id, "@result_2"))))
+        again = await _started(runs, await _draft(runs, handle.id, "plan#2"))
+        await asks(runs, again, "approve")
+        await answer(again, "approve", {"approved": True})
+        other = bare(await document_of(again))
+    assert (document["status"], executions[0], executions[-1]) == ("completed", "continued", "completed")
+    assert [*made(document)] == ["@result_1", "@result_2", "@result_3"]
+    # It is there already, whoever asks for it again.
+    changed = {**document["nodes"]["@result_2"]["result"], "created": False}
+    assert same["nodes"]["@result_2"]["result"] | {"created": False} == changed
+    assert (other["status"], made(other), other["nodes"]["@result_1"]["result"]["name"]) == (
+        "completed", {"@result_1": "completed"}, "Other",
+    )  # fmt: skip
+    assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("plan#2", "repair")]
 
 
 async def test_fork_of_a_request_that_was_planned_again_begins_with_the_first_plan(
