@@ -51,22 +51,30 @@ def catalogue_of(tools: Mapping[str, ToolDeclaration]) -> Catalogue:
     What does not fit into `CATALOGUE_CHARACTERS` is left out, and said to be.
     """
     known = sorted(tools.items(), key=lambda item: (item[1].agent is None, item[0]))
-    told: dict[str, str] = {}
-    left_out: list[str] = []
-    room = CATALOGUE_CHARACTERS
-    for name, tool in known:
-        line = json_line(_tool_told(tool) if tool.agent is None else _agent_told(tool.agent))
-        if len(line) < room:
-            told[name] = line
-            room -= len(line) + 1
-        else:
-            left_out.append(name if tool.agent is None else tool.agent.name)
+    told, left_out = fitting(
+        {name: json_line(_tool_told(tool) if tool.agent is None else _agent_told(tool.agent)) for name, tool in known}
+    )
     parts = [
         (title, [line for name, line in told.items() if (tools[name].agent is not None) is are_agents])
         for title, are_agents in (("Agents:", True), ("Tools:", False))
     ]
     text = "\n\n".join("\n".join([title, *lines]) for title, lines in parts if lines)
-    return Catalogue({name: tools[name] for name in told}, text, left_out)
+    named = [card.name if (card := tools[name].agent) is not None else name for name in left_out]
+    return Catalogue({name: tools[name] for name in told}, text, named)
+
+
+def fitting(lines: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Returns the lines for which there is room, by name, and the names of the others."""
+    told: dict[str, str] = {}
+    left_out: list[str] = []
+    room = CATALOGUE_CHARACTERS
+    for name, line in lines.items():
+        if len(line) < room:
+            told[name] = line
+            room -= len(line) + 1
+        else:
+            left_out.append(name)
+    return told, left_out
 
 
 def _agent_told(agent: AgentCard) -> dict[str, Any]:
@@ -75,15 +83,23 @@ def _agent_told(agent: AgentCard) -> dict[str, Any]:
 
 
 def _tool_told(tool: ToolDeclaration) -> dict[str, Any]:
-    told: dict[str, Any] = {"tool": tool.name, "effects": tool.effects.value}
+    return {"tool": tool.name, **described(tool), "arguments": arguments_told(tool)}
+
+
+def described(tool: ToolDeclaration) -> dict[str, Any]:
+    """Returns what a tool does to the world, and what it is for."""
+    told: dict[str, Any] = {"effects": tool.effects.value}
     if tool.description:
         told["description"] = cut(" ".join(tool.description.split()), DESCRIPTION_CHARACTERS)
+    return told
+
+
+def arguments_told(tool: ToolDeclaration) -> Any:
+    """Returns the schema of the arguments of a tool, or of a long one what there is room for."""
     if tool.input_schema is None:
-        return {**told, "arguments": "any"}
-    schema: Any = {name: part for name, part in tool.input_schema.items() if name not in ("$schema", "title")}
-    if len(json_line(schema)) > SCHEMA_CHARACTERS:
-        schema = _outline(schema)
-    return {**told, "arguments": schema}
+        return "any"
+    schema = {name: part for name, part in tool.input_schema.items() if name not in ("$schema", "title")}
+    return schema if len(json_line(schema)) <= SCHEMA_CHARACTERS else _outline(schema)
 
 
 def _outline(schema: Mapping[str, Any]) -> Any:

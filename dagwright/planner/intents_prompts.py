@@ -9,9 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.contracts.model_calls import Message, system, user
-from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.planner.catalogue import Catalogue, cut, json_line
-from dagwright.tools.builtin import HELPERS
 
 TURNS_TOLD = 20
 """Earlier turns of a session that a model is told of, the newest ones."""
@@ -26,10 +24,11 @@ object, and nothing else.
 {"intents": [{"verb": "…", "params": {…}, "refs": {…}, "lookups": {…}}], "explanation": "…", "confidence": 0.9}
 
 Rules:
-- A verb is one of the tools that are listed, under the very name that stands there. Its arguments are divided among \
+- A verb is one of those that are listed, under the very name that stands there. Its arguments are divided among \
 three groups, and each stands in one of them: "params" for plain values, "refs" for what these intents make and for \
-names of the session, "lookups" for parties that exist already. What a group would leave empty is {}, or null for \
-lookups.
+names of the session, "lookups" for parties that exist already. Beside a verb stand its "params" and its "parties": \
+the latter are refs or lookups, never plain values, of one of the kinds that stand there. "makes" is what \
+"@result_N" is then. What a group would leave empty is {}, or null for lookups.
 - "@result_N" in refs is what intent N of your answer makes, counted from 1; the intent waits for it. There is no \
 such reference to anything that you do not make here.
 - "@name" in refs is a name of the session, such as "@cbu" for the fund or client that is being worked on. Only the \
@@ -57,22 +56,6 @@ Lookup or reference:
 | a name of the session stands for it | a ref "@name" | "give it custody too", said of the active fund: "@cbu" |
 | it may exist or not | a lookup | it is found, or a person is asked |
 | this request makes it for certain | a ref "@result_N" | never a lookup of what is only being made |"""
-
-
-def verbs_among(tools: Mapping[str, ToolDeclaration]) -> Mapping[str, ToolDeclaration]:
-    """Returns the tools that are verbs: all but agents, what only computes, and what only undoes or helps others.
-
-    A tool of the user's own with the name of a helper is none.
-    """
-    undoing = {tool.undo for tool in tools.values()}
-    return {
-        name: tool
-        for name, tool in tools.items()
-        if tool.effects is not Effects.PURE
-        and tool.agent is None
-        and name not in undoing
-        and not (name in HELPERS and tool.task_queue is None)
-    }
 
 
 def intents_messages(

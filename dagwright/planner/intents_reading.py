@@ -15,7 +15,8 @@ from dagwright.dialects.written_plan import mend_tools
 from dagwright.dialects.written_text import read_written_json
 from dagwright.dialects.written_values import CUT_OFF, Mend
 from dagwright.plan.document import Document
-from dagwright.plan.errors import PlanInvalid, Problem
+from dagwright.plan.errors import PlanInvalid, Problem, pointer
+from dagwright.plan.parties import kinds_taken
 from dagwright.plan.plan_words import one_line
 from dagwright.plan.references import Lookup
 from dagwright.plan.tools import ToolDeclaration
@@ -58,6 +59,7 @@ def read_intents_answer(
     try:
         document = to_document(raw, dialect="intents", context={name: what["id"] for name, what in context.items()})
         document, named = mend_tools(document, tools)
+        own += _given_parties(raw, document, tools)
         checked = check_document(document, tools=tools)
     except PlanInvalid as invalid:
         raise PlanInvalid([*own, *(_for_model(problem, context) for problem in invalid.problems)]) from None
@@ -136,6 +138,19 @@ def _own_problems(raw: Any) -> Iterator[Problem]:
     if isinstance(intents, list) and len(intents) > MAX_INTENTS:
         message = f"there are {len(intents):,} intents; at most {MAX_INTENTS} are taken at once"
         yield Problem("too_large", message, "/intents", hint="write those that come first, and say what is left out")
+
+
+def _given_parties(raw: Any, document: Document, tools: Mapping[str, ToolDeclaration]) -> Iterator[Problem]:
+    """Yields the parties that stand among the params: a model knows no id of one, so it made it up."""
+    for index, (intent, node) in enumerate(zip(raw["intents"], document.plan["nodes"], strict=True)):
+        verb = tools.get(node.get("tool") or "")
+        params = intent.get("params") if verb is not None and isinstance(intent, dict) else None
+        for key, value in params.items() if isinstance(params, dict) else ():
+            if value is not None and verb is not None and kinds_taken(verb, key):
+                message = f"intent {index + 1}: {key!r} is a party, which no plain value can stand for"
+                hint = "write a lookup if it exists already, and a ref to the intent that makes it if not"
+                at = pointer("intents", index, "params", key)
+                yield Problem("invalid_arguments", message, at, node["id"], hint)
 
 
 def _for_model(problem: Problem, context: Mapping[str, Any]) -> Problem:

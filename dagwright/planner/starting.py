@@ -29,11 +29,12 @@ from dagwright.plan.references import suggestion
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.planner.catalogue import catalogue_of
 from dagwright.planner.goals import GoalRefused, checked_goal
-from dagwright.planner.intents_prompts import intents_messages, verbs_among
+from dagwright.planner.intents_prompts import intents_messages
 from dagwright.planner.intents_schema import intents_schema
 from dagwright.planner.prompts import ANSWER_PROMPT, REPLAN_PROMPT, planning_messages
 from dagwright.planner.reading import tools_told
 from dagwright.planner.schema import answer_schema, response_schema
+from dagwright.planner.verbs import verb_catalogue, verbs_among
 
 _LARGEST_NAMED = 3
 _OWN_TOOLS = (ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN)
@@ -117,7 +118,7 @@ def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked)
 
 
 def _prepare_intents(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked) -> tuple[CompiledPlan, str | None]:
-    verbs = catalogue_of(verbs_among(tools))
+    verbs = verb_catalogue(verbs_among(tools))
     request = checked_goal(words, verbs)
     goal = Goal(
         request,

@@ -1,0 +1,69 @@
+"""The verbs that intents may use, as a model is told them: which arguments are values, and which are parties."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dagwright.plan.parties import kinds_taken
+from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.planner.catalogue import Catalogue, arguments_told, described, fitting, json_line
+from dagwright.tools.builtin import HELPERS
+
+
+def verbs_among(tools: Mapping[str, ToolDeclaration]) -> Mapping[str, ToolDeclaration]:
+    """Returns the tools that are verbs: all but agents, what only computes, and what only undoes or helps others.
+
+    A tool of the user's own with the name of a helper is one.
+    """
+    undoing = {tool.undo for tool in tools.values()}
+    return {
+        name: tool
+        for name, tool in tools.items()
+        if tool.effects is not Effects.PURE
+        and tool.agent is None
+        and name not in undoing
+        and not (name in HELPERS and tool.task_queue is None)
+    }
+
+
+def verb_catalogue(verbs: Mapping[str, ToolDeclaration]) -> Catalogue:
+    """Returns what a model is told of verbs, a line each, by name; what there is no room for is left out."""
+    told, left_out = fitting({name: json_line(_verb_told(verbs[name])) for name in sorted(verbs)})
+    return Catalogue({name: verbs[name] for name in told}, "\n".join(["Verbs:", *told.values()]), left_out)
+
+
+def _verb_told(verb: ToolDeclaration) -> dict[str, Any]:
+    told = {"verb": verb.name, **described(verb), **_arguments(verb)}
+    return told if verb.returns is None else {**told, "makes": verb.returns}
+
+
+def _arguments(verb: ToolDeclaration) -> dict[str, Any]:
+    """Returns the arguments of a verb, in two groups if it is known which of them are parties."""
+    arguments = arguments_told(verb)
+    properties = arguments.get("properties") if isinstance(arguments, Mapping) else None
+    kinds = {name: kinds_taken(verb, name) for name in properties or ()}
+    if properties is None or None in kinds.values():
+        return {"arguments": arguments}
+    groups: dict[str, Any] = {
+        "params": {name: _plain(properties[name]) for name, taken in kinds.items() if not taken},
+        "parties": {name: _party(properties[name], taken or ()) for name, taken in kinds.items() if taken},
+        "required": arguments.get("required", []),
+    }
+    return {name: group for name, group in groups.items() if group}
+
+
+def _plain(schema: Any) -> Any:
+    """Returns the schema of an argument that may be left out without the null that says so."""
+    if not isinstance(schema, Mapping):
+        return schema
+    plain = {word: part for word, part in schema.items() if not (word == "default" and part is None)}
+    choices = plain.get("anyOf")
+    some = [choice for choice in choices if choice != {"type": "null"}] if isinstance(choices, list) else []
+    if len(some) == 1 and isinstance(some[0], Mapping):
+        del plain["anyOf"]
+        return {**some[0], **plain}
+    return plain
+
+
+def _party(schema: Any, kinds: tuple[str, ...]) -> dict[str, Any]:
+    described_as = schema.get("description") if isinstance(schema, Mapping) else None
+    return {"kinds": [*kinds], **({"description": described_as} if described_as else {})}
