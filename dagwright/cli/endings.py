@@ -30,22 +30,15 @@ def tell_end(view: RunView, document: Mapping[str, Any], output: Output) -> None
     """Says how a run ended, what failed and why, and what it made."""
     output.say(summary_line(view, document))
     _tell_failures(document, output)
-    _tell_output(document, output, limit=OUTPUT_CHARACTERS)
+    _tell_made(document, output)
     _tell_missing(document, output)
     for line in usage_lines(document):
         output.say(line)
 
 
 def tell_answer(view: RunView, document: Mapping[str, Any], output: Output) -> None:
-    """Says what the answer to a request is, and then how its run ended.
-
-    Of intents, which have no answer, it is what the model says of them, and what each has made.
-    """
-    done = [*done_lines(document)]
-    for line in done:
-        output.say(line)
-    if not done:
-        _tell_output(document, output, limit=OUTPUT_CHARACTERS)
+    """Says what the answer to a request is, and then how its run ended."""
+    _tell_made(document, output)
     output.say(summary_line(view, document))
     _tell_failures(document, output)
     for line in replan_lines(document):
@@ -55,6 +48,15 @@ def tell_answer(view: RunView, document: Mapping[str, Any], output: Output) -> N
     _tell_missing(document, output)
     for line in usage_lines(document):
         output.say(line)
+
+
+def _tell_made(document: Mapping[str, Any], output: Output) -> None:
+    """Says what a run gives out; of intents, which have no answer, what the model says of them, and what each made."""
+    done = [*done_lines(document)]
+    for line in done:
+        output.say(line)
+    if not done:
+        _tell_output(document, output, limit=OUTPUT_CHARACTERS)
 
 
 def done_lines(document: Mapping[str, Any]) -> Iterator[str]:

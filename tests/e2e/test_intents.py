@@ -24,6 +24,8 @@ async def test_end_tells_the_explanation_and_what_each_intent_has_made(command_l
     assert lines[first + 1].startswith('@result_1 cbu.ensure: {"id": "fund_')
     assert lines[first + 2].startswith('@result_2 cbu.add-product: {"id": ')
     assert lines[first + 3].startswith(f"intents-told ({WORDS}): completed in ")
+    watched = await command_line("watch", "intents-told")
+    assert {*lines[first : first + 3]} <= {*watched.stdout.splitlines()}
 
 
 async def test_document_has_what_was_made_and_what_the_model_says_of_it(command_line: CommandLine) -> None:
