@@ -55,6 +55,7 @@ from dagwright.told_tools import tell_cards, tell_tools
 from dagwright.tools import ToolRegistry, ToolSpec
 from dagwright.toolset import Toolset, load_toolset, references_of
 from workflows.calls import CallInterceptor
+from workflows.converse import ConverseWorkflow
 from workflows.pursuing import RUN_WORKFLOWS
 
 STICKY_TIMEOUT = timedelta(seconds=1)
@@ -125,7 +126,7 @@ def create_workers(
                 *blob_activities(toolset.store),
                 *map_activities(values),
             ],
-            workflows=RUN_WORKFLOWS,
+            workflows=[*RUN_WORKFLOWS, ConverseWorkflow],
         )
     ]
     if toolset.own_queue is not None:

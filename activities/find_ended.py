@@ -19,8 +19,8 @@ from dagwright.plan.states import RunStatus
 
 _TOLD_BYTES = 4 * RESULT_LIMIT_BYTES
 """Ends that are told at once: a result has a limit, and the rest is told the next time."""
-_TOLD = ("status", "output", "stored_output", "error", "chunk", "usage")
-"""Of the document of a run, what the one above takes."""
+_TOLD = ("status", "output", "stored_output", "error", "chunk", "usage", "context", "lookups")
+"""Of the document of a run, what the one above takes, or the session."""
 _RPC_TIMEOUT = timedelta(seconds=10)
 
 End = dict[str, Any]

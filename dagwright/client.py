@@ -80,6 +80,7 @@ class RunSummary:
     ended_at: float | None
     nodes_done: int
     nodes_total: int
+    session: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the summary as `list --json` has it."""
@@ -91,6 +92,7 @@ class RunSummary:
             "ended_at": format_time(self.ended_at),
             "nodes_done": self.nodes_done,
             "nodes_total": self.nodes_total,
+            "session": self.session,
         }
 
 
@@ -127,6 +129,25 @@ class Terms:
 
 
 NO_TERMS = Terms()
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """What starts a run.
+
+    Args:
+        workflow: its type.
+        content: its input.
+        source, inputs, model: what a run of the same id is compared with.
+    """
+
+    workflow: str
+    content: dict[str, Any]
+    memo: dict[str, Any]
+    title: str | None
+    source: Any
+    inputs: Mapping[str, Any]
+    model: Mapping[str, Any] | None
 
 
 class Runs:
@@ -176,6 +197,44 @@ class Runs:
             IdInUse: a run of that id has another plan, other inputs or another model.
             IdInvalid: no run can have that id.
         """
+        sending = await self.prepared(plan, inputs, origin=origin, tools=tools, terms=terms)
+        chosen = checked_id(workflow_id) if workflow_id is not None else made_id()
+        there = await self.same(chosen, sending) if workflow_id is not None else None
+        if there is not None:
+            return there
+        try:
+            handle = await self._client.start_workflow(
+                sending.workflow,
+                sending.content,
+                id=chosen,
+                task_queue=self._task_queue,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                memo=sending.memo,
+                search_attributes=self._search_attributes(),
+                static_summary=sending.title,
+                task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
+            )
+        except WorkflowAlreadyStartedError:
+            there = await self.same(chosen, sending)
+            if there is None:
+                raise
+            return there
+        return Started(chosen, handle.first_execution_run_id or "", is_new=True)
+
+    async def prepared(
+        self,
+        plan: CompiledPlan,
+        inputs: Mapping[str, Any],
+        *,
+        origin: Origin | None,
+        tools: Sequence[str],
+        terms: Terms,
+    ) -> Sending:
+        """Returns what starts a run, its plan in the payload store if it is large.
+
+        Args:
+            plan, inputs, origin, tools, terms: as `start` has them.
+        """
         sent = await made_to_travel(plan, self._store)
         run_input = replace(
             terms.beside,
@@ -190,48 +249,37 @@ class Runs:
         )
         content = run_input_to_json(run_input, compiled=sent.encoded)
         source = origin.written if origin and origin.written else content["compiled"]
-        model = run_input.model
-        digest = _digest_of(source, inputs, model)
-        chosen = _checked_id(workflow_id) if workflow_id is not None else f"run-{uuid4().hex[:12]}"
         title = summary_of(plan.title or (origin.name if origin else None) or "") or None
-        there = await self._find(chosen) if workflow_id is not None else None
-        if there is None:
-            try:
-                handle = await self._client.start_workflow(
-                    workflow_type_of(plan),
-                    content,
-                    id=chosen,
-                    task_queue=self._task_queue,
-                    id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                    memo={
-                        wire.MEMO_DIGEST: digest,
-                        wire.MEMO_TOOLS: list(tools),
-                        wire.MEMO_NODES: plan.written_count,
-                        wire.MEMO_TITLE: title,
-                    },
-                    search_attributes=self._search_attributes(),
-                    static_summary=title,
-                    task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
-                )
-                return Started(chosen, handle.first_execution_run_id or "", is_new=True)
-            except WorkflowAlreadyStartedError:
-                there = await self._find(chosen)
-        told = (await there.memo()).get(wire.MEMO_DIGEST) if there is not None else None
-        if there is None or told != digest:
-            raise IdInUse(await self._words_of_other(chosen, told, source=source, inputs=inputs, model=model))
-        return Started(chosen, there.run_id, is_new=False)
+        memo = {
+            wire.MEMO_DIGEST: _digest_of(source, inputs, run_input.model),
+            wire.MEMO_TOOLS: list(tools),
+            wire.MEMO_NODES: plan.written_count,
+            wire.MEMO_TITLE: title,
+        }
+        return Sending(workflow_type_of(plan), content, memo, title, source, inputs, run_input.model)
 
-    async def _words_of_other(
-        self, workflow_id: str, digest: Any, *, source: Any, inputs: Mapping[str, Any], model: Mapping[str, Any] | None
-    ) -> str:
+    async def same(self, workflow_id: str, sending: Sending) -> Started | None:
+        """Returns the run that has an id, if it is one of the same plan, inputs and model; `None` if there is none.
+
+        Raises:
+            IdInUse: it is another one.
+        """
+        there = await self._find(workflow_id)
+        if there is None:
+            return None
+        told = (await there.memo()).get(wire.MEMO_DIGEST)
+        if told != sending.memo[wire.MEMO_DIGEST]:
+            raise IdInUse(await self._words_of_other(workflow_id, told, sending))
+        return Started(workflow_id, there.run_id, is_new=False)
+
+    async def _words_of_other(self, workflow_id: str, digest: Any, sending: Sending) -> str:
         """Returns in what the run that has an id differs from one that should have it.
 
         Args:
             digest: of plan, inputs and model of the run that is there.
-            source: the plan that should have the id, as it was written.
-            inputs: its inputs.
-            model: what it says of the model.
+            sending: what should have the id.
         """
+        source, inputs, model = sending.source, sending.inputs, sending.model
         what = "another plan, other inputs or another model"
         # What has no digest was not started as this one would be.
         view = await self.feed(workflow_id).read() if isinstance(digest, str) else None
@@ -255,7 +303,7 @@ class Runs:
         found = self._client.list_workflows(query, page_size=limit)
         runs: list[WorkflowExecution] = []
         async for run in found:
-            if run.parent_id is None:
+            if run.parent_id is None or wire.MEMO_SESSION in run.raw_info.memo.fields:
                 runs.append(run)
             if len(runs) == limit:
                 break
@@ -322,7 +370,7 @@ class Runs:
 
     async def _summary(self, run: WorkflowExecution) -> RunSummary:
         memo = await run.memo()
-        total, title = memo.get(wire.MEMO_NODES), memo.get(wire.MEMO_TITLE)
+        total, title, session = (memo.get(name) for name in (wire.MEMO_NODES, wire.MEMO_TITLE, wire.MEMO_SESSION))
         done = await self._nodes_done(run, total) if run.close_time is not None else None
         status = run.typed_search_attributes.get(_STATE)
         if done is None or status in (None, "running"):
@@ -337,6 +385,7 @@ class Runs:
             ended_at=run.close_time.timestamp() if run.close_time else None,
             nodes_done=done,
             nodes_total=total if isinstance(total, int) else 0,
+            session=session if isinstance(session, str) else None,
         )
 
     async def _nodes_done(self, run: WorkflowExecution, total: Any) -> int | None:
@@ -368,7 +417,17 @@ def open_runs(connection: Connection, settings: Settings) -> Runs:
     )
 
 
-def _checked_id(workflow_id: str) -> str:
+def made_id() -> str:
+    """Returns an id that no run has."""
+    return f"run-{uuid4().hex[:12]}"
+
+
+def checked_id(workflow_id: str) -> str:
+    """Returns an id that somebody chose for a run.
+
+    Raises:
+        IdInvalid: no run can have it.
+    """
     if not workflow_id.strip() or len(workflow_id.encode(errors="replace")) > WORKFLOW_ID_BYTES:
         raise IdInvalid(f"an id has 1 to {WORKFLOW_ID_BYTES} bytes of UTF-8; {workflow_id[:40]!r} has not")
     if any("\ud800" <= character <= "\udfff" or character < " " for character in workflow_id):

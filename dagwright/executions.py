@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import Self
 
-from temporalio.client import Client, WorkflowHistoryEventFilterType
+from temporalio.client import Client, WorkflowExecution, WorkflowHistoryEventFilterType
 from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.contracts import wire
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,3 +67,19 @@ async def _following(client: Client, workflow_id: str, run_id: str) -> str | Non
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
     return None
+
+
+def run_above(execution: WorkflowExecution) -> str | None:
+    """Returns the workflow id of the run whose sub-plan an execution is; `None` of one that is no sub-plan.
+
+    The run of a turn is nobody's, though its session has started it.
+    """
+    parent_id = execution.parent_id
+    is_of_session = parent_id is not None and parent_id.startswith(wire.ID_SESSION)
+    return None if is_of_session and wire.MEMO_SESSION in execution.raw_info.memo.fields else parent_id
+
+
+def root_run(execution: WorkflowExecution) -> str | None:
+    """Returns the workflow id of the run above all of an execution, as far as the server tells it: not in a session."""
+    root_id = execution.root_id or execution.id
+    return None if root_id.startswith(wire.ID_SESSION) else root_id

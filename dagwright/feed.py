@@ -28,7 +28,7 @@ from dagwright.contracts.documents import (
 from dagwright.contracts.messages import RunInput
 from dagwright.contracts.taking import Read
 from dagwright.descriptions import PendingCall, may_wait, open_calls, pending_calls, store_notes, task_notes
-from dagwright.executions import BEGINNING, Offset, executions_of
+from dagwright.executions import BEGINNING, Offset, executions_of, root_run, run_above
 from dagwright.history_reader import LOST_SERVER_S, HistoryReader, TaskState, states_of
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, RunStatus
@@ -311,14 +311,11 @@ class RunFeed:
         self, waiting: Sequence[OpenCall], description: WorkflowExecutionDescription
     ) -> list[dict[str, Any]]:
         """Returns what to do about calls that wait for a worker: the run above all knows the tools of those below."""
-        root_id = description.raw_description.workflow_execution_info.root_execution.workflow_id or self._workflow_id
-        if root_id != self._workflow_id:
-            try:
-                description = await RunFeed(self._client, root_id)._describe()
-            except RunNotFound:
-                # It ended so long ago that the server has forgotten it.
-                root_id = self._workflow_id
-        return notes_of(waiting, workflow_id=root_id, tools=tools_of(await description.memo()))
+        # One above may have ended so long ago that the server has forgotten it.
+        with suppress(RunNotFound):
+            while (above := root_run(description) or run_above(description)) not in (None, description.id):
+                description = await RunFeed(self._client, str(above))._describe()
+        return notes_of(waiting, workflow_id=description.id, tools=tools_of(await description.memo()))
 
     async def _waiting_sub_plans(
         self, raw: DescribeWorkflowExecutionResponse, projection: Projection

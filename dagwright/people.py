@@ -23,6 +23,7 @@ from dagwright.contracts.limits import child_workflow_id, task_of_child
 from dagwright.contracts.notes import Notes
 from dagwright.contracts.taking import ActTaker
 from dagwright.contracts.ways import into_sub_plan
+from dagwright.executions import root_run, run_above
 from dagwright.feed import RunClosed, RunFeed, RunNotFound, RunView
 from dagwright.plan.chunks import is_cut
 from dagwright.server import Connection
@@ -236,10 +237,10 @@ class People:
         if run.id == top:
             return []
         asked = _asked_in(await RunFeed(self._client, run.id).read())
-        above = top or run.root_id or run.id
-        tasks = await self._tasks_from(above, run) if asked else None
-        if tasks is None:
+        found = await self._tasks_from(top, run) if asked else None
+        if found is None:
             return []
+        above, tasks = found
         path = "".join(f"{task}/" for task in tasks)
         return [
             replace(
@@ -250,17 +251,23 @@ class People:
             for request in asked
         ]
 
-    async def _tasks_from(self, top: str, run: WorkflowExecution) -> list[str] | None:
-        """Returns the tasks that lead to a run from one above it, the highest first; `None` if that is not above it."""
+    async def _tasks_from(self, top: str | None, run: WorkflowExecution) -> tuple[str, list[str]] | None:
+        """Returns a run above another one, and the tasks that lead from there, the highest first.
+
+        Args:
+            top: the run above; `None` is the one above all.
+
+        Returns:
+            `None` if `top` is not above the run.
+        """
         tasks: list[str] = []
-        child, parent = run.id, run.parent_id
-        while child != top:
-            if parent is None:
-                return None
+        child, parent, above = run.id, run_above(run), top or root_run(run)
+        while child != above and parent is not None:
             tasks.insert(0, await self._task_of(parent, child))
             child = parent
-            parent = (await self._client.get_workflow_handle(child).describe()).parent_id if child != top else None
-        return tasks
+            described = await self._client.get_workflow_handle(child).describe() if child != above else None
+            parent = run_above(described) if described is not None else None
+        return (child, tasks) if top is None or child == top else None
 
     async def _task_of(self, workflow_id: str, child_id: str) -> str:
         """Returns the task of a run whose sub-plan has that workflow id."""

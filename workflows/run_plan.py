@@ -53,6 +53,7 @@ from dagwright.contracts.notes import Notes
 from dagwright.contracts.outcomes import is_cancellation, is_sub_plan
 from dagwright.contracts.plan_limits import PlanTooLarge
 from dagwright.contracts.taking import is_awaited, refuse_unknown, report_of
+from dagwright.contracts.turns import end_of_turn
 from dagwright.plan.carry import carry_of, restore, tasks_in_flight
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_from_json
 from dagwright.plan.errors import NodeError
@@ -73,7 +74,7 @@ from workflows.people import People
 from workflows.plan_pages import load_plan
 from workflows.search_attributes import SearchAttributes
 from workflows.steerable import Steerable
-from workflows.sub_plans import NOTHING_COMPLETED, end_of, report_end
+from workflows.sub_plans import NOTHING_COMPLETED, end_of, report_end, report_turn
 from workflows.timers import now_s
 
 T = TypeVar("T")
@@ -360,6 +361,9 @@ class PlanWorkflow(Steerable):
             if not await _without_interruption(report_end(run_input.parent, end)):
                 # The run above takes the result instead, if it is still there, and needs the output in full.
                 compact |= end
+        if run_input is not None and run_input.session is not None:
+            scheduler = self._engine.scheduler if self._engine is not None else None
+            await _without_interruption(report_turn(run_input.session, end_of_turn(document, scheduler)))
         if cancelled is not None:
             raise cancelled
         if document["status"] == RunStatus.FAILED.value:

@@ -7,7 +7,7 @@ now and then.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -38,10 +38,12 @@ from dagwright.contracts.messages import (
     Parent,
     RunInput,
     SubPlanEnd,
+    TurnPlace,
     run_input_to_json,
 )
 from dagwright.contracts.outcomes import ResultInvalid, found_ends, read_sub_plan_end, sub_plan_failure
 from dagwright.contracts.pursuits import workflow_type_of
+from dagwright.contracts.turns import TurnEnd
 from dagwright.plan.errors import NodeError
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
@@ -245,17 +247,7 @@ class SubPlans:
             calls: workflow id -> the call that started it.
         """
         try:
-            payload: RawValue = await workflow.execute_activity(
-                wire.ACTIVITY_FIND_ENDED,
-                list(calls),
-                activity_id=wire.ID_FIND_ENDED,
-                # 500 sub-plans are looked at in 2 s; a server that takes longer is asked again at the next look.
-                start_to_close_timeout=timedelta(minutes=2),
-                heartbeat_timeout=timedelta(seconds=30),
-                retry_policy=RetryPolicy(maximum_attempts=3),
-                summary=wire.TIMER_LOOK,
-                result_type=RawValue,
-            )
+            payload = await find_ended(list(calls))
             return found_ends(payload.payload, calls)
         except (ActivityError, MessageInvalid):
             # The next look may do better.
@@ -297,12 +289,32 @@ class SubPlans:
             task_timeout=info.task_timeout,
             static_summary=limits.summary_of(task.node.title or task.id),
             priority=Priority(priority_key=task.node.priority),
-            search_attributes=_given_on(info.typed_search_attributes),
+            search_attributes=given_on(info.typed_search_attributes),
         )
 
 
-def _given_on(own: TypedSearchAttributes) -> TypedSearchAttributes | None:
-    """Returns the search attributes with which a sub-plan starts: those of the run, but for what it tells of itself."""
+async def find_ended(workflow_ids: Sequence[str]) -> RawValue:
+    """Returns what is found of the runs that have ended, of those with these ids.
+
+    Raises:
+        ActivityError: nothing is found out; the next look may do better.
+    """
+    found: RawValue = await workflow.execute_activity(
+        wire.ACTIVITY_FIND_ENDED,
+        list(workflow_ids),
+        activity_id=wire.ID_FIND_ENDED,
+        # 500 sub-plans are looked at in 2 s; a server that takes longer is asked again at the next look.
+        start_to_close_timeout=timedelta(minutes=2),
+        heartbeat_timeout=timedelta(seconds=30),
+        retry_policy=RetryPolicy(maximum_attempts=3),
+        summary=wire.TIMER_LOOK,
+        result_type=RawValue,
+    )
+    return found
+
+
+def given_on(own: TypedSearchAttributes) -> TypedSearchAttributes | None:
+    """Returns the search attributes with which a run below starts: all but what the one above tells of itself."""
     told = (wire.SEARCH_STATE, wire.SEARCH_AWAITING)
     kept = [pair for pair in own.search_attributes if pair.key.name not in told]
     if own.get(_STATE) is not None:
@@ -330,10 +342,18 @@ def end_of(document: dict[str, Any]) -> dict[str, Any]:
 
 async def report_end(parent: Parent, end: dict[str, Any]) -> bool:
     """Tells the run above how this one ended; returns whether it could be told."""
+    return await _report(parent.workflow_id, wire.SIGNAL_SUB_PLAN_ENDED, {**end, "task": parent.task})
+
+
+async def report_turn(place: TurnPlace, end: TurnEnd) -> bool:
+    """Tells the session whose turn this run is what it has come to; returns whether it could be told."""
+    return await _report(place.workflow_id, wire.SIGNAL_TURN_ENDED, {**end.to_json(), "turn": place.turn})
+
+
+async def _report(workflow_id: str, signal: str, message: Mapping[str, Any]) -> bool:
     try:
-        above = workflow.get_external_workflow_handle(parent.workflow_id)
-        await above.signal(wire.SIGNAL_SUB_PLAN_ENDED, {**end, "task": parent.task})
+        await workflow.get_external_workflow_handle(workflow_id).signal(signal, message)
         return True
     except FailureError as error:
-        workflow.logger.info("the run above is gone", extra={"parent": parent.workflow_id, "reason": error.message})
+        workflow.logger.info("the run above is gone", extra={"parent": workflow_id, "reason": error.message})
         return False

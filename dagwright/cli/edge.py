@@ -39,6 +39,8 @@ _EXPECTED: Final = {
     "dagwright.server.errors.NoServer": _Answer("no_server", ExitCode.NO_SERVER),
     "dagwright.feed.RunNotFound": _Answer("not_found", ExitCode.REFUSED),
     "dagwright.client.IdInUse": _Answer("id_in_use", ExitCode.REFUSED),
+    "dagwright.sessions.SessionNotFound": _Answer("not_found", ExitCode.REFUSED),
+    "dagwright.contracts.sessions.SessionNameInvalid": _Answer("bad_usage", ExitCode.REFUSED),
     "dagwright.client.IdInvalid": _Answer("bad_usage", ExitCode.REFUSED),
     "dagwright.entities.party_file.PartiesUnreadable": _Answer("unreadable", ExitCode.REFUSED),
 }

@@ -1,4 +1,4 @@
-"""Names, options and help of `ask`; what it does is in `goals`."""
+"""Names, options and help of `ask` and `session`; what they do is in `goals` and `sessions`."""
 
 from typing import Annotated, Literal
 
@@ -7,7 +7,7 @@ import typer
 from dagwright.cli.calling import call, refuse_for_now
 from dagwright.cli.options import Agents, AllOrNothing, Budget, Context, Json, NoColor, Tools
 from dagwright.cli.output import Output
-from dagwright.cli.requests import AskRequest
+from dagwright.cli.requests import AskRequest, SessionRequest
 from dagwright.contracts.goals import MOST_PLANS, MOST_PLANS_LIMIT, MOST_REPLANS, MOST_REPLANS_LIMIT
 
 
@@ -86,12 +86,17 @@ def ask(
             help=f"How often the model plans again once its plan has run; else {MOST_REPLANS} times.",
         ),
     ] = None,
-    session: Annotated[str | None, typer.Option("--session", metavar="S", help="Not available yet.")] = None,
+    session: Annotated[
+        str | None,
+        typer.Option(
+            "--session", metavar="S", help="A turn of the session S: it knows names, parties and what was asked before."
+        ),
+    ] = None,
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
     """Have a model plan a request, run the plan, and answer."""
-    refuse_for_now({"--profile rounds": profile == "rounds", "--rounds": rounds, "--session": session})
+    refuse_for_now({"--profile rounds": profile == "rounds", "--rounds": rounds})
     request = AskRequest(
         words=words,
         model=model,
@@ -106,6 +111,7 @@ def ask(
         profile="intents" if profile == "intents" else "plan",
         context=context or [],
         confidence=confidence,
+        session=session,
         is_plan_only=plan_only,
         asks_first=approve_plan,
         is_all_or_nothing=all_or_nothing,
@@ -114,3 +120,19 @@ def ask(
         is_keeping=keep,
     )
     return call("goals", "ask", request, Output(is_json=json, has_color=not no_color))
+
+
+def session(
+    name: Annotated[
+        str | None, typer.Argument(metavar="S", help="Name of the session; without one all of them are listed.")
+    ] = None,
+    *,
+    end: Annotated[
+        bool, typer.Option("--end", help="It takes no more requests, and ends as soon as no run of it goes on.")
+    ] = False,
+    json: Json = False,
+    no_color: NoColor = False,
+) -> int:
+    """Show a session, or end it; without a name list the newest."""
+    request = SessionRequest(name, is_ending=end)
+    return call("sessions", "session", request, Output(is_json=json, has_color=not no_color))

@@ -15,9 +15,11 @@ from dagwright.cli.plans import read_pairs, read_policy
 from dagwright.cli.preparing import PreparedRun, deadline_s_of
 from dagwright.cli.requests import AskRequest
 from dagwright.cli.running import Showing, run_prepared
+from dagwright.cli.session_turns import SessionStart, run_in_session
 from dagwright.client import NO_TERMS, Terms
 from dagwright.contracts.goals import context_from_json
 from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
+from dagwright.contracts.sessions import Session, session_name
 from dagwright.feed import RunView
 from dagwright.llm.clients import ModelSetup
 from dagwright.planner import Asked, GoalRefused, prepare_goal
@@ -50,6 +52,8 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
         )
     _refuse_options(request)
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    name = session_name(request.session) if request.session is not None else None
+    # Before there is a server: what is wrong with a request is wrong in every session.
     prepared, asked = _prepared(request, toolset, output)
     if not request.is_detached or will_start_worker(settings, toolset):
         _refuse_without_model(request, toolset.models)
@@ -60,6 +64,9 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
     else:
         is_asked = asked.may_ask_first and request.is_asking and not request.is_detached and output.can_ask
         showing = Showing(_tell_answer, output, approve_on_terminal if is_asked else None)
+    if name is not None:
+        turn = SessionStart(name, request.words, lambda session: _prepared(request, toolset, output, session)[0])
+        return run_in_session(turn, request, toolset, showing=showing, settings=settings)
     return run_prepared(prepared, request, toolset, showing=showing, settings=settings)
 
 
@@ -73,10 +80,18 @@ def _refuse_options(request: AskRequest) -> None:
         raise CommandRefused("--max-replans: --profile intents never plans again; leave it out")
 
 
-def _prepared(request: AskRequest, toolset: Toolset, output: Output) -> tuple[PreparedRun, Asked]:
+def _prepared(
+    request: AskRequest, toolset: Toolset, output: Output, session: Session | None = None
+) -> tuple[PreparedRun, Asked]:
+    """Returns the run of a request.
+
+    Args:
+        session: what is known of the one whose turn it is; `None` if there is none.
+    """
     budget = read_budget(request.budget, is_asking=request.is_asking)
     beside = replace(NO_TERMS.beside, budget=budget, all_or_nothing=request.is_all_or_nothing)
-    terms = Terms(deadline_s_of(request.timeout), read_policy(request.policy_file), beside=beside)
+    policy = read_policy(request.policy_file) or (session.policy if session is not None else None)
+    terms = Terms(deadline_s_of(request.timeout), policy, beside=beside)
     asked = Asked(
         _config(request),
         asks_first=request.asks_first,
@@ -86,6 +101,12 @@ def _prepared(request: AskRequest, toolset: Toolset, output: Output) -> tuple[Pr
         context=_context(request),
         confidence=request.confidence,
     )
+    # What tells the run from others of its id is what was asked, and not what the session knew then.
+    told = asked
+    if session is not None:
+        asked = replace(asked, turns=session.turn_words())
+        if asked.profile == "intents":
+            asked = replace(asked, context={**context_from_json(session.names), **asked.context})
     if request.max_repairs is not None:
         asked = replace(asked, plans=1 + request.max_repairs)
     if request.max_replans is not None:
@@ -105,7 +126,7 @@ def _prepared(request: AskRequest, toolset: Toolset, output: Output) -> tuple[Pr
         "max_replans": asked.replans,
     }
     if asked.profile == "intents":
-        source |= {"profile": asked.profile, "context": dict(asked.context), "confidence": asked.confidence}
+        source |= {"profile": asked.profile, "context": dict(told.context), "confidence": asked.confidence}
     return PreparedRun(plan, source, {}, terms), asked
 
 

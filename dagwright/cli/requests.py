@@ -67,6 +67,7 @@ class AskRequest:
     profile: Profile = "plan"
     context: Sequence[str] = ()
     confidence: float | None = None
+    session: str | None = None
     is_plan_only: bool = False
     asks_first: bool = False
     is_all_or_nothing: bool = False
@@ -183,6 +184,14 @@ class ForkRequest:
     inputs: Sequence[str] = ()
     rerun: Sequence[str] = ()
     is_yes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRequest:
+    """Arguments of `session`; without a name it lists all of them."""
+
+    name: str | None
+    is_ending: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ def run_prepared(
                 return await _leave(started, prepared, connection, settings=settings, toolset=toolset, output=output)
             if start.is_keeping:
                 LocalServer(settings).keep()
-            farewell.text = _stays(started.workflow_id)
+            farewell.text = stays(started.workflow_id)
             words = "" if started.is_new else " is there already with the same plan; going on with it"
             return await follow_to_end(
                 started.workflow_id,
@@ -141,7 +141,7 @@ def watch(request: LookRequest, output: Output) -> int:
         async with open_connection(settings) as connection:
             runs = open_runs(connection, settings)
             references = await runs.tools_of(request.workflow_id)
-            farewell.text = _stays(request.workflow_id)
+            farewell.text = stays(request.workflow_id)
             toolset = _toolset_of_run(settings, references, output) if request.is_serving else None
             showing = Showing(tell_run, output, way_out=farewell.way_out)
             return await follow_to_end(request.workflow_id, connection, settings, toolset=toolset, showing=showing)
@@ -234,6 +234,11 @@ async def _leave(
 ) -> int:
     LocalServer(settings).keep()
     await start_worker(settings, toolset)
+    return tell_left(started, prepared, connection, output=output)
+
+
+def tell_left(started: Started, prepared: PreparedRun, connection: Connection, *, output: Output) -> int:
+    """Says that a run goes on in the background, and returns the exit code."""
     message = f"runs in the background; `dagwright watch {started.workflow_id}` shows it, `dagwright down` ends it all"
     if (schema := schema_of_missing(prepared.plan.inputs, prepared.inputs)) is not None:
         message += f"; it asks for its inputs first: `{command_for_inputs(started.workflow_id, schema)}`"
@@ -261,7 +266,8 @@ def _refuse(request: RunRequest, invalid: PlanInvalid, output: Output) -> None:
         output.tell(line)
 
 
-def _stays(workflow_id: str) -> str:
+def stays(workflow_id: str) -> str:
+    """Returns what is said when a command is interrupted that follows a run."""
     return (
         f"the run {workflow_id} stays where it is; go on with `dagwright watch {workflow_id}` "
         "(steps in flight get 10 s to end; Ctrl-C again leaves at once)"

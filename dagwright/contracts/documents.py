@@ -8,6 +8,7 @@ from typing import Any
 from dagwright.contracts import wire
 from dagwright.contracts.limits import DOCUMENT_LIMIT_BYTES, DOCUMENT_NODES, INLINE_VALUE_BYTES
 from dagwright.contracts.lineage import seen_of_run
+from dagwright.contracts.session_names import names_set
 from dagwright.plan.chunks import counts_of_items, is_cut, shown_items
 from dagwright.plan.compiled import CompiledNode, agent_of
 from dagwright.plan.errors import NodeError
@@ -68,6 +69,7 @@ def _without_nodes(scheduler: Scheduler | None, facts: RunFacts, *, status: str 
     if scheduler is not None and scheduler.is_finished and (left_out := scheduler.ends_left_out()):
         notes.append(_left_out_note(left_out))
     seen = seen_of_run(scheduler) if scheduler is not None else None
+    names = names_set(scheduler) if scheduler is not None else {}
     return {
         "workflow_id": facts.workflow_id,
         "run_id": facts.run_id,
@@ -79,6 +81,7 @@ def _without_nodes(scheduler: Scheduler | None, facts: RunFacts, *, status: str 
         "waiting_for": shown_requests(scheduler, facts.workflow_id) if scheduler else [],
         "usage": scheduler.usage.told() if scheduler else {},
         "notes": notes,
+        **({"context": names} if names else {}),
         **({wire.DETAIL_SEEN: seen.told()} if seen else {}),
     }
 

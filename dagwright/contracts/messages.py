@@ -71,6 +71,23 @@ class Parent:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnPlace:
+    """Where the run of a turn reports its end.
+
+    Args:
+        workflow_id: of the session.
+        turn: id of the turn, which is that of its first run.
+    """
+
+    workflow_id: str
+    turn: str
+
+    def to_json(self) -> dict[str, str]:
+        """Returns the place as it travels."""
+        return {"workflow_id": self.workflow_id, "turn": self.turn}
+
+
+@dataclass(frozen=True, slots=True)
 class RunInput:
     """The input of `RunPlan`.
 
@@ -99,6 +116,7 @@ class RunInput:
         takes_back: of a sub-plan, whether it takes back what the run did whose state is the carry.
         model: JSON of the `ModelConfig` that says which model is asked in the run, and how; `None` leaves it to the
             settings of the workers.
+        session: where a run that is a turn of a session reports its end.
     """
 
     plan: Any = None
@@ -125,6 +143,7 @@ class RunInput:
     all_or_nothing: bool = False
     takes_back: bool = False
     model: Mapping[str, Any] | None = None
+    session: TurnPlace | None = None
 
 
 def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -138,8 +157,9 @@ def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None
     if "stored" in inputs:
         encoded["stored_inputs"] = inputs["stored"]
     encoded["options"] = _options_to_json(run_input)
-    approved = {"approved_by": run_input.approved_by, "approved_tools": dict(run_input.approved_tools)}
-    encoded |= {name: value for name, value in approved.items() if value not in (None, {})}
+    given: dict[str, Any] = {"approved_by": run_input.approved_by, "approved_tools": dict(run_input.approved_tools)}
+    given |= {"scope": run_input.scope, "session": run_input.session and run_input.session.to_json()}
+    encoded |= {name: value for name, value in given.items() if value not in (None, {})}
     if run_input.pages:
         encoded["compiled"] = {"pages": list(run_input.pages)}
     elif run_input.compiled is not None:
@@ -148,8 +168,6 @@ def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None
         encoded["plan"] = run_input.plan
     if run_input.parent is not None:
         encoded["parent"] = {"workflow_id": run_input.parent.workflow_id, "task": run_input.parent.task}
-    if run_input.scope is not None:
-        encoded["scope"] = run_input.scope
     if run_input.path:
         encoded["path"] = [list(step) for step in run_input.path]
     if run_input.lookups:
@@ -245,6 +263,7 @@ def run_input_from_json(message: Any) -> RunInput:
             all_or_nothing=options.get("all_or_nothing", False),
             takes_back=message.get("takes_back") is True,
             model=options.get("model"),
+            session=_turn_place(message.get("session")),
         )
     except PlanTooLarge as error:
         raise MessageInvalid(str(error), code="too_large") from None
@@ -333,13 +352,20 @@ def _object(message: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _parent(value: Any) -> Parent | None:
-    if value is None:
-        return None
-    ids = [value.get("workflow_id"), value.get("task")] if isinstance(value, Mapping) else []
-    if not ids or not all(isinstance(part, str) and 0 < len(part.encode(errors="replace")) <= 1000 for part in ids):
+    return None if value is None else Parent(*_place(value, name="parent", part="task"))
+
+
+def _turn_place(value: Any) -> TurnPlace | None:
+    return None if value is None else TurnPlace(*_place(value, name="session", part="turn"))
+
+
+def _place(value: Any, *, name: str, part: str) -> tuple[str, str]:
+    """Returns the workflow that a run reports to, and what in it."""
+    ids = [value.get("workflow_id"), value.get(part)] if isinstance(value, Mapping) else []
+    if not ids or not all(isinstance(text, str) and 0 < len(text.encode(errors="replace")) <= 1000 for text in ids):
         # Temporal would refuse the report to such a run again and again, and this one would never end.
-        raise MessageInvalid("'parent' must name a workflow_id and a task, each a text of 1 to 1,000 bytes")
-    return Parent(str(ids[0]), str(ids[1]))
+        raise MessageInvalid(f"{name!r} must name a workflow_id and a {part}, each a text of 1 to 1,000 bytes")
+    return str(ids[0]), str(ids[1])
 
 
 def _options(written: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,11 @@ WORKFLOW_RUN_AGENT = "RunAgent"
 WORKFLOW_PURSUE_GOAL = "PursueGoal"
 """A plan that grows by what a model plans."""
 WORKFLOWS = frozenset({WORKFLOW_RUN_PLAN, WORKFLOW_RUN_AGENT, WORKFLOW_PURSUE_GOAL})
-"""Every workflow type of ours: whatever is in here counts as a user of stored payloads."""
+"""Every type of run: whatever is in here counts as a user of stored payloads."""
+WORKFLOW_CONVERSE = "Converse"
+"""A session: starts a run for each turn, and keeps what the next one has to know. It holds no stored payloads."""
+ID_SESSION = "session-"
+"""Begins the workflow id of a session; its name follows."""
 IS_RUN = "WorkflowType IN ('RunPlan', 'RunAgent', 'PursueGoal')"
 """The same as a condition of a list query."""
 
@@ -35,6 +39,13 @@ SIGNAL_BUDGET_GIVEN = "budget_given"
 """From a run to its sub-plan: which of those calls may start, or that it has to finish with what it has."""
 SIGNAL_PLANNED = "planned"
 """Brings nodes of a plan that a model still writes: `dagwright.contracts.planned`."""
+
+SIGNAL_TURN_ENDED = "turn_ended"
+"""From the run of a turn to its session: what it has come to."""
+UPDATE_START_TURN = "start_turn"
+"""To a session: starts the run of the next turn."""
+SIGNAL_END_SESSION = "end_session"
+"""To a session: it takes no more turns, and ends as soon as none runs."""
 
 UPDATE_SUBMIT_FEEDBACK = "submit_feedback"
 
@@ -198,6 +209,11 @@ MEMO_CHANGED = "dagwright_changed"
 """Workflow memo: id of the step that failed, was cancelled or asked last, while nothing started."""
 MEMO_TITLE = "dagwright_title"
 """Workflow memo: title of the plan."""
+
+MEMO_SESSION = "dagwright_session"
+"""Workflow memo of the run of a turn: the name of its session. The runs below it do not have it."""
+MEMO_SESSION_STATE = "dagwright_session_state"
+"""Workflow memo of a session: all that it knows, as `contracts.sessions` reads it."""
 
 MEMO_BEGAN = "dagwright_began"
 """Workflow memo of a run that goes on in a new execution: RFC 3339 time at which the first one started."""

@@ -19,6 +19,8 @@ from dagwright.plan.stored import Path, Want, query_of
 
 How = Literal["value", "whole"]
 
+IDENTIFYING = ("id", "name", "kind")
+"""Of a result, what a session keeps behind a name."""
 _EACH = "\0each"
 """Stands in a path for every element of a list; no key of a plan is written so."""
 _WORKER_FIELDS = ("status", "outputs", "error", "message")
@@ -49,7 +51,7 @@ def _analyse(plan: CompiledPlan, of_output: Sequence[Want]) -> tuple[CompiledPla
         of_output: what the plan above names of the output of this one.
     """
     wants = _Wants(plan)
-    for read in [*_reads_of_holes(plan.output_holes), *_reads_of_output(plan, of_output)]:
+    for read in [*_reads_of_holes(plan.output_holes), *_reads_of_output(plan, of_output), *_reads_of_session(plan)]:
         wants.add(read)
     found: dict[int, CompiledNode] = {}
     for number in _last_first(plan):
@@ -146,6 +148,14 @@ def _reads_of_options(node: CompiledNode) -> Iterator[_Read]:
             yield from (
                 read for part in template if not isinstance(part, str) for read in _reads_of_reference(part, "whole")
             )
+
+
+def _reads_of_session(plan: CompiledPlan) -> Iterator[_Read]:
+    """Yields what a session is told of the results of tools that set a name in it."""
+    for node in plan.nodes:
+        declared = plan.tools.get(node.tool)
+        if declared is not None and declared.sets is not None:
+            yield from (_Read("node", node.id, (key,), "value") for key in IDENTIFYING)
 
 
 def _reads_of_holes(holes: Sequence[Hole]) -> Iterator[_Read]:

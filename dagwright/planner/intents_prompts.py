@@ -10,10 +10,8 @@ from typing import Any
 
 from dagwright.contracts.model_calls import Message, system, user
 from dagwright.planner.catalogue import Catalogue, cut, json_line
+from dagwright.planner.prompts import turns_words
 
-TURNS_TOLD = 20
-"""Earlier turns of a session that a model is told of, the newest ones."""
-TURN_CHARACTERS = 1_000
 _NAME_CHARACTERS = 200
 
 INTENTS_PROMPT = """\
@@ -70,7 +68,7 @@ def intents_messages(
     note = verbs.note()
     parts = [verbs.text, *([f"({note[0].upper()}{note[1:]}.)"] if note is not None else []), _session(context)]
     if turns:
-        parts.append("\n".join(["Done before in this session, the newest last:", *map(_turn, turns[-TURNS_TOLD:])]))
+        parts.append(turns_words(turns))
     return system(INTENTS_PROMPT), user("\n\n".join([*parts, f"Request:\n{goal}"]))
 
 
@@ -83,7 +81,3 @@ def _session(context: Mapping[str, Mapping[str, Any]]) -> str:
 def _name(name: str, what: Mapping[str, Any]) -> str:
     known = {field: cut(what[field], _NAME_CHARACTERS) for field in ("kind", "name", "jurisdiction") if what.get(field)}
     return json_line({"ref": f"@{name}", **known})
-
-
-def _turn(words: str) -> str:
-    return f"- {json_line(cut(words.strip(), TURN_CHARACTERS))}"

@@ -10,8 +10,11 @@ from typing import Any
 from dagwright.contracts.goals import Profile
 from dagwright.contracts.model_calls import Message, system, user
 from dagwright.plan.errors import Problem
-from dagwright.planner.catalogue import Catalogue, cut
+from dagwright.planner.catalogue import Catalogue, cut, json_line
 
+TURNS_TOLD = 20
+"""Earlier turns of a session that a model is told of, the newest ones."""
+TURN_CHARACTERS = 1_000
 REPAIR_CHARACTERS = 24 * 1024
 """What is told of the problems of one plan; a hundred of them have as many."""
 _PROBLEM_CHARACTERS = 1_200
@@ -76,19 +79,32 @@ INLINE_AGENTS_PROMPT = """
 
 
 def planning_messages(
-    goal: str, catalogue: Catalogue, *, inline_agents: bool = False, plans_again: bool = False
+    goal: str,
+    catalogue: Catalogue,
+    *,
+    inline_agents: bool = False,
+    plans_again: bool = False,
+    turns: Sequence[str] = (),
 ) -> tuple[Message, ...]:
     """Returns what a model is told to write a plan: the rules, then what there is, then the request.
 
     Args:
         inline_agents: a plan may make agents itself.
         plans_again: the model can be asked for another plan once this one has run.
+        turns: what was done in the session before, oldest first.
     """
     note = catalogue.note()
     there = catalogue.text if note is None else f"{catalogue.text}\n\n({note[0].upper()}{note[1:]}.)"
     rules = PLANNING_PROMPT + (PLANNING_AGAIN_PROMPT if plans_again else "")
     rules += INLINE_AGENTS_PROMPT if inline_agents else ""
-    return system(rules), user(f"{there}\n\nRequest:\n{goal}")
+    parts = [there, *([turns_words(turns)] if turns else []), f"Request:\n{goal}"]
+    return system(rules), user("\n\n".join(parts))
+
+
+def turns_words(turns: Sequence[str]) -> str:
+    """Returns what a model is told of earlier turns of a session: a line of JSON each, which nothing in it can end."""
+    told = (f"- {json_line(cut(words.strip(), TURN_CHARACTERS))}" for words in turns[-TURNS_TOLD:])
+    return "\n".join(["Done before in this session, the newest last:", *told])
 
 
 def accepted_words(nodes: Sequence[Any]) -> str:

@@ -55,9 +55,9 @@ class Asked:
             cases before.
         policy: of the run; `None` is what the plan of a model has.
         profile: what the model writes: a plan that is answered from its results, or intents.
-        context: names of the session, without their `@` -> `{"id", "name", "kind"}`; for intents only, as what follows.
+        context: names of the session, without their `@` -> `{"id", "name", "kind"}`; for intents only.
         turns: what was done in the session before, a summary of each turn.
-        confidence: 0 to 1; somebody has to approve what the model is less sure of.
+        confidence: 0 to 1, for intents only; somebody has to approve what the model is less sure of.
     """
 
     config: ModelConfig = field(default_factory=ModelConfig)
@@ -111,7 +111,9 @@ def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked)
         streams=asked.streams and not (asked.may_ask_first or asked.ends_with_plan),
         inline_agents=inline_agents,
     )
-    messages = planning_messages(request, catalogue, inline_agents=inline_agents, plans_again=replans > 0)
+    messages = planning_messages(
+        request, catalogue, inline_agents=inline_agents, plans_again=replans > 0, turns=asked.turns
+    )
     plan = goal_plan(goal, messages, title=summary_of(request))
     _refuse_too_large(plan, catalogue.tools)
     return plan, catalogue.note()

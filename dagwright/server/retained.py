@@ -81,6 +81,9 @@ async def _retained_runs(client: Client, page: Sequence[WorkflowExecution]) -> l
 
 async def _retained_run(client: Client, execution: WorkflowExecution) -> RetainedRun | None:
     """Returns what the rule asks about a run; None if it has left the list meanwhile."""
+    if execution.workflow_type == wire.WORKFLOW_CONVERSE:
+        # A session may be open for years, and holds nothing of the store: its runs do.
+        return None
     first_run_id: str | None = execution.run_id
     began_at = None
     root_id = None
@@ -88,7 +91,7 @@ async def _retained_run(client: Client, execution: WorkflowExecution) -> Retaine
         began_at = await _began_at(client, execution)
         if began_at is None:
             first_run_id = await _first_run_id(client, execution)
-        root_id = execution.root_id or execution.parent_id
+        root_id = _root_of(execution)
     # A workflow of somebody else gets a reference at most by a person's hand, after it has started.
     if first_run_id is None:
         return None
@@ -100,6 +103,18 @@ async def _retained_run(client: Client, execution: WorkflowExecution) -> Retaine
         began_at=began_at,
         root_id=None if root_id == execution.id else root_id,
     )
+
+
+def _root_of(execution: WorkflowExecution) -> str | None:
+    """Returns the run whose sub-plan a run is, at the top.
+
+    In a session the server names the session: then it is the run just above, which has to be shown as well, and so has
+    the one above that.
+    """
+    if wire.MEMO_SESSION in execution.raw_info.memo.fields:
+        return None
+    root_id = execution.root_id or execution.parent_id
+    return execution.parent_id if root_id is not None and root_id.startswith(wire.ID_SESSION) else root_id
 
 
 async def _first_run_id(client: Client, execution: WorkflowExecution) -> str | None:

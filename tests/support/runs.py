@@ -52,6 +52,7 @@ from dagwright.store import PayloadStore
 from dagwright.tools import ToolRegistry
 from dagwright.toolset import Toolset, load_toolset
 from workflows.calls import CallInterceptor
+from workflows.converse import ConverseWorkflow
 from workflows.pursuing import RUN_WORKFLOWS
 
 Handle = WorkflowHandle[Any, Any]
@@ -150,6 +151,10 @@ class Runs:
         """Returns the document of a run as the commands show it, with its large values put back."""
         view = await RunFeed(self.client, handle.id).read()
         return await restored_document(view, self.store, full=full)
+
+    def take(self, handle: Handle) -> None:
+        """Has `check_ended` look at a run, or a session, that somebody else has started."""
+        self._started.append(handle)
 
     def forget(self, handle: Handle) -> None:
         """Leaves a run out of `check_ended`, because the test ends a part of it by force."""
@@ -387,7 +392,7 @@ async def replay(history: WorkflowHistory) -> tuple[Exception | None, list[Any]]
     """Replays a history with no server; returns what failed, and the ends that the workflow came to."""
     capture = _Capture()
     replayer = Replayer(
-        workflows=RUN_WORKFLOWS,
+        workflows=[*RUN_WORKFLOWS, ConverseWorkflow],
         workflow_runner=UnsandboxedWorkflowRunner(),
         interceptors=[CallInterceptor(), capture],
         data_converter=data_converter,

@@ -10,7 +10,7 @@ from dagwright.entities.catalogue import PartyKind
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
 from dagwright.entities.lookup import Findings, find_parties
-from dagwright.entities.models import Base, Party, PartyName, PartyStatus
+from dagwright.entities.models import Base, Party, PartyName, PartySearch, PartyStatus
 from dagwright.entities.names import name_key
 from dagwright.entities.parties import NaturalKey, add_party
 from dagwright.entities.search_index import SearchIndexUnavailable
@@ -31,7 +31,7 @@ def add(database: EntityDatabase, *names: str, kind: PartyKind = PartyKind.COMPA
 def make_earlier_store(url: str) -> None:
     """Makes a store of two names as a version without the index did."""
     engine = create_engine(make_url(url))
-    tables = [Base.metadata.tables[name] for name in ("party", "party_name", "party_identifier")]
+    tables = [table for table in Base.metadata.sorted_tables if table.name != PartySearch.__tablename__]
     with engine.begin() as connection:
         Base.metadata.create_all(connection, tables=tables)
         connection.execute(text("DROP INDEX party_identifier_by_value"))

@@ -16,9 +16,10 @@ from dagwright.plan.errors import PlanInvalid, Problem
 from dagwright.plan.policy import Policy
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.planner import Asked, prepare_goal, repair_words
-from dagwright.planner.intents_prompts import INTENTS_PROMPT, TURNS_TOLD, intents_messages
+from dagwright.planner.intents_prompts import INTENTS_PROMPT, intents_messages
 from dagwright.planner.intents_reading import read_intents_answer
 from dagwright.planner.intents_schema import INTENTS_FILE, intents_schema
+from dagwright.planner.prompts import TURNS_TOLD
 from dagwright.planner.reading import PLANNED_BYTES, ReadPlan
 from dagwright.planner.schema import text_of
 from dagwright.planner.starting import goal_of_document

@@ -1,0 +1,122 @@
+"""`ask --session`: a request as a turn of a session; waits for the turn before it, starts its run, and follows that."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from dagwright.cli.async_runs import Farewell, run_async
+from dagwright.cli.background import start_worker
+from dagwright.cli.exits import CommandRefused, ExitCode
+from dagwright.cli.output import Output, one_line
+from dagwright.cli.preparing import PreparedRun
+from dagwright.cli.running import Showing, Start, follow_to_end, stays, tell_left
+from dagwright.client import Origin, Runs, Started, open_runs
+from dagwright.contracts.sessions import Session, Turn
+from dagwright.server import Connection, LocalServer, open_connection
+from dagwright.server.retained import claim_store
+from dagwright.sessions import PreparedTurn, Sessions, TurnNotTaken
+from dagwright.settings import Settings
+from dagwright.told_tools import tell_cards
+from dagwright.toolset import Toolset
+from worker import serving
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStart:
+    """A request in a session.
+
+    Args:
+        name: of the session.
+        request: in words.
+        prepare: returns the run for what the session knows.
+    """
+
+    name: str
+    request: str
+    prepare: Callable[[Session], PreparedRun]
+
+
+def run_in_session(turn: SessionStart, start: Start, toolset: Toolset, *, showing: Showing, settings: Settings) -> int:
+    """Starts the run of a turn as soon as the session is free, follows it to its end, and returns the exit code."""
+    output = showing.output
+    toolset.models.prices()
+
+    async def work(farewell: Farewell) -> int:
+        async with open_connection(settings) as connection:
+            await claim_store(toolset.store, connection.client)
+            await tell_cards(toolset.store, toolset.agents)
+            runs = open_runs(connection, settings)
+            sessions = Sessions(connection, runs, task_queue=settings.task_queue)
+            # A session is served as its runs are: without a worker it takes no turn.
+            async with _served(connection, toolset, settings=settings, in_background=start.is_detached):
+                started, prepared = await _started(turn, start, runs, sessions, toolset=toolset, output=output)
+                if start.is_detached:
+                    return tell_left(started, prepared, connection, output=output)
+                if start.is_keeping:
+                    LocalServer(settings).keep()
+                farewell.text = stays(started.workflow_id)
+                code = await follow_to_end(
+                    started.workflow_id,
+                    connection,
+                    settings,
+                    toolset=None,
+                    showing=replace(showing, way_out=farewell.way_out),
+                    words=f" in the session {one_line(turn.name)}",
+                )
+                await sessions.settled(turn.name, started.workflow_id)
+                return code
+
+    return run_async(work, output)
+
+
+async def _started(
+    turn: SessionStart, start: Start, runs: Runs, sessions: Sessions, *, toolset: Toolset, output: Output
+) -> tuple[Started, PreparedRun]:
+    """Starts the run of a turn; returns what it was prepared as, too.
+
+    Raises:
+        CommandRefused: the session does not take it.
+    """
+    newest: PreparedRun | None = None
+
+    async def prepare(session: Session) -> PreparedTurn:
+        nonlocal newest
+        newest = turn.prepare(session)
+        sending = await runs.prepared(
+            newest.plan,
+            newest.inputs,
+            origin=Origin(newest.source),
+            tools=toolset.references,
+            terms=newest.terms,
+        )
+        return PreparedTurn(turn.request, sending, newest.terms.policy)
+
+    def busy(other: Turn) -> None:
+        what = f" ({one_line(other.request, limit=60)})" if other.request else ""
+        run = one_line(other.run)
+        output.tell(
+            f"the session {one_line(turn.name)} is at work on the run {run}{what}; this request waits until that has "
+            f"ended: `dagwright watch {run}` shows it, `dagwright inbox` what it asks"
+        )
+
+    try:
+        started = await sessions.take_turn(
+            turn.name, prepare, run=start.workflow_id, busy=None if start.is_detached else busy
+        )
+    except TurnNotTaken as refused:
+        code = ExitCode.NO_SERVER if refused.code == "no_worker" else ExitCode.REFUSED
+        raise CommandRefused(str(refused), status=refused.code, code=code) from None
+    return started, newest or turn.prepare(Session(turn.name))
+
+
+@asynccontextmanager
+async def _served(
+    connection: Connection, toolset: Toolset, *, settings: Settings, in_background: bool
+) -> AsyncIterator[None]:
+    if in_background:
+        LocalServer(settings).keep()
+        await start_worker(settings, toolset)
+        yield
+        return
+    async with serving(connection.client, toolset, task_queue=settings.task_queue):
+        yield

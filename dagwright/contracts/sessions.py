@@ -1,0 +1,337 @@
+"""A session: what a conversation of several requests knows, and what may happen to it, as pure code.
+
+The workflow `Converse` drives it. Its whole state is small plain JSON, which lies in the memo of the workflow: so
+whoever looks needs no worker, and the next execution finds it there. What is new pushes out what is oldest.
+"""
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dagwright.contracts import wire
+from dagwright.contracts.documents import encoded_size
+from dagwright.contracts.limits import cut_text
+from dagwright.contracts.messages import TurnPlace
+from dagwright.contracts.turns import (
+    EXPLANATION_BYTES,
+    NAMES,
+    OUTCOME_BYTES,
+    REQUEST_BYTES,
+    TurnEnd,
+    TurnStart,
+    turn_end_from_json,
+)
+from dagwright.plan.policy import Policy, policy_from_json
+from dagwright.plan.states import RunStatus
+from dagwright.plan.times import format_time
+
+NAME_BYTES = 150
+"""UTF-8 of the name of a session: with what stands before it, it is a workflow id and a search attribute."""
+TURNS = 50
+"""Turns that a session remembers."""
+TURNS_BYTES = 14_000
+NAMES_BYTES = 6_000
+BINDINGS_BYTES = 10_000
+"""Encoded parts of the state. Together half of the 64 KiB that a memo may have in every database of a server."""
+
+
+class SessionNameInvalid(ValueError):
+    """No session can have that name; the text says why."""
+
+
+def session_name(text: str) -> str:
+    """Returns a name of a session as it is kept: in NFC, without blanks around it.
+
+    Raises:
+        SessionNameInvalid: it is none.
+    """
+    name = unicodedata.normalize("NFC", text).strip()
+    if not 0 < len(name.encode(errors="replace")) <= NAME_BYTES:
+        told = "is empty" if not name else f"has {len(name.encode(errors='replace')):,} bytes of UTF-8"
+        raise SessionNameInvalid(f"the name of the session {told}; it has 1 to {NAME_BYTES}")
+    # Marks that turn lines around or cannot be seen would make two names look like one.
+    if any(unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") for sign in name):
+        raise SessionNameInvalid(f"the name {name!r} holds characters that the name of a session cannot have")
+    return name
+
+
+def session_id(name: str) -> str:
+    """Returns the workflow id of a session."""
+    return f"{wire.ID_SESSION}{name}"
+
+
+def name_of_session(workflow_id: str) -> str:
+    """Returns the name of the session that has a workflow id; anybody may have given a workflow any."""
+    return workflow_id.removeprefix(wire.ID_SESSION)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One request in a session.
+
+    Args:
+        number: 1 for the first of the session.
+        run: id of its run.
+        status: `running`, or how the run ended.
+        names: names that it set.
+        began_at, ended_at: RFC 3339.
+    """
+
+    number: int
+    run: str
+    request: str
+    status: str = RunStatus.RUNNING.value
+    explanation: str | None = None
+    outcome: str | None = None
+    names: Sequence[str] = ()
+    began_at: str | None = None
+    ended_at: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the turn as documents and the state have it."""
+        return {
+            "number": self.number,
+            "run": self.run,
+            "request": self.request,
+            "status": self.status,
+            "explanation": self.explanation,
+            "outcome": self.outcome,
+            "names": list(self.names),
+            "began_at": self.began_at,
+            "ended_at": self.ended_at,
+        }
+
+    def words(self, names: Mapping[str, Mapping[str, Any]]) -> str:
+        """Returns the turn as the next planner is told of it.
+
+        Args:
+            names: of the session now.
+        """
+        parts = [f"Request: {self.request or '(a plan)'}"]
+        parts += [f"Plan: {self.explanation}"] if self.explanation else []
+        told = f"Result: {self.status.replace('_', ' ')}"
+        parts.append(f"{told}: {self.outcome}" if self.outcome else told)
+        known = [f"@{name} ({names[name].get('name') or names[name]['id']})" for name in self.names if name in names]
+        parts += [f"It set {', '.join(known)}."] if known else []
+        return "\n".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRefused:
+    """Why a session does not start a turn.
+
+    Args:
+        code: `session_busy`, `session_changed`, `session_ending`.
+        run: the run that goes on, if that is why.
+    """
+
+    code: str
+    message: str
+    run: str | None = None
+
+
+@dataclass(slots=True)
+class Session:
+    """What a session knows; times are seconds since the epoch.
+
+    Args:
+        version: rises with each change, so that a turn that was prepared for an older one is seen.
+        names: name without `@` -> `{"id", "name", "kind"}`, the newest last.
+        bindings: parties that search texts were bound to, the newest last, as the document of a run has them.
+        turns: the newest of them, oldest first.
+        turns_left_out: how many older ones are forgotten.
+        is_ending: it takes no more turns, and has ended as soon as none runs.
+    """
+
+    name: str
+    version: int = 0
+    names: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    bindings: list[Mapping[str, Any]] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    turns_left_out: int = 0
+    policy: Policy | None = None
+    is_ending: bool = False
+
+    @property
+    def running(self) -> Turn | None:
+        """The turn whose run goes on."""
+        return self.turns[-1] if self.turns and self.turns[-1].status == RunStatus.RUNNING.value else None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing can happen to it any more."""
+        return self.is_ending and self.running is None
+
+    @property
+    def status(self) -> str:
+        """`idle`, `running`, `ending` (with the turn that runs) or `ended`."""
+        if self.is_ending:
+            return "ended" if self.has_ended else "ending"
+        return "idle" if self.running is None else "running"
+
+    def turn_of(self, run: str) -> Turn | None:
+        """Returns the turn that a run is of, as far as it is remembered."""
+        return next((turn for turn in reversed(self.turns) if turn.run == run), None)
+
+    def turn_words(self) -> list[str]:
+        """Returns what the next planner is told of the turns that have ended, oldest first."""
+        return [turn.words(self.names) for turn in self.turns if turn.status != RunStatus.RUNNING.value]
+
+    # What happens to it.
+
+    def refusal_of(self, start: TurnStart) -> TurnRefused | None:
+        """Returns why a turn cannot start, and changes nothing; one that is there already is not refused."""
+        if self.turn_of(start.run) is not None:
+            return None
+        if self.is_ending:
+            return TurnRefused("session_ending", f"the session {self.name!r} is being ended and takes no more requests")
+        if (running := self.running) is not None:
+            message = f"the session {self.name!r} is at work on the run {running.run!r}; the next turn starts after it"
+            return TurnRefused("session_busy", message, running.run)
+        if start.version not in (None, self.version):
+            message = f"the session {self.name!r} has changed since this turn was prepared: prepare it again"
+            return TurnRefused("session_changed", message)
+        return None
+
+    def begin_turn(self, start: TurnStart, *, at: float) -> bool:
+        """Begins a turn that is not refused; returns false for one that is there already."""
+        if self.turn_of(start.run) is not None:
+            return False
+        number = self.turns_left_out + len(self.turns) + 1
+        self.turns.append(Turn(number, start.run, start.request, began_at=format_time(at)))
+        self.policy = start.policy or self.policy
+        self._changed()
+        return True
+
+    def started_with(self, start: TurnStart, *, workflow_id: str) -> dict[str, Any]:
+        """Returns what the run of a turn is started with: what was sent, and what the session knows.
+
+        Args:
+            workflow_id: of the session.
+        """
+        found = {**start.start, "session": TurnPlace(workflow_id, start.run).to_json()}
+        if self.bindings:
+            found["bound"] = [dict(binding) for binding in self.bindings]
+        options = found.get("options")
+        if self.policy is not None and (options is None or isinstance(options, Mapping)):
+            found["options"] = {"policy": self.policy.to_json(), **(options or {})}
+        if "compiled" not in found and not found.get("context"):
+            # Nobody has read the plan yet, so nobody has put in what its names stand for.
+            found["context"] = {name: known["id"] for name, known in self.names.items()}
+        return found
+
+    def end_turn(self, run: str, end: TurnEnd, *, at: float) -> bool:
+        """Takes over what the run of a turn has come to; returns false if that turn does not run, and changes nothing.
+
+        Args:
+            run: id of the run that was started for it.
+        """
+        turn = self.running
+        if turn is None or turn.run != run:
+            return False
+        self.turns[-1] = replace(
+            turn,
+            status=end.status,
+            outcome=end.outcome,
+            explanation=end.explanation,
+            names=tuple(end.names),
+            ended_at=format_time(at),
+        )
+        for name, known in end.names.items():
+            self.names.pop(name, None)
+            self.names[name] = known
+        for binding in end.bindings:
+            self.bindings = [each for each in self.bindings if _looked_up(each) != _looked_up(binding)]
+            self.bindings.append(binding)
+        self._changed()
+        return True
+
+    def end(self) -> None:
+        """Takes no more turns."""
+        self.is_ending = True
+        self._changed()
+
+    def _changed(self) -> None:
+        self.version += 1
+        kept = _newest([turn.to_json() for turn in self.turns], most=TURNS, most_bytes=TURNS_BYTES)
+        self.turns_left_out += len(self.turns) - kept
+        self.turns = self.turns[len(self.turns) - kept :]
+        kept = _newest(list(self.bindings), most_bytes=BINDINGS_BYTES)
+        self.bindings = self.bindings[len(self.bindings) - kept :]
+        names = list(self.names.items())
+        kept = _newest(names, most=NAMES, most_bytes=NAMES_BYTES)
+        self.names = dict(names[len(names) - kept :])
+
+    # How it travels.
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the session as its memo has it, and as documents show it."""
+        return {
+            "session": self.name,
+            "status": self.status,
+            "version": self.version,
+            "context": {name: dict(known) for name, known in self.names.items()},
+            "lookups": [dict(binding) for binding in self.bindings],
+            "turns": [turn.to_json() for turn in self.turns],
+            "turns_left_out": self.turns_left_out,
+            "policy": self.policy.to_json() if self.policy is not None else None,
+        }
+
+
+def _looked_up(binding: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Returns what a party was found for."""
+    return tuple(str(binding.get(key)) for key in ("search_text", "entity_type", "jurisdiction"))
+
+
+def _newest(values: Sequence[Any], *, most_bytes: int, most: int | None = None) -> int:
+    """Returns how many of the last values have room; at least one does."""
+    left = most_bytes
+    for count, value in enumerate(reversed(values)):
+        left -= encoded_size(value)
+        if count and (left < 0 or count == most):
+            return count
+    return len(values)
+
+
+def session_from_json(encoded: Any, *, name: str) -> Session:
+    """Returns the session that `Session.to_json` told.
+
+    Args:
+        name: of the session, by its workflow id.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        end = turn_end_from_json({"status": "completed", "names": encoded["context"], "bindings": encoded["lookups"]})
+        return Session(
+            name=name,
+            version=int(encoded["version"]),
+            names=dict(end.names),
+            bindings=list(end.bindings),
+            turns=[_turn_from_json(turn) for turn in encoded["turns"]][-TURNS:],
+            turns_left_out=int(encoded["turns_left_out"]),
+            policy=policy_from_json(encoded["policy"]) if encoded.get("policy") is not None else None,
+            is_ending=encoded["status"] in ("ending", "ended"),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"this is no session: {error!r}") from None
+
+
+def _turn_from_json(encoded: Mapping[str, Any]) -> Turn:
+    return Turn(
+        number=int(encoded["number"]),
+        run=str(encoded["run"]),
+        request=cut_text(str(encoded["request"]), max_bytes=REQUEST_BYTES),
+        status=str(encoded["status"]),
+        explanation=_cut(encoded.get("explanation"), EXPLANATION_BYTES),
+        outcome=_cut(encoded.get("outcome"), OUTCOME_BYTES),
+        names=tuple(str(name) for name in encoded.get("names", ())),
+        began_at=_cut(encoded.get("began_at"), 40),
+        ended_at=_cut(encoded.get("ended_at"), 40),
+    )
+
+
+def _cut(value: Any, max_bytes: int) -> str | None:
+    return cut_text(value, max_bytes=max_bytes) if isinstance(value, str) else None

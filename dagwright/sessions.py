@@ -1,0 +1,344 @@
+"""Sessions: reads them, starts turns in them, ends them. The one place outside of workflows that knows `Converse`.
+
+What a session knows is read from the memo of its workflow, so a look needs no worker. A turn is prepared for a version
+of the session, and refused if that has changed meanwhile: whoever prepared it reads and prepares again.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import (
+    Client,
+    WithStartWorkflowOperation,
+    WorkflowExecution,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes, WorkflowIDConflictPolicy
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.client import Runs, Sending, Started, checked_id, made_id
+from dagwright.contracts import wire
+from dagwright.contracts.limits import WORKFLOW_TASK_S, summary_of
+from dagwright.contracts.sessions import Session, Turn, name_of_session, session_from_json, session_id
+from dagwright.contracts.turns import TurnStart
+from dagwright.plan.policy import Policy
+from dagwright.plan.times import format_time
+from dagwright.server import Connection
+
+LOOK_PAUSE_S = 0.5
+"""Between two looks at a session that somebody waits for."""
+PATIENCE_S = 60.0
+"""How long a turn waits for a worker that takes it: one that was just started needs some seconds."""
+SETTLE_S = 5.0
+"""How long the end of a run may take to its session, once it has ended."""
+
+_LOST = (
+    RPCStatusCode.ABORTED,
+    RPCStatusCode.FAILED_PRECONDITION,
+    RPCStatusCode.NOT_FOUND,
+    RPCStatusCode.RESOURCE_EXHAUSTED,
+)
+"""What the server says of an update that no workflow task has taken."""
+
+_STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
+_SESSION = SearchAttributeKey.for_keyword(wire.SEARCH_SESSION)
+
+
+class SessionNotFound(Exception):
+    """There is no session of that name, or it cannot be read; the text says which."""
+
+
+class TurnNotTaken(Exception):
+    """A session does not start a turn.
+
+    Args:
+        code: as `TurnRefused` has it, `no_worker` if nobody serves it, `invalid` or `too_large`.
+        run: the run that goes on in the session, if that is why.
+    """
+
+    def __init__(self, code: str, message: str, run: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.run = run
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """A session at one moment.
+
+    Args:
+        session: what it knows.
+        is_open: whether it takes more turns.
+        run_id: its newest execution; empty for one that is not there yet.
+    """
+
+    session: Session
+    is_open: bool = True
+    run_id: str = ""
+    began_at: float | None = None
+
+    @property
+    def workflow_id(self) -> str:
+        """Its workflow id."""
+        return session_id(self.session.name)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the document of the session."""
+        status = self.session.status if self.is_open else "ended"
+        told = {"workflow_id": self.workflow_id, "began_at": format_time(self.began_at)}
+        return {**self.session.to_json(), "status": status, **told}
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTurn:
+    """A turn that was prepared for what a session knew.
+
+    Args:
+        request: in words.
+        sending: what starts its run.
+        policy: of the session from now on; `None` leaves it as it is.
+    """
+
+    request: str
+    sending: Sending
+    policy: Policy | None = None
+
+
+Prepare = Callable[[Session], Awaitable[PreparedTurn]]
+"""Prepares a turn for what a session knows now."""
+Busy = Callable[[Turn], None]
+"""Told once of each turn that has to end before another can start."""
+
+
+class Sessions:
+    """The sessions of one namespace.
+
+    Args:
+        connection: client and what the namespace lacks.
+        runs: of the same namespace.
+        task_queue: queue of the workflows.
+    """
+
+    def __init__(self, connection: Connection, runs: Runs, *, task_queue: str) -> None:
+        self._client: Client = connection.client
+        self._runs = runs
+        self._task_queue = task_queue
+        missing = connection.missing_search_attributes
+        self._has_session = wire.SEARCH_SESSION not in missing
+        self._has_state = wire.WRITTEN_BY_RUNS.isdisjoint(missing)
+
+    async def read(self, name: str) -> SessionView:
+        """Returns a session; an empty one if there is none of that name, or if it has ended.
+
+        Raises:
+            SessionNotFound: something else has its id, or it cannot be read.
+        """
+        view = await self._found(name)
+        return view if view is not None and view.is_open else SessionView(Session(name))
+
+    async def look(self, name: str) -> SessionView:
+        """Returns a session that is there, be it open or ended.
+
+        Raises:
+            SessionNotFound: there is none.
+        """
+        view = await self._found(name)
+        if view is None:
+            raise SessionNotFound(f"there is no session {name!r}")
+        return view
+
+    async def list(self, *, limit: int = 100) -> list[SessionView]:
+        """Returns the newest sessions; those of which nothing can be read are left out."""
+        query = f"WorkflowType = '{wire.WORKFLOW_CONVERSE}' AND ExecutionStatus != 'ContinuedAsNew'"
+        found: list[SessionView] = []
+        async for execution in self._client.list_workflows(query, page_size=limit):
+            try:
+                found.append(await _view_of(execution))
+            except ValueError:
+                continue
+            if len(found) == limit:
+                break
+        return found
+
+    async def take_turn(
+        self, name: str, prepare: Prepare, *, run: str | None = None, busy: Busy | None = None
+    ) -> Started:
+        """Starts a turn as soon as the session is free, and returns its run.
+
+        Args:
+            prepare: prepares the turn; called again where the session has changed meanwhile.
+            run: id of the run, and of the turn: sent twice it is one turn. One is made if it is not given.
+            busy: without it a session that is at work is not waited for.
+
+        Raises:
+            TurnNotTaken: the session does not take it; the code `session_busy` comes only without `busy`.
+            IdInUse: another run has that id.
+            IdInvalid: no run can have it.
+            SessionNotFound: something else has the id of the session.
+        """
+        if run is not None:
+            turn = await prepare((await self.read(name)).session)
+            if (there := await self._runs.same(checked_id(run), turn.sending)) is not None:
+                return there
+        chosen = run or made_id()
+        waits_for: str | None = None
+        while True:
+            session = (await self.read(name)).session
+            if session.turn_of(chosen) is not None:
+                return await self._there(name, chosen)
+            if (running := session.running) is None:
+                try:
+                    await self._send(name, await prepare(session), run=chosen, version=session.version)
+                except TurnNotTaken as refused:
+                    if refused.code not in ("session_changed", "session_busy"):
+                        raise
+                    # Another turn came first, and will be seen in a moment.
+                    await asyncio.sleep(0.1)
+                continue
+            if busy is None:
+                raise _busy(name, running.run)
+            if running.run != waits_for:
+                waits_for = running.run
+                busy(running)
+            await asyncio.sleep(LOOK_PAUSE_S)
+
+    async def _send(self, name: str, turn: PreparedTurn, *, run: str, version: int) -> None:
+        sending = turn.sending
+        start = TurnStart(
+            run, sending.content, turn.request, version, sending.workflow, memo=sending.memo, policy=turn.policy
+        )
+        starting: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+            wire.WORKFLOW_CONVERSE,
+            {"session": name},
+            id=session_id(name),
+            task_queue=self._task_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            search_attributes=self._attributes(name),
+            static_summary=summary_of(f"session {name}"),
+            task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
+        )
+        try:
+            await self._client.execute_update_with_start_workflow(
+                wire.UPDATE_START_TURN,
+                start.to_json(),
+                id=f"{run}/{version}",
+                start_workflow_operation=starting,
+                rpc_timeout=timedelta(seconds=PATIENCE_S),
+            )
+        except WorkflowUpdateFailedError as error:
+            raise _not_taken(error) from None
+        except RPCError as error:
+            if error.status not in _LOST:
+                raise
+            # The session ended in this moment, or went on in a new execution. What is sent twice is one turn.
+            raise TurnNotTaken("session_changed", f"the session {name!r} does not answer: {error}") from None
+        except WorkflowUpdateRPCTimeoutOrCancelledError:
+            words = f"no worker serves the session {name!r}; the turn starts if one still comes, as the run {run!r}"
+            raise TurnNotTaken("no_worker", words) from None
+
+    async def _there(self, name: str, run: str) -> Started:
+        """Returns the run of a turn that a session has begun, once it is there.
+
+        Raises:
+            TurnNotTaken: it could not be started.
+        """
+        give_up_at = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                described = await self._client.get_workflow_handle(run).describe()
+                return Started(run, described.run_id, is_new=True)
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+            turn = (await self.read(name)).session.turn_of(run)
+            if turn is not None and turn.ended_at is not None:
+                raise TurnNotTaken("not_started", turn.outcome or f"the run {run!r} could not be started")
+            if time.monotonic() > give_up_at:
+                raise TurnNotTaken("no_worker", f"no worker serves the session {name!r}, so the run has not started")
+            await asyncio.sleep(0.05)
+
+    async def settled(self, name: str, run: str) -> None:
+        """Waits a little until a session has heard of the end of a run."""
+        give_up_at = time.monotonic() + SETTLE_S
+        while time.monotonic() < give_up_at:
+            turn = (await self.read(name)).session.turn_of(run)
+            if turn is None or turn.ended_at is not None:
+                return
+            await asyncio.sleep(0.1)
+
+    async def end(self, name: str) -> str:
+        """Has a session take no more turns, and returns a sentence that says so.
+
+        Raises:
+            SessionNotFound: there is none that is open.
+        """
+        view = await self.look(name)
+        if not view.is_open:
+            raise SessionNotFound(f"the session {name!r} has ended already")
+        try:
+            await self._client.get_workflow_handle(view.workflow_id).signal(wire.SIGNAL_END_SESSION, {})
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+        give_up_at = time.monotonic() + SETTLE_S
+        while time.monotonic() < give_up_at:
+            view = await self.look(name)
+            if not view.is_open:
+                return "has ended"
+            if (running := view.session.running) is not None and view.session.is_ending:
+                return f"takes no more requests, and ends with the run {running.run}"
+            await asyncio.sleep(0.1)
+        return "is told to end, which it does as soon as a worker serves it"
+
+    async def _found(self, name: str) -> SessionView | None:
+        try:
+            described = await self._client.get_workflow_handle(session_id(name)).describe()
+        except RPCError as error:
+            if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
+                return None
+            raise
+        if described.workflow_type != wire.WORKFLOW_CONVERSE:
+            raise SessionNotFound(f"{session_id(name)!r} is a run and no session: choose another name")
+        try:
+            return await _view_of(described)
+        except ValueError as error:
+            raise SessionNotFound(f"the session {name!r} cannot be read: {error}") from None
+
+    def _attributes(self, name: str) -> TypedSearchAttributes:
+        state = [SearchAttributePair(_STATE, "running")] if self._has_state else []
+        session = [SearchAttributePair(_SESSION, name)] if self._has_session else []
+        return TypedSearchAttributes([*state, *session])
+
+
+async def _view_of(execution: WorkflowExecution | WorkflowExecutionDescription) -> SessionView:
+    """Returns a session from the memo of its workflow.
+
+    Raises:
+        ValueError: that holds none.
+    """
+    name = name_of_session(execution.id)
+    state = (await execution.memo()).get(wire.MEMO_SESSION_STATE)
+    session = Session(name) if state is None else session_from_json(state, name=name)
+    is_open = execution.status is WorkflowExecutionStatus.RUNNING
+    return SessionView(session, is_open, execution.run_id, execution.start_time.timestamp())
+
+
+def _busy(name: str, run: str) -> TurnNotTaken:
+    words = f"the session {name!r} is at work on the run {run!r}; ask again when that has ended"
+    return TurnNotTaken("session_busy", words, run)
+
+
+def _not_taken(error: WorkflowUpdateFailedError) -> TurnNotTaken:
+    """Returns what a session says to a turn that it does not take."""
+    cause = error.cause
+    told: Any = cause.details[0] if isinstance(cause, ApplicationError) and cause.details else None
+    known = told if isinstance(told, Mapping) else {}
+    return TurnNotTaken(str(known.get("code", "invalid")), getattr(cause, "message", str(cause)), known.get("run"))

@@ -1,0 +1,90 @@
+"""Sessions in tests: served by the workers of this process, with tools that set a name."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client
+
+from dagwright.client import NO_TERMS, Origin
+from dagwright.client import Runs as StartedRuns
+from dagwright.contracts.sessions import Session, session_id
+from dagwright.plan.policy import Policy
+from dagwright.preparation import check_plan, prepare_plan
+from dagwright.server import Connection, Server
+from dagwright.sessions import Prepare, PreparedTurn, Sessions
+from dagwright.settings import Settings
+from dagwright.tools import ToolRegistry, tool
+from tests.support.runs import Handle, Runs, serving_runs
+from tests.support.tools import Bench
+
+
+@tool(effects="idempotent", sets="cbu")
+def name_fund(*, name: str, padding: int = 0) -> dict[str, Any]:
+    """Make a fund; `padding` makes its result large."""
+    return {"id": f"id-{name}", "name": name, "kind": "fund", "more": "x" * padding}
+
+
+class SessionBench:
+    """Sessions on the real server, beside the runs of the same worker."""
+
+    def __init__(self, client: Client, runs: Runs, bench: Bench) -> None:
+        self.client = client
+        self.runs = runs
+        self.bench = bench
+        connection = Connection(client, Server("nowhere", "default"), frozenset())
+        self.started = StartedRuns(connection, task_queue=runs.task_queue, store=runs.store)
+        self.sessions = Sessions(connection, self.started, task_queue=runs.task_queue)
+
+    def turn(self, *nodes: Mapping[str, Any], request: str = "Do it.", policy: Policy | None = None) -> Prepare:
+        """Returns what prepares a turn with a plan of these nodes, in which `@cbu` stands for the id of the fund."""
+
+        async def prepare(session: Session) -> PreparedTurn:
+            known = {name: str(found["id"]) for name, found in session.names.items()}
+            plan = {"plan": 1, "nodes": [_filled(node, known) for node in nodes]}
+            compiled = prepare_plan(check_plan(plan, self.runs.tools), {})
+            sending = await self.started.prepared(compiled, {}, origin=Origin(plan), tools=(), terms=NO_TERMS)
+            return PreparedTurn(request, sending, policy)
+
+        return prepare
+
+    async def ended(self, name: str, run: str) -> Session:
+        """Waits for the end of a turn and returns what the session knows then."""
+        await self.client.get_workflow_handle(run).result()
+        await self.sessions.settled(name, run)
+        session = (await self.sessions.look(name)).session
+        turn = session.turn_of(run)
+        assert turn is not None
+        assert turn.ended_at is not None, turn
+        return session
+
+    async def close(self, name: str) -> Handle:
+        """Ends a session, which is checked with its runs at the end of the block."""
+        await self.sessions.end(name)
+        handle = self.client.get_workflow_handle(session_id(name))
+        self.runs.take(handle)
+        return handle
+
+
+def _filled(node: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]:
+    arguments = {
+        key: known.get(value.removeprefix("@"), value) if isinstance(value, str) else value
+        for key, value in node.get("arguments", {}).items()
+    }
+    return {**node, "arguments": arguments}
+
+
+@asynccontextmanager
+async def session_bench(client: Client, folder: Path, *, keeps_state: bool = True) -> AsyncIterator[SessionBench]:
+    """Serves sessions; what was closed is looked at, and replayed, when the block ends well."""
+    bench = Bench()
+    registry = ToolRegistry.of(*bench.registry(), name_fund)
+    async with serving_runs(client, registry, settings=Settings(state_dir=folder), keeps_state=keeps_state) as runs:
+        yield SessionBench(client, runs, bench)
+        await runs.check_ended()
+
+
+def call(node_id: str, tool_name: str, /, **arguments: Any) -> dict[str, Any]:
+    """Returns a node that calls a tool."""
+    return {"id": node_id, "tool": tool_name, "arguments": arguments}

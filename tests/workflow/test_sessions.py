@@ -1,0 +1,262 @@
+"""Sessions on the real Temporal server: turns one after the other, and what the next one knows."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+
+from dagwright.contracts import wire
+from dagwright.contracts.sessions import session_id
+from dagwright.preparation import check_plan, prepare_plan
+from dagwright.sessions import SessionNotFound, TurnNotTaken
+from tests.support.eventually import eventually
+from tests.support.sessions import SessionBench, call, session_bench
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture(params=[True, False], ids=["kept", "replayed"])
+async def bench(request: pytest.FixtureRequest, client: Client, tmp_path: Path) -> AsyncIterator[SessionBench]:
+    async with session_bench(client, tmp_path, keeps_state=request.param) as found:
+        yield found
+
+
+async def test_second_turn_uses_the_name_that_the_first_one_set(bench: SessionBench, unique: str) -> None:
+    first = await bench.sessions.take_turn(unique, bench.turn(call("a", "name_fund", name="Apex"), request="Make it."))
+    session = await bench.ended(unique, first.workflow_id)
+    assert session.names == {"cbu": {"id": "id-Apex", "name": "Apex", "kind": "fund"}}
+    second = await bench.sessions.take_turn(unique, bench.turn(call("b", "echo", value="@cbu"), request="And that."))
+    document = await bench.client.get_workflow_handle(second.workflow_id).result()
+    assert document["nodes"]["b"]["result"] == {"value": "id-Apex"}
+    session = await bench.ended(unique, second.workflow_id)
+    assert [(turn.number, turn.request, turn.status, turn.names) for turn in session.turns] == [
+        (1, "Make it.", "completed", ("cbu",)),
+        (2, "And that.", "completed", ()),
+    ]
+    told = await (await bench.close(unique)).result()
+    assert (told["status"], told["context"]) == ("ended", session.names)
+
+
+async def test_turns_run_one_after_the_other_and_each_is_prepared_for_what_the_one_before_left(
+    bench: SessionBench, unique: str
+) -> None:
+    told: list[str] = []
+    held = bench.turn(call("a", "hold", name=unique), call("b", "name_fund", name="Apex"), request="First.")
+    first = await bench.sessions.take_turn(unique, held)
+    later = [
+        asyncio.create_task(
+            bench.sessions.take_turn(
+                unique, bench.turn(call("c", "echo", value="@cbu")), busy=lambda turn: told.append(turn.request)
+            )
+        )
+        for _ in range(2)
+    ]
+    await eventually(lambda: len(told) == 2)
+    with pytest.raises(TurnNotTaken, match=f"is at work on the run '{first.workflow_id}'") as refused:
+        await bench.sessions.take_turn(unique, bench.turn(call("c", "echo", value=1)))
+    assert (refused.value.code, refused.value.run) == ("session_busy", first.workflow_id)
+    bench.bench.open(unique)
+    runs = [(await each).workflow_id for each in later]
+    for run in runs:
+        document = await bench.client.get_workflow_handle(run).result()
+        assert document["nodes"]["c"]["result"] == {"value": "id-Apex"}
+        await bench.ended(unique, run)
+    session = (await bench.sessions.look(unique)).session
+    assert [(turn.number, turn.status) for turn in session.turns] == [(n, "completed") for n in (1, 2, 3)]
+    assert {turn.run for turn in session.turns} == {first.workflow_id, *runs}
+    starts = [turn.began_at or "" for turn in session.turns][1:]
+    assert all(begun >= (turn.ended_at or "z") for begun, turn in zip(starts, session.turns, strict=False))
+    await bench.close(unique)
+
+
+async def test_same_turn_twice_is_one_run(bench: SessionBench, unique: str) -> None:
+    prepare = bench.turn(call("a", "name_fund", name="Apex"))
+    run = f"{unique} run"
+    first, second = await asyncio.gather(
+        *(bench.sessions.take_turn(unique, prepare, run=run, busy=lambda turn: None) for _ in range(2))
+    )
+    assert first.workflow_id == second.workflow_id == run
+    session = await bench.ended(unique, run)
+    again = await bench.sessions.take_turn(unique, prepare, run=run)
+    assert (again.workflow_id, again.is_new) == (run, False)
+    assert (await bench.sessions.look(unique)).session == session
+    assert len(session.turns) == 1
+    handle = bench.client.get_workflow_handle(session_id(unique))
+    start = {"run": run, "start": {"plan": {}}, "version": 77}
+    told = await handle.execute_update(wire.UPDATE_START_TURN, start)
+    assert told == {"ok": True, "run": run, "version": session.version}
+    await bench.close(unique)
+
+
+async def test_run_that_failed_leaves_the_names_of_what_completed(bench: SessionBench, unique: str) -> None:
+    nodes = [call("a", "name_fund", name="Apex"), {**call("b", "give_up"), "depends_on": ["a"]}]
+    started = await bench.sessions.take_turn(unique, bench.turn(*nodes))
+    with pytest.raises(WorkflowFailureError):
+        await bench.client.get_workflow_handle(started.workflow_id).result()
+    await bench.sessions.settled(unique, started.workflow_id)
+    session = (await bench.sessions.look(unique)).session
+    (turn,) = session.turns
+    assert (turn.status, turn.names, [*session.names]) == ("failed", ("cbu",), ["cbu"])
+    assert turn.outcome is not None
+    assert turn.outcome.startswith("'b' failed: ")
+    await bench.close(unique)
+
+
+@pytest.mark.parametrize("way", ["signal", "temporal", "terminate"])
+async def test_turn_that_is_stopped_in_any_way_frees_the_session(bench: SessionBench, unique: str, way: str) -> None:
+    nodes = [call("a", "name_fund", name="Apex"), {**call("b", "hold", name=unique), "depends_on": ["a"]}]
+    started = await bench.sessions.take_turn(unique, bench.turn(*nodes))
+    handle = bench.client.get_workflow_handle(started.workflow_id)
+    await eventually(lambda: unique in bench.bench.entered)
+    match way:
+        case "signal":
+            await handle.signal(wire.CANCEL, {"reason": "enough"})
+        case "temporal":
+            await handle.cancel()
+        case _:
+            await handle.terminate("gone")
+
+    async def is_free() -> bool:
+        return (await bench.sessions.look(unique)).session.status == "idle"
+
+    await eventually(is_free)
+    session = (await bench.sessions.look(unique)).session
+    expected = ("failed", ()) if way == "terminate" else ("cancelled", ("cbu",))
+    assert (session.turns[0].status, session.turns[0].names) == expected
+    assert [*session.names] == [*expected[1]]
+    bench.bench.open(unique)
+    if way == "terminate":
+        assert session.turns[0].outcome is not None
+        assert "terminated" in session.turns[0].outcome.lower()
+        await bench.sessions.end(unique)
+    else:
+        await bench.close(unique)
+
+
+async def test_large_result_names_what_it_is_of(bench: SessionBench, unique: str) -> None:
+    started = await bench.sessions.take_turn(unique, bench.turn(call("a", "name_fund", name="Apex", padding=20_000)))
+    document = await bench.client.get_workflow_handle(started.workflow_id).result()
+    assert document["context"] == {"cbu": {"id": "id-Apex", "name": "Apex", "kind": "fund"}}
+    assert (await bench.ended(unique, started.workflow_id)).names == document["context"]
+    await bench.close(unique)
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ((), "invalid"),
+        ((None,), "invalid"),
+        ((1, 2, 3), "invalid"),
+        (("x",), "invalid"),
+        (({"run": "r"},), "invalid"),
+        (({"run": "", "start": {}},), "invalid"),
+        (({"run": "x" * 300, "start": {}},), "invalid"),
+        (({"run": 1, "start": {}},), "invalid"),
+        (({"run": "r", "start": {}, "workflow": "Converse"},), "invalid"),
+        (({"run": "r", "start": {}, "version": "1"},), "invalid"),
+        (({"run": "r", "start": {}, "memo": []},), "invalid"),
+        (({"run": "r", "start": {}, "policy": 3},), "invalid"),
+        (({"run": "r", "start": {"more": "x" * 1_100_000}},), "too_large"),
+        (({"run": "r", "start": {}, "version": 9},), "session_changed"),
+    ],
+)
+async def test_bad_turn_is_refused_with_its_reason(
+    bench: SessionBench, unique: str, message: tuple[Any, ...], code: str
+) -> None:
+    handle = await bench.client.start_workflow(
+        wire.WORKFLOW_CONVERSE, None, id=session_id(unique), task_queue=bench.runs.task_queue
+    )
+    with pytest.raises(WorkflowUpdateFailedError) as refused:
+        await handle.execute_update(wire.UPDATE_START_TURN, args=message)
+    cause = refused.value.cause
+    assert isinstance(cause, ApplicationError)
+    assert (cause.type, cause.details[0]["code"]) == (wire.ERROR_REFUSED, code)
+    await bench.close(unique)
+
+
+async def test_bad_messages_and_a_run_that_cannot_begin_leave_a_session_as_it_is(
+    bench: SessionBench, unique: str
+) -> None:
+    handle = await bench.client.start_workflow(
+        wire.WORKFLOW_CONVERSE, args=[1, 2, 3], id=session_id(unique), task_queue=bench.runs.task_queue
+    )
+    messages: list[Any] = [None, "x", 3, [], {}, {"turn": "r"}, {"turn": "r", "status": "completed"}, {"turn": 1}]
+    for message in messages:
+        await handle.signal(wire.SIGNAL_TURN_ENDED, message)
+    await handle.signal(wire.SIGNAL_TURN_ENDED, args=[1, 2])
+    await handle.signal("nobody_knows", args=[1, 2])
+    # The input of the run cannot be read, so it does not report.
+    await handle.execute_update(wire.UPDATE_START_TURN, {"run": f"{unique} a", "start": {"neither": 1}})
+
+    async def is_free() -> bool:
+        return (await bench.sessions.look(unique)).session.status == "idle"
+
+    await eventually(is_free)
+    # Its own id belongs to a run already.
+    await handle.execute_update(wire.UPDATE_START_TURN, {"run": session_id(unique), "start": {"goal": "x"}})
+    await eventually(is_free)
+    session = (await bench.sessions.look(unique)).session
+    assert [(turn.run, turn.status, turn.names) for turn in session.turns] == [
+        (f"{unique} a", "failed", ()),
+        (session_id(unique), "failed", ()),
+    ]
+    assert [(turn.outcome or "").partition(":")[0] for turn in session.turns] == [
+        "invalid",
+        f"the run {session_id(unique)!r} cannot be started",
+    ]
+    await bench.close(unique)
+
+
+async def test_session_of_a_memo_that_is_none_ends_with_the_reason(bench: SessionBench, unique: str) -> None:
+    handle = await bench.client.start_workflow(
+        wire.WORKFLOW_CONVERSE,
+        None,
+        id=session_id(unique),
+        task_queue=bench.runs.task_queue,
+        memo={wire.MEMO_SESSION_STATE: {"version": "x"}},
+    )
+    with pytest.raises(WorkflowFailureError) as failure:
+        await handle.result()
+    assert isinstance(failure.value.cause, ApplicationError)
+    assert failure.value.cause.type == wire.ERROR_REFUSED
+    with pytest.raises(SessionNotFound, match="cannot be read"):
+        await bench.sessions.look(unique)
+
+
+async def test_session_that_is_ended_waits_for_its_turn_and_a_new_one_knows_nothing(
+    bench: SessionBench, unique: str
+) -> None:
+    nodes = [call("a", "name_fund", name="Apex"), {**call("b", "hold", name=unique), "depends_on": ["a"]}]
+    started = await bench.sessions.take_turn(unique, bench.turn(*nodes))
+    closed = await bench.close(unique)
+    assert (await bench.sessions.look(unique)).to_json()["status"] == "ending"
+    with pytest.raises(TurnNotTaken) as refused:
+        await bench.sessions.take_turn(unique, bench.turn(call("a", "echo", value=1)))
+    assert refused.value.code == "session_busy"
+    bench.bench.open(unique)
+    told = await closed.result()
+    assert (told["status"], told["turns"][0]["run"]) == ("ended", started.workflow_id)
+    assert (await bench.sessions.look(unique)).to_json()["status"] == "ended"
+    assert (await bench.sessions.read(unique)).session.names == {}
+    with pytest.raises(SessionNotFound, match="has ended already"):
+        await bench.sessions.end(unique)
+    again = await bench.sessions.take_turn(unique, bench.turn(call("c", "echo", value="@cbu")))
+    document = await bench.client.get_workflow_handle(again.workflow_id).result()
+    assert document["nodes"]["c"]["result"] == {"value": "@cbu"}
+    await bench.ended(unique, again.workflow_id)
+    await bench.close(unique)
+
+
+async def test_run_that_has_the_id_of_a_session_is_told_as_one(bench: SessionBench, unique: str) -> None:
+    await bench.started.start(
+        prepare_plan(check_plan({"nodes": [call("a", "echo", value=1)]}, bench.runs.tools), {}),
+        {},
+        workflow_id=session_id(unique),
+    )
+    with pytest.raises(SessionNotFound, match="is a run and no session"):
+        await bench.sessions.read(unique)
+    await bench.client.get_workflow_handle(session_id(unique)).result()
