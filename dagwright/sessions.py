@@ -37,7 +37,7 @@ LOOK_PAUSE_S = 0.5
 """Between two looks at a session that somebody waits for."""
 PATIENCE_S = 60.0
 """How long a turn waits for a worker that takes it: one that was just started needs some seconds."""
-SETTLE_S = 5.0
+SETTLE_S = 3.0
 """How long the end of a run may take to its session, once it has ended."""
 
 _LOST = (
@@ -198,9 +198,9 @@ class Sessions:
                 try:
                     await self._send(name, await prepare(session), run=chosen, version=session.version)
                 except TurnNotTaken as refused:
-                    if refused.code not in ("session_changed", "session_busy"):
+                    if refused.code not in ("session_changed", "session_busy", "session_ending"):
                         raise
-                    # Another turn came first, and will be seen in a moment.
+                    # Something came first, and will be seen in a moment; one that ends is followed by a new one.
                     await asyncio.sleep(0.1)
                 continue
             if busy is None:

@@ -1,0 +1,137 @@
+"""`ask --session` and `session`: several requests that know of each other, with the scripted model."""
+
+import asyncio
+import signal
+
+import pytest
+
+from dagwright.testing import ModelServer
+from tests.e2e.command import CommandLine, asking, ended
+from tests.support.eventually import eventually
+from tests.support.goals import call, written
+from tests.support.intents import fund, product, said
+
+pytestmark = pytest.mark.server
+
+_ASK = ("ask", "--profile", "intents", "--session")
+
+
+async def test_second_request_goes_on_with_the_fund_of_the_first(command_line: CommandLine) -> None:
+    name = "Fonds für Ann/1"
+    answers = said(fund("Apex")), said(product("FUND_ACCOUNTING", "@cbu")), said(fund("Zenith"))
+    async with ModelServer(*answers) as server:
+        commands = asking(command_line, server)
+        first = await commands(*_ASK, name, "Create the Apex fund.", "--json")
+        second = await commands(*_ASK, name, "Add fund accounting too.")
+        shown = await commands("session", name, "--json")
+        listed = await commands("session", "--json")
+        runs = await commands("list", "--json")
+        words = await commands("session", name)
+        closed = await commands("session", name, "--end", "--json")
+        third = await commands(*_ASK, name, "Create the Zenith fund.", "--json")
+        anew = await commands("session", name, "--json")
+    assert (first.code, second.code, second.stderr) == (0, 0, "")
+    made = first.document["nodes"]["@result_1"]["result"]
+    assert first.document["context"] == {"cbu": {"id": made["id"], "name": "Apex", "kind": "fund"}}
+    run = shown.document["turns"][1]["run"]
+    assert f"run {run} in the session {name}" in second.stdout
+    told = server.calls[1].text
+    assert '{"ref": "@cbu", "kind": "fund", "name": "Apex"}' in told
+    assert "Request: Create the Apex fund.\\nPlan: Does it.\\nResult: completed\\nIt set @cbu (Apex)." in told
+    assert made["id"] not in told
+    document = shown.document
+    assert (document["session"], document["status"], document["context"]) == (name, "idle", first.document["context"])
+    assert [(turn["number"], turn["request"], turn["status"], turn["explanation"]) for turn in document["turns"]] == [
+        (1, "Create the Apex fund.", "completed", "Does it."),
+        (2, "Add fund accounting too.", "completed", "Does it."),
+    ]
+    (line,) = [each for each in listed.document if each["session"] == name]
+    assert (line["turns"], line["last_request"], line["last_run"]) == (2, "Add fund accounting too.", run)
+    assert {each["session"] for each in runs.document if each["workflow_id"] == run} == {name}
+    assert f"session {name}: idle" in words.stdout
+    assert f"@cbu: Apex (fund, {made['id']})" in words.stdout
+    assert closed.document == {
+        "workflow_id": f"session-{name}",
+        "ok": True,
+        "message": "is told to end, which it does as soon as a worker serves it",
+    }
+    assert third.code == 0
+    assert "The session has no names." in server.calls[2].text
+    assert [turn["request"] for turn in anew.document["turns"]] == ["Create the Zenith fund."]
+
+
+async def test_request_waits_visibly_for_the_one_before_it_and_is_refused_where_nobody_waits(
+    own_command_line: CommandLine,
+) -> None:
+    one, two = (written(call("a", "calculator", expression=expression)) for expression in ("1", "2"))
+    async with ModelServer(one, "One.", two, "Two.") as server:
+        commands = asking(own_command_line, server)
+        order = ("ask", "--session", "s", "First.", "--id", "session-first", "--approve-plan", "--detach", "--json")
+        first, same = await commands(*order), await commands(*order)
+        assert (first.code, first.document["ok"], same.document) == (0, True, first.document)
+        refused = await commands("ask", "--session", "s", "Second.", "--detach", "--json")
+        assert (refused.code, refused.document["status"]) == (2, "session_busy")
+        waiting = await commands.start("ask", "--session", "s", "Second.")
+        assert waiting.stderr is not None
+        line = (await asyncio.wait_for(waiting.stderr.readline(), 120)).decode()
+        assert line.startswith("the session s is at work on the run session-first (First.); this request waits until ")
+        await _approve(commands, "session-first")
+        end = await ended(waiting)
+        shown = await commands("session", "s", "--json")
+    assert (end.code, "Two." in end.stdout.splitlines()) == (0, True)
+    assert [(turn["request"], turn["outcome"]) for turn in shown.document["turns"]] == [
+        ("First.", "One."),
+        ("Second.", "Two."),
+    ]
+    assert "Request: First.\\nResult: completed: One." in server.calls[2].text
+
+
+async def test_turn_of_a_command_that_was_killed_is_one_run_and_frees_its_session(
+    own_command_line: CommandLine,
+) -> None:
+    async with ModelServer(written(call("a", "calculator", expression="1")), "One.") as server:
+        commands = asking(own_command_line, server)
+        order = ("ask", "--session", "k", "First.", "--id", "session-killed", "--approve-plan", "--keep", "--json")
+        killed = await commands.start(*order)
+        await _asked(commands, "session-killed")
+        killed.send_signal(signal.SIGKILL)
+        await ended(killed)
+        left = await commands("session", "k", "--json")
+        again = await commands.start(*order)
+        await _approve(commands, "session-killed")
+        end = await ended(again)
+        shown = await commands("session", "k", "--json")
+    assert (left.document["status"], left.document["turns"][0]["status"]) == ("running", "running")
+    assert (end.code, end.document["output"]) == (0, "One.")
+    assert [(turn["run"], turn["status"]) for turn in shown.document["turns"]] == [("session-killed", "completed")]
+
+
+async def _asked(commands: CommandLine, run: str) -> None:
+    async def asks() -> bool:
+        inbox = await commands("inbox", "--json")
+        return (run, "approve") in [(each["workflow_id"], each["id"]) for each in inbox.document]
+
+    await eventually(asks)
+
+
+async def _approve(commands: CommandLine, run: str) -> None:
+    await _asked(commands, run)
+    approved = await commands("feedback", run, "approve", "--approve")
+    assert (approved.code, approved.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["ask", "--session", " ", "Do it."], "bad_usage"),
+        (["ask", "--session", "x" * 151, "Do it."], "bad_usage"),
+        (["ask", "--session", "a\u202eb", "Do it."], "bad_usage"),
+        (["session", "--end"], "bad_usage"),
+        (["session", "nobody has it"], "not_found"),
+        (["session", "nobody has it", "--end"], "not_found"),
+    ],
+)
+async def test_what_is_no_session_is_refused(command_line: CommandLine, arguments: list[str], status: str) -> None:
+    async with ModelServer() as server:
+        end = await asking(command_line, server)(*arguments, "--json")
+    assert (end.code, end.document["status"]) == (2, status)
