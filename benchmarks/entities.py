@@ -23,7 +23,7 @@ from sqlalchemy import Table, create_engine, insert
 from benchmarks.figures import Figure, figure_to_json, save_as, table
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.lookup import find_parties
-from dagwright.entities.models import Base, Party, PartyIdentifier, PartyName, PartySearch
+from dagwright.entities.models import Base, Party, PartyIdentifier, PartyName, PartySearch, SearchWord
 from dagwright.entities.names import name_key
 
 PARTIES = 1_000_000
@@ -65,6 +65,12 @@ def _often_the_first(chance: random.Random, words: list[str]) -> str:
     return words[int(len(words) * chance.random() ** 3)]
 
 
+def _swapped(chance: random.Random, name: str) -> str:
+    """Returns a name with two letters of its first word swapped."""
+    at = chance.randrange(0, len(name.split(maxsplit=1)[0]) - 1)
+    return name[:at] + name[at + 1] + name[at] + name[at + 2 :]
+
+
 def _misspelt(chance: random.Random, name: str) -> str:
     """Returns a name with one letter of its first word doubled and one of its second left out."""
     first, second, *others = name.split()
@@ -102,7 +108,8 @@ def generated(count: int) -> Iterator[tuple[dict[str, Any], str | None, str | No
 
 def fill(url: str, count: int) -> list[tuple[str, str]]:
     """Makes the store without the search index; returns the name and the kind of some parties to search for."""
-    tables = [table for table in Base.metadata.sorted_tables if table.name != PartySearch.__tablename__]
+    of_searches = (PartySearch.__tablename__, SearchWord.__tablename__)
+    tables = [table for table in Base.metadata.sorted_tables if table.name not in of_searches]
     engine = create_engine(url)
     sample = []
     try:
@@ -139,6 +146,8 @@ _KINDS_OF_SEARCH: dict[str, tuple[tuple[str, ...], Asked]] = {
     "all words": (("person", "fund"), lambda _chance, name: " ".join(reversed(name.split()[:2]))),
     "one word": (("person", "company", "fund"), lambda _chance, name: name.split()[-1].strip(".")),
     "beginnings": (("company", "fund"), lambda _chance, name: " ".join(word[:4] for word in name.split()[:3])),
+    "swapped letters": (("person",), _swapped),
+    "one word too many": (("company", "fund"), lambda _chance, name: f"{name} Feeder"),
     "near miss": (("person", "company", "fund"), _misspelt),
     "nothing like it": (("person",), lambda chance, _name: " ".join(chance.sample(["zwyq", "xkvj", "uqux"], 2))),
 }

@@ -27,6 +27,27 @@ def load_entities(
     return call("parties", "load", file, Output(is_json=json, has_color=not no_color))
 
 
+@entities.command("find", cls=PlainHelp)
+def find_entities(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="A name, a part of one, an identifier or an id.")],
+    *,
+    entity_type: Annotated[
+        str, typer.Option("--type", metavar="TYPE", help="Such as person, fund or entity.")
+    ] = "entity",
+    jurisdiction: Annotated[str | None, typer.Option("--jurisdiction", metavar="CODE", help="Such as LU.")] = None,
+    json: Json = False,
+    no_color: NoColor = False,
+) -> int:
+    """Show what a lookup of a text finds, and why."""
+    return call("parties", "find", (text, entity_type, jurisdiction), Output(is_json=json, has_color=not no_color))
+
+
+@entities.command("migrate", cls=PlainHelp)
+def migrate_entities(*, json: Json = False, no_color: NoColor = False) -> int:
+    """Bring the database to this version, and all names into the search index."""
+    return call("parties", "migrate", None, Output(is_json=json, has_color=not no_color))
+
+
 @entities.callback()
 def _entities() -> None:
     """The parties that onboarding plans look up."""

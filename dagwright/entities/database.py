@@ -15,8 +15,8 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 
-from dagwright.entities.migrating import READ_ONLY, alone, migrate
-from dagwright.entities.search_index import ready_search_index
+from dagwright.entities.migrating import READ_ONLY, migrate
+from dagwright.entities.search_index import BroughtIn, bring_in_part, names_in_index
 
 Value = TypeVar("Value")
 
@@ -76,6 +76,17 @@ class EntityDatabase:
                     raise
         raise AssertionError("unreachable")
 
+    def bring_in_names(self) -> int:
+        """Brings in names that were written past the models, by SQL for example; returns how many there were."""
+        engine = self._ready_engine()
+        before = self.read(names_in_index)
+        so_far: BroughtIn | None = None
+        while True:
+            with self._write_lock, engine.begin() as connection:
+                so_far = bring_in_part(connection, so_far)
+            if so_far is None:
+                return self.read(names_in_index) - before
+
     def dispose(self) -> None:
         """Closes all connections that are not in use."""
         with self._lock:
@@ -101,8 +112,6 @@ class EntityDatabase:
                 engine = _sqlite_engine(self._url) if self._is_sqlite else _postgres_engine(self._url)
                 try:
                     migrate(engine)
-                    with alone(engine) as connection:
-                        ready_search_index(connection)
                 except BaseException:
                     engine.dispose()
                     raise

@@ -5,7 +5,7 @@ exact name; the name with its legal form aside; all words of the text in the nam
 One hit is bound, several are ambiguous. Another spelling is told as near but never bound: Cohen and Chen
 differ by one letter, and what is bound is changed without asking.
 
-The names that a step can mean come from `search_index`; the steps here decide and rank.
+The names that a step can mean come from `name_search`; the steps here decide and rank.
 
 This module must not change the store and must not import Temporal.
 """
@@ -14,18 +14,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from rapidfuzz import fuzz
-from sqlalchemy import select, union_all
+from sqlalchemy import ColumnElement, select, union_all
 from sqlalchemy.orm import Session
 
 from dagwright.entities.catalogue import PartyKind, checked_jurisdiction, kind_of_entity_type
 from dagwright.entities.models import NameUse, Party, PartyIdentifier, PartyName, PartyStatus
-from dagwright.entities.names import clean_name, core_words, name_key, words_of
-from dagwright.entities.search_index import KnownName, NameIndex, is_within
+from dagwright.entities.name_search import KnownName, NameIndex, is_within
+from dagwright.entities.names import clean_name, core_words, identifier_key, name_key, words_of
 
 CANDIDATE_LIMIT = 10
 """Candidates that are told for one lookup; more than a person reads."""
 ROLES_TOLD = 3
 """Roles that are told of one candidate; enough to know a person by."""
+_EXACT_WEIGHED = 200
+"""Parties of one name that are put in order; of a name that more have, the best of so many are told."""
+ENOUGH_NEAR = 5
+"""Names with all words, spelt otherwise, from which those that lack one are not looked for."""
 NEAR_LIKENESS = 65.0
 """rapidfuzz ratio (0 to 100) from which a name is told as near when nothing was found."""
 
@@ -93,6 +97,19 @@ class _Asked:
             return None
         return f"is of {found.jurisdiction}" if found.jurisdiction else "has no known jurisdiction"
 
+    def conditions(self) -> list[ColumnElement[bool]]:
+        """Returns the same for the database."""
+        conditions = []
+        if self.kind is not None:
+            conditions.append(Party.kind == self.kind)
+        if self.jurisdiction is not None:
+            within = Party.jurisdiction.startswith(f"{self.jurisdiction}-")
+            conditions.append((Party.jurisdiction == self.jurisdiction) | within)
+        return conditions
+
+
+_ANY = _Asked(None, None)
+
 
 class PartyFinder:
     """Searches one view of the store."""
@@ -115,21 +132,22 @@ class PartyFinder:
             kind_of_entity_type(entity_type), checked_jurisdiction(jurisdiction) if jurisdiction is not None else None
         )
         text = _checked_text(search_text)
-        exact = self._exact(text)
-        hits = [candidate for candidate in exact if asked.why_not(candidate) is None]
+        hits = self._exact(text, asked)
         if not hits:
             names = NameIndex(self._session, kind=asked.kind, jurisdiction=asked.jurisdiction)
             hits = next((found for found in (step(text, names) for step in _STEPS) if found), [])
             if not hits:
+                exact = self._exact(text, _ANY)
                 others = [replace(found, reason=asked.why_not(found) or found.reason) for found in exact]
                 return Findings((), tuple(_ranked([*others, *_near(text, names)])))
         return Findings(tuple(_ranked(hits)))
 
-    def _exact(self, text: _Text) -> list[Candidate]:
+    def _exact(self, text: _Text, asked: _Asked) -> list[Candidate]:
+        """Returns the parties with this identifier, or else of this name or id; at most `_EXACT_WEIGHED`."""
+        active = select(Party).where(Party.status == PartyStatus.ACTIVE, *asked.conditions()).limit(_EXACT_WEIGHED)
+        values = {text.raw.upper(), identifier_key(text.raw)}
         identified = self._session.scalars(
-            select(Party)
-            .join(PartyIdentifier)
-            .where(PartyIdentifier.value == text.raw.upper(), Party.status == PartyStatus.ACTIVE)
+            active.where(Party.id.in_(select(PartyIdentifier.party_id).where(PartyIdentifier.value.in_(values))))
         ).all()
         if identified:
             return [_candidate_of(party, "identifier") for party in identified]
@@ -137,9 +155,7 @@ class PartyFinder:
         by_name = select(Party.id).where(Party.name_key == text.key)
         by_other_name = select(PartyName.party_id).where(PartyName.name_key == text.key)
         ids = union_all(by_id, by_name, by_other_name).subquery()
-        parties = self._session.scalars(
-            select(Party).where(Party.id.in_(select(ids.c.id)), Party.status == PartyStatus.ACTIVE)
-        ).all()
+        parties = self._session.scalars(active.where(Party.id.in_(select(ids.c.id)))).all()
         return [_candidate_of(party, _why_exact(party, text)) for party in parties]
 
 
@@ -181,13 +197,19 @@ _STEPS: tuple[Step, ...] = (_same_core, _all_words, _beginnings)
 
 
 def _near(text: _Text, names: NameIndex) -> list[Candidate]:
-    rated = ((known, _likeness(text, known)) for known in names.near(text.core))
-    return [_candidate(known, likeness, "another spelling") for known, likeness in rated if likeness >= NEAR_LIKENESS]
+    found: list[Candidate] = []
+    for step, some in enumerate(names.near(text.core, likeness=NEAR_LIKENESS)):
+        rated = ((known, _likeness(text, known)) for known in some)
+        found += [_candidate(known, rating, "another spelling") for known, rating in rated if rating >= NEAR_LIKENESS]
+        if len({candidate.id for candidate in found}) >= (ENOUGH_NEAR if step == 0 else 1):
+            break
+    return found
 
 
 def _likeness(text: _Text, known: KnownName) -> float:
-    """Returns 0 to 100: how alike two names are, whatever the order of their words and their legal form."""
-    return fuzz.token_sort_ratio(" ".join(text.core), " ".join(known.core))
+    """Returns 0 to 100: how alike two names are, whatever the order of their words, their gaps and legal form."""
+    in_any_order = fuzz.token_sort_ratio(" ".join(text.core), " ".join(known.core))
+    return max(in_any_order, fuzz.ratio("".join(text.core), "".join(known.core)))
 
 
 def _begin(beginnings: Sequence[str], words: Sequence[str]) -> bool:

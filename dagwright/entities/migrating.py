@@ -2,25 +2,26 @@
 
 The revisions are Alembic's, in `migrations`. They run by themselves when a store is opened first, one process at a
 time, each in a transaction of its own. A revision whose module has a function `part` has work that may take minutes:
-the function does a few thousand rows of it in a transaction and is called again until nothing is left, so that nobody
-waits long for a lock, and a process that is killed loses little. Alembic is imported only when there is work.
+the function does a few thousand rows of it in a transaction, and is called again with what it returned until that is
+None, so that nobody waits long for a lock, and a process that is killed loses little. Alembic is imported only when
+there is work.
 
 This module must not import Temporal.
 """
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Engine, inspect, text
 
 if TYPE_CHECKING:
     from alembic.script import Script, ScriptDirectory
 
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002", "0003")
 """The revisions in their order; the last is what this version works with."""
 VERSION_TABLE = "dagwright_schema"
 """Where Alembic keeps the revision of a store; not its usual table, since others may use the database too."""
@@ -32,6 +33,7 @@ _FOLDER = Path(__file__).parent / "migrations"
 _LOCK = 0x6461677772
 """Key of the PostgreSQL advisory lock around each step: `dagwr` in ASCII."""
 _TOLD_EVERY_S = 5.0
+_NOTHING_TO_DO: Final = object()
 
 # Not structlog, which writes to stdout in a command that has configured no log.
 _LOG = logging.getLogger(__name__)
@@ -56,33 +58,42 @@ def migrate(engine: Engine) -> None:
     if revision_of(engine) == REVISIONS[-1]:
         return
     told_at = time.monotonic()
-    while (left := _step(engine)) is not None:
-        if left and time.monotonic() - told_at > _TOLD_EVERY_S:
-            _LOG.warning("the database gets the tables of this version: %s", left)
+    so_far: Any = None
+    while (step := _step(engine, so_far)) is not _NOTHING_TO_DO:
+        if step is not None and time.monotonic() - told_at > _TOLD_EVERY_S:
+            _LOG.warning("the database is brought to this version: %s", step)
             told_at = time.monotonic()
+        so_far = step
 
 
-def _step(engine: Engine) -> str | None:
-    """Does one revision, or a part of one; returns what is left of it in words, None if there is nothing to do."""
-    with alone(engine) as connection:
+def _step(engine: Engine, so_far: Any) -> Any:
+    """Does one revision, or a part of one.
+
+    Args:
+        so_far: what the part before returned, None if there was none.
+
+    Returns:
+        How far the revision is, which can be told; None when it is done; `_NOTHING_TO_DO` if there was none.
+    """
+    with _alone(engine) as connection:
         revision = _revision(connection)
         if revision == REVISIONS[-1]:
-            return None
+            return _NOTHING_TO_DO
         if revision is not None and revision not in REVISIONS:
             raise StoreUnusable(
                 f"the database is of a newer version of Dagwright: its tables are of revision {revision}, and this"
                 f" version knows those up to {REVISIONS[-1]}; use the newer version, or another database"
             )
         script = _next_of(revision)
-        part = getattr(script.module, "part", None)
-        left: str = part(connection) if part is not None else ""
-        if not left:
+        part: Callable[[Connection, Any], Any] | None = getattr(script.module, "part", None)
+        so_far = part(connection, so_far) if part is not None else None
+        if so_far is None:
             _run(connection, script)
-        return left
+        return so_far
 
 
 @contextmanager
-def alone(engine: Engine) -> Iterator[Connection]:
+def _alone(engine: Engine) -> Iterator[Connection]:
     """Opens a transaction that no other process migrates in."""
     with engine.begin() as connection:
         if connection.dialect.name == "postgresql":

@@ -115,7 +115,7 @@ class PartyIdentifier(Base):
 
 
 class PartySearch(Base):
-    """One name of one party as searches need it; `search_index` writes it whenever the name is written."""
+    """One name of one active party as searches need it; `search_index` writes it whenever the name is written."""
 
     __tablename__ = "party_search"
     __table_args__ = (
@@ -131,9 +131,19 @@ class PartySearch(Base):
     """`name` for the party's own name, else a `NameUse`."""
     core: Mapped[str] = mapped_column(String(4 * NAME_LIMIT))
     """`names.core_words`, joined by spaces."""
-    words: Mapped[str] = mapped_column(String(8 * NAME_LIMIT))
-    """`names.words_of`, each behind two spaces and the last before one, so that a beginning shows in trigrams."""
+    tokens: Mapped[str] = mapped_column(String(8 * NAME_LIMIT))
+    """`names.words_of` and behind them `search_index.party_tags`, with a space between each two."""
     word_count: Mapped[int] = mapped_column()
+
+
+class SearchWord(Base):
+    """A word that a name has, or had: what is misspelt is compared with these."""
+
+    __tablename__ = "search_word"
+    __table_args__ = (UniqueConstraint("word", name="search_word_once"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    word: Mapped[str] = mapped_column(String(4 * NAME_LIMIT))
 
 
 class RoleAssignment(Base):

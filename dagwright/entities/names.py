@@ -17,6 +17,7 @@ _LETTERS_WITHOUT_DECOMPOSITION = str.maketrans(
 _UNSEEN = frozenset({"Mn", "Me", "Cf"})
 """Unicode categories that a key leaves out: accents and what has no width."""
 _DOTS_INSIDE_ABBREVIATIONS = re.compile(r"(?<=\w)\.")
+_SEPARATORS = re.compile(r"[\s.\-–/]+")
 _NO_WORD = re.compile(r"[^\w&]+")
 
 _LEGAL_FORMS = frozenset(
@@ -68,6 +69,11 @@ def name_key(text: str) -> str:
     decomposed = unicodedata.normalize("NFKD", folded)
     plain = "".join(character for character in decomposed if unicodedata.category(character) not in _UNSEEN)
     return " ".join(plain.translate(_LETTERS_WITHOUT_DECOMPOSITION).split())
+
+
+def identifier_key(text: str) -> str:
+    """Returns an identifier as it is stored, however it was written: `6354-00bl ackr` is `635400BLACKR`."""
+    return _SEPARATORS.sub("", text).upper()
 
 
 def words_of(key: str) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from dagwright.entities.catalogue import (
     nearest,
 )
 from dagwright.entities.models import PartyStatus
-from dagwright.entities.names import clean_name
+from dagwright.entities.names import clean_name, identifier_key
 from dagwright.entities.parties import NaturalKey, is_id
 
 REQUIRED_COLUMNS = ("name", "kind")
@@ -190,7 +190,7 @@ def _party_row(line: int, fields: Mapping[str, str]) -> PartyRow:
         client_type=checked_client_type(client_type or "fund") if kind is PartyKind.FUND else "",
         aliases=_names(fields.get("aliases", ""), "an alias"),
         former_names=_names(fields.get("former_names", ""), "a former name"),
-        lei=checked_lei(lei) if lei else None,
+        lei=checked_lei(identifier_key(lei)) if lei else None,
         status=_status(fields.get("status", "")),
     )
 

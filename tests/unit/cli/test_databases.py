@@ -5,12 +5,11 @@ import pytest
 from dagwright.cli.databases import opened_database
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.entities.migrating import StoreUnusable
-from dagwright.entities.search_index import SearchIndexUnavailable
 
 
 def test_command_on_a_database_without_the_search_index_is_refused() -> None:
     with pytest.raises(CommandRefused, match="needs the extension pg_trgm") as refused, opened_database():
-        raise SearchIndexUnavailable("the search for parties needs the extension pg_trgm")
+        raise StoreUnusable("the search for parties needs the extension pg_trgm")
     assert (refused.value.status, refused.value.code) == ("no_database", ExitCode.FAILED)
 
 

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,17 +14,18 @@ from sqlalchemy import Connection, create_engine, inspect, make_url, text
 from sqlalchemy.orm import Session
 
 import dagwright.agents.stored
-from dagwright.entities import migrating
+from dagwright.entities import migrating, search_index
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.gateway import SqlEntityGateway
 from dagwright.entities.migrating import REVISIONS, VERSION_TABLE, StoreUnusable, revision_of
 from dagwright.entities.models import Base, Effect
+from dagwright.entities.search_index import BroughtIn, bring_in_part
 
 MIGRATIONS = Path(migrating.__file__).parent / "migrations"
 EARLIER_TABLES = ("party", "party_name", "party_identifier", "role_assignment", "effect")
 """Some of what a store had before there were migrations."""
 
-INDEXES_OF_EXPRESSIONS = ("party_search_by_trigram",)
+INDEXES_OF_SEARCHES = ("party_search_by_words", "search_word_by_trigram")
 """Of PostgreSQL; no model can say them."""
 
 
@@ -45,7 +47,7 @@ def test_migrations_make_the_tables_of_the_models(database: EntityDatabase) -> N
 
     def differences(session: Session) -> list[object]:
         def is_a_model(_object: object, name: str | None, sort: str, _is_there: bool, _other: object) -> bool:
-            return name in Base.metadata.tables if sort == "table" else name not in INDEXES_OF_EXPRESSIONS
+            return name in Base.metadata.tables if sort == "table" else name not in INDEXES_OF_SEARCHES
 
         context = MigrationContext.configure(
             session.connection(),
@@ -54,6 +56,43 @@ def test_migrations_make_the_tables_of_the_models(database: EntityDatabase) -> N
         return list(compare_metadata(context, Base.metadata))
 
     assert database.read(differences) == []
+
+
+SEARCHED_BEFORE = {
+    "sqlite": (
+        "CREATE VIRTUAL TABLE party_trigram USING fts5(words, content='party_search', content_rowid='id',"
+        " tokenize='trigram', detail=none)",
+        "CREATE VIRTUAL TABLE party_trigram_count USING fts5vocab('party_trigram', 'row')",
+        "CREATE TRIGGER party_search_added AFTER INSERT ON party_search BEGIN"
+        " INSERT INTO party_trigram(rowid, words) VALUES (new.id, new.words); END",
+    ),
+    "postgresql": (
+        "CREATE EXTENSION pg_trgm",
+        "CREATE INDEX party_search_by_trigram ON party_search USING gin (words gin_trgm_ops)",
+    ),
+}
+"""What a store had, besides the table `party_search`, when searches went by the trigrams of names."""
+
+
+def make_trigram_store(url: str) -> None:
+    make_earlier_store(url)
+    engine = create_engine(make_url(url))
+    with engine.begin() as connection:
+        key = "INTEGER" if engine.dialect.name == "sqlite" else "SERIAL"
+        connection.exec_driver_sql(
+            f"CREATE TABLE party_search (id {key} PRIMARY KEY, party_id VARCHAR(64) NOT NULL REFERENCES party (id),"
+            " name_id INTEGER NOT NULL, use VARCHAR(16) NOT NULL, core VARCHAR(1200) NOT NULL,"
+            " words VARCHAR(2400) NOT NULL, word_count INTEGER NOT NULL,"
+            " CONSTRAINT party_search_once UNIQUE (party_id, name_id))"
+        )
+        connection.exec_driver_sql("CREATE INDEX party_search_by_core ON party_search (core)")
+        for statement in SEARCHED_BEFORE[engine.dialect.name]:
+            connection.exec_driver_sql(statement)
+        connection.exec_driver_sql(
+            "INSERT INTO party_search (party_id, name_id, use, core, words, word_count)"
+            " VALUES ('kite', 0, 'name', 'kite', '  kite  ag ', 2)"
+        )
+    engine.dispose()
 
 
 def make_earlier_store(url: str) -> None:
@@ -68,16 +107,21 @@ def make_earlier_store(url: str) -> None:
                 " '2026-01-01 00:00:00')"
             )
         )
+        connection.execute(text("INSERT INTO party_name VALUES (7, 'kite', 'Old Mill Ltd', 'old mill ltd', 'former')"))
         connection.execute(text("INSERT INTO effect VALUES ('key', 'cbu.ensure', '{}', '2026-01-01 00:00:00')"))
     engine.dispose()
 
 
-def test_store_of_an_earlier_version_is_brought_along_without_loss(database_url: str) -> None:
-    make_earlier_store(database_url)
+@pytest.mark.parametrize("make_store", [make_earlier_store, make_trigram_store])
+def test_store_of_an_earlier_version_is_brought_along_without_loss(
+    database_url: str, make_store: Callable[[str], None]
+) -> None:
+    make_store(database_url)
     for _ in range(2):
         database = EntityDatabase(database_url)
-        found = SqlEntityGateway(database).find("kite", "company").hits
-        assert [(party.id, party.name) for party in found] == [("kite", "Kite AG")]
+        for search_text in ("kite", "ag kite", "mill old"):
+            found = SqlEntityGateway(database).find(search_text, "company").hits
+            assert [(party.id, party.name) for party in found] == [("kite", "Kite AG")], search_text
         assert database.read(lambda session: session.get_one(Effect, "key").verb) == "cbu.ensure"
         assert database.read(lambda session: inspect(session.connection()).has_table("party_relation"))
         database.dispose()
@@ -99,6 +143,45 @@ def test_store_of_a_newer_version_is_refused_in_one_sentence_and_left_as_it_is(d
     )
     assert revision_of(engine) == "9999"
     engine.dispose()
+
+
+def test_names_are_brought_in_by_parts_and_a_killed_process_loses_one_of_them(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_earlier_store(database_url)
+    engine = create_engine(make_url(database_url))
+    with engine.begin() as connection:
+        for number in range(20):
+            connection.exec_driver_sql(
+                f"INSERT INTO party VALUES ('rook{number:02}', 'company', 'Rook {number}', 'rook {number}', '', '', '',"
+                " 'active', '2026-01-01 00:00:00')"
+            )
+    monkeypatch.setattr(search_index, "NAMES_AT_ONCE", 5)
+    monkeypatch.setattr(migrating, "_TOLD_EVERY_S", 0)
+    parts: list[BroughtIn | None] = []
+
+    def killed(connection: Connection, so_far: BroughtIn | None) -> BroughtIn | None:
+        parts.append(so_far)
+        if len(parts) == 3:
+            raise KeyboardInterrupt
+        return bring_in_part(connection, so_far)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(search_index, "bring_in_part", killed)
+        with pytest.raises(KeyboardInterrupt):
+            opened(database_url)
+    assert caplog.messages == [
+        f"the database is brought to this version: {done} of 22 names can be searched" for done in (5, 10)
+    ]
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT count(*) FROM party_search")) == 10
+        assert connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}")) == "0002"
+    engine.dispose()
+    database = EntityDatabase(database_url)
+    gateway = SqlEntityGateway(database)
+    assert [len(gateway.find(f"{number} rook", "company").hits) for number in range(20)] == [1] * 20
+    assert [hit.name for hit in gateway.find("mill old", "company").hits] == ["Kite AG"]
+    database.dispose()
 
 
 def test_migration_that_fails_leaves_the_store_as_it_was(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,10 @@ from dagwright.entities.catalogue import PartyKind
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
 from dagwright.entities.lookup import Findings, find_parties
-from dagwright.entities.models import Base, Party, PartyName, PartySearch, PartyStatus
+from dagwright.entities.migrating import StoreUnusable
+from dagwright.entities.models import Party, PartyName, PartyStatus
 from dagwright.entities.names import name_key
 from dagwright.entities.parties import NaturalKey, add_party
-from dagwright.entities.search_index import SearchIndexUnavailable
 
 
 def search(database: EntityDatabase, search_text: str, *, entity_type: str = "entity") -> Findings:
@@ -28,38 +28,22 @@ def add(database: EntityDatabase, *names: str, kind: PartyKind = PartyKind.COMPA
     return database.write(lambda session: [add_party(session, NaturalKey(kind, name)).id for name in names])
 
 
-def make_earlier_store(url: str) -> None:
-    """Makes a store of two names as a version without the index did."""
-    engine = create_engine(make_url(url))
-    tables = [table for table in Base.metadata.sorted_tables if table.name != PartySearch.__tablename__]
-    with engine.begin() as connection:
-        Base.metadata.create_all(connection, tables=tables)
-        connection.execute(text("DROP INDEX party_identifier_by_value"))
-        row = {"id": "kite", "kind": "company", "name": "Kite Harbour AG", "name_key": "kite harbour ag"}
-        connection.execute(insert(Party), [row])
-        name = {"party_id": "kite", "name": "Old Mill Ltd", "name_key": "old mill ltd", "use": "former"}
-        connection.execute(insert(PartyName), [name])
-    engine.dispose()
-
-
-def test_store_of_an_earlier_version_is_indexed_when_it_is_opened(database_url: str, tmp_path: Path) -> None:
-    (tmp_path / "state").mkdir()
-    make_earlier_store(database_url)
-    for _ in range(2):
-        database = EntityDatabase(database_url)
-        assert (found(database, "harbour"), found(database, "mill old")) == (["Kite Harbour AG"], ["Kite Harbour AG"])
-        database.dispose()
-
-
-def test_names_that_were_written_without_the_index_are_brought_in(database: EntityDatabase, database_url: str) -> None:
+def test_names_that_were_written_past_the_models_can_be_brought_in(database: EntityDatabase) -> None:
     add(database, "First Harbour")
-    engine = create_engine(make_url(database_url))
-    with engine.begin() as connection:
-        row = {"id": "late", "kind": "company", "name": "Late Harbour", "name_key": "late harbour"}
-        connection.execute(insert(Party), [row])
-    engine.dispose()
-    database.dispose()
+
+    def write(session: Session) -> None:
+        party = {"kind": "company", "name": "Late Harbour", "name_key": "late harbour"}
+        # Statements, and no objects: nothing tells the index.
+        session.execute(insert(Party).values(party | {"id": "late", "status": "active"}))
+        session.execute(insert(Party).values(party | {"id": "gone", "status": "inactive", "jurisdiction": "LU"}))
+        name = {"party_id": "late", "name": "Old Mill Ltd", "name_key": "old mill ltd", "use": "former"}
+        session.execute(insert(PartyName).values(name))
+
+    database.write(write)
+    assert found(database, "harbour") == ["First Harbour"]
+    assert [database.bring_in_names() for _ in range(2)] == [2, 0]
     assert found(database, "harbour") == ["First Harbour", "Late Harbour"]
+    assert found(database, "mill old") == ["Late Harbour"]
 
 
 def test_renamed_party_is_found_by_its_new_words_only(database: EntityDatabase) -> None:
@@ -73,7 +57,7 @@ def test_renamed_party_is_found_by_its_new_words_only(database: EntityDatabase) 
         database.write(work)
 
     rename("Rook Castle")
-    assert (found(database, "castle"), found(database, "harbour")) == (["Rook Castle"], [])
+    assert (found(database, "castle rook"), found(database, "harbour")) == (["Rook Castle"], [])
     assert search(database, "Kite Harbor").near == ()
 
 
@@ -103,6 +87,36 @@ def test_party_that_became_inactive_is_not_found(database: EntityDatabase) -> No
     add(database, "Kite Harbour")
     database.write(lambda session: session.execute(update(Party).values(status=PartyStatus.INACTIVE)))
     assert search(database, "Harbour Kite") == Findings(())
+
+
+def test_party_that_is_active_again_is_found_by_all_its_names(database: EntityDatabase, tmp_path: Path) -> None:
+    header = "name,kind,aliases,status\n"
+    for status, names in (("inactive", []), ("active", ["Kite AG"])):
+        (tmp_path / "parties.csv").write_text(f"{header}Kite AG,company,Blue Lagoon Partners,{status}\n")
+        load_parties(database, tmp_path / "parties.csv")
+        assert found(database, "lagoon blue") == names
+
+
+def test_party_of_another_jurisdiction_now_is_found_there_by_all_its_names(
+    database: EntityDatabase, tmp_path: Path
+) -> None:
+    (tmp_path / "parties.csv").write_text("name,kind,jurisdiction,aliases\nKite AG,company,CH,Blue Lagoon Partners\n")
+    load_parties(database, tmp_path / "parties.csv")
+
+    def move(session: Session) -> None:
+        session.query(Party).one().jurisdiction = "US-DE"
+
+    database.write(move)
+
+    def there(jurisdiction: str) -> list[str]:
+        return [
+            hit.name
+            for hit in database.read(
+                lambda session: find_parties(session, "lagoon", entity_type="company", jurisdiction=jurisdiction)
+            ).hits
+        ]
+
+    assert [there(code) for code in ("CH", "US", "US-DE", "US-CA")] == [[], ["Kite AG"], ["Kite AG"], []]
 
 
 @pytest.mark.parametrize(
@@ -138,8 +152,31 @@ def test_name_is_near_among_many_that_share_its_beginning(database: EntityDataba
     assert [(hit.name, hit.reason) for hit in near] == [("Rookwood Castle", "another spelling")]
 
 
+def test_misspelt_name_is_near_among_many_that_share_a_word(database: EntityDatabase) -> None:
+    def work(session: Session) -> None:
+        for number in range(550):
+            for name in (f"John Harbour {number}", f"Kite {number} Smithfield"):
+                add_party(session, NaturalKey(PartyKind.PERSON, name))
+        add_party(session, NaturalKey(PartyKind.PERSON, "John Smithfield"))
+
+    database.write(work)
+    texts = {
+        "letters swapped": "Jhon Smithfield",
+        "a letter left out": "Jon Smithfield",
+        "one error in each word": "Johnn Smithfeild",
+        "another order": "Smithfield Jon",
+        "two words for one": "John Smith Field",
+        "one word for two": "JohnSmithfield",
+        "a word too many": "Jon M Smithfield",
+        "two errors in a long word": "Smythfeild, John",
+    }
+    findings = {error: search(database, text, entity_type="person") for error, text in texts.items()}
+    assert {error: found.hits for error, found in findings.items()} == dict.fromkeys(texts, ())
+    assert {error: found.near[0].name for error, found in findings.items()} == dict.fromkeys(texts, "John Smithfield")
+
+
 def test_rare_kind_is_found_behind_many_of_another(database: EntityDatabase) -> None:
-    add(database, *(f"Harbour {number}" for number in range(300)))
+    add(database, *(f"Harbour {number}" for number in range(1_050)))
     add(database, "Harbour Long Name Of A Fund", kind=PartyKind.FUND)
     assert found(database, "harbour", entity_type="fund") == ["Harbour Long Name Of A Fund"]
 
@@ -152,7 +189,7 @@ def test_postgres_without_the_right_to_have_trigrams_says_what_to_do(request: py
         connection.execute(text("CREATE ROLE guest LOGIN PASSWORD 'guest'"))
         connection.execute(text("GRANT ALL ON SCHEMA public TO guest"))
     guest = EntityDatabase(url.set(username="guest", password="guest").render_as_string(hide_password=False))
-    with pytest.raises(SearchIndexUnavailable, match="have an administrator run CREATE EXTENSION pg_trgm"):
+    with pytest.raises(StoreUnusable, match="have an administrator run CREATE EXTENSION pg_trgm"):
         search(guest, "Harbour")
     with owner.begin() as connection:
         connection.execute(text("CREATE EXTENSION pg_trgm"))
