@@ -1,20 +1,13 @@
 """Requests in words that become intents, for tests: what models answer, and the runs of it."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.planner import Asked, prepare_goal
+from tests.support import onboarding
+from tests.support.onboarding import intent
 from tests.support.runs import Document, Runs
-
-SEEDS = Path(__file__).parents[1] / "conformance" / "seeds"
-
-
-def intent(verb: str, *, refs: Any = None, lookups: Any = None, **params: Any) -> dict[str, Any]:
-    """Returns an intent; `_` in the names of its parameters stands for `-`."""
-    plain = {name.replace("_", "-"): value for name, value in params.items()}
-    return {"verb": verb, "params": plain, "refs": refs or {}, "lookups": lookups}
 
 
 def fund(name: str, **more: Any) -> dict[str, Any]:
@@ -25,11 +18,6 @@ def fund(name: str, **more: Any) -> dict[str, Any]:
 def product(name: str, of: str) -> dict[str, Any]:
     """Returns an intent that gives a fund a product."""
     return intent("cbu.add-product", product=name, refs={"cbu-id": of})
-
-
-def lookup(text: str, kind: str = "person") -> dict[str, str]:
-    """Returns a lookup."""
-    return {"search_text": text, "entity_type": kind}
 
 
 def answer(*intents: Any, **more: Any) -> dict[str, Any]:
@@ -44,7 +32,7 @@ def said(*intents: Any, **more: Any) -> str:
 
 def seed(name: str) -> Any:
     """Returns the intents of one of the seed's examples."""
-    return json.loads((SEEDS / f"intents-{name}.json").read_text(encoding="utf-8"))["document"]["intents"]
+    return onboarding.seed(name)["intents"]
 
 
 def intents_goal(runs: Runs, words: str = "Do it.", **asked: Any) -> CompiledPlan:

@@ -12,7 +12,8 @@ from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.policy import Policy
 from dagwright.planner import Asked, prepare_goal
 from tests.support.goals import ended, purposes, scripted_runs
-from tests.support.intents import answer, fund, intent, intents_goal, made, product, said, seed
+from tests.support.intents import answer, fund, intents_goal, made, product, said, seed
+from tests.support.onboarding import intent
 from tests.support.people import answer as give
 from tests.support.people import asks, view_of
 from tests.support.runs import Runs

@@ -29,24 +29,15 @@ from dagwright.tools import ToolRegistry
 from dagwright.tools.builtin import HELPERS, builtin_tools
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.toolset import load_toolset
+from tests.support.intents import answer
+from tests.support.onboarding import intent
 
 VERBS = ToolRegistry.of(*onboarding_tools("sqlite://")).declarations()
 CBU = {"cbu": {"id": "prt_1", "name": "Apex Capital Fund", "kind": "fund", "jurisdiction": "LU"}}
 
 
-def intent(verb: str, *, refs: Any = None, lookups: Any = None, **params: Any) -> dict[str, Any]:
-    """Returns an intent; `_` in the names of its parameters stands for `-`."""
-    plain = {name.replace("_", "-"): value for name, value in params.items()}
-    return {"verb": verb, "params": plain, "refs": refs or {}, "lookups": lookups}
-
-
 FUND = intent("cbu.ensure", name="Apex", jurisdiction="LU", client_type="fund")
 CUSTODY = intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@result_1"})
-
-
-def answer(*intents: Any, **more: Any) -> dict[str, Any]:
-    """Returns an answer with explanation and confidence."""
-    return {"intents": list(intents), "explanation": "Makes a fund.", "confidence": 0.9, **more}
 
 
 def read(said: Any, **context: Any) -> ReadPlan:
@@ -74,7 +65,7 @@ def test_intents_are_nodes_with_the_edges_of_their_references() -> None:
         ("@result_3", "cbu.add-product", ()),
     ]
     assert nodes[2].arguments["cbu-id"] == "prt_9"
-    assert (found.changes, found.said) == (3, {"explanation": "Makes a fund.", "confidence": 0.9})
+    assert (found.changes, found.said) == (3, {"explanation": "Does it.", "confidence": 0.9})
 
 
 def test_what_was_written_can_be_read_again_with_its_references() -> None:
@@ -87,7 +78,7 @@ def test_what_was_written_can_be_read_again_with_its_references() -> None:
 
 def test_whoever_approves_sees_what_is_said_what_is_looked_up_and_in_which_order() -> None:
     assert read(answer(FUND, CUSTODY)).words.splitlines() == [
-        "The model is 90% sure: “Makes a fund.”",
+        "The model is 90% sure: “Does it.”",
         "Order: @result_1 → @result_2",
         "The plan has 2 nodes; 2 of them can change something.",
         '! @result_1: cbu.ensure (idempotent) with {"name":"Apex","jurisdiction":"LU","client-type":"fund"}',
@@ -188,7 +179,7 @@ def test_id_of_a_party_that_the_model_made_up_goes_back() -> None:
     [problem] = problems_in(answer(FUND, intent("cbu.add-product", product="CUSTODY", cbu_id="fund_123")))
     assert (problem.code, problem.pointer) == ("invalid_arguments", "/intents/1/params/cbu-id")
     assert problem.message == "intent 2: 'cbu-id' is a party, which no plain value can stand for"
-    assert read(answer(intent("cbu.ensure", name="Apex", manco_id=None))).planned.nodes
+    assert read(answer({**FUND, "params": {"name": "Apex", "manco-id": None}})).planned.nodes
 
 
 def test_forward_reference_is_run_and_noted() -> None:
