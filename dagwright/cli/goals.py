@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dagwright.cli.background import will_start_worker
 from dagwright.cli.budgets import read_budget
 from dagwright.cli.connecting import command_settings
 from dagwright.cli.endings import failure_lines, mend_lines, summary_line, tell_answer
 from dagwright.cli.exits import CommandRefused
+from dagwright.cli.model_needed import refuse_without_model
 from dagwright.cli.output import Output, one_line
 from dagwright.cli.plan_approval import approve_on_terminal
 from dagwright.cli.plans import read_pairs, read_policy
@@ -21,7 +21,6 @@ from dagwright.contracts.goals import context_from_json
 from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
 from dagwright.contracts.sessions import Session, session_name
 from dagwright.feed import RunView
-from dagwright.llm.clients import ModelSetup
 from dagwright.planner import Asked, GoalRefused, prepare_goal
 from dagwright.settings import Settings
 from dagwright.toolset import Toolset, load_toolset, references_of
@@ -55,8 +54,7 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
     name = session_name(request.session) if request.session is not None else None
     # Before there is a server: what is wrong with a request is wrong in every session.
     prepared, asked = _prepared(request, toolset, output)
-    if not request.is_detached or will_start_worker(settings, toolset):
-        _refuse_without_model(request, toolset.models)
+    refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached)
     if request.is_plan_only:
         # Nothing but the plan is to stand on stdout.
         tell = _tell_plan if output.is_json else _tell_plan_or_why_none
@@ -135,18 +133,6 @@ def _context(request: AskRequest) -> Mapping[str, Mapping[str, Any]]:
         return context_from_json(read_pairs(request.context, option="--context"))
     except ValueError as error:
         raise CommandRefused(f"--{error}") from None
-
-
-def _refuse_without_model(request: AskRequest, models: ModelSetup) -> None:
-    """Refuses a request of which a worker with the environment of this process would ask nobody.
-
-    One that runs elsewhere may have another environment, which is not known here.
-    """
-    if request.model is None and models.model is None:
-        raise CommandRefused("no model is named: give one with --model, or set DAGWRIGHT_MODEL", status="no_model")
-    if models.endpoint.lacks_key:
-        advice = "set OPENAI_API_KEY, or OPENAI_BASE_URL for a service that needs no key"
-        raise CommandRefused(f"there is no key for {models.endpoint.url}: {advice}", status="no_key")
 
 
 def _config(request: AskRequest) -> ModelConfig:

@@ -17,6 +17,7 @@ from dagwright.cli.exits import ExitCode, exit_code_of
 from dagwright.cli.leaving import WayOut
 from dagwright.cli.lines import LineWriter
 from dagwright.cli.lost_calls import LostCalls
+from dagwright.cli.model_needed import refuse_without_model
 from dagwright.cli.output import Output, acted, with_link
 from dagwright.cli.plans import STANDARD_INPUT, PlanSource, refusal, refusal_lines
 from dagwright.cli.preparing import PreparedRun, prepare_run
@@ -25,6 +26,7 @@ from dagwright.cli.request_words import command_for_inputs
 from dagwright.cli.requests import LookRequest, RunRequest
 from dagwright.client import Origin, Runs, Started, open_runs
 from dagwright.feed import RunFeed, RunView
+from dagwright.plan.compiled import first_of_model
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.inputs import schema_of_missing
 from dagwright.server import Connection, LocalServer, open_connection
@@ -45,7 +47,8 @@ def run(request: RunRequest, output: Output) -> int:
     except PlanInvalid as invalid:
         _refuse(request, invalid, output)
         return ExitCode.REFUSED
-
+    if (asking := first_of_model(prepared.plan)) is not None:
+        refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, whose=asking)
     name = None if request.plan == STANDARD_INPUT else Path(request.plan).name
     return run_prepared(prepared, request, toolset, showing=Showing(tell_run, output), settings=settings, name=name)
 

@@ -193,6 +193,20 @@ def inline_tools(node: CompiledNode) -> Sequence[str] | None:
     return [*tools] if tools is not None and name is not None and is_inline(name) else None
 
 
+def first_of_model(plan: CompiledPlan) -> str | None:
+    """Returns the id of the first node that a model does, with those of the sub-plans above it before a slash each.
+
+    Agents that are classes or services are none: whether those ask a model, nobody knows but they.
+    """
+    for node in plan.nodes:
+        if agent_tools(node) is not None:
+            return node.id
+        below = first_of_model(node.sub_plan) if node.sub_plan is not None else None
+        if below is not None:
+            return f"{node.id}/{below}"
+    return None
+
+
 NODE_KINDS = get_args(NodeKind)
 _DEFAULT_NODE = CompiledNode(id="")
 _HOLES = ("holes", "item_holes", "approval_holes")

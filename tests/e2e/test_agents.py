@@ -65,3 +65,31 @@ async def test_a_plan_of_agents_runs_from_a_file_of_cards(server: LiveServer, tm
     assert (usage["calls"], [*usage["agents"]]) == (3, ["adder", "writer"])
     assert {call.model for call in model.calls} == {"tiny"}
     assert "Result of add:\n\nIt is 13." in model.calls[2].text
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "status", "told"),
+    [
+        ((), {}, "no_model", "no model is named and the agent of node 'below/add' asks one"),
+        (("--model", "small"), {}, "no_key", "there is no key for https://api.openai.com/v1 and the agent of node"),
+        (("--detach",), {"OPENAI_API_KEY": "key"}, "no_model", "no model is named and the agent of node 'below/add'"),
+    ],
+)
+async def test_run_whose_agents_would_have_no_model_is_refused_before_anything_starts(
+    own_command_line: CommandLine,
+    options: tuple[str, ...],
+    environment: dict[str, str],
+    status: str,
+    told: str,
+) -> None:
+    (own_command_line.folder / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
+    first = {"id": "first", "tool": "calculator", "arguments": {"expression": "1+1"}}
+    below = {"id": "below", "plan": {"nodes": _PLAN["nodes"]}, "depends_on": ["first"]}
+    plan = {"nodes": [first, below]}
+    (own_command_line.folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    own_command_line.environment |= environment
+
+    end = await own_command_line("run", "plan.json", "--agents", "cards.json", *options, "--json")
+
+    assert (end.code, end.document["status"]) == (2, status)
+    assert end.document["message"].startswith(told)

@@ -1,0 +1,33 @@
+"""Refuses what would ask a model of nobody, before anything starts."""
+
+from dagwright.cli.background import will_start_worker
+from dagwright.cli.exits import CommandRefused
+from dagwright.settings import Settings
+from dagwright.toolset import Toolset
+
+
+def refuse_without_model(
+    model: str | None, settings: Settings, toolset: Toolset, *, is_detached: bool, whose: str | None = None
+) -> None:
+    """Refuses a run that asks models of which a worker with the environment of this process would ask nobody.
+
+    One that runs elsewhere may have another environment, which is not known here.
+
+    Args:
+        model: the one that the command names.
+        is_detached: whether the run is left to a worker in the background, which may be there already.
+        whose: the node that asks one; `None` is the run itself.
+
+    Raises:
+        CommandRefused: no model is named, or there is no key.
+    """
+    if is_detached and not will_start_worker(settings, toolset):
+        return
+    words = "" if whose is None else f" and the agent of node {whose!r} asks one"
+    if model is None and toolset.models.model is None:
+        raise CommandRefused(
+            f"no model is named{words}: give one with --model, or set DAGWRIGHT_MODEL", status="no_model"
+        )
+    if toolset.models.endpoint.lacks_key:
+        advice = "set OPENAI_API_KEY, or OPENAI_BASE_URL for a service that needs no key"
+        raise CommandRefused(f"there is no key for {toolset.models.endpoint.url}{words}: {advice}", status="no_key")
