@@ -10,12 +10,14 @@ running workflows.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from dagwright.plan import chunks
 from dagwright.plan.compiled import agent_of
 from dagwright.plan.contents import content_of
 from dagwright.plan.errors import NodeError
+from dagwright.plan.held_up import held_up_words
 from dagwright.plan.item_book import Place
 from dagwright.plan.membership import InnerState
 from dagwright.plan.rationing import Rationing
@@ -228,7 +230,11 @@ class Scheduler(Rationing):
     def expire(self, at: float) -> None:
         """Ends the run as failed, if it has gone on for as long as it may."""
         if self.deadline.is_due(at):
-            self.abort(self.deadline.error, at)
+            held_up = held_up_words(self.plan, self.records, is_paused=self.paused is not None)
+            error = self.deadline.error
+            self.abort(error, at)
+            if self.error is error and held_up:
+                self.error = replace(error, message=f"{error.message}; {held_up}")
             self.settle(at)
 
     def end_by_hand(self, places: Sequence[Place], status: NodeStatus, *, at: float) -> None:

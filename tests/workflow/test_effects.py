@@ -132,7 +132,7 @@ async def test_deadline_ends_the_run_and_keeps_what_is_done(runs: Runs, bench: B
     assert await runs.run(plan) == {
         "status": "failed",
         "output": {"quick": 2.0},
-        "error": f"deadline_exceeded: {reason}",
+        "error": f"deadline_exceeded: {reason}; still running: slow",
         "nodes": {
             "quick": done(2.0),
             "slow": {"status": "cancelled"},
@@ -145,7 +145,7 @@ async def test_deadline_ends_the_run_and_keeps_what_is_done(runs: Runs, bench: B
 async def test_deadline_of_the_start_message_counts_too(runs: Runs, bench: Bench, unique: str) -> None:
     plan = {"nodes": [{"id": "slow", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "300ms"}]}
     document = await runs.run_raw({"plan": plan, "options": {"deadline": "300ms"}})
-    assert document["error"] == "deadline_exceeded: the run took over its deadline"
+    assert document["error"] == "deadline_exceeded: the run took over its deadline; still running: slow"
 
 
 async def test_at_most_max_parallel_tasks_of_a_run_are_in_flight(runs: Runs, bench: Bench, unique: str) -> None:

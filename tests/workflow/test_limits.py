@@ -66,7 +66,7 @@ async def test_run_at_a_deadline_that_was_lowered_ends_with_its_message(runs: Ru
     limit_s = round(gone_s) + 3
     await _set(handle, deadline=f"{limit_s}s")
     document = await document_of(handle)
-    told = f"deadline_exceeded: the run took over its deadline of {limit_s} s, set by ann"
+    told = f"deadline_exceeded: the run took over its deadline of {limit_s} s, set by ann; still running: n0"
     assert (document["status"], bare_error(document["error"])) == ("failed", told)
     view = await RunFeed(runs.client, handle.id).read()
     assert view.document() == document

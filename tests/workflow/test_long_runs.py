@@ -394,7 +394,7 @@ async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench
     hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "300ms", "depends_on": ["n49"]}
     handle = await runs.start({"deadline": "9s", "nodes": [*_steps(50, "n"), hold]})
     document = bare(await document_of(handle))
-    assert document["error"] == "deadline_exceeded: the run took over its deadline"
+    assert document["error"].startswith("deadline_exceeded: the run took over its deadline; still running: ")
     chain = await chain_of(runs.client, handle)
     assert len(chain) > 1
     began = chain[0].events[0].event_time.ToDatetime()

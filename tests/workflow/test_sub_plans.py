@@ -228,8 +228,11 @@ async def test_sub_plan_that_cannot_start_fails_its_node_for_whoever_looks(
 @pytest.mark.parametrize(
     ("limits", "told"),
     [
-        (({"timeout": "700ms"}, {}), "'held' took over its timeout of 0.7 s"),
-        (({"timeout": "1m"}, {"deadline": "600ms"}), "'held' took over the deadline of its plan, 0.6 s"),
+        (({"timeout": "700ms"}, {}), "'held' took over its timeout of 0.7 s; still running: hold"),
+        (
+            ({"timeout": "1m"}, {"deadline": "600ms"}),
+            "'held' took over the deadline of its plan, 0.6 s; still running: hold",
+        ),
     ],
     ids=["of the node", "of its plan"],
 )

@@ -244,7 +244,7 @@ def test_deadline_ends_the_plan_and_not_what_takes_it_back() -> None:
     assert (scheduler.deadline.at, scheduler.is_undoing) == (None, True)
     scheduler.expire(99.0)
     assert _ids(_run(scheduler)) == ["undo a"]
-    assert scheduler.error == NodeError("deadline_exceeded", "the run took over its deadline")
+    assert scheduler.error == NodeError("deadline_exceeded", "the run took over its deadline; still running: b")
 
 
 def test_run_that_goes_on_in_a_new_execution_goes_on_taking_back() -> None:
