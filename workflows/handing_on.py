@@ -1,6 +1,7 @@
 """How the state of a run gets from one execution to the next: in the input, or through the payload store."""
 
 import asyncio
+import math
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
@@ -8,10 +9,23 @@ from typing import Any
 from temporalio import workflow
 
 from dagwright.contracts import wire
-from dagwright.contracts.carries import RunCarry, pieces_of, state_from_text
+from dagwright.contracts.carries import (
+    CarryTooLarge,
+    RunCarry,
+    carry_to_json,
+    pieces_of,
+    state_from_text,
+    state_to_text,
+)
 from dagwright.contracts.limits import OWN_HEARTBEAT_S
-from workflows.blobs import put_text
+from dagwright.plan.carry import carry_of
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.undoing import NOTHING_BELOW, has_changed
+from workflows.blobs import TextRefused, put_text
 from workflows.calls import OWN_ATTEMPT, PATIENT
+
+INLINE_BELOW_CHARACTERS = 4_000
+"""Of the state of a run below, as the run above keeps it: it may have hundreds, and hands them on with its own."""
 
 
 async def put_state(text: str, *, numbers: Iterator[int]) -> list[str]:
@@ -30,6 +44,25 @@ async def put_state(text: str, *, numbers: Iterator[int]) -> list[str]:
         summary = "keeping the state of the run, to go on in a new history"
         refs.append(await put_text(piece, activity_id=activity_id, summary=summary))
     return refs
+
+
+async def told_below(scheduler: Scheduler, *, numbers: Iterator[int]) -> Mapping[str, Any] | None:
+    """Returns what the run above needs of one that has ended, to take back what it did.
+
+    Args:
+        numbers: as in `put_state`.
+
+    Returns:
+        The carry of the run, `{}` if it changed nothing, or `None` if it is too large to be kept.
+    """
+    if not has_changed(scheduler):
+        return NOTHING_BELOW
+    try:
+        state = state_to_text(carry_of(scheduler))
+        refs = await put_state(state, numbers=numbers) if len(state) > INLINE_BELOW_CHARACTERS else []
+    except (CarryTooLarge, TextRefused):
+        return None
+    return carry_to_json(RunCarry(0.0, "" if refs else state, refs, deadline_s=math.inf))
 
 
 async def state_of(carry: RunCarry, *, time_left: timedelta | None) -> Mapping[str, Any]:

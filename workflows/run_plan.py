@@ -68,7 +68,7 @@ from workflows.blobs import TextRefused
 from workflows.calls import OWN_ATTEMPT, RunScope, json_payload
 from workflows.details import render_details
 from workflows.engine import Engine
-from workflows.handing_on import put_state, state_of
+from workflows.handing_on import put_state, state_of, told_below
 from workflows.maps import end_of_chunk, items_of_chunk
 from workflows.people import People
 from workflows.plan_pages import load_plan
@@ -353,7 +353,11 @@ class PlanWorkflow(Steerable):
         compact = self._compact(document)
         if run_input is not None and run_input.parent is not None:
             end = end_of(document)
-            if run_input.chunk is not None and self._engine is not None:
+            if self._engine is not None and self._engine.scheduler.changes.all_or_nothing:
+                end["below"] = await _without_interruption(
+                    told_below(self._engine.scheduler, numbers=self._state_pieces)
+                )
+            if run_input.chunk is not None and self._engine is not None and not run_input.takes_back:
                 told = await _without_interruption(end_of_chunk(self._engine.scheduler))
                 end = {**end, "output": None, "stored_output": None, **told}
                 # It goes into the history of the run above as well, which has hundreds of them.

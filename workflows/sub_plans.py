@@ -31,6 +31,7 @@ from dagwright.contracts.acts import Sent
 from dagwright.contracts.beginnings import handed_down
 from dagwright.contracts.budgets import shared_budget
 from dagwright.contracts.carries import carry_from_json
+from dagwright.contracts.chunk_inputs import handed_on
 from dagwright.contracts.chunk_runs import chunk_run_input, width_message, width_of_chunk
 from dagwright.contracts.documents import encoded_size, error_json
 from dagwright.contracts.messages import (
@@ -51,6 +52,7 @@ from dagwright.plan.states import RunStatus
 from dagwright.plan.tasks import Task
 from dagwright.plan.unfilled import unfilled_to_json
 from workflows.calls import RunScope, json_payload
+from workflows.timers import now_s
 
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 
@@ -254,23 +256,32 @@ class SubPlans:
             return []
 
     def _input_of(self, task: Task) -> dict[str, Any]:
-        scope = task.scope or self._run.scope
-        parent = Parent(workflow.info().workflow_id, task.call_id)
-        if task.chunk is not None:
-            # Its items have the paths that they would have here.
-            child_input = replace(chunk_run_input(self._scheduler, task), path=self._run.path)
+        if task.undoes is None:
+            child_input = self._given_to(task)
         else:
-            child_input = RunInput(
-                compiled=task.node.sub_plan,
-                inputs=task.arguments,
-                path=(*self._run.path, *((kind, name) for kind, name in task.path)),
-                deadline_s=task.node.timeout_s or None,
-                lookups=self._lookups_of(task),
-                carry=carry_from_json(task.below) if task.below is not None else None,
-            )
+            given = self._given_to(task.undoes)
+            chunk = handed_on(given.chunk) if given.chunk is not None else None
+            carry = replace(carry_from_json(task.below), began_at=now_s())
+            child_input = replace(given, deadline_s=None, chunk=chunk, carry=carry, takes_back=True)
+        scope = (task.undoes or task).scope or self._run.scope
+        parent = Parent(workflow.info().workflow_id, task.call_id)
         run = self._run
         child_input = replace(child_input, scope=scope, parent=parent, notifies=run.notifies, model=run.model)
         return run_input_to_json(handed_down(child_input, self._scheduler, number=task.number))
+
+    def _given_to(self, task: Task) -> RunInput:
+        """Returns what the run of a task is given, without what all are."""
+        if task.chunk is not None:
+            # Its items have the paths that they would have here.
+            return replace(chunk_run_input(self._scheduler, task), path=self._run.path)
+        return RunInput(
+            compiled=task.node.sub_plan,
+            inputs=task.arguments,
+            path=(*self._run.path, *((kind, name) for kind, name in task.path)),
+            deadline_s=task.node.timeout_s or None,
+            lookups=self._lookups_of(task),
+            carry=carry_from_json(task.below) if task.below is not None else None,
+        )
 
     def _lookups_of(self, task: Task) -> dict[Lookup, Any]:
         wanted = task.node.sub_plan.lookups if task.node.sub_plan else ()
@@ -280,7 +291,7 @@ class SubPlans:
     async def _start_child(self, task: Task, encoded: Payload) -> workflow.ChildWorkflowHandle[Any, Any]:
         info = workflow.info()
         return await workflow.start_child_workflow(
-            workflow_type_of(task.node.sub_plan),
+            workflow_type_of((task.undoes or task).node.sub_plan),
             RawValue(encoded),
             id=limits.child_workflow_id(info.workflow_id, task.call_id),
             result_type=RawValue,

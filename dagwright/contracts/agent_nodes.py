@@ -13,7 +13,7 @@ from dagwright.contracts.model_calls import OutputSchema
 from dagwright.plan.agent_cards import AgentCard
 from dagwright.plan.agents import agent_cards
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.tools import ToolDeclaration, with_undoing
 from dagwright.plan.wanted import with_wanted
 
 _CONTEXT = "context"
@@ -32,7 +32,7 @@ def with_agents(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> Com
     nodes = nodes_with_agents(plan.nodes, plan.nodes, tools=tools)
     if all(new is old for new, old in zip(nodes, plan.nodes, strict=True)):
         return plan
-    named = {node.tool for node in nodes if node.kind == "tool"}
+    named = with_undoing([node.tool for node in nodes if node.kind == "tool"], plan.tools)
     return with_wanted(
         replace(plan, nodes=nodes, tools={name: tool for name, tool in plan.tools.items() if name in named})
     )
@@ -85,9 +85,11 @@ def _moved(hole: Hole) -> Hole:
 
 def spec_of_card(card: AgentCard, tools: Mapping[str, ToolDeclaration]) -> AgentSpec:
     """Returns what a run of an agent needs of its card."""
+    undoing = with_undoing(card.tools, tools)[len(dict.fromkeys(card.tools)) :]
     return AgentSpec(
         card.name,
         tools={name: tools[name] for name in card.tools if name in tools},
+        undoing={name: tools[name] for name in undoing if name in tools},
         output=None if card.output_schema is None else OutputSchema("answer", card.output_schema),
         max_turns=card.max_turns or MAX_TURNS,
         max_tokens=card.token_limit,

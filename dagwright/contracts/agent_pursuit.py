@@ -35,6 +35,7 @@ from dagwright.plan.pursuit import GivenUp
 from dagwright.plan.references import Part, ResultOf
 from dagwright.plan.run_state import RunState
 from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.tools import with_undoing
 
 _OWN_ID = re.compile(r"turn[0-9]+(\.([0-9]+|ask|check))?(#[0-9]+)?")
 CORRECTIONS = 2
@@ -185,7 +186,9 @@ class _Turn:
             return self._next([(self._message(call.id, told), None) for call in self.calls], [self._number])
         made, refused = self._made_and_refused()
         if made and self._state.number_of(made[0].id) is None:
-            tools = {node.tool: self._spec.tools[node.tool] for node in made if node.kind == "tool"}
+            known = {**self._spec.undoing, **self._spec.tools}
+            names = with_undoing([node.tool for node in made if node.kind == "tool"], known)
+            tools = {name: known[name] for name in names if name in known}
             return Extension(self._state.plan.written_count, tuple(made), tools)
         if not all(self._record(node.id).status.is_final for node in made):
             return None

@@ -79,6 +79,7 @@ class AgentSpec:
         feedback_policy: when it asks people. `on_request`: by the tool `ask_person`, or by `[[FEEDBACK type: prompt]]`
             in its answer. `always`: a person sees each answer before it counts, too. `heuristic`: an answer that is
             nothing but a question is one to a person, too.
+        undoing: what takes back what its tools do, by name; its model does not know of it.
 
     Which model is asked is said by the run, and by no agent.
     """
@@ -89,6 +90,7 @@ class AgentSpec:
     max_turns: int = MAX_TURNS
     max_tokens: int | None = None
     feedback_policy: FeedbackPolicy = "never"
+    undoing: Mapping[str, ToolDeclaration] = field(default_factory=dict)
 
     @property
     def may_ask(self) -> bool:
@@ -138,6 +140,7 @@ class AgentSpec:
             "kind": AGENT_KIND,
             "name": self.name,
             "tools": [_tool_to_json(tool) for tool in self.tools.values()],
+            **({"undoing": [_tool_to_json(tool) for tool in self.undoing.values()]} if self.undoing else {}),
             "max_turns": self.max_turns,
             "feedback_policy": self.feedback_policy,
         }
@@ -159,6 +162,7 @@ def spec_from_json(encoded: Mapping[str, Any]) -> AgentSpec:
         spec = AgentSpec(
             name=str(encoded["name"]),
             tools={tool.name: tool for tool in map(_tool_from_json, encoded["tools"])},
+            undoing={tool.name: tool for tool in map(_tool_from_json, encoded.get("undoing", ()))},
             output=None if output is None else OutputSchema(output["name"], output["schema"]),
             max_turns=int(encoded["max_turns"]),
             max_tokens=encoded.get("max_tokens"),

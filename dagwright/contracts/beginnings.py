@@ -44,7 +44,8 @@ def scheduler_of(
     if pursuit is not None:
         scheduler.pursuit = pursuit
     scheduler.changes.with_agents = with_agents
-    scheduler.changes.all_or_nothing = run_input.all_or_nothing and run_input.parent is None
+    scheduler.changes.all_or_nothing = run_input.all_or_nothing
+    scheduler.changes.is_below, scheduler.changes.takes_back = run_input.parent is not None, run_input.takes_back
     scheduler.changes.budget = first_budget(run_input)
     scheduler.changes.deadline = first_deadline(plan, run_input, began_at=began_at)
     scheduler.requests.remembered.update(run_input.approved_tools)
@@ -72,6 +73,7 @@ def handed_down(run_input: RunInput, scheduler: Scheduler, *, number: int) -> Ru
         approved_by=scheduler.changes.covered_by if number < scheduler.changes.covered else None,
         approved_tools=dict(scheduler.requests.remembered),
         shared_budget=shared_budget(scheduler),
+        all_or_nothing=scheduler.changes.all_or_nothing,
     )
 
 
@@ -93,6 +95,8 @@ def _is_for_approval(scheduler: Scheduler, run_input: RunInput) -> bool:
 
 
 def begin_fork(scheduler: Scheduler, run_input: RunInput | None, *, at: float) -> None:
-    """Begins a run that was restored from what it takes over as a fork; any other one that was restored goes on."""
-    if run_input is not None and run_input.carry is not None and run_input.carry.origin is not None:
+    """Begins a run that was restored to take back what was done, or from what it takes over as a fork; others go on."""
+    if run_input is not None and run_input.takes_back:
+        scheduler.begin_to_take_back(at)
+    elif run_input is not None and run_input.carry is not None and run_input.carry.origin is not None:
         begin_run(scheduler, run_input, at=at)

@@ -23,6 +23,7 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Chunk, NodeStatus, Record
 from dagwright.plan.stored import StoredValue
 from dagwright.plan.tasks import Task
+from dagwright.plan.tools import ToolDeclaration, with_undoing
 from dagwright.plan.unfilled import unfilled_from_json, unfilled_to_json
 
 _ITEMS = "~items"
@@ -84,7 +85,7 @@ def _plan_of_chunk(scheduler: Scheduler, task: Task) -> tuple[CompiledPlan, Chun
     names = [name for name in scheduler.inputs if node.when is not None or name in _input_names(node)]
     below = CompiledPlan(
         nodes=(*stubs, own),
-        tools={node.tool: replace(tool, max_parallel=None)} if tool is not None else {},
+        tools=_tools_of(plan, tool) if tool is not None else {},
         title=node.title,
         inputs={name: {} for name in names},
     )
@@ -95,6 +96,13 @@ def _plan_of_chunk(scheduler: Scheduler, task: Task) -> tuple[CompiledPlan, Chun
     if isinstance(chunk.items, StoredList):
         return below, ChunkInput(given, source=chunk.items.bare())
     return below, ChunkInput(given, items=chunk.items)
+
+
+def _tools_of(plan: CompiledPlan, tool: ToolDeclaration) -> dict[str, ToolDeclaration]:
+    names = with_undoing([tool.name], plan.tools)
+    return {name: plan.tools[name] for name in names if name in plan.tools} | {
+        tool.name: replace(tool, max_parallel=None)
+    }
 
 
 def _lookups_of(scheduler: Scheduler, node: CompiledNode) -> dict[Lookup, Any]:

@@ -18,7 +18,7 @@ from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.stored import StoredValue, Unfilled, WorkerText, paths_to_json
 from dagwright.plan.times import format_time
 from dagwright.plan.tools import ToolDeclaration
-from dagwright.plan.undoing import told_of_undoing
+from dagwright.plan.undoing import STANDS, told_of_undoing
 from dagwright.plan.unfilled import encode, shown_in_arguments, with_shown
 
 REQUESTS_BYTES = 1024 * 1024
@@ -64,7 +64,7 @@ def counted_result_document(scheduler: Scheduler, facts: RunFacts, *, status: st
 def _without_nodes(scheduler: Scheduler | None, facts: RunFacts, *, status: str | None) -> dict[str, Any]:
     output, error = scheduler.output() if scheduler is not None and scheduler.is_finished else (None, None)
     if scheduler is not None:
-        error = _with_undoing(scheduler, scheduler.error) if scheduler.error is not None else error
+        error = _error_of(scheduler) or error
     notes = [dict(note) for note in facts.notes]
     if scheduler is not None and scheduler.is_finished and (left_out := scheduler.ends_left_out()):
         notes.append(_left_out_note(left_out))
@@ -86,11 +86,15 @@ def _without_nodes(scheduler: Scheduler | None, facts: RunFacts, *, status: str 
     }
 
 
-def _with_undoing(scheduler: Scheduler, error: NodeError) -> NodeError:
+def _error_of(scheduler: Scheduler) -> NodeError | None:
     """Returns why a run ended, with what it has taken back if it was to do all or nothing."""
-    if not (scheduler.is_given_up and scheduler.is_finished):
+    error = scheduler.error
+    if error is None or not (scheduler.is_given_up and scheduler.is_finished):
         return error
-    return replace(error, message=f"{error.message}; {told_of_undoing(scheduler)[0]}")
+    words, standing = told_of_undoing(scheduler)
+    if scheduler.changes.takes_back:
+        return NodeError(STANDS, words) if standing else None
+    return replace(error, message=f"{error.message}; {words}")
 
 
 def shown_requests(scheduler: Scheduler, workflow_id: str) -> list[dict[str, Any]]:

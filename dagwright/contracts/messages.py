@@ -470,6 +470,8 @@ class SubPlanEnd:
         chunk: of the run of a chunk of a large map, what became of its items, as `chunk_runs` reads it.
         usage: what it has used of models, and `agents` what of it each agent has.
         seen: what it has looked at, and called if it is the run of an agent.
+        below: of a run that is to do all or nothing, the carry from which another one takes back what it did, as JSON;
+            `{}` if it changed nothing, `None` if nobody knows.
     """
 
     task: str
@@ -480,6 +482,7 @@ class SubPlanEnd:
     usage: Usage = NONE
     agents: Mapping[str, Usage] = field(default_factory=dict)
     seen: Seen = NOTHING_SEEN
+    below: Any = None
 
 
 def sub_plan_end_from_json(message: Any) -> SubPlanEnd:
@@ -504,4 +507,5 @@ def sub_plan_end_from_json(message: Any) -> SubPlanEnd:
         usage=told_usage(message),
         agents=told_agents(message),
         seen=told_seen(message),
+        below=message.get("below"),
     )

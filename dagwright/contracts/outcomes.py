@@ -415,6 +415,8 @@ def take_sub_plan_end(scheduler: Scheduler, end: SubPlanEnd, *, at: float) -> No
     task_id = sub_plan_task(scheduler, end.task)
     if task_id is None:
         return
+    if (record := scheduler.record_of(task_id)) is not None and not record.status.is_final:
+        record.below = end.below
     attempt = Attempt(usage=end.usage, agents=end.agents, seen=end.seen)
     chunk = scheduler.chunk_of(task_id)
     if chunk is not None and end.chunk is not None:

@@ -15,8 +15,10 @@ from dagwright.plan.pursuit import MOST_STEPS, Pursuit, next_step
 from dagwright.plan.readiness import Readiness
 from dagwright.plan.run_end import status_of
 from dagwright.plan.run_state import ADDED, WORK_OF_REMAKING
+from dagwright.plan.seen import SeenBook
 from dagwright.plan.states import NodeStatus, Record, RunStatus
-from dagwright.plan.undoing import has_begun, undoing_of, why_not_completed
+from dagwright.plan.undoing import TAKEN_BACK, has_begun, left_standing, undoing_of, why_not_completed
+from dagwright.plan.usage import UsageBook
 
 _DERIVED = (NodeStatus.BLOCKED, NodeStatus.SKIPPED, NodeStatus.CANCELLED)
 """What a node can end as because of another one."""
@@ -182,7 +184,7 @@ class Remaking(Readiness):
         super().settle(at)
         if self.pursuit is not None and not self.is_undoing:
             self._pursue(self.pursuit, at)
-        if self.changes.all_or_nothing and self.is_finished:
+        if self.changes.all_or_nothing and not self.changes.is_below and self.is_finished:
             self._end_all_or_nothing(at)
 
     def _end_all_or_nothing(self, at: float) -> None:
@@ -194,6 +196,21 @@ class Remaking(Readiness):
                 return
             self.error = why_not_completed(self)
         self.take_back(at)
+
+    def begin_to_take_back(self, at: float) -> None:
+        """Takes back what the run did from whose end this one goes on; it has the usage of that no more."""
+        if has_begun(self):
+            return
+        self.error = self.error or NodeError(TAKEN_BACK, "the run above takes back what this one did")
+        self._stopped = False
+        self.changes.usage, self.changes.seen = UsageBook(), SeenBook()
+        self.take_back(at)
+
+    def status(self) -> RunStatus:
+        """Returns the state of the run (contract.md section 4)."""
+        if self.changes.takes_back and self.is_finished:
+            return RunStatus.FAILED if left_standing(self) else RunStatus.COMPLETED
+        return super().status()
 
     def take_back(self, at: float) -> None:
         """Grows by the nodes that take back what the run did, all of which has ended."""

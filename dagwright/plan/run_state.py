@@ -83,8 +83,9 @@ class Changes:
         budget: how much of them it may use, if that is limited.
         with_agents: makes sub-plans of the nodes of `llm` agents in what the plan grows by; how models are asked is no
             matter of the core. It is given once, by whoever makes the scheduler.
-        all_or_nothing: whether the run takes back what it did when it ends otherwise than completed.
-        takes_back: whether it only takes back what an earlier run did, whose state it goes on from.
+        all_or_nothing: whether what the run did is taken back when the run above all ends otherwise than completed.
+        is_below: whether there is a run above, which decides about that.
+        takes_back: whether the run only takes back what an earlier one did, whose state it goes on from.
         key_of: makes the idempotency key of a call of its scope (`None` is the run's own) and its path. It is given
             once, as `with_agents` is.
         planned: call that writes a plan -> its newest attempt, and how many nodes that has told. It is not handed on,
@@ -103,6 +104,7 @@ class Changes:
     seen: SeenBook = field(default_factory=SeenBook)
     budget: Budget | None = None
     all_or_nothing: bool = False
+    is_below: bool = False
     takes_back: bool = False
     key_of: KeyOf = _no_key
     planned: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -242,8 +244,10 @@ class RunState:
 
     @property
     def is_given_up(self) -> bool:
-        """Tells whether the run was to do all or nothing, and does not do all."""
-        return self.changes.all_or_nothing and (self.error is not None or self.cancelled)
+        """Tells whether the run was to do all or nothing, and takes back what it did, or has to."""
+        changes = self.changes
+        has_failed = not changes.is_below and (self.error is not None or self.cancelled)
+        return changes.takes_back or (changes.all_or_nothing and has_failed)
 
     @property
     def in_flight(self) -> int:

@@ -261,7 +261,8 @@ class Scheduler(Rationing):
 
     def close(self, at: float, *, reason: str) -> None:
         """Cancels everything at once, and leaves what was done as it is."""
-        self.changes.all_or_nothing = False
+        # What a run below did is told to the run above, which may take it back.
+        self.changes.all_or_nothing = self.changes.all_or_nothing and self.changes.is_below
         self.cancelled = True
         if not self._stopped:
             self._stop(at, reason)

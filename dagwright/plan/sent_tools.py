@@ -25,7 +25,7 @@ def tools_to_json(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) ->
         card = tools[name].agent
         if card is not None and card.type == "llm":
             sent[name]["agent"] = card.to_json()
-            for each in card.tools:
+            for each in with_undoing(card.tools, tools):
                 if each in tools:
                     sent[each] = tool_to_json(tools[each]) | _told_to_model(tools[each])
     return sent

@@ -193,7 +193,7 @@ def standing_notes(scheduler: Scheduler | None) -> list[dict[str, Any]]:
         undone, standing = told_of_undoing(scheduler)
         notes.append({"code": UNDONE, "node": None, "message": undone})
         notes += [note.to_json() for note in standing]
-    elif scheduler.is_given_up and scheduler.is_undoing:
+    elif scheduler.is_given_up and scheduler.is_undoing and not scheduler.changes.is_below:
         message = "the run takes back what it did; cancel it once more to leave the rest as it is"
         notes.append({"code": UNDONE, "node": None, "message": message})
     if scheduler.budget is not None and (words := scheduler.budget.finishing) is not None:

@@ -9,6 +9,7 @@ Replay: ids, order and content of the nodes are part of the history of a run.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, RetryRule, agent_tools
 from dagwright.plan.contents import changes_the_world
@@ -26,6 +27,10 @@ STANDS = "stands"
 """Code of a note about what cannot be taken back, or was not."""
 NOT_COMPLETED = "not_completed"
 """Code of the error of a run that takes back what it did, where nothing else ended it."""
+TAKEN_BACK = "taken_back"
+"""Code of the error of a run that only takes back what an earlier one did."""
+NOTHING_BELOW: Mapping[str, Any] = {}
+"""What stands for the state of a run that changed nothing."""
 _NAMED, _TOLD = 5, 50
 """How much of what stands is named in a sentence, and told in notes."""
 _CHANGING = (Effects.IDEMPOTENT, Effects.WRITE)
@@ -81,12 +86,17 @@ def _calls(state: RunState) -> Iterator[tuple[Place, Record]]:
 
 def _was_called(state: RunState, place: Place, record: Record) -> bool:
     """Tells whether a call was made that may have changed something here, and not in a run that this is a fork of."""
-    if record.reused is not None or record.cached is not None:
+    if record.reused is not None or record.cached is not None or record.below == NOTHING_BELOW:
         return False
     hand = state.by_hand.get(state.id_of(place))
     attempts = record.attempts or (hand.attempts if hand is not None else 0)
     code = record.error.code if record.status is NodeStatus.FAILED and record.error is not None else ""
     return attempts > 1 or (attempts == 1 and code not in _NEVER_CALLED)
+
+
+def has_changed(state: RunState) -> bool:
+    """Tells whether a run may have changed something, and does not only take back what another one did."""
+    return not state.changes.takes_back and any(_was_called(state, *each) for each in _calls(state))
 
 
 # What takes it back.
@@ -214,6 +224,8 @@ def left_standing(state: RunState) -> list[Left]:
                 found.append(Left(name, "was not taken back: the run could not grow any more"))
             elif record.status is not NodeStatus.FAILED or _is_unknown(record) or _is_run(state, place):
                 found.append(Left(name, f"cannot be taken back: {why}"))
+        if _is_run(state, place) and hand is not None and hand.tries:
+            found.append(Left(name, "what only an earlier try of it did stands"))
         if record.status is NodeStatus.COMPLETED and hand is not None and not is_result_of_call(record, hand):
             found.append(Left(name, "its result was given by hand: what was done by hand stands"))
     return found

@@ -190,3 +190,72 @@ async def test_two_hundred_changes_are_taken_back(runs: Runs, ledger: Ledger, un
     steps = ledger.of(unique)
     assert sorted(steps[:200]) == sorted(f"+{name}" for name in names)
     assert sorted(steps[200:]) == sorted(f"-{name}" for name in names)
+
+
+def sub_plan(name: str, *nodes: dict[str, Any], needs: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
+    return {"id": name, "plan": {"plan": 1, "nodes": list(nodes)}, "depends_on": list(needs), **fields}
+
+
+async def test_what_sub_plans_did_is_taken_back_in_its_turn(runs: Runs, ledger: Ledger, unique: str) -> None:
+    inner = sub_plan("inner", make("c", unique))
+    below = sub_plan("below", make("b", unique), {**inner, "depends_on": ["b"]}, needs=("a",))
+    reading = sub_plan("reading", {"id": "r", "tool": "echo", "arguments": {"value": 1}})
+    handle = await runs.start(
+        plan_of(make("a", unique), below, make("d", unique, "below"), reading, refuse("d", "reading")),
+        all_or_nothing=True,
+    )
+    document = await document_of(handle)
+    assert ledger.of(unique) == ["+a", "+b", "+c", "+d", "-d", "-c", "-b", "-a"]
+    assert [name for name in document["nodes"] if name.startswith("undo")] == ["undo d", "undo below", "undo a"]
+    assert document["error"]["message"].endswith("what it did was taken back (3 in all)")
+    child = await RunFeed(runs.client, f"{handle.id}/undo below").read()
+    told = child.unfilled_document()
+    assert (told["status"], told["error"], told["output"]) == ("completed", None, None)
+    assert states(told) == {
+        "b": "completed",
+        "inner": "completed",
+        "undo inner": "completed",
+        "undo b": "completed",
+    }
+
+
+async def test_what_a_failed_and_a_cancelled_sub_plan_did_is_taken_back(
+    runs: Runs, ledger: Ledger, unique: str
+) -> None:
+    failing = sub_plan("below", make("b", unique), refuse("b"), needs=("a",))
+    document = await document_of(await runs.start(plan_of(make("a", unique), failing), all_or_nothing=True))
+    assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
+    assert states(document)["undo below"] == "completed"
+    held = sub_plan("held", make("x", unique), make("y", unique, "x", tool="make_held", heartbeat="300ms"))
+    handle = await runs.start(plan_of(held), all_or_nothing=True)
+    await eventually(lambda: f"{unique}:y" in ledger.entered)
+    await handle.signal("cancel", {})
+    assert (await document_of(handle))["status"] == "cancelled"
+    assert ledger.of(unique)[4:] == ["+x", "+y", "-y", "-x"]
+
+
+async def test_what_of_a_sub_plan_stands_is_told(runs: Runs, ledger: Ledger, unique: str) -> None:
+    ledger.stuck.add(f"-{unique}:b")
+    below = sub_plan("below", make("b", unique), make("c", unique, tool="send"), make("d", unique, "c"))
+    document = await document_of(await runs.start(plan_of(below, refuse("below")), all_or_nothing=True))
+    (told,) = [note["message"] for note in document["notes"] if note["code"] == "stands"]
+    assert told.startswith("was not taken back: 'undo below' failed: the sub-plan failed: 1 of the things that it did")
+    assert told.endswith("and 2 not: 'b', 'c'")
+    assert "-d" in ledger.of(unique)
+
+
+async def test_items_of_a_large_map_are_taken_back(runs: Runs, ledger: Ledger, unique: str) -> None:
+    count = 501
+    item = {
+        "id": "m",
+        "tool": "make",
+        "for_each": list(range(count)),
+        "arguments": {"name": f"{unique}:{{{{item}}}}"},
+    }
+    document = await document_of(await runs.start(plan_of(item, refuse("m")), all_or_nothing=True))
+    steps = ledger.of(unique)
+    assert sorted(steps[:count]) == sorted(f"+{number}" for number in range(count))
+    assert sorted(steps[count:]) == sorted(f"-{number}" for number in range(count))
+    undoing = {name: state for name, state in states(document).items() if name.startswith("undo m[")}
+    assert len(undoing) > 1
+    assert set(undoing.values()) == {"completed"}
