@@ -33,6 +33,7 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
 from dagwright.plan.stored import StoredValue, unfilled_places
 from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.undoing import without_undoing
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
 
 INLINE_BYTES = 256 * 1024
@@ -170,7 +171,7 @@ class Forks:
         for task_id in _begun_sub_plans(view.scheduler):
             node = nodes.get(view.scheduler.node_of(task_id).id)
             is_wanted = task_id not in reused and not change.names(node.id if node else "", task_id)
-            if node is None or node.sub_plan is None or not is_wanted:
+            if node is None or node.sub_plan is None or not is_wanted or task_id in taken.undone:
                 continue
             with suppress(RunNotFound):
                 kept = taken.book.tasks.setdefault(task_id, Kept(content="begun"))
@@ -259,16 +260,19 @@ def _beside(view: RunView, run_input: RunInput, *, is_same: bool, lookups: Mappi
     changes = view.scheduler.changes
     approved_by = (changes.covered_by or run_input.approved_by) if is_same else None
     budget = changes.budget
+    # A run that takes back what it did has no deadline any more.
+    has_new_deadline = changes.has_new_limits and not view.scheduler.is_given_up
     return RunInput(
         context=run_input.context,
         max_in_flight=view.scheduler.max_in_flight,
-        deadline_s=view.scheduler.deadline.limit_s if changes.has_new_limits else run_input.deadline_s,
+        deadline_s=view.scheduler.deadline.limit_s if has_new_deadline else run_input.deadline_s,
         lookups=lookups,
         policy=view.scheduler.policy if view.scheduler.policy_changed else run_input.policy,
         needs_approval=is_by_model and not approved_by,
         approved_by=approved_by if is_by_model else None,
         # What the other run has used is not used up here.
         budget=options_to_json(budget) if budget is not None and budget.limits else None,
+        all_or_nothing=run_input.all_or_nothing,
         model=run_input.model,
     )
 
@@ -282,7 +286,7 @@ def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun:
     Raises:
         ForkRefused: its nodes took the place of others, or a tool has other effects now.
     """
-    plan = without_what_followed(plan, rerun)
+    plan = without_undoing(without_what_followed(plan, rerun))
     if any(node.supersedes is not None for node in plan.nodes):
         advice = "give the plan that is meant with --plan"
         if plan.has_planner:

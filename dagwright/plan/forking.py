@@ -18,6 +18,7 @@ from dagwright.plan.resolution import MissingData
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.undoing import taken_back
 from dagwright.plan.work import TooMuchWork
 
 _NO_CONTENT = frozenset({"dependencies", "wanted", "kind", "title", "priority", "supersedes"})
@@ -68,11 +69,13 @@ class Takeover:
     Args:
         problems: what may have happened already and would happen again, in sentences.
         changed: ids of nodes whose definition is another one.
+        undone: nodes and items that the run has taken back: they are done again, with new keys.
     """
 
     book: KeptBook = field(default_factory=KeptBook)
     problems: list[str] = field(default_factory=list)
     changed: set[str] = field(default_factory=set)
+    undone: frozenset[str] = frozenset()
 
 
 def takeover(old: Scheduler, plan: CompiledPlan, *, source: Source, change: Change) -> Takeover:
@@ -100,6 +103,11 @@ class _Taker:
             before = old_ids.get(node_id)
             if before is not None and _definition(before, self._old.plan) != _definition(node, self._plan):
                 self._found.changed.add(node_id)
+        self._found.undone, unclear = taken_back(self._old)
+        for task_id in unclear:
+            if not self._change.names(task_id.partition("[")[0], task_id):
+                advice = f"look, and name it with --rerun {task_id} if it is to be done again"
+                self._found.problems.append(f"nobody knows whether {task_id!r} was taken back: {advice}")
         untouched = self._untouched(old_ids) if self._source.is_open else frozenset()
         for number, (node, record) in enumerate(self._old.shown()):
             # What a node inside of a large region does is not known here.
@@ -149,6 +157,8 @@ class _Taker:
 
     def _take_map(self, number: int, node: CompiledNode, record: Record) -> None:
         """Takes the results of a large map over as a whole."""
+        if any(f"{node.id}[{item.key}]" in self._found.undone for item in record.items):
+            return
         is_whole = is_result(record) and all(item.record.status is NodeStatus.COMPLETED for item in record.items)
         if is_whole:
             self._put(node.id, record, lambda version: content_of_map(self._old, number, version=version))
@@ -159,6 +169,8 @@ class _Taker:
             )
 
     def _take_task(self, number: int, item: int, task_id: str, record: Record) -> None:
+        if task_id in self._found.undone:
+            return
         node = self._old.plan.nodes[number]
         is_left = node.kind == "plan" and (record.partial or bool(self._change.below(task_id)))
         is_done = is_result(record) and not is_left
@@ -285,6 +297,8 @@ def _why(node: CompiledNode, task_id: str, old: Scheduler, taken: Takeover, chan
     number = old.number_of(node.id)
     if record is None or number is None:
         return "is new"
+    if task_id in taken.undone:
+        return "was taken back"
     if old.is_inside_detached(number):
         return "is one of very many pure nodes that run together"
     if record.status is NodeStatus.FAILED or record.error is not None:

@@ -8,7 +8,7 @@ Replay: ids, order and content of the nodes are part of the history of a run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, RetryRule, agent_tools
@@ -173,6 +173,35 @@ def _why_not(state: RunState, place: Place, record: Record) -> str | None:
     if tool is None or tool.undo is None:
         return f"the tool {node.tool!r} has no undo"
     return None if tool.undo in state.plan.tools else f"its undo, the tool {tool.undo!r}, is not known to the run"
+
+
+# What a fork has of it.
+
+
+def without_undoing(plan: CompiledPlan) -> CompiledPlan:
+    """Returns the plan of a run without the nodes that take back what it did, which are the last that were added."""
+    end = plan.written_count
+    added = sum(node.undoes is not None for node in plan.nodes)
+    if not added:
+        return plan
+    moved = [
+        replace(node, dependencies=tuple(number - added if number >= end else number for number in node.dependencies))
+        for node in plan.nodes
+    ]
+    return replace(plan, nodes=(*moved[: end - added], *moved[end:]))
+
+
+def taken_back(state: RunState) -> tuple[frozenset[str], list[str]]:
+    """Returns the nodes and items that a run has taken back or will, and those of which nobody knows whether it has."""
+    gone, unclear = set[str](), list[str]()
+    for node, record in state.shown():
+        if node.undoes is None:
+            continue
+        if record.status not in (NodeStatus.FAILED, NodeStatus.CANCELLED):
+            gone.add(node.undoes)
+        elif record.attempts and (node.kind == "plan" or record.error is None or _is_unknown(record)):
+            unclear.append(node.undoes)
+    return frozenset(gone), unclear
 
 
 # What is told of it.

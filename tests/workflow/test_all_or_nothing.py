@@ -1,12 +1,14 @@
 """Runs that do all or nothing: what they did is taken back when they end otherwise than completed."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from temporalio.client import Client
 
 from dagwright.feed import RunFeed
+from dagwright.plan import chunks
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
 from tests.support.ledger import Ledger
@@ -14,6 +16,13 @@ from tests.support.runs import Document, Handle, Runs, bare, document_of, end_of
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_chunks() -> Iterator[None]:
+    """Maps that are cut into runs of their own though they are small."""
+    with patch.object(chunks, "CHUNK_ITEMS", 10):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +254,7 @@ async def test_what_of_a_sub_plan_stands_is_told(runs: Runs, ledger: Ledger, uni
 
 
 async def test_items_of_a_large_map_are_taken_back(runs: Runs, ledger: Ledger, unique: str) -> None:
-    count = 501
+    count = 21
     item = {
         "id": "m",
         "tool": "make",

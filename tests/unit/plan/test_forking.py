@@ -12,6 +12,7 @@ from dagwright.plan.forking import Change, Outlook, Source, Takeover, outlook, t
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt
 from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.undoing import without_undoing
 from tests.unit.plan.building import broken, compiled, node, plan_of, started, states
 
 TOOLS = {
@@ -199,3 +200,50 @@ def test_failed_items_of_a_node_are_done_again_with_their_keys() -> None:
 
     assert scopes(begun) == {"each[y]": "old-scope"}
     assert (seen.reused, seen.runs) == (["each[x]"], {"each[y]": "had failed"})
+
+
+UNDOABLE = {
+    "look": TOOLS["look"],
+    "book": ToolDeclaration("book", Effects.IDEMPOTENT, version="1", undo="free"),
+    "free": ToolDeclaration("free", Effects.IDEMPOTENT, version="1"),
+}
+
+
+def undone(results: Mapping[str, Any]) -> Scheduler:
+    """Returns a run of all or nothing of two bookings and what fails behind them, taken back as far as is told."""
+    made = plan(look("r"), send("a", tool="book"), send("b", "a", tool="book"), look("end", "b"), tools=UNDOABLE)
+    scheduler = Scheduler(made, {})
+    scheduler.changes.all_or_nothing = True
+    scheduler.begin(1.0)
+    while waiting := [task for task in started(scheduler, at=1.0) if task.id in results]:
+        for task in waiting:
+            result = results[task.id]
+            if isinstance(result, NodeError):
+                scheduler.fail(task.id, result, at=2.0)
+            else:
+                scheduler.complete(task.id, result, at=2.0, attempt=Attempt(1, 1.5, "1"))
+    return scheduler
+
+
+def test_what_was_taken_back_is_done_anew_with_a_new_key_and_what_takes_back_is_no_part_of_a_fork() -> None:
+    old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": None, "undo a": None})
+    made = without_undoing(old.plan)
+    assert [each.id for each in made.nodes] == ["r", "a", "b", "end"]
+    begun, taken, seen = forked(old, made)
+    assert (seen.reused, seen.runs, seen.later) == (["r"], {"a": "was taken back"}, ["b", "end"])
+    assert scopes(begun) == {"a": None}
+    assert not taken.problems
+
+
+def test_what_is_yet_to_be_taken_back_is_done_anew_too_and_what_could_not_be_is_there() -> None:
+    old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": broken()})
+    _, taken, _ = forked(old, without_undoing(old.plan), is_open=True)
+    assert (taken.undone, list(taken.book.tasks)) == (frozenset({"a"}), ["r", "b", "end"])
+
+
+def test_call_of_which_nobody_knows_whether_it_was_taken_back_has_to_be_named() -> None:
+    old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": NodeError("timeout", "late"), "undo a": None})
+    made = without_undoing(old.plan)
+    words = "nobody knows whether 'b' was taken back: look, and name it with --rerun b if it is to be done again"
+    assert forked(old, made)[1].problems == [words]
+    assert not forked(old, made, rerun=["b"])[1].problems
