@@ -26,7 +26,7 @@ from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
 from dagwright.plan.policy import Policy, default_policy
 from dagwright.plan.references import suggestion
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.tools import ToolDeclaration, with_undoing
 from dagwright.planner.catalogue import catalogue_of
 from dagwright.planner.goals import GoalRefused, checked_goal
 from dagwright.planner.intents_prompts import intents_messages
@@ -91,14 +91,16 @@ def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked)
     """
     if asked.profile == "intents":
         return _prepare_intents(words, tools, asked)
-    catalogue = catalogue_of({name: tool for name, tool in tools.items() if name not in _OWN_TOOLS})
+    # What only takes the effects of others back is for no plan, and known to whoever reads one all the same.
+    unnamed = {*_OWN_TOOLS, *(tool.undo for tool in tools.values())}
+    catalogue = catalogue_of({name: tool for name, tool in tools.items() if name not in unnamed})
     request = checked_goal(words, catalogue)
     policy = asked.policy or default_policy("model")
     inline_agents = policy.verdict_on_inline(()) != "refuse"
     replans = 0 if asked.ends_with_plan else asked.replans
     goal = Goal(
         request,
-        tools_told(catalogue.tools, inline_agents=inline_agents),
+        tools_told(_with_undoing(catalogue.tools, tools), inline_agents=inline_agents),
         response_schema(inline_agents=inline_agents),
         ANSWER_PROMPT,
         REPLAN_PROMPT,
@@ -119,12 +121,18 @@ def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked)
     return plan, catalogue.note()
 
 
+def _with_undoing(
+    named: Mapping[str, ToolDeclaration], tools: Mapping[str, ToolDeclaration]
+) -> Mapping[str, ToolDeclaration]:
+    return {name: tools[name] for name in with_undoing(named, tools) if name in tools}
+
+
 def _prepare_intents(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked) -> tuple[CompiledPlan, str | None]:
     verbs = verb_catalogue(verbs_among(tools))
     request = checked_goal(words, verbs)
     goal = Goal(
         request,
-        tools_told(verbs.tools),
+        tools_told(_with_undoing(verbs.tools, tools)),
         intents_schema(),
         "",
         config=asked.config,
