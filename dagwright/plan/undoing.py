@@ -70,12 +70,13 @@ def may_change_the_world(node: CompiledNode, tools: Mapping[str, ToolDeclaration
         return any(effects in _CHANGING for effects in inside.values()) or any(
             may_change_the_world(each, below.tools) for each in below.nodes
         )
-    return node.undoes is None and changes_the_world(node, tools)
+    # What is reported was run elsewhere, and is taken back there.
+    return node.undoes is None and node.kind == "tool" and changes_the_world(node, tools)
 
 
 def _calls(state: RunState) -> Iterator[tuple[Place, Record]]:
     """Yields every node and item that may have changed something, in plan order."""
-    for number, (node, record) in enumerate(state.shown()):
+    for number, (node, record) in enumerate(zip(state.plan.nodes, state.records, strict=True)):
         if may_change_the_world(node, state.plan.tools):
             if node.for_each is None:
                 yield (number, -1), record

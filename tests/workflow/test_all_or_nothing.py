@@ -1,19 +1,29 @@
 """Runs that do all or nothing: what they did is taken back when they end otherwise than completed."""
 
+import json
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from pydantic import SecretStr
 from temporalio.client import Client
 
 from dagwright.feed import RunFeed
 from dagwright.plan import chunks
+from dagwright.plan.agent_cards import AgentCard
+from dagwright.plan.agents import agent_declaration
+from dagwright.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
+from dagwright.testing import ModelServer, tool_call
 from tests.support.eventually import eventually
+from tests.support.goals import call, goal, written
 from tests.support.ledger import Ledger
+from tests.support.onboarding import intent, onboarding, rows_since, seed
 from tests.support.runs import Document, Handle, Runs, bare, document_of, end_of, serving_runs
 from tests.support.tools import Bench
+from tests.workflow.test_forks import fork
 
 pytestmark = pytest.mark.server
 
@@ -259,12 +269,77 @@ async def test_items_of_a_large_map_are_taken_back(runs: Runs, ledger: Ledger, u
         "id": "m",
         "tool": "make",
         "for_each": list(range(count)),
-        "arguments": {"name": f"{unique}:{{{{item}}}}"},
+        "arguments": {"name": f"{unique}:{{{{item}}}}", "after": "{{first.result.id}}"},
     }
-    document = await document_of(await runs.start(plan_of(item, refuse("m")), all_or_nothing=True))
-    steps = ledger.of(unique)
+    plan = plan_of(make("first", unique), item, refuse("m"))
+    document = await document_of(await runs.start(plan, all_or_nothing=True))
+    first, *steps, last = ledger.of(unique)
+    assert (first, last) == ("+first", "-first")
     assert sorted(steps[:count]) == sorted(f"+{number}" for number in range(count))
     assert sorted(steps[count:]) == sorted(f"-{number}" for number in range(count))
     undoing = {name: state for name, state in states(document).items() if name.startswith("undo m[")}
     assert len(undoing) > 1
     assert set(undoing.values()) == {"completed"}
+
+
+async def test_request_in_words_takes_back_what_its_plan_did(
+    client: Client, ledger: Ledger, tmp_path: Path, unique: str
+) -> None:
+    plan = written(
+        call("a", "make", name=f"{unique}:a"),
+        call("b", "make", name=f"{unique}:b", after="{{a.result.id}}"),
+        call("c", "refuse", message="no", after="{{b.result}}"),
+    )
+    async with ModelServer(plan, "I could not.") as server:
+        settings = Settings(
+            state_dir=tmp_path, model="small", openai_base_url=server.base_url, openai_api_key=SecretStr("key")
+        )
+        async with serving_runs(client, ledger.registry(), settings=settings) as runs:
+            asked = goal(runs, "Make a and b.", "make", "unmake", "refuse", replans=0)
+            assert "unmake" not in json.dumps(asked.nodes[0].arguments["messages"])
+            document = await document_of(await runs.start_compiled(asked, all_or_nothing=True))
+            await runs.check_ended()
+    assert (document["status"], document["error"]["code"]) == ("failed", "not_completed")
+    assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
+    assert [*document["nodes"]][-2:] == ["undo b", "undo a"]
+
+
+async def test_what_an_agent_did_is_taken_back(client: Client, ledger: Ledger, tmp_path: Path, unique: str) -> None:
+    card = AgentCard(
+        name="maker", description="Makes", objective_template="Make", type="llm", prompt="Make!", tools=("make",)
+    )
+    async with ModelServer(tool_call("make", name=f"{unique}:a"), "Made.") as server:
+        settings = Settings(
+            state_dir=tmp_path, model="small", openai_base_url=server.base_url, openai_api_key=SecretStr("key")
+        )
+        async with serving_runs(client, ledger.registry(), settings=settings) as runs:
+            tools = {**runs.tools, "agent.maker": agent_declaration(card)}
+            plan = plan_of({"id": "w", "agent": "maker", "objective": "Make a."}, refuse("w"))
+            compiled = prepare_plan(check_plan(plan, tools), {})
+            document = await document_of(await runs.start_compiled(compiled, all_or_nothing=True))
+            await runs.check_ended()
+    assert states(document) == {"w": "completed", "refuse": "failed", "undo w": "completed"}
+    assert ledger.of(unique) == ["+a", "-a"]
+
+
+async def test_fork_of_an_undone_run_does_all_of_it_anew(runs: Runs, ledger: Ledger, unique: str) -> None:
+    first = await runs.start(plan_of(make("a", unique), make("b", unique, "a"), refuse("b")), all_or_nothing=True)
+    await document_of(first)
+    mended = plan_of(make("a", unique), make("b", unique, "a"))
+    draft, second = await fork(runs, first, mended)
+    assert draft.outlook.runs == {"a": "was taken back"}
+    assert (await document_of(second))["status"] == "completed"
+    assert ledger.of(unique) == ["+a", "+b", "-b", "-a", "+a", "+b"]
+
+
+async def test_onboarding_that_fails_at_its_last_intent_leaves_no_row(client: Client, tmp_path: Path) -> None:
+    plan = seed("onboarding")
+    # The fund is there by then, and of another type.
+    plan["intents"].append(intent("cbu.ensure", name="Apex Capital Fund", jurisdiction="LU", client_type="pension"))
+    plan["intents"][-1]["refs"] = {"related-to": "@result_2"}
+    async with onboarding(client, tmp_path) as found:
+        handle = await found.runs.start(plan, all_or_nothing=True)
+        document = await document_of(handle)
+        assert states(document)["@result_7"] == "failed"
+        assert document["error"]["message"].endswith("what it did was taken back (7 in all)"), document["error"]
+        assert rows_since(found.before, found.database) == []
