@@ -13,10 +13,10 @@ from dagwright.entities.overview import read_overview
 from dagwright.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.toolset import load_toolset
-from tests.support.chaos import ROOT, FaultPoints, result_within, worker_process
+from tests.support.chaos import ROOT, FaultPoints, worker_process
 from tests.support.onboarding import FULL, PARTIES, intent, rows_since, seed
 from tests.support.onboarding_worker import AFTER, INSIDE
-from tests.support.runs import assert_clean, assert_replays
+from tests.support.runs import assert_clean, assert_replays, document_of
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
@@ -56,7 +56,7 @@ async def test_onboarding_that_fails_leaves_no_row_however_often_its_worker_dies
             await worker.kill()
             points.release(name)
             await worker.start()
-        document = await result_within(handle, 240)
+        document = await document_of(handle)
     undoing = [name for name in document["nodes"] if name.startswith("undo ")]
     assert undoing == [f"undo {name}" for name in ("@result_7", *reversed(FULL))]
     assert {document["nodes"][name]["status"] for name in undoing} == {"completed"}
