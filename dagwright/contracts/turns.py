@@ -37,7 +37,7 @@ BINDINGS = 100
 
 _FAILURES_TOLD = 3
 _KINDS_OF_RUN = (wire.WORKFLOW_RUN_PLAN, wire.WORKFLOW_PURSUE_GOAL, wire.WORKFLOW_RUN_AGENT)
-_ENDS = frozenset(status.value for status in RunStatus) - {RunStatus.RUNNING.value, RunStatus.WAITING.value}
+_ENDS = [status.value for status in RunStatus if status not in (RunStatus.RUNNING, RunStatus.WAITING)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
-from dagwright.contracts import wire
+from dagwright.contracts import limits, wire
 from dagwright.contracts.sessions import session_id
 from dagwright.preparation import check_plan, prepare_plan
 from dagwright.sessions import SessionNotFound, TurnNotTaken
@@ -260,3 +260,69 @@ async def test_run_that_has_the_id_of_a_session_is_told_as_one(bench: SessionBen
     with pytest.raises(SessionNotFound, match="is a run and no session"):
         await bench.sessions.read(unique)
     await bench.client.get_workflow_handle(session_id(unique)).result()
+
+
+async def test_session_goes_on_in_new_executions_between_its_turns(
+    bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HARD_MARK_EVENTS", 14)
+    executions = []
+    for number in range(4):
+        started = await bench.sessions.take_turn(
+            unique, bench.turn(call("a", "name_fund", name=f"Fund {number}"), request=f"{number}")
+        )
+        session = await bench.ended(unique, started.workflow_id)
+        executions.append((await bench.sessions.look(unique)).run_id)
+    assert [turn.request for turn in session.turns] == ["0", "1", "2", "3"]
+    assert session.names["cbu"]["id"] == "id-Fund 3"
+    assert len(set(executions)) > 1
+    await _close_all(bench, unique)
+    # With the marks of these executions.
+    await bench.runs.check_ended()
+
+
+@pytest.mark.parametrize("way", ["ends", "is terminated"])
+async def test_turn_outlives_the_execution_that_started_it(
+    bench: SessionBench, unique: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LOOK_S", 0.5)
+    nodes = [call("a", "name_fund", name="Apex"), {**call("b", "hold", name=unique), "depends_on": ["a"]}]
+    started = await bench.sessions.take_turn(unique, bench.turn(*nodes))
+    first = (await bench.sessions.look(unique)).run_id
+    await eventually(lambda: unique in bench.bench.entered)
+    # A flood of signals that say nothing.
+    monkeypatch.setattr(limits, "HARD_MARK_SIGNALS", 3)
+    handle = bench.client.get_workflow_handle(session_id(unique))
+    for _ in range(4):
+        await handle.signal(wire.SIGNAL_TURN_ENDED, {})
+
+    async def is_elsewhere() -> bool:
+        return (await bench.sessions.look(unique)).run_id != first
+
+    await eventually(is_elsewhere)
+    session = (await bench.sessions.look(unique)).session
+    assert (session.status, session.turns[0].run) == ("running", started.workflow_id)
+    run = bench.client.get_workflow_handle(started.workflow_id)
+    if way == "ends":
+        bench.bench.open(unique)
+        assert [*(await bench.ended(unique, started.workflow_id)).names] == ["cbu"]
+    else:
+        await run.terminate("gone")
+
+        async def is_free() -> bool:
+            return (await bench.sessions.look(unique)).session.status == "idle"
+
+        await eventually(is_free)
+        (turn,) = (await bench.sessions.look(unique)).session.turns
+        assert (turn.status, turn.outcome) == ("failed", "terminated: the sub-plan was terminated")
+        bench.bench.open(unique)
+    await bench.sessions.end(unique)
+
+
+async def _close_all(bench: SessionBench, name: str) -> None:
+    """Ends a session, all of whose executions are looked at, and replayed, at the end of the block."""
+    view = await bench.sessions.look(name)
+    described = await bench.client.get_workflow_handle(view.workflow_id).describe()
+    await bench.sessions.end(name)
+    first = described.raw_info.first_run_id
+    bench.runs.take(bench.client.get_workflow_handle(view.workflow_id, run_id=first))

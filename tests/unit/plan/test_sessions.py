@@ -1,0 +1,271 @@
+"""What a session knows, as pure code: turns, names, parties, limits."""
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagwright.contracts.messages import MessageInvalid, RunInput, TurnPlace, run_input_from_json, run_input_to_json
+from dagwright.contracts.session_names import identified, is_session_name, names_set
+from dagwright.contracts.sessions import Session, SessionNameInvalid, session_from_json, session_id, session_name
+from dagwright.contracts.turns import TurnEnd, TurnStart, end_of_turn, turn_end_from_json, turn_start_from_json
+from dagwright.plan.compiled import CompiledNode, CompiledPlan
+from dagwright.plan.policy import policy_from_json
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.tools import Effects, ToolDeclaration
+
+FUND = {"id": "CBU-1", "name": "Apex", "kind": "fund"}
+JOHN = {"search_text": "John Smith", "entity_type": "person", "party": {"id": "P-1", "name": "John Smith"}}
+
+
+def _turn(run: str = "r", **more: Any) -> TurnStart:
+    return TurnStart(run, {"goal": "Do it."}, "Do it.", **more)
+
+
+def _done(session: Session, run: str = "r", **end: Any) -> None:
+    assert session.begin_turn(_turn(run), at=1.0)
+    assert session.end_turn(run, TurnEnd("completed", **end), at=2.0)
+
+
+def _code(session: Session, start: TurnStart) -> str | None:
+    refusal = session.refusal_of(start)
+    return None if refusal is None else refusal.code
+
+
+def test_turn_begins_once_and_the_next_one_waits() -> None:
+    session = Session("s")
+    assert _code(session, _turn()) is None
+    assert session.begin_turn(_turn(), at=1.0)
+    assert (session.status, session.version) == ("running", 1)
+    assert not session.begin_turn(_turn(), at=1.5)
+    assert (_code(session, _turn()), _code(session, _turn("other"))) == (None, "session_busy")
+    refusal = session.refusal_of(_turn("other"))
+    assert refusal is not None
+    assert (refusal.run, "'r'" in refusal.message) == ("r", True)
+    assert not session.end_turn("other", TurnEnd("completed"), at=2.0)
+    assert session.end_turn("r", TurnEnd("completed"), at=2.0)
+    assert not session.end_turn("r", TurnEnd("failed"), at=3.0)
+    assert (session.status, session.version, session.turns[0].status) == ("idle", 2, "completed")
+    assert _code(session, _turn()) is None
+
+
+def test_turn_that_was_prepared_for_something_else_is_refused() -> None:
+    session = Session("s")
+    assert _code(session, _turn(version=1)) == "session_changed"
+    assert _code(session, _turn(version=0)) is None
+    _done(session)
+    assert _code(session, _turn("b", version=0)) == "session_changed"
+    assert _code(session, _turn("b", version=2)) is None
+    assert _code(session, _turn("b")) is None
+
+
+def test_session_that_is_ended_waits_for_its_turn() -> None:
+    session = Session("s")
+    session.begin_turn(_turn(), at=1.0)
+    session.end()
+    assert (session.status, session.has_ended, _code(session, _turn("b"))) == ("ending", False, "session_ending")
+    session.end_turn("r", TurnEnd("cancelled"), at=2.0)
+    assert (session.status, session.has_ended) == ("ended", True)
+    assert Session("t", is_ending=True).has_ended
+
+
+def test_newest_name_and_party_count() -> None:
+    session = Session("s")
+    other = {**JOHN, "party": {"id": "P-2"}}
+    narrowed = {**JOHN, "jurisdiction": "LU", "party": {"id": "P-3"}}
+    _done(session, "a", names={"cbu": FUND, "fund": FUND}, bindings=[JOHN])
+    _done(session, "b", names={"cbu": {**FUND, "id": "CBU-2"}}, bindings=[other, narrowed])
+    assert [*session.names] == ["fund", "cbu"]
+    assert session.names["cbu"]["id"] == "CBU-2"
+    assert session.bindings == [other, narrowed]
+
+
+def test_run_of_a_turn_is_given_what_the_session_knows() -> None:
+    session = Session("s")
+    _done(session, names={"cbu": FUND}, bindings=[JOHN])
+    session.policy = policy_from_json({"approves_changes": True})
+    place = {"workflow_id": "session-s", "turn": "b"}
+    raw = session.started_with(TurnStart("b", {"plan": {}}), workflow_id="session-s")
+    assert raw == {
+        "plan": {},
+        "session": place,
+        "bound": [JOHN],
+        "options": {"policy": session.policy.to_json()},
+        "context": {"cbu": "CBU-1"},
+    }
+    own = {"compiled": {}, "options": {"policy": {}, "deadline": "2h"}, "context": {}}
+    given_own = session.started_with(TurnStart("b", own), workflow_id="session-s")
+    assert (given_own["options"], given_own["context"]) == (own["options"], {})
+
+
+def test_policy_of_a_turn_is_that_of_the_session_from_then_on() -> None:
+    session, policy = Session("s"), policy_from_json({"approves_changes": True})
+    session.begin_turn(_turn(policy=policy), at=1.0)
+    session.end_turn("r", TurnEnd("completed"), at=2.0)
+    session.begin_turn(_turn("b"), at=3.0)
+    assert session.policy == policy
+
+
+def test_what_the_next_planner_is_told_of_turns() -> None:
+    session = Session("s")
+    _done(session, "a", explanation="Makes a fund.", names={"cbu": FUND})
+    _done(session, "b", outcome="'x' failed: no")
+    session.begin_turn(_turn("c"), at=5.0)
+    assert session.turn_words() == [
+        "Request: Do it.\nPlan: Makes a fund.\nResult: completed\nIt set @cbu (Apex).",
+        "Request: Do it.\nResult: completed: 'x' failed: no",
+    ]
+
+
+def test_thousand_turns_stay_small_and_are_counted() -> None:
+    session = Session("s")
+    words = "ä" * 200
+    for number in range(1_000):
+        session.begin_turn(TurnStart(f"run-{number}", {}, words), at=number)
+        end = TurnEnd(
+            "completed",
+            outcome=words,
+            explanation=words,
+            names={f"n{number}": {**FUND, "name": words}},
+            bindings=[{**JOHN, "search_text": f"{number} {words}"}],
+        )
+        session.end_turn(f"run-{number}", end, at=number)
+        assert len(json.dumps(session.to_json(), ensure_ascii=False).encode()) < 32_000
+    newest = session.turns[-1]
+    assert (newest.number, newest.run, session.turns_left_out + len(session.turns)) == (1_000, "run-999", 1_000)
+    assert "n999" in session.names
+    assert session.bindings[-1]["search_text"].startswith("999 ")
+
+
+_TEXT = st.text(max_size=300)
+_NAMES = st.dictionaries(st.from_regex(r"[a-z]{1,9}", fullmatch=True), st.just(FUND), max_size=9)
+_ENDS = st.builds(
+    TurnEnd,
+    st.sampled_from(["completed", "failed", "cancelled", "completed_with_failures"]),
+    names=_NAMES,
+    bindings=st.lists(st.builds(lambda text: {**JOHN, "search_text": text}, _TEXT), max_size=5),
+)
+
+
+@given(ends=st.lists(_ENDS, max_size=30), is_open=st.booleans(), is_ending=st.booleans())
+def test_state_travels_whatever_happened(*, ends: list[TurnEnd], is_open: bool, is_ending: bool) -> None:
+    session = Session("s")
+    for number, end in enumerate(ends):
+        session.begin_turn(_turn(f"r{number}"), at=number)
+        session.end_turn(f"r{number}", turn_end_from_json(end.to_json()), at=number)
+    if is_open:
+        session.begin_turn(_turn("open"), at=99.0)
+    if is_ending:
+        session.end()
+    told = json.loads(json.dumps(session.to_json()))
+    assert session_from_json(told, name="s") == session
+
+
+@pytest.mark.parametrize("state", [None, 3, [], {}, {"version": 1}, {"version": "x", "context": {}, "lookups": []}])
+def test_state_that_is_none_is_told(state: Any) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - its words are of no use to anybody but those who debug
+        session_from_json(state, name="s")
+
+
+_KEYS = st.sampled_from(["run", "start", "request", "version", "memo", "policy", "status", "names", "bindings", "x"])
+_MESSAGES = st.recursive(
+    st.none() | st.booleans() | st.integers() | _TEXT, lambda inner: st.lists(inner) | st.dictionaries(_KEYS, inner)
+)
+
+
+@given(_MESSAGES)
+def test_any_message_is_read_or_refused(message: Any) -> None:
+    for read in (turn_start_from_json, turn_end_from_json):
+        for told in (message, {"start": message, "run": "r"}, {"status": "completed", "names": message}):
+            with suppress(MessageInvalid):
+                read(told)
+
+
+def test_turn_of_a_request_is_one_that_pursues_it() -> None:
+    start = turn_start_from_json({"run": "r", "start": {"goal": "  Do\n it. "}})
+    assert (start.workflow, start.request, start.version) == ("PursueGoal", "Do it.", None)
+    assert turn_start_from_json(start.to_json()) == start
+    assert turn_start_from_json({"run": "r", "start": {"plan": {}}}).workflow == "RunPlan"
+    rules = [{"tool": f"a long name of a tool, {number}", "then": "ask"} for number in range(100)]
+    large = {"run": "r", "start": {}, "policy": {"rules": rules}}
+    with pytest.raises(MessageInvalid, match="the policy has") as refused:
+        turn_start_from_json(large)
+    assert refused.value.code == "too_large"
+
+
+@pytest.mark.parametrize(
+    ("result", "known"),
+    [
+        (FUND, FUND),
+        ({"id": 7}, {"id": "7", "name": None, "kind": None}),
+        ("CBU-1", {"id": "CBU-1", "name": None, "kind": None}),
+        ({"id": "a", "name": " A\n b ", "kind": 3}, {"id": "a", "name": "A b", "kind": None}),
+        ({"name": "x"}, None),
+        ({"id": True}, None),
+        ({"id": ""}, None),
+        ({"id": "x" * 301}, None),
+        ([1], None),
+        (None, None),
+    ],
+)
+def test_what_a_result_stands_for(result: Any, known: Any) -> None:
+    assert identified(result) == known
+
+
+def test_names_that_a_planner_could_not_take_are_none() -> None:
+    assert [name for name in ("cbu", "_a.b-c", "Result_1", "1a", "", "x" * 81, "a b", 3) if is_session_name(name)] == [
+        "cbu",
+        "_a.b-c",
+    ]
+
+
+def test_last_node_that_sets_a_name_counts_in_plan_order_and_what_was_taken_back_does_not() -> None:
+    declared = ToolDeclaration("make", Effects.IDEMPOTENT, undo="undo", sets="cbu")
+    nodes = (
+        CompiledNode("a", tool="make"),
+        CompiledNode("b", tool="make"),
+        CompiledNode("c", tool="make"),
+        CompiledNode("~c", tool="undo", undoes="c"),
+    )
+    scheduler = Scheduler(CompiledPlan(nodes, {"make": declared, "undo": ToolDeclaration("undo")}), {})
+    scheduler.begin(1.0)
+    while (task := scheduler.next_task(1.0)) is not None:
+        scheduler.complete(task.id, {"id": task.id}, at=2.0)
+    assert names_set(scheduler) == {"cbu": {"id": "b", "name": None, "kind": None}}
+
+
+def test_end_of_a_run_is_told_in_a_few_words() -> None:
+    failed = {"status": "failed", "error": {"code": "message"}, "message": "no"}
+    nodes = {f"n{number}": {"status": "failed", "error": {"message": "no"}} for number in range(5)}
+    assert end_of_turn({"status": "completed", "output": "It is\n7."}).outcome == "It is 7."
+    assert end_of_turn({"status": "completed", "output": {"a": 1}}).outcome is None
+    assert end_of_turn({"status": "failed", "nodes": nodes}).outcome == (
+        "'n0' failed: no; 'n1' failed: no; 'n2' failed: no; and 2 more"
+    )
+    assert end_of_turn({"status": "failed", "error": {"code": "too_large", "message": "it is"}}).outcome == (
+        "too_large: it is"
+    )
+    assert end_of_turn({**failed, "status": "odd"}).status == "failed"
+    assert end_of_turn({"status": "completed", "context": {"cbu": FUND}, "lookups": [JOHN, 3]}).bindings == [JOHN]
+
+
+@pytest.mark.parametrize("name", ["", "  ", "x" * 151, "ä" * 76, "a\nb", "a\u202eb", "a\u200bb", "a\ud800"])
+def test_name_that_no_session_can_have_is_refused(name: str) -> None:
+    with pytest.raises(SessionNameInvalid):
+        session_name(name)
+
+
+def test_name_of_a_session_is_any_text() -> None:
+    assert session_name("  Cafe\u0301 / 'x' 日本  ") == "Café / 'x' 日本"
+    assert session_id("a/b") == "session-a/b"
+
+
+def test_place_of_a_turn_travels_with_the_run() -> None:
+    run_input = RunInput(plan={"nodes": []}, session=TurnPlace("session-s", "r"))
+    assert run_input_from_json(run_input_to_json(run_input)).session == TurnPlace("session-s", "r")
+    for place in (3, {}, {"workflow_id": "", "turn": "r"}, {"workflow_id": "x" * 1001, "turn": "r"}):
+        with pytest.raises(MessageInvalid, match="'session' must name"):
+            run_input_from_json({"plan": {}, "session": place})
