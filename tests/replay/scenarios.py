@@ -4,6 +4,7 @@ from typing import Any
 from unittest.mock import patch
 
 from dagwright import plan_pages
+from dagwright.contracts import wire
 from dagwright.plan import detached
 from tests.replay.model_scenarios import MODEL_SCENARIOS, Scenario
 from tests.support.eventually import eventually
@@ -248,6 +249,25 @@ async def _people(runs: Runs, bench: Bench) -> Handle:
     return handle
 
 
+async def _session(runs: Runs, bench: Bench) -> Handle:
+    """A session that goes on in a new execution; its last run cannot read its input, so it does not report."""
+    handle = await runs.start_raw({"session": "replay"}, workflow_id="session-replay", workflow=wire.WORKFLOW_CONVERSE)
+    newest = runs.client.get_workflow_handle(handle.id)
+
+    async def is_idle() -> bool:
+        return bool((await newest.query(wire.QUERY_STATUS))["status"] == "idle")
+
+    plan = {"nodes": [{"id": "a", "tool": "echo", "arguments": {"n": 1}}]}
+    for number, start in enumerate([{"plan": plan}, {"plan": plan}, {"neither": 1}], 1):
+        turn = {"run": f"replay-turn-{number}", "request": f"Turn {number}.", "start": start}
+        await newest.execute_update(wire.UPDATE_START_TURN, turn)
+        await newest.signal(wire.SIGNAL_TURN_ENDED, {"turn": "nobody"})
+        await eventually(is_idle)
+    await newest.signal(wire.SIGNAL_END_SESSION, {})
+    await handle.result()
+    return handle
+
+
 SCENARIOS: dict[str, Scenario] = {
     **MODEL_SCENARIOS,
     "people": _people,
@@ -272,8 +292,9 @@ SCENARIOS: dict[str, Scenario] = {
     "cancelled": _cancelled,
     "cancelled_through_temporal": _cancelled_through_temporal,
     "cancelled_sub_plan": _cancelled_sub_plan,
+    "session": _session,
 }
 """Name of the history -> the run that makes it."""
 
-GO_ON_AFTER_EVENTS = {"long": 30}
+GO_ON_AFTER_EVENTS = {"long": 30, "session": 30}
 """Scenarios whose server suggests a new execution early -> after how many events."""

@@ -20,6 +20,8 @@ from tests.replay.scenarios import SCENARIOS
 from tests.support.runs import assert_replays, end_of, replay, result_of
 
 _GOOD = sorted((HISTORIES / "good").glob("*.json"))
+_RUNS = [path for path in _GOOD if path.stem not in ("session", "session-1")]
+"""Those of runs; the others are of a session, which the feed does not read."""
 _BAD = sorted((HISTORIES / "bad").glob("*.json"))
 
 
@@ -37,14 +39,14 @@ async def test_good_history_replays_to_the_same_end(path: Path) -> None:
     await assert_replays(_load(path))
 
 
-@pytest.mark.parametrize("path", _GOOD, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", _RUNS, ids=lambda path: path.stem)
 async def test_feed_knows_every_end_before_the_run_tells_it(path: Path) -> None:
     history = _load(path)
     projection = Projection(history.workflow_id, data_converter)
     for event in history.events[:-1]:
         await projection.take(event)
     await projection.settle()
-    if path.stem == "refused":
+    if path.stem in ("refused", "session-4"):
         assert projection.scheduler is None
         return
     assert projection.scheduler is not None
@@ -115,6 +117,17 @@ def test_replanned_history_was_planned_again_for_a_failure_and_for_what_an_answe
         "a": "superseded", "c": "superseded", "answer": "superseded",
     }  # fmt: skip
     assert document["output"] == "It is 4."
+
+
+def test_session_history_goes_on_in_a_new_execution_and_hears_of_a_run_that_does_not_report() -> None:
+    histories = [_load(_good(name)) for name in ("session", "session-1")]
+    assert [end_of(history) for history in histories] == ["continued", "completed"]
+    (told,) = result_of(histories[1])
+    assert [(turn["request"], turn["status"]) for turn in told["turns"]] == [
+        ("Turn 1.", "completed"),
+        ("Turn 2.", "completed"),
+        ("Turn 3.", "failed"),
+    ]
 
 
 def test_budget_history_is_asked_by_runs_below_runs_below_and_was_given_more_twice() -> None:
