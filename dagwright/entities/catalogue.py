@@ -7,6 +7,7 @@ verbs. This module must not import the database.
 import difflib
 import re
 from collections.abc import Iterable
+from datetime import date
 from enum import StrEnum
 from typing import Annotated, Literal, get_args
 
@@ -100,6 +101,11 @@ Role = Literal[OpenRole, PersonRole]
 PERSON_ROLES: tuple[str, ...] = get_args(PersonRole)
 ROLES: tuple[str, ...] = get_args(Role)
 
+Link = Literal["PARENT", "MANAGEMENT_COMPANY", "RELATED"]
+"""How a fund or company is linked to another party, which is its parent, its management company or related to it."""
+
+LINKS: tuple[str, ...] = get_args(Link)
+
 
 def _id_of(*kinds: PartyKind) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", parties.KEYWORD: [kind.value for kind in kinds]})
@@ -109,6 +115,8 @@ AnyPartyId = Annotated[str, _id_of(*PartyKind)]
 OrganisationId = Annotated[str, _id_of(PartyKind.COMPANY, PartyKind.FUND)]
 CompanyId = Annotated[str, _id_of(PartyKind.COMPANY)]
 FundId = Annotated[str, _id_of(PartyKind.FUND)]
+
+DateOfBirth = Annotated[str, WithJsonSchema({"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"})]
 
 _JURISDICTION = re.compile(r"[A-Z]{2}(-[A-Z0-9]{1,3})?")
 _CLIENT_TYPE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -135,6 +143,21 @@ def checked_product(product: str) -> str:
         hint = nearest(product.upper(), PRODUCTS)
         raise ValueError(f"Unknown product {product!r}{hint} Known products: {', '.join(PRODUCTS)}")
     return product
+
+
+def checked_link(link: str) -> str:
+    """Returns the link. Raises ValueError for one that is not in the catalogue."""
+    if link not in LINKS:
+        raise ValueError(f"Unknown link {link!r}{nearest(link.upper(), LINKS)} Known links: {', '.join(LINKS)}")
+    return link
+
+
+def checked_date_of_birth(text: str) -> str:
+    """Returns a date as `1970-12-31`. Raises ValueError for any other text."""
+    try:
+        return date.fromisoformat(text.strip()).isoformat()
+    except ValueError:
+        raise ValueError(f"date-of-birth {text!r:.80} is no date such as 1970-12-31") from None
 
 
 def checked_jurisdiction(code: str) -> str:

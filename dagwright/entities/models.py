@@ -16,6 +16,8 @@ from dagwright.entities.names import NAME_LIMIT
 
 ID_LIMIT = 64
 """Characters of a party id."""
+KEY_LIMIT = 128
+"""Characters of an idempotency key."""
 
 
 def _now() -> datetime:
@@ -198,11 +200,29 @@ class Relation(Base):
 
 
 class Effect(Base):
-    """A change that was made under an idempotency key, written in the transaction of the change."""
+    """A change that was made under an idempotency key, written in the transaction of the change.
+
+    One that was undone stays: under its key nothing is ever done again.
+    """
 
     __tablename__ = "effect"
 
-    key: Mapped[str] = mapped_column(String(128), primary_key=True)
+    key: Mapped[str] = mapped_column(String(KEY_LIMIT), primary_key=True)
     verb: Mapped[str] = mapped_column(String(64))
     result: Mapped[dict[str, Any]] = mapped_column(JSON)
+    """What the call gave back; of one that was undone, what the undo gave back."""
+    changes: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
+    """`effects.Change` of each row, in the order of the changes; null where nobody took them down."""
     at: Mapped[datetime] = mapped_column(DateTime(timezone=True), default=_now)
+    undone_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+
+
+class EffectRow(Base):
+    """A row that an effect changed or found, and so relies on: others cannot take it back while the effect stands."""
+
+    __tablename__ = "effect_row"
+    __table_args__ = (Index("effect_row_by_row", "row_id"),)
+
+    key: Mapped[str] = mapped_column(ForeignKey("effect.key"), primary_key=True)
+    row_id: Mapped[str] = mapped_column(String(2 * ID_LIMIT), primary_key=True)
+    """Of a party, a role, a product or a link; with a dot and a column's name, that column of the row."""

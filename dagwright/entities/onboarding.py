@@ -5,10 +5,33 @@ command may take to start. The store and the verbs are imported when the first o
 """
 
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from dagwright.entities.catalogue import AnyPartyId, CompanyId, FundId, OrganisationId, Product, Role
+from dagwright.entities.catalogue import (
+    AnyPartyId,
+    CompanyId,
+    DateOfBirth,
+    FundId,
+    Link,
+    OrganisationId,
+    Product,
+    Role,
+)
+from dagwright.entities.verb_results import (
+    CbuFound,
+    CbuRequest,
+    CbuResult,
+    CompanyResult,
+    LinkRemoval,
+    LinkResult,
+    PersonResult,
+    ProductRemoval,
+    ProductResult,
+    RoleRemoval,
+    RoleResult,
+    UndoResult,
+)
 from dagwright.tools import ToolSpec, context, spec_of, tool
 
 if TYPE_CHECKING:
@@ -16,68 +39,7 @@ if TYPE_CHECKING:
     from dagwright.entities.verbs import OnboardingVerbs
 
 
-@dataclass(frozen=True, slots=True)
-class CompanyResult:
-    """A company that is in the store now; `created` says whether this call added it."""
-
-    id: str
-    kind: str
-    name: str
-    jurisdiction: str
-    created: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CbuResult:
-    """A fund that is in the store now, with all its links; `created` says whether this call added it."""
-
-    id: str
-    kind: str
-    name: str
-    jurisdiction: str | None
-    client_type: str
-    parent_entity_ids: list[str]
-    manco_id: str | None
-    related_to: list[str]
-    created: bool
-    linked: bool
-    """Whether this call added a link."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoleResult:
-    """A role that is assigned now; `id` is the assignment's."""
-
-    id: str
-    cbu_id: str
-    cbu_name: str
-    entity_id: str
-    entity_name: str
-    role: str
-    created: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ProductResult:
-    """A product that a fund has now; `id` is the subscription's."""
-
-    id: str
-    cbu_id: str
-    cbu_name: str
-    product: str
-    created: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CbuRequest:
-    """What `cbu.ensure` was asked for; texts as they came."""
-
-    name: str
-    jurisdiction: str | None = None
-    client_type: str | None = None
-    parent_entity_id: str | None = None
-    manco_id: str | None = None
-    related_to: str | None = None
+UNDO = "onboarding.undo"
 
 
 class _Store:
@@ -100,14 +62,18 @@ class _Store:
 
 
 def onboarding_tools(database: "EntityDatabase | str") -> list[ToolSpec]:
-    """Returns the tools `cbu.ensure`, `cbu.assign-role`, `cbu.add-product`, `entity.create-limited-company`.
+    """Returns the verbs and what takes them back, which `docs/verbs.yaml` lists.
 
     Args:
         database: the store, or its URL; nothing is opened before the first call of a tool.
     """
     store = _Store(database)
+    made = [*_tools_of_parties(store), *_tools_of_cbus(store), *_tools_of_links(store), _undoing_tool(store)]
+    return [spec for function in made if (spec := spec_of(function)) is not None]
 
-    @tool(name="entity.create-limited-company", effects="idempotent", returns="company")
+
+def _tools_of_parties(store: _Store) -> list[Callable[..., Any]]:
+    @tool(name="entity.create-limited-company", effects="idempotent", undo=UNDO, returns="company")
     def create_limited_company(*, name: str, jurisdiction: str) -> CompanyResult:
         """Create a limited company, or return the one of that name and jurisdiction.
 
@@ -117,7 +83,25 @@ def onboarding_tools(database: "EntityDatabase | str") -> list[ToolSpec]:
         """
         return store.verbs().create_limited_company(context().idempotency_key, name=name, jurisdiction=jurisdiction)
 
-    @tool(name="cbu.ensure", effects="idempotent", sets="cbu", returns="fund")
+    @tool(name="entity.create-person", effects="idempotent", undo=UNDO, returns="person")
+    def create_person(
+        *, name: str, jurisdiction: str | None = None, date_of_birth: DateOfBirth | None = None
+    ) -> PersonResult:
+        """Create a person, or return the one of that name, jurisdiction and date of birth.
+
+        Args:
+            name: full name.
+            jurisdiction: ISO 3166 code of the country, for example GB.
+            date_of_birth: such as 1970-12-31; tells apart persons of one name.
+        """
+        key = context().idempotency_key
+        return store.verbs().create_person(key, name=name, jurisdiction=jurisdiction, date_of_birth=date_of_birth)
+
+    return [create_limited_company, create_person]
+
+
+def _tools_of_cbus(store: _Store) -> list[Callable[..., Any]]:
+    @tool(name="cbu.ensure", effects="idempotent", undo=UNDO, sets="cbu", returns="fund")
     def ensure_cbu(
         *,
         name: str,
@@ -140,7 +124,40 @@ def onboarding_tools(database: "EntityDatabase | str") -> list[ToolSpec]:
         request = CbuRequest(name, jurisdiction, client_type, parent_entity_id, manco_id, related_to)
         return store.verbs().ensure_cbu(context().idempotency_key, request)
 
-    @tool(name="cbu.assign-role", effects="idempotent", returns="role")
+    @tool(name="cbu.get", effects="read", sets="cbu", returns="party")
+    def get_cbu(*, cbu_id: OrganisationId) -> CbuFound:
+        """Look at a fund or company as it is now, with its links, roles and products.
+
+        Args:
+            cbu_id: id of the fund or company.
+        """
+        return store.verbs().get_cbu(cbu_id)
+
+    @tool(name="cbu.add-product", effects="idempotent", undo=UNDO, returns="product")
+    def add_product(*, cbu_id: FundId, product: Product) -> ProductResult:
+        """Subscribe a fund to a product.
+
+        Args:
+            cbu_id: id of the fund.
+            product: the product.
+        """
+        return store.verbs().add_product(context().idempotency_key, cbu_id=cbu_id, product=product)
+
+    @tool(name="cbu.remove-product", effects="idempotent", undo=UNDO, returns="product")
+    def remove_product(*, cbu_id: FundId, product: Product) -> ProductRemoval:
+        """End the subscription of a fund to a product.
+
+        Args:
+            cbu_id: id of the fund.
+            product: the product.
+        """
+        return store.verbs().remove_product(context().idempotency_key, cbu_id=cbu_id, product=product)
+
+    return [ensure_cbu, get_cbu, add_product, remove_product]
+
+
+def _tools_of_links(store: _Store) -> list[Callable[..., Any]]:
+    @tool(name="cbu.assign-role", effects="idempotent", undo=UNDO, returns="role")
     def assign_role(*, cbu_id: OrganisationId, entity_id: AnyPartyId, role: Role) -> RoleResult:
         """Give a party a role at a fund or a company.
 
@@ -151,15 +168,52 @@ def onboarding_tools(database: "EntityDatabase | str") -> list[ToolSpec]:
         """
         return store.verbs().assign_role(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, role=role)
 
-    @tool(name="cbu.add-product", effects="idempotent", returns="product")
-    def add_product(*, cbu_id: FundId, product: Product) -> ProductResult:
-        """Subscribe a fund to a product.
+    @tool(name="cbu.remove-role", effects="idempotent", undo=UNDO, returns="role")
+    def remove_role(*, cbu_id: OrganisationId, entity_id: AnyPartyId, role: Role) -> RoleRemoval:
+        """Take a role at a fund or a company away from a party.
 
         Args:
-            cbu_id: id of the fund.
-            product: the product.
+            cbu_id: id of the fund or company at which the role is held.
+            entity_id: id of the person or organisation that has the role.
+            role: the role.
         """
-        return store.verbs().add_product(context().idempotency_key, cbu_id=cbu_id, product=product)
+        return store.verbs().remove_role(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, role=role)
 
-    functions = (create_limited_company, ensure_cbu, assign_role, add_product)
-    return [spec for function in functions if (spec := spec_of(function)) is not None]
+    @tool(name="cbu.link", effects="idempotent", undo=UNDO, returns="link")
+    def link(*, cbu_id: OrganisationId, entity_id: OrganisationId, link: Link) -> LinkResult:
+        """Link two parties that exist, such as two funds that are related to each other.
+
+        Args:
+            cbu_id: id of the fund or company that is linked.
+            entity_id: id of the party to which it is linked.
+            link: what that party is to the fund or company.
+        """
+        return store.verbs().link(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, link=link)
+
+    @tool(name="cbu.unlink", effects="idempotent", undo=UNDO, returns="link")
+    def unlink(*, cbu_id: OrganisationId, entity_id: OrganisationId, link: Link) -> LinkRemoval:
+        """Take away a link of two parties.
+
+        Args:
+            cbu_id: id of the fund or company that is linked.
+            entity_id: id of the party to which it is linked.
+            link: what that party is to the fund or company.
+        """
+        return store.verbs().unlink(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, link=link)
+
+    return [assign_role, remove_role, link, unlink]
+
+
+def _undoing_tool(store: _Store) -> Callable[..., Any]:
+    @tool(name=UNDO, effects="idempotent")
+    def undo(*, key: str, arguments: dict[str, Any], result: Any = None) -> UndoResult:  # noqa: ARG001 - of every undo
+        """Take back what a call of a verb did, and keep any later attempt of that call from doing anything.
+
+        Args:
+            key: idempotency key of the call.
+            arguments: of the call; the store knows them already.
+            result: of the call; the store knows it already.
+        """
+        return store.verbs().undo(key)
+
+    return undo

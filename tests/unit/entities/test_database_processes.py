@@ -9,7 +9,7 @@ PROCESSES = 4
 CALL = """
 import sys
 from dagwright.entities.database import EntityDatabase
-from dagwright.entities.onboarding import CbuRequest
+from dagwright.entities.verb_results import CbuRequest
 from dagwright.entities.verbs import OnboardingVerbs
 
 url, process = sys.argv[1:]

@@ -12,8 +12,8 @@ from dagwright.entities.gateway import EntityGateway, KnownParty, SqlEntityGatew
 from dagwright.entities.loading import load_parties
 from dagwright.entities.lookup import Identifier
 from dagwright.entities.models import Party, PartyStatus
-from dagwright.entities.onboarding import CbuRequest
 from dagwright.entities.parties import NaturalKey, add_party
+from dagwright.entities.verb_results import CbuRequest
 from dagwright.entities.verbs import OnboardingVerbs
 
 

@@ -20,10 +20,12 @@ from dagwright.entities.gateway import SqlEntityGateway
 from dagwright.entities.migrating import REVISIONS, VERSION_TABLE, StoreUnusable, revision_of
 from dagwright.entities.models import Base, Effect
 from dagwright.entities.search_index import BroughtIn, bring_in_part
+from dagwright.entities.verbs import OnboardingVerbs
 
 MIGRATIONS = Path(migrating.__file__).parent / "migrations"
 EARLIER_TABLES = ("party", "party_name", "party_identifier", "role_assignment", "effect")
 """Some of what a store had before there were migrations."""
+EFFECT_COLUMNS_SINCE = ("changes", "undone_at")
 
 INDEXES_OF_SEARCHES = ("party_search_by_words", "search_word_by_trigram")
 """Of PostgreSQL; no model can say them."""
@@ -101,6 +103,8 @@ def make_earlier_store(url: str) -> None:
     with engine.begin() as connection:
         Base.metadata.create_all(connection, tables=[Base.metadata.tables[name] for name in EARLIER_TABLES])
         connection.execute(text("DROP INDEX party_identifier_by_value"))
+        for column in EFFECT_COLUMNS_SINCE:
+            connection.execute(text(f"ALTER TABLE effect DROP COLUMN {column}"))
         connection.execute(
             text(
                 "INSERT INTO party VALUES ('kite', 'company', 'Kite AG', 'kite ag', 'CH', '', '', 'active',"
@@ -123,6 +127,8 @@ def test_store_of_an_earlier_version_is_brought_along_without_loss(
             found = SqlEntityGateway(database).find(search_text, "company").hits
             assert [(party.id, party.name) for party in found] == [("kite", "Kite AG")], search_text
         assert database.read(lambda session: session.get_one(Effect, "key").verb) == "cbu.ensure"
+        with pytest.raises(ValueError, match=r"this cbu\.ensure cannot be taken back: it is not known what it changed"):
+            OnboardingVerbs(database).undo("key")
         assert database.read(lambda session: inspect(session.connection()).has_table("party_relation"))
         database.dispose()
     engine = create_engine(make_url(database_url))

@@ -9,9 +9,10 @@ import pytest
 
 from dagwright.entities.catalogue import ROLES, PartyKind
 from dagwright.entities.database import EntityDatabase
-from dagwright.entities.onboarding import CbuRequest, onboarding_tools
+from dagwright.entities.onboarding import onboarding_tools
 from dagwright.entities.overview import Change, RowSort, changed_rows, read_overview
 from dagwright.entities.parties import NaturalKey, ensure_party
+from dagwright.entities.verb_results import CbuRequest
 from dagwright.entities.verbs import OnboardingVerbs
 from dagwright.tools.testing import tool_context
 
@@ -155,6 +156,32 @@ WRONG_CALLS: list[tuple[str, str, dict[str, str]]] = [
     ("cannot be its own related party", "cbu.ensure", {"name": "Fund", "related_to": "FUND"}),
     ("fund 'Fund' (LU) is a 'fund', not a 'trust'", "cbu.ensure", {"name": "Fund", "client_type": "Trust"}),
     ("client type '?' is not a short word", "cbu.ensure", {"name": "Fund", "client_type": "?"}),
+    (
+        "date-of-birth '1970-02-30' is no date",
+        "entity.create-person",
+        {"name": "Ann", "date_of_birth": "1970-02-30"},
+    ),
+    (
+        "person 'John Smith' (GB) is there already; look that person up, or give jurisdiction",
+        "entity.create-person",
+        {"name": "John Smith"},
+    ),
+    ("cbu-id: expected a fund or a company, not person", "cbu.get", {"cbu_id": "MAN"}),
+    ("cbu-id: no party has the id 'x'", "cbu.get", {"cbu_id": "x"}),
+    ("Unknown role 'KING'", "cbu.remove-role", {"cbu_id": "CO", "entity_id": "MAN", "role": "KING"}),
+    ("Unknown product 'GOLD'", "cbu.remove-product", {"cbu_id": "FUND", "product": "GOLD"}),
+    ("Unknown link 'SISTER'", "cbu.link", {"cbu_id": "FUND", "entity_id": "CO", "link": "SISTER"}),
+    ("cannot be its own parent", "cbu.link", {"cbu_id": "FUND", "entity_id": "FUND", "link": "PARENT"}),
+    (
+        "cbu-id: a fund or a company is linked to others, not person",
+        "cbu.link",
+        {"cbu_id": "MAN", "entity_id": "CO", "link": "RELATED"},
+    ),
+    (
+        "the related party must be a company or fund, not person",
+        "cbu.link",
+        {"cbu_id": "FUND", "entity_id": "MAN", "link": "RELATED"},
+    ),
     ("no ISO 3166 code", "entity.create-limited-company", {"name": "New", "jurisdiction": "Luxembourg"}),
     ("the name is empty", "entity.create-limited-company", {"name": "  ", "jurisdiction": "LU"}),
     ("the character U+0000 at", "entity.create-limited-company", {"name": "a\0b", "jurisdiction": "LU"}),
@@ -231,11 +258,18 @@ def test_tools_take_their_key_from_the_context(database: EntityDatabase) -> None
     specs = {spec.name: spec for spec in onboarding_tools(database)}
     assert list(specs) == [
         "entity.create-limited-company",
+        "entity.create-person",
         "cbu.ensure",
-        "cbu.assign-role",
+        "cbu.get",
         "cbu.add-product",
+        "cbu.remove-product",
+        "cbu.assign-role",
+        "cbu.remove-role",
+        "cbu.link",
+        "cbu.unlink",
+        "onboarding.undo",
     ]
-    assert {spec.declaration.effects for spec in specs.values()} == {"idempotent"}
+    assert {name for name, spec in specs.items() if spec.declaration.effects != "idempotent"} == {"cbu.get"}
     ensure = specs["cbu.ensure"]
     assert ensure.function is not None
     arguments = ensure.bind({"name": "Apex Capital Fund", "jurisdiction": "LU", "client-type": "fund"})

@@ -1,0 +1,22 @@
+"""What each call of a verb changed and relies on, and when it was undone.
+
+Of earlier calls nobody knows it: they cannot be undone.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+
+
+def upgrade() -> None:
+    """Adds the columns to the effects, and the table of the rows that they rely on."""
+    op.add_column("effect", sa.Column("changes", sa.JSON))
+    op.add_column("effect", sa.Column("undone_at", sa.DateTime(timezone=True)))
+    op.create_table(
+        "effect_row",
+        sa.Column("key", sa.String(128), sa.ForeignKey("effect.key"), primary_key=True),
+        sa.Column("row_id", sa.String(128), primary_key=True),
+    )
+    op.create_index("effect_row_by_row", "effect_row", ["row_id"])

@@ -1,0 +1,266 @@
+"""Undoing calls of the verbs: only what they changed, all of it or nothing, and never again under their key."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from dagwright.entities.catalogue import PartyKind
+from dagwright.entities.database import EntityDatabase
+from dagwright.entities.loading import load_parties
+from dagwright.entities.lookup import find_parties
+from dagwright.entities.models import Effect
+from dagwright.entities.onboarding import onboarding_tools
+from dagwright.entities.overview import read_overview
+from dagwright.entities.parties import NaturalKey, ensure_party
+from dagwright.entities.verb_results import CbuRequest, UndoResult
+from dagwright.entities.verbs import OnboardingVerbs
+from dagwright.tools.testing import tool_context
+
+Ids = Mapping[str, str]
+
+
+@pytest.fixture
+def ids(verbs: OnboardingVerbs) -> Ids:
+    """Parties that are there before the calls that are undone, with a role, a product and a link."""
+    manco = verbs.create_limited_company("manco", name="ManCo", jurisdiction="LU").id
+    other = verbs.create_limited_company("other", name="Other", jurisdiction="LU").id
+    fund = verbs.ensure_cbu("fund", CbuRequest("Fund", "LU")).id
+    person = verbs.create_person("person", name="Ann Lee").id
+    verbs.assign_role("role", cbu_id=fund, entity_id=person, role="DIRECTOR")
+    verbs.add_product("product", cbu_id=fund, product="CUSTODY")
+    verbs.link("link", cbu_id=fund, entity_id=manco, link="MANAGEMENT_COMPANY")
+    return {"manco": manco, "other": other, "fund": fund, "person": person}
+
+
+CALLS: dict[str, tuple[Callable[[OnboardingVerbs, str, Ids], Any], list[str]]] = {
+    "entity.create-limited-company": (
+        lambda verbs, key, ids: verbs.create_limited_company(key, name="New", jurisdiction="LU"),
+        ["company 'New' (LU) is gone"],
+    ),
+    "entity.create-person": (
+        lambda verbs, key, ids: verbs.create_person(key, name="Bob", jurisdiction="IE"),
+        ["person 'Bob' (IE) is gone"],
+    ),
+    "cbu.ensure": (
+        lambda verbs, key, ids: verbs.ensure_cbu(key, CbuRequest("New", "LU", None, ids["fund"], ids["manco"])),
+        [
+            "the link of fund 'New' (LU) to company 'ManCo' (LU) (manco) is gone",
+            "the link of fund 'New' (LU) to fund 'Fund' (LU) (parent) is gone",
+            "fund 'New' (LU) is gone",
+        ],
+    ),
+    "cbu.assign-role": (
+        lambda verbs, key, ids: verbs.assign_role(key, cbu_id=ids["fund"], entity_id=ids["person"], role="CHAIRPERSON"),
+        ["the role CHAIRPERSON of person 'Ann Lee' (jurisdiction not known) at fund 'Fund' (LU) is gone"],
+    ),
+    "cbu.remove-role": (
+        lambda verbs, key, ids: verbs.remove_role(key, cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR"),
+        ["the role DIRECTOR of person 'Ann Lee' (jurisdiction not known) at fund 'Fund' (LU) is there again"],
+    ),
+    "cbu.add-product": (
+        lambda verbs, key, ids: verbs.add_product(key, cbu_id=ids["fund"], product="DEPOSITARY"),
+        ["the product DEPOSITARY of fund 'Fund' (LU) is gone"],
+    ),
+    "cbu.remove-product": (
+        lambda verbs, key, ids: verbs.remove_product(key, cbu_id=ids["fund"], product="CUSTODY"),
+        ["the product CUSTODY of fund 'Fund' (LU) is there again"],
+    ),
+    "cbu.link": (
+        lambda verbs, key, ids: verbs.link(key, cbu_id=ids["fund"], entity_id=ids["other"], link="RELATED"),
+        ["the link of fund 'Fund' (LU) to company 'Other' (LU) (related) is gone"],
+    ),
+    "cbu.unlink": (
+        lambda verbs, key, ids: verbs.unlink(
+            key, cbu_id=ids["fund"], entity_id=ids["manco"], link="MANAGEMENT_COMPANY"
+        ),
+        ["the link of fund 'Fund' (LU) to company 'ManCo' (LU) (manco) is there again"],
+    ),
+}
+"""Verb -> a call of it that changes something, and what its undo says."""
+
+each_verb = pytest.mark.parametrize("verb", CALLS)
+
+
+def test_every_verb_that_can_be_undone_names_its_undo() -> None:
+    declared = {spec.name: spec.declaration for spec in onboarding_tools("sqlite:///never-opened.db")}
+    undone = {name: declaration.undo for name, declaration in declared.items() if declaration.undo is not None}
+    assert undone == dict.fromkeys(undone, "onboarding.undo")
+    assert set(undone) == set(CALLS) == set(declared) - {"cbu.get", "onboarding.undo"}
+
+
+@each_verb
+def test_call_is_undone_and_does_nothing_afterwards(
+    database: EntityDatabase, verbs: OnboardingVerbs, ids: Ids, verb: str
+) -> None:
+    call, reverted = CALLS[verb]
+    before = read_overview(database)
+    call(verbs, "k", ids)
+    assert read_overview(database) != before
+    undone = verbs.undo("k")
+    assert undone == UndoResult("k", verb, reverted)
+    assert read_overview(database) == before
+    assert verbs.undo("k") == undone
+    with pytest.raises(ValueError, match=rf"this {verb} was taken back at 20.*changes nothing any more"):
+        call(verbs, "k", ids)
+    assert read_overview(database) == before
+    call(verbs, "k2", ids)
+    assert read_overview(database) != before
+
+
+@each_verb
+def test_call_that_never_took_effect_never_will(
+    database: EntityDatabase, verbs: OnboardingVerbs, ids: Ids, verb: str
+) -> None:
+    call, _ = CALLS[verb]
+    before = read_overview(database)
+    assert verbs.undo("k") == UndoResult("k", None, [])
+    assert verbs.undo("k") == UndoResult("k", None, [])
+    with pytest.raises(ValueError, match=rf"this {verb} was taken back"):
+        call(verbs, "k", ids)
+    assert read_overview(database) == before
+
+
+@each_verb
+def test_call_that_found_all_as_it_should_be_takes_nothing_back(
+    database: EntityDatabase, verbs: OnboardingVerbs, ids: Ids, verb: str
+) -> None:
+    call, _ = CALLS[verb]
+    call(verbs, "k1", ids)
+    after = read_overview(database)
+    call(verbs, "k2", ids)
+    assert verbs.undo("k2") == UndoResult("k2", verb, [])
+    assert read_overview(database) == after
+
+
+@pytest.mark.parametrize("verb", [verb for verb in CALLS if "remove" not in verb and "unlink" not in verb])
+def test_what_another_call_relies_on_is_not_taken_back_before_it(
+    database: EntityDatabase, verbs: OnboardingVerbs, ids: Ids, verb: str
+) -> None:
+    call, _ = CALLS[verb]
+    before = read_overview(database)
+    call(verbs, "k1", ids)
+    after = read_overview(database)
+    call(verbs, "k2", ids)
+    with pytest.raises(ValueError, match=rf"stays: a {verb} has used it since"):
+        verbs.undo("k1")
+    assert read_overview(database) == after
+    call(verbs, "k1", ids)
+    verbs.undo("k2")
+    verbs.undo("k1")
+    assert read_overview(database) == before
+
+
+def test_onboarding_is_undone_backwards(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
+    before = read_overview(database)
+    manco = verbs.create_limited_company("k1", name="Apex ManCo", jurisdiction="LU")
+    fund = verbs.ensure_cbu("k2", CbuRequest("Apex", "LU", manco_id=manco.id))
+    person = verbs.create_person("k3", name="John Smith")
+    verbs.assign_role("k4", cbu_id=fund.id, entity_id=person.id, role="DIRECTOR")
+    verbs.remove_role("k5", cbu_id=fund.id, entity_id=person.id, role="DIRECTOR")
+    verbs.add_product("k6", cbu_id=fund.id, product="CUSTODY")
+    with pytest.raises(ValueError, match=r"fund 'Apex' \(LU\) stays: a cbu\.assign-role and a cbu\.remove-role and a"):
+        verbs.undo("k2")
+    for key in ("k6", "k5", "k4", "k3", "k2", "k1"):
+        verbs.undo(key)
+    assert read_overview(database) == before
+    found = database.read(lambda session: find_parties(session, "Apex", entity_type="entity"))
+    assert (found.hits, found.near) == ((), ())
+    assert verbs.ensure_cbu("k7", CbuRequest("Apex", "LU")).created
+
+
+def test_party_that_was_loaded_onto_is_not_taken_back(
+    database: EntityDatabase, verbs: OnboardingVerbs, tmp_path: Any
+) -> None:
+    verbs.create_limited_company("k1", name="Apex", jurisdiction="LU")
+    file = tmp_path / "parties.csv"
+    file.write_text("name,kind,jurisdiction,aliases,lei\nApex,company,LU,Apx,529900T8BM49AURSDO55\n")
+    assert load_parties(database, file).updated == 1
+    with pytest.raises(ValueError, match=r"company 'Apex' \(LU\) stays: it has another name and an identifier by now"):
+        verbs.undo("k1")
+
+
+def test_client_type_is_as_before_unless_somebody_relies_on_it(
+    database: EntityDatabase, verbs: OnboardingVerbs
+) -> None:
+    untyped = NaturalKey(PartyKind.FUND, "Apex", "LU")
+    database.write(lambda session: ensure_party(session, untyped)[1])
+    before = read_overview(database)
+    verbs.ensure_cbu("k1", CbuRequest("Apex", "LU", "pension-fund"))
+    verbs.ensure_cbu("k2", CbuRequest("Apex", "LU", "pension-fund"))
+    with pytest.raises(ValueError, match=r"the client_type of fund 'Apex' \(LU\) stays: a cbu\.ensure has used it"):
+        verbs.undo("k1")
+    verbs.undo("k2")
+    verbs.ensure_cbu("k3", CbuRequest("Apex", "LU"))
+    assert verbs.undo("k1").reverted == ["fund 'Apex' (LU) is as before"]
+    assert read_overview(database) == before
+
+
+def test_restored_row_is_the_same_row(verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids) -> None:
+    with_all = read_overview(database)
+    removed = verbs.remove_role("k1", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
+    verbs.undo("k1")
+    assert read_overview(database) == with_all
+    found = verbs.assign_role("k2", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
+    assert (found.id, found.created) == (removed.id, False)
+
+
+def test_what_somebody_made_again_is_left(verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids) -> None:
+    verbs.remove_role("k1", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
+    verbs.assign_role("k2", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
+    after = read_overview(database)
+    assert verbs.undo("k1").reverted == []
+    assert read_overview(database) == after
+
+
+def test_link_is_not_restored_beside_its_successor(verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids) -> None:
+    verbs.unlink("k1", cbu_id=ids["fund"], entity_id=ids["manco"], link="MANAGEMENT_COMPANY")
+    verbs.link("k2", cbu_id=ids["fund"], entity_id=ids["other"], link="MANAGEMENT_COMPANY")
+    after = read_overview(database)
+    with pytest.raises(ValueError, match=r"fund 'Fund' \(LU\) is managed by company 'Other' \(LU\) already"):
+        verbs.undo("k1")
+    assert read_overview(database) == after
+
+
+def test_role_that_was_taken_back_while_it_was_removed_is_not_restored(
+    verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids
+) -> None:
+    before = read_overview(database)
+    verbs.assign_role("k1", cbu_id=ids["fund"], entity_id=ids["person"], role="CHAIRPERSON")
+    verbs.remove_role("k2", cbu_id=ids["fund"], entity_id=ids["person"], role="CHAIRPERSON")
+    assert verbs.undo("k1").reverted == []
+    assert verbs.undo("k2").reverted == []
+    assert read_overview(database) == before
+
+
+def test_call_whose_changes_nobody_took_down_is_not_undone(verbs: OnboardingVerbs, database: EntityDatabase) -> None:
+    verbs.create_limited_company("k1", name="Apex", jurisdiction="LU")
+    database.write(lambda session: session.execute(text("UPDATE effect SET changes = NULL")))
+    with pytest.raises(ValueError, match="cannot be taken back: it is not known what it changed"):
+        verbs.undo("k1")
+
+
+@pytest.mark.parametrize("key", ["", "k" * 129, "a\0b"])
+def test_key_that_can_be_none_is_refused(verbs: OnboardingVerbs, key: str) -> None:
+    with pytest.raises(ValueError, match="an idempotency key has 1 to 128 characters"):
+        verbs.undo(key)
+
+
+def test_tool_takes_what_a_saga_gives(database: EntityDatabase) -> None:
+    tools = {spec.name: spec for spec in onboarding_tools(database)}
+
+    def called(name: str, key: str, arguments: dict[str, Any]) -> Any:
+        function = tools[name].function
+        assert function is not None
+        with tool_context(idempotency_key=key):
+            return function(**tools[name].bind(arguments))
+
+    arguments = {"name": "Apex", "jurisdiction": "LU"}
+    made = called("cbu.ensure", "k1", arguments)
+    saga = {"key": "k1", "arguments": arguments, "result": {"id": made.id}}
+    undone = called("onboarding.undo", "k2", saga)
+    assert undone == UndoResult("k1", "cbu.ensure", ["fund 'Apex' (LU) is gone"])
+    assert called("onboarding.undo", "k2", saga) == undone
+    assert called("onboarding.undo", "k3", {"key": "k4", "arguments": {}, "result": None}).verb is None
+    assert database.read(lambda session: session.get(Effect, "k2")) is None
