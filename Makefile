@@ -35,10 +35,12 @@ check: setup ## Format, lint, types, import contracts, published schemas
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m dagwright.plan_schema --check
 	@$(BIN)/python -m dagwright.planner --check
+	@$(BIN)/python -m dagwright.entities --check
 
-docs-schema: setup ## Write the JSON Schemas in docs anew from the models
+docs-schema: setup ## Write the JSON Schemas and the catalogue of verbs in docs anew from the code
 	@$(BIN)/python -m dagwright.plan_schema
 	@$(BIN)/python -m dagwright.planner
+	@$(BIN)/python -m dagwright.entities
 
 bench: setup ## Compare the engine with workflows written by hand
 	@$(BIN)/python -m benchmarks

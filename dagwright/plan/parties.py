@@ -79,6 +79,12 @@ def misplaced_parties(
                 yield from _wrong_reference(tool, key, part, maker=maker, others=_others(made_by, node))
 
 
+def is_made(maker: ToolDeclaration, kinds: Sequence[str]) -> bool:
+    """Tells whether what a tool makes can be a party of one of these kinds."""
+    kind = KIND_OF.get(maker.returns or "", _NO_PARTY)
+    return kind in kinds if kind is not None else bool(kinds)
+
+
 def _wrong_lookup(tool: ToolDeclaration, key: str, lookup: Lookup) -> Iterator[PartyProblem]:
     kinds = kinds_taken(tool, key)
     if kinds is None:
@@ -103,14 +109,14 @@ def _wrong_reference(
     others: Iterable[tuple[str, ToolDeclaration]],
 ) -> Iterator[PartyProblem]:
     kinds = kinds_taken(tool, key)
-    if kinds is None or _is_a(maker, kinds):
+    if kinds is None or is_made(maker, kinds):
         return
     what = f"{reference} is what {maker.name} makes, a {maker.returns}"
     if not kinds:
         message = f"{tool.name}: {key!r} takes no id of what another call makes, and {what}"
         yield (key,), message, f"give {key!r} as it is"
         return
-    fitting = (f"{node} makes a {other.returns}" for node, other in others if _is_a(other, kinds))
+    fitting = (f"{node} makes a {other.returns}" for node, other in others if is_made(other, kinds))
     hint = "; ".join(islice(fitting, _NODES_TOLD))
     yield (key,), f"{tool.name}: {key!r} takes a {_either(kinds)}, and {what}", hint or None
 
@@ -118,12 +124,6 @@ def _wrong_reference(
 def _others(made_by: Mapping[str, ToolDeclaration], own: str) -> Iterator[tuple[str, ToolDeclaration]]:
     """Yields the nodes among which those that fit are looked for, for the sake of a hint."""
     return ((node, tool) for node, tool in islice(made_by.items(), _NODES_LOOKED_AT) if node != own)
-
-
-def _is_a(maker: ToolDeclaration, kinds: Sequence[str]) -> bool:
-    """Tells whether what a tool makes can be a party of one of these kinds."""
-    kind = KIND_OF.get(maker.returns or "", _NO_PARTY)
-    return kind is None or kind in kinds
 
 
 def _kinds_of(schema: Any) -> tuple[str, ...]:

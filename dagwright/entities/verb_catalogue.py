@@ -1,0 +1,93 @@
+"""The verbs as a file to read: what each takes, by value, by lookup or by reference, what it does and what it returns.
+
+It is made of the declarations of the tools, which plans are checked by and models are told of, so it cannot say
+anything else. This module must not import the database.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import yaml
+from pydantic import TypeAdapter
+
+from dagwright.entities.onboarding import onboarding_tools
+from dagwright.plan.entity_types import KIND_OF
+from dagwright.plan.parties import is_made, kinds_taken
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.tools import ToolSpec
+
+CATALOGUE_FILE = Path(__file__).parent.parent.parent / "docs" / "verbs.yaml"
+
+_HEAD = """\
+# The verbs of onboarding, made from dagwright/entities/onboarding.py by `make docs-schema`; see docs/onboarding.md.
+# A parameter with `lookups` takes a party: by a lookup of one of these entity types, by a reference to what one of the
+# verbs in `refs` made, by a name of the session, or by its id. All others take a value in `params`.
+"""
+_TYPES = {"string": "text", "boolean": "true or false", "array": "list", "object": "object", "integer": "number"}
+_NULL = {"type": "null"}
+
+
+def catalogue_text() -> str:
+    """Returns the text of the file."""
+    specs = onboarding_tools("sqlite:///never-opened.db")
+    declared = [spec.declaration for spec in specs]
+    undoing = {declaration.undo for declaration in declared}
+    verbs = {spec.name: _verb(spec, declared) for spec in specs if spec.name not in undoing}
+    return _HEAD + yaml.safe_dump(
+        {"verbs": verbs}, sort_keys=False, allow_unicode=True, width=150, default_flow_style=None
+    )
+
+
+def _verb(spec: ToolSpec, declared: Sequence[ToolDeclaration]) -> dict[str, Any]:
+    declaration = spec.declaration
+    schema: Mapping[str, Any] = declaration.input_schema or {}
+    parameters = {
+        name.replace("_", "-"): _parameter(declaration, name, part, declared)
+        | ({"required": True} if name in schema["required"] else {})
+        for name, part in schema["properties"].items()
+    }
+    named = {"sets": f"@{declaration.sets}" if declaration.sets else None, "undo": declaration.undo}
+    return {
+        "description": declaration.description,
+        "effects": declaration.effects.value,
+        "parameters": parameters,
+        "returns": {"id": f"of a {declaration.returns}", **_fields(spec)},
+        **{name: said for name, said in named.items() if said is not None},
+    }
+
+
+def _parameter(
+    verb: ToolDeclaration, name: str, schema: Mapping[str, Any], declared: Sequence[ToolDeclaration]
+) -> dict[str, Any]:
+    told: dict[str, Any] = {"description": schema["description"]}
+    kinds = kinds_taken(verb, name)
+    if not kinds:
+        return {**told, **_type_of(schema)}
+    return {
+        **told,
+        "lookups": [name for name, kind in KIND_OF.items() if kind is None or kind in kinds],
+        "refs": [maker.name for maker in declared if is_made(maker, kinds)],
+    }
+
+
+def _type_of(schema: Mapping[str, Any]) -> dict[str, Any]:
+    some = [choice for choice in schema.get("anyOf", [schema]) if choice != _NULL]
+    if "enum" in some[0]:
+        return {"one_of": list(some[0]["enum"])}
+    return {"type": _TYPES[some[0]["type"]], **({"pattern": some[0]["pattern"]} if "pattern" in some[0] else {})}
+
+
+def _fields(spec: ToolSpec) -> dict[str, str]:
+    """Returns the other fields of a result, each with its type in words."""
+    made = TypeAdapter(get_type_hints(spec.function)["return"]).json_schema()
+    return {name: _words(part) for name, part in made["properties"].items() if name != "id"}
+
+
+def _words(schema: Mapping[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join("null" if choice == _NULL else _words(choice) for choice in schema["anyOf"])
+    if schema.get("type") == "array":
+        items = schema["items"]
+        return "list of objects" if "$ref" in items else f"list of {_TYPES[items['type']]}s"
+    return _TYPES[schema["type"]]
