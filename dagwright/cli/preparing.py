@@ -87,10 +87,8 @@ def prepare_run(request: RunRequest, toolset: Toolset, output: Output) -> Prepar
         terms = _with_approval(terms, plan, can_ask=can_ask)
     notes = [mend.to_note().to_json() for mend in folded(mends)[:NOTES]]
     if request.is_all_or_nothing:
-        standing = [note.to_json() for note in notes_of_undoing(plan)]
-        for note in standing:
-            output.tell(one_line(f"note: {note['node']}: {note['message']}", limit=500))
-        notes = [*notes, *standing][:NOTES]
+        for note in notes_of_undoing(plan)[:NOTES]:
+            output.tell(one_line(f"note: {note.message}", limit=500))
     if notes:
         terms = replace(terms, beside=replace(terms.beside, notes=notes))
     return PreparedRun(plan, source, values, terms)

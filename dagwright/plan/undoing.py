@@ -228,8 +228,8 @@ def told_of_undoing(state: RunState) -> tuple[str, list[Note]]:
     else:
         names = ", ".join(repr(each.task) for each in left[:_NAMED])
         more = f" and {len(left) - _NAMED:,} more" if len(left) > _NAMED else ""
-        words = f"{count:,} of the things that it did were taken back, and {len(left):,} not: {names}{more}"
-    return words, [Note(STANDS, each.words, each.task) for each in left[:_TOLD]]
+        words = f"taken back: {count:,}; not taken back: {len(left):,} ({names}{more})"
+    return words, [Note(STANDS, f"{each.task!r} {each.words}", each.task) for each in left[:_TOLD]]
 
 
 def left_standing(state: RunState) -> list[Left]:
@@ -255,9 +255,9 @@ def left_standing(state: RunState) -> list[Left]:
             elif record.status is not NodeStatus.FAILED or _is_unknown(record) or _is_run(state, place):
                 found.append(Left(name, f"cannot be taken back: {why}"))
         if _is_run(state, place) and hand is not None and hand.tries:
-            found.append(Left(name, "what only an earlier try of it did stands"))
+            found.append(Left(name, "was tried before: what only an earlier try of it did stands"))
         if record.status is NodeStatus.COMPLETED and hand is not None and not is_result_of_call(record, hand):
-            found.append(Left(name, "its result was given by hand: what was done by hand stands"))
+            found.append(Left(name, "was given its result by hand: what was done by hand stands"))
     return found
 
 
@@ -268,7 +268,8 @@ def _is_unknown(record: Record) -> bool:
 def notes_of_undoing(plan: CompiledPlan) -> list[Note]:
     """Returns what a run of a plan that is to do all or nothing could not take back; nodes of sub-plans as `a/b`."""
     return [
-        Note(STANDS, f"cannot be taken back: the tool {tool!r} has no undo", node) for node, tool in _without_undo(plan)
+        Note(STANDS, f"{node!r} cannot be taken back: the tool {tool!r} has no undo", node)
+        for node, tool in _without_undo(plan)
     ]
 
 

@@ -113,10 +113,10 @@ async def test_what_stands_is_told_and_the_others_are_taken_back(runs: Runs, led
     assert ledger.of(unique)[:3] == ["+a", "+b", "+c"]
     assert ledger.of(unique)[3:] == ["-a"]
     assert {note["node"]: note["message"] for note in document["notes"][1:]} == {
-        "b": "was not taken back: 'undo b' failed: stuck",
-        "c": "cannot be taken back: the tool 'send' has no undo",
+        "b": "'b' was not taken back: 'undo b' failed: stuck",
+        "c": "'c' cannot be taken back: the tool 'send' has no undo",
     }
-    assert document["error"]["message"].endswith("1 of the things that it did were taken back, and 2 not: 'b', 'c'")
+    assert document["error"]["message"].endswith("taken back: 1; not taken back: 2 ('b', 'c')")
 
 
 async def test_change_whose_call_failed_afterwards_is_taken_back(runs: Runs, ledger: Ledger, unique: str) -> None:
@@ -258,8 +258,8 @@ async def test_what_of_a_sub_plan_stands_is_told(runs: Runs, ledger: Ledger, uni
     below = sub_plan("below", make("b", unique), make("c", unique, tool="send"), make("d", unique, "c"))
     document = await document_of(await runs.start(plan_of(below, refuse("below")), all_or_nothing=True))
     (told,) = [note["message"] for note in document["notes"] if note["code"] == "stands"]
-    assert told.startswith("was not taken back: 'undo below' failed: the sub-plan failed: 1 of the things that it did")
-    assert told.endswith("and 2 not: 'b', 'c'")
+    ended = "the sub-plan failed: taken back: 1; not taken back: 2 ('b', 'c')"
+    assert told == f"'below' was not taken back: 'undo below' failed: {ended}"
     assert "-d" in ledger.of(unique)
 
 

@@ -72,7 +72,7 @@ def test_what_a_run_of_all_or_nothing_could_not_take_back_is_noted_where_that_is
     nodes = [{"id": "a", "tool": "book"}, {"id": "b", "tool": "send"}]
     arguments = ["check", _write("plan.json", {"plan": 1, "nodes": nodes}), "--tools", "tools.py", "--json"]
     assert run_command_line([*arguments, "--all-or-nothing"]) == 0
-    message = "cannot be taken back: the tool 'send' has no undo"
+    message = "'b' cannot be taken back: the tool 'send' has no undo"
     assert json.loads(capsys.readouterr().out)["notes"] == [{"code": "stands", "node": "b", "message": message}]
     assert run_command_line(arguments) == 0
     assert json.loads(capsys.readouterr().out)["notes"] == []

@@ -164,7 +164,7 @@ def test_write_of_unknown_outcome_is_taken_back() -> None:
     scheduler.fail("a", NodeError("outcome_unknown", "its worker died"), at=1.0)
     scheduler.fail("b", NodeError("outcome_unknown", "its worker died"), at=2.0)
     assert _ids(_run(scheduler)) == ["undo a"]
-    assert _standing(scheduler) == {"b": "cannot be taken back: the tool 'send' has no undo"}
+    assert _standing(scheduler) == {"b": "'b' cannot be taken back: the tool 'send' has no undo"}
 
 
 def test_failed_undo_is_told_and_the_others_still_run_also_where_the_plan_fails_fast() -> None:
@@ -172,9 +172,9 @@ def test_failed_undo_is_told_and_the_others_still_run_also_where_the_plan_fails_
     done = _run(scheduler, fails={"c": broken("boom"), "undo b": broken("stuck")})
     assert _ids(done) == ["a", "b", "c", "undo b", "undo a"]
     assert scheduler.status() is RunStatus.FAILED
-    assert _standing(scheduler) == {"b": "was not taken back: 'undo b' failed: stuck"}
+    assert _standing(scheduler) == {"b": "'b' was not taken back: 'undo b' failed: stuck"}
     (told, _) = standing_notes(scheduler)
-    assert told["message"] == "1 of the things that it did were taken back, and 1 not: 'b'"
+    assert told["message"] == "taken back: 1; not taken back: 1 ('b')"
 
 
 def test_items_of_a_map_are_taken_back_each_by_its_own_key() -> None:
@@ -303,7 +303,7 @@ def test_result_that_was_given_by_hand_stands_and_its_call_is_taken_back_as_of_u
     scheduler.fail("c", broken(), at=4.0)
     done = _run(scheduler)
     assert [(task.id, task.arguments["result"]) for task in done] == [("undo b", None), ("undo a", None)]
-    assert _standing(scheduler) == {"a": "its result was given by hand: what was done by hand stands"}
+    assert _standing(scheduler) == {"a": "'a' was given its result by hand: what was done by hand stands"}
 
 
 def test_node_of_the_plan_with_the_id_of_an_undo_keeps_it() -> None:
@@ -341,8 +341,8 @@ def test_what_cannot_be_taken_back_is_told_before_the_run() -> None:
     )
     words = "cannot be taken back: the tool 'send' has no undo"
     assert [(note.code, note.node, note.message) for note in notes_of_undoing(plan)] == [
-        ("stands", "c", words),
-        ("stands", "s/x", words),
+        ("stands", "c", f"'c' {words}"),
+        ("stands", "s/x", f"'s/x' {words}"),
     ]
 
 
