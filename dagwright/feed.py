@@ -243,11 +243,15 @@ class RunFeed:
     async def _describe(self, run_id: str | None = None) -> WorkflowExecutionDescription:
         handle = self._client.get_workflow_handle(self._workflow_id, run_id=run_id or self._run_id)
         try:
-            return await handle.describe()
+            described = await handle.describe()
         except RPCError as error:
             if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 raise RunNotFound(f"there is no run {self._workflow_id!r}") from None
             raise
+        if described.workflow_type == wire.WORKFLOW_CONVERSE:
+            name = self._workflow_id.removeprefix(wire.ID_SESSION)
+            raise RunNotFound(f"{self._workflow_id!r} is a session and no run: `dagwright session {name}` shows it")
+        return described
 
     async def _patiently_view(self, reader: HistoryReader, before: WorkflowExecutionDescription) -> RunView:
         """Returns the run as it is now, also if the server is gone for a while.

@@ -40,6 +40,11 @@ PATIENCE_S = 60.0
 SETTLE_S = 3.0
 """How long the end of a run may take to its session, once it has ended."""
 
+MOST_REFUSALS = 100
+"""How often a turn is prepared again; each time another one has come first."""
+
+_PASSING = ("session_changed", "session_busy", "session_ending")
+"""Codes of refusals of what was prepared for a session that is another one by now."""
 _LOST = (
     RPCStatusCode.ABORTED,
     RPCStatusCode.FAILED_PRECONDITION,
@@ -190,6 +195,7 @@ class Sessions:
                 return there
         chosen = run or made_id()
         waits_for: str | None = None
+        refusals = 0
         while True:
             session = (await self.read(name)).session
             if session.turn_of(chosen) is not None:
@@ -198,7 +204,8 @@ class Sessions:
                 try:
                     await self._send(name, await prepare(session), run=chosen, version=session.version)
                 except TurnNotTaken as refused:
-                    if refused.code not in ("session_changed", "session_busy", "session_ending"):
+                    refusals += 1
+                    if refused.code not in _PASSING or refusals > MOST_REFUSALS:
                         raise
                     # Something came first, and will be seen in a moment; one that ends is followed by a new one.
                     await asyncio.sleep(0.1)

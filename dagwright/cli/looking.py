@@ -223,7 +223,8 @@ def _look(look: Callable[[Runs, Server], Awaitable[int]], output: Output) -> int
 
 def _table(runs: Sequence[RunSummary]) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("run", "state", "title", "started", "took", "nodes"):
+    has_sessions = any(run.session is not None for run in runs)
+    for name in ("run", "state", "title", "started", "took", "nodes", *(("session",) if has_sessions else ())):
         table.add_column(name, overflow="fold")
     for run in runs:
         took = (run.ended_at or 0.0) - (run.started_at or 0.0)
@@ -234,6 +235,7 @@ def _table(runs: Sequence[RunSummary]) -> Table:
             local_date(run.started_at) if run.started_at is not None else "",
             format_duration(took) if run.ended_at else "",
             f"{run.nodes_done:,}/{run.nodes_total:,}",
+            *((Text(one_line(run.session or "", limit=60)),) if has_sessions else ()),
         )
     return table
 

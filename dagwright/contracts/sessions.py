@@ -241,6 +241,8 @@ class Session:
         for name, known in end.names.items():
             self.names.pop(name, None)
             self.names[name] = known
+        # Nobody knows here which of them is gone, and to look up all again costs little.
+        self.bindings = [] if end.is_unbound else self.bindings
         for binding in end.bindings:
             self.bindings = [each for each in self.bindings if _looked_up(each) != _looked_up(binding)]
             self.bindings.append(binding)

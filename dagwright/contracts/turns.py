@@ -36,6 +36,8 @@ BINDINGS = 100
 """Parties of one run that a session takes over."""
 
 _FAILURES_TOLD = 3
+_LOOKUP_CODES = "lookup_"
+"""Begins the codes of runs that failed because something could not be looked up."""
 _KINDS_OF_RUN = (wire.WORKFLOW_RUN_PLAN, wire.WORKFLOW_PURSUE_GOAL, wire.WORKFLOW_RUN_AGENT)
 _ENDS = [status.value for status in RunStatus if status not in (RunStatus.RUNNING, RunStatus.WAITING)]
 
@@ -125,6 +127,7 @@ class TurnEnd:
         outcome: what came of it, in words.
         names: names that it set -> `{"id", "name", "kind"}`.
         bindings: parties that its lookups were bound to.
+        is_unbound: it failed because not all of them could be, which a party may have been that is gone since.
     """
 
     status: str
@@ -132,6 +135,7 @@ class TurnEnd:
     explanation: str | None = None
     names: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     bindings: Sequence[Mapping[str, Any]] = ()
+    is_unbound: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Returns the end as it travels."""
@@ -141,6 +145,7 @@ class TurnEnd:
             "explanation": self.explanation,
             "names": {name: dict(found) for name, found in self.names.items()},
             "bindings": [dict(binding) for binding in self.bindings],
+            "unbound": self.is_unbound,
         }
 
 
@@ -159,6 +164,7 @@ def turn_end_from_json(message: Any) -> TurnEnd:
         explanation=one_line(message.get("explanation"), max_bytes=EXPLANATION_BYTES),
         names=_names_read(names if isinstance(names, Mapping) else {}),
         bindings=_bindings_read(bindings if isinstance(bindings, list) else []),
+        is_unbound=message.get("unbound") is True,
     )
 
 
@@ -177,7 +183,9 @@ def _bindings_read(told: Sequence[Any]) -> list[dict[str, Any]]:
         for binding in told
         if isinstance(binding, Mapping)
         and all(isinstance(binding.get(key), str) for key in ("search_text", "entity_type"))
+        and isinstance(binding.get("jurisdiction"), str | None)
         and isinstance(binding.get("party"), Mapping)
+        and isinstance(binding["party"].get("id"), str)
         and encoded_size(dict(binding)) <= BINDING_BYTES
     ]
     return found[-BINDINGS:]
@@ -191,13 +199,15 @@ def end_of_turn(document: Mapping[str, Any], scheduler: Scheduler | None = None)
         scheduler: of the run, if it is there: it knows the plan of a model, and what it is for.
     """
     status = document.get("status")
-    names, bindings = document.get("context"), document.get("lookups")
+    names, bindings, error = document.get("context"), document.get("lookups"), document.get("error")
+    code = error.get("code") if isinstance(error, Mapping) else None
     return TurnEnd(
         status=status if status in _ENDS else RunStatus.FAILED.value,
         outcome=_outcome(document),
         explanation=one_line(_explanation(scheduler), max_bytes=EXPLANATION_BYTES) if scheduler is not None else None,
         names=_names_read(names if isinstance(names, Mapping) else {}),
         bindings=_bindings_read(bindings if isinstance(bindings, list) else []),
+        is_unbound=isinstance(code, str) and code.startswith(_LOOKUP_CODES),
     )
 
 

@@ -27,6 +27,8 @@ async def test_second_request_goes_on_with_the_fund_of_the_first(command_line: C
         listed = await commands("session", "--json")
         runs = await commands("list", "--json")
         words = await commands("session", name)
+        table = await commands("list")
+        no_run = [await commands(*order, f"session-{name}") for order in (("status",), ("watch",), ("cancel",))]
         closed = await commands("session", name, "--end", "--json")
         third = await commands(*_ASK, name, "Create the Zenith fund.", "--json")
         anew = await commands("session", name, "--json")
@@ -49,6 +51,9 @@ async def test_second_request_goes_on_with_the_fund_of_the_first(command_line: C
     assert (line["turns"], line["last_request"], line["last_run"]) == (2, "Add fund accounting too.", run)
     assert {each["session"] for each in runs.document if each["workflow_id"] == run} == {name}
     assert f"session {name}: idle" in words.stdout
+    assert name in table.stdout
+    assert [end.code for end in no_run] == [2, 2, 2]
+    assert [f"`dagwright session {name}` shows it" in end.stderr for end in no_run] == [True, True, True]
     assert f"@cbu: Apex (fund, {made['id']})" in words.stdout
     assert closed.document == {
         "workflow_id": f"session-{name}",

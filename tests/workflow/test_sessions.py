@@ -9,9 +9,11 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
+from dagwright import sessions
 from dagwright.contracts import limits, wire
 from dagwright.contracts.sessions import session_id
 from dagwright.preparation import check_plan, prepare_plan
+from dagwright.server import Connection, Server
 from dagwright.sessions import SessionNotFound, TurnNotTaken
 from tests.support.eventually import eventually
 from tests.support.sessions import SessionBench, call, session_bench
@@ -326,3 +328,23 @@ async def _close_all(bench: SessionBench, name: str) -> None:
     await bench.sessions.end(name)
     first = described.raw_info.first_run_id
     bench.runs.take(bench.client.get_workflow_handle(view.workflow_id, run_id=first))
+
+
+async def test_turn_that_no_worker_takes_is_told_and_starts_once_when_one_comes(
+    client: Client, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "PATIENCE_S", 1.0)
+    async with session_bench(client, tmp_path) as bench:
+        prepare = bench.turn(call("a", "name_fund", name="Apex"))
+        queue = bench.runs.task_queue
+        absent = sessions.Sessions(
+            Connection(client, Server("nowhere", "default"), frozenset()), bench.started, task_queue=f"{queue}-absent"
+        )
+        with pytest.raises(TurnNotTaken, match="no worker serves the session") as refused:
+            await absent.take_turn(unique, prepare, run=f"{unique} run")
+        assert refused.value.code == "no_worker"
+        await client.get_workflow_handle(session_id(unique)).terminate("it has no worker")
+        monkeypatch.setattr(sessions, "PATIENCE_S", 60.0)
+        started = await bench.sessions.take_turn(unique, prepare, run=f"{unique} run")
+        assert len((await bench.ended(unique, started.workflow_id)).turns) == 1
+        await bench.close(unique)

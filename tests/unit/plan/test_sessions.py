@@ -74,13 +74,37 @@ def test_session_that_is_ended_waits_for_its_turn() -> None:
 
 def test_newest_name_and_party_count() -> None:
     session = Session("s")
-    other = {**JOHN, "party": {"id": "P-2"}}
+    other: dict[str, Any] = {**JOHN, "party": {"id": "P-2"}}
     narrowed = {**JOHN, "jurisdiction": "LU", "party": {"id": "P-3"}}
     _done(session, "a", names={"cbu": FUND, "fund": FUND}, bindings=[JOHN])
     _done(session, "b", names={"cbu": {**FUND, "id": "CBU-2"}}, bindings=[other, narrowed])
     assert [*session.names] == ["fund", "cbu"]
     assert session.names["cbu"]["id"] == "CBU-2"
     assert session.bindings == [other, narrowed]
+
+
+def test_turn_that_could_not_look_all_up_has_all_looked_up_again() -> None:
+    session = Session("s")
+    _done(session, "a", names={"cbu": FUND}, bindings=[JOHN])
+    failed = end_of_turn({"status": "failed", "error": {"code": "lookup_not_found", "message": "gone"}})
+    session.begin_turn(_turn("b"), at=3.0)
+    session.end_turn("b", turn_end_from_json(failed.to_json()), at=4.0)
+    assert (session.bindings, [*session.names]) == ([], ["cbu"])
+
+
+@pytest.mark.parametrize(
+    "binding",
+    [
+        {**JOHN, "party": {"name": "John"}},
+        {**JOHN, "party": 3},
+        {**JOHN, "jurisdiction": ["LU"]},
+        {**JOHN, "entity_type": None},
+        {**JOHN, "more": "x" * 3_000},
+        3,
+    ],
+)
+def test_party_that_no_later_run_could_read_is_left_out(binding: Any) -> None:
+    assert turn_end_from_json({"status": "completed", "bindings": [binding, JOHN]}).bindings == [JOHN]
 
 
 def test_run_of_a_turn_is_given_what_the_session_knows() -> None:
