@@ -31,7 +31,6 @@ from activities.maps import map_activities
 from activities.notify import notify_activity
 from activities.parked_calls import ParkedCalls
 from activities.read_model_plan import read_plan_activity
-from activities.resolve_lookups import lookup_activity
 from activities.result_cache import ResultCache
 from activities.run_region import region_activity
 from activities.stored_agents import stored_agent_activity
@@ -44,6 +43,7 @@ from dagwright.cli.exits import ExitCode
 from dagwright.cli.leaving import WayOut
 from dagwright.cli.output import Output
 from dagwright.cli.plain_help import PlainHelp
+from dagwright.entities.lookup_tools import lookup_tools
 from dagwright.llm.clients import ModelClients
 from dagwright.logs import configure_logging
 from dagwright.plan.cel_program import compile_cel
@@ -105,11 +105,15 @@ def create_workers(
             task_queue,
             activities=[
                 *tool_activities(
-                    toolset.built_in, toolset.environment, values=values, cache=cache, parked=parked, models=clients
+                    toolset.built_in.merged(lookup_tools(toolset.database_url)),
+                    toolset.environment,
+                    values=values,
+                    cache=cache,
+                    parked=parked,
+                    models=clients,
                 ),
                 region_activity(toolset.built_in, toolset.environment, store=toolset.store, values=values, cache=cache),
                 load_values_activity(values),
-                lookup_activity(toolset.database_url),
                 find_ended,
                 compile_activity(
                     toolset.declarations(),

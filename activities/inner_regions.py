@@ -17,7 +17,6 @@ from activities.region_slices import RegionSlice, tell_outside
 from dagwright.contracts.inner_slices import InnerSlice, told_from_json, told_to_json
 from dagwright.contracts.slices import end_from_json, end_to_json
 from dagwright.plan.detached import Inside
-from dagwright.plan.references import found_from_json
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.unfilled import unfilled_from_json
@@ -163,9 +162,8 @@ def restored(stored: Stored, given: InnerSlice) -> InnerRegion:
         names = [node.id for node in inside.plan.nodes if node.kind == "reported"]
         # What is not told has completed, and nothing here reads it.
         ended = [(name, told_outside.get(name) or Record(NodeStatus.COMPLETED)) for name in names]
-        lookups = found_from_json(outside["lookups"])
         inputs = unfilled_from_json(outside["inputs"], outside.get("stored_inputs"))
-        scheduler = Scheduler(inside.plan, inputs, lookups=lookups)
+        scheduler = Scheduler(inside.plan, inputs)
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"this is nothing that a region could begin with: {error!r}") from None
     region = InnerRegion(inside, scheduler, given.before, None if told else outside)

@@ -42,7 +42,7 @@ _TOLD = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPPED})
 
 def begun(given: SliceInput) -> Scheduler:
     """Returns the scheduler of what a slice was given, to which the ends from outside have been told."""
-    scheduler = Scheduler(given.plan, given.inputs, lookups=given.lookups)
+    scheduler = Scheduler(given.plan, given.inputs)
     tell_outside(scheduler, given.ended)
     return scheduler
 

@@ -28,7 +28,6 @@ from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_to_json
 from dagwright.plan.forking import Change, Outlook, Source, Takeover, outlook, takeover
 from dagwright.plan.kept import MOST_KEPT, Kept, KeptBook
 from dagwright.plan.projecting import describe
-from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
 from dagwright.plan.stored import StoredValue, unfilled_places
@@ -122,8 +121,7 @@ class Forks:
         change = Change(changed, frozenset(rerun))
         source = Source(view.workflow_id, run_input.scope or view.first_run_id, is_open=not view.is_closed)
         taken = takeover(old, plan, source=source, change=change)
-        lookups = {lookup: value for lookup, value in old.lookups.items() if lookup in plan.lookups}
-        looking = Scheduler(plan, inputs, lookups=lookups)
+        looking = Scheduler(plan, inputs)
         seen = outlook(looking, old, taken, change=change)
         unknown = [name for name in rerun if not _is_named(name, looking, seen)]
         if unknown:
@@ -139,7 +137,7 @@ class Forks:
             inputs=inputs,
             outlook=seen,
             book=taken.book,
-            beside=_beside(view, run_input, is_same=_is_same(old, plan, taken), lookups=lookups),
+            beside=_beside(view, run_input, is_same=_is_same(old, plan, taken)),
             effects=_effects_of(plan, seen),
             content=content,
         )
@@ -253,7 +251,7 @@ def _is_same(old: Scheduler, plan: CompiledPlan, taken: Takeover) -> bool:
     return not taken.changed and names == [node.id for node, _ in old.shown()]
 
 
-def _beside(view: RunView, run_input: RunInput, *, is_same: bool, lookups: Mapping[Lookup, Any]) -> RunInput:
+def _beside(view: RunView, run_input: RunInput, *, is_same: bool) -> RunInput:
     """Returns what a fork is given of its run; a plan of a model that is another one now has to be approved again."""
     assert view.scheduler is not None
     is_by_model = run_input.needs_approval or run_input.approved_by is not None
@@ -266,7 +264,6 @@ def _beside(view: RunView, run_input: RunInput, *, is_same: bool, lookups: Mappi
         context=run_input.context,
         max_in_flight=view.scheduler.max_in_flight,
         deadline_s=view.scheduler.deadline.limit_s if has_new_deadline else run_input.deadline_s,
-        lookups=lookups,
         policy=view.scheduler.policy if view.scheduler.policy_changed else run_input.policy,
         needs_approval=is_by_model and not approved_by,
         approved_by=approved_by if is_by_model else None,
@@ -274,6 +271,8 @@ def _beside(view: RunView, run_input: RunInput, *, is_same: bool, lookups: Mappi
         budget=options_to_json(budget) if budget is not None and budget.limits else None,
         all_or_nothing=run_input.all_or_nothing,
         model=run_input.model,
+        asks=run_input.asks,
+        bound=run_input.bound,
     )
 
 

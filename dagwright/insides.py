@@ -16,7 +16,7 @@ import pydantic_core
 
 from dagwright.contracts.documents import written_node
 from dagwright.contracts.inner_slices import told_end
-from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.compiled import HIDDEN_KINDS, CompiledNode
 from dagwright.plan.membership import InnerState
 from dagwright.plan.node_columns import nodes_from_columns
 from dagwright.plan.scheduler import Scheduler
@@ -134,6 +134,12 @@ class _Inside:
         self._record = scheduler.records[number]
         self._store = store
         self._outside = [scheduler.plan.nodes[needed].id for needed in self._region.dependencies]
+        self._unwritten = frozenset(
+            place
+            for place, needed in enumerate(self._region.dependencies)
+            if scheduler.plan.nodes[needed].kind in HIDDEN_KINDS
+        )
+        """Of those outside, the numbers of the nodes that nobody wrote."""
         self._head_read: _Head | None = None
         self.count = self._region.inner_count
 
@@ -178,14 +184,15 @@ class _Inside:
                 read.move_to_end(place)
                 ends, versions = read[place]
                 record = self._record_of(node, ends[number], versions)
-            needs = [names[each] for each in node.dependencies]
+            needs = [names[each] for each in node.dependencies if each not in self._unwritten]
             yield await self._inner_node(number, node, record or self._untold(), needs=needs)
 
     async def edges(self) -> AsyncIterator[tuple[str, str]]:
         names: list[str] = []
         async for node in self._pages_of_nodes():
             for needed in node.dependencies:
-                yield names[needed], node.id
+                if needed not in self._unwritten:
+                    yield names[needed], node.id
             names.append(node.id)
 
     # What became of the nodes.
@@ -277,7 +284,7 @@ class _Inside:
         return _nodes_of(await self._store.get(head.pages[page]))[number - head.begins[page]]
 
     async def _needs_of(self, node: CompiledNode) -> list[str]:
-        return [(await self._node(each)).id for each in node.dependencies]
+        return [(await self._node(each)).id for each in node.dependencies if each not in self._unwritten]
 
     async def _inner_node(self, number: int, node: CompiledNode, record: Record, *, needs: Sequence[str]) -> InnerNode:
         tool = self._scheduler.plan.tools.get(node.tool)

@@ -1,4 +1,4 @@
-"""What a run begins with, as the events before its first node tell it: input, plan, lookups, items, and state."""
+"""What a run begins with, as the events before its first node tell it: input, plan, items, and state."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,15 +14,13 @@ from dagwright.contracts.chunk_runs import with_items
 from dagwright.contracts.messages import RunInput, pages_of, read_message, run_input_from_json
 from dagwright.paged_plan import PagedPlan
 from dagwright.plan.compiled import CompiledPlan, plan_from_json
-from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.unfilled import unfilled_from_json
 
-COMPILE_PLAN, LOAD_PLAN, RESOLVE_LOOKUPS = (
-    f"{wire.OWN_ID_MARK}{name}"
-    for name in (wire.ACTIVITY_COMPILE_PLAN, wire.ACTIVITY_LOAD_PLAN, wire.ACTIVITY_RESOLVE_LOOKUPS)
+COMPILE_PLAN, LOAD_PLAN = (
+    f"{wire.OWN_ID_MARK}{name}" for name in (wire.ACTIVITY_COMPILE_PLAN, wire.ACTIVITY_LOAD_PLAN)
 )
-PREPARING = {name.removeprefix(wire.OWN_ID_MARK): name for name in (COMPILE_PLAN, LOAD_PLAN, RESOLVE_LOOKUPS)}
+PREPARING = {name.removeprefix(wire.OWN_ID_MARK): name for name in (COMPILE_PLAN, LOAD_PLAN)}
 """What a run does before its first node: type of the activity -> what no node can be called."""
 
 
@@ -44,7 +42,6 @@ class Beginning:
         self._pages = PagedPlan()
         self._pieces: dict[str, str] = {}
         """Of the state, under the ids of the activities that fetch them."""
-        self._looked_up: Mapping[Lookup, Any] = {}
 
     @property
     def carry(self) -> RunCarry | None:
@@ -53,8 +50,8 @@ class Beginning:
 
     @property
     def has_plan(self) -> bool:
-        """Tells whether the plan and all its lookups are there."""
-        return self.plan is not None and not self._missing_lookups()
+        """Tells whether the whole plan is there."""
+        return self.plan is not None
 
     @property
     def is_whole(self) -> bool:
@@ -71,7 +68,7 @@ class Beginning:
         assert self.run_input is not None
         given = self.run_input.inputs
         inputs = given if self.chunk is None else with_items(given, self.chunk.items)
-        return scheduler_of(self.plan, self.run_input, began_at=began_at, inputs=inputs, lookups=self._lookups)
+        return scheduler_of(self.plan, self.run_input, began_at=began_at, inputs=inputs)
 
     # Events.
 
@@ -103,8 +100,6 @@ class Beginning:
         elif name == LOAD_PLAN:
             if (plan := self._pages.take(event_id, read_message(payload))) is not None:
                 self.plan = plan
-        elif name == RESOLVE_LOOKUPS and self.plan is not None:
-            self._take_parties(read_message(payload))
         elif name == wire.ID_LOAD_ITEMS:
             self._take_items(read_message(payload))
         elif name.startswith(wire.ID_GET_STATE):
@@ -118,11 +113,6 @@ class Beginning:
         self._pages.count = len(pages_of(compiled))
         if not self._pages.count:
             self.plan = plan_from_json(compiled)
-
-    def _take_parties(self, found: Sequence[Mapping[str, Any]]) -> None:
-        """Takes the parties that the lookups of the plan were resolved to, in their order."""
-        missing = self._missing_lookups()
-        self._looked_up = {lookup: party["id"] for lookup, party in zip(missing, found, strict=True)}
 
     def _take_items(self, loaded: Mapping[str, Any]) -> None:
         """Takes the items of a chunk that were too large for its input."""
@@ -140,12 +130,3 @@ class Beginning:
         if carry is not None and len(self._pieces) == len(carry.refs):
             names = [f"{wire.ID_GET_STATE} {number}" for number in range(1, len(carry.refs) + 1)]
             self.state, self._pieces = "".join(self._pieces[name] for name in names), {}
-
-    @property
-    def _lookups(self) -> Mapping[Lookup, Any]:
-        given = self.run_input.lookups if self.run_input is not None else {}
-        return {**given, **self._looked_up}
-
-    def _missing_lookups(self) -> list[Lookup]:
-        there = self._lookups
-        return [lookup for lookup in (self.plan.lookups if self.plan else ()) if lookup not in there]

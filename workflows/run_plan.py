@@ -58,8 +58,6 @@ from dagwright.plan.carry import carry_of, restore, tasks_in_flight
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_from_json
 from dagwright.plan.errors import NodeError
 from dagwright.plan.inputs import wrong_inputs
-from dagwright.plan.lookup_places import with_places
-from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import RunStatus
 from dagwright.plan.steering import standing_notes
@@ -163,11 +161,10 @@ class PlanWorkflow(Steerable):
             parent=run_input.parent,
         )
         deadline_s = deadline_of(plan, run_input)
-        lookups = await self._resolve_lookups(plan, run_input.lookups, deadline_s=deadline_s)
         chunk, inputs = run_input.chunk, run_input.inputs
         if chunk is not None and run_input.carry is None:
             inputs = with_items(inputs, await self._items_of(chunk, plan.nodes[-1], deadline_s=deadline_s))
-        scheduler = scheduler_of(plan, run_input, began_at=self._began_at, inputs=inputs, lookups=lookups)
+        scheduler = scheduler_of(plan, run_input, began_at=self._began_at, inputs=inputs)
         scheduler.changes.key_of = scope.key_of
         await self._begin(scheduler, run_input, deadline_s=deadline_s)
         self._engine = Engine(
@@ -186,7 +183,7 @@ class PlanWorkflow(Steerable):
         await self._engine.run()
         while not scheduler.is_finished:
             rest = handed_on(chunk) if chunk is not None else None
-            following = replace(run_input, plan=None, compiled=plan, lookups=lookups, chunk=rest)
+            following = replace(run_input, plan=None, compiled=plan, chunk=rest)
             await self._go_on_in_new_execution(self._engine, following)
             # Something came meanwhile that has to be taken first.
             await self._engine.run()
@@ -315,32 +312,6 @@ class PlanWorkflow(Steerable):
         if _has_state(answer):
             self._attributes.found()
         return answer
-
-    async def _resolve_lookups(
-        self, plan: CompiledPlan, found_before: Mapping[Lookup, Any], *, deadline_s: float | None
-    ) -> Mapping[Lookup, Any]:
-        """Finds every party that the plan looks up and the run above has not found, before anything else happens."""
-        missing = [lookup for lookup in plan.lookups if lookup not in found_before]
-        if not missing:
-            return found_before
-        wanted = [{"search_text": lookup.search_text, "entity_type": lookup.entity_type} for lookup in missing]
-        try:
-            found = await workflow.execute_activity(
-                wire.ACTIVITY_RESOLVE_LOOKUPS,
-                wanted,
-                start_to_close_timeout=OWN_ATTEMPT,
-                heartbeat_timeout=timedelta(seconds=limits.OWN_HEARTBEAT_S),
-                schedule_to_close_timeout=self._time_left(deadline_s),
-                retry_policy=RetryPolicy(maximum_attempts=5),
-                summary=limits.summary_of(f"looking up {', '.join(item['search_text'] for item in wanted)}"),
-                result_type=list[dict[str, Any]],
-            )
-        except ActivityError as error:
-            refusal = _refusal(error, "the lookups failed")
-            if problems := refusal.get("errors"):
-                refusal["errors"] = with_places(problems, missing, plan)
-            raise PlanRefused(refusal) from None
-        return {**found_before, **{lookup: party["id"] for lookup, party in zip(missing, found, strict=True)}}
 
     async def _finish(self, run_input: RunInput | None, cancelled: asyncio.CancelledError | None) -> Any:
         self._people.end()

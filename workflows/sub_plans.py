@@ -46,7 +46,6 @@ from dagwright.contracts.outcomes import ResultInvalid, found_ends, read_sub_pla
 from dagwright.contracts.pursuits import workflow_type_of
 from dagwright.contracts.turns import TurnEnd
 from dagwright.plan.errors import NodeError
-from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import RunStatus
 from dagwright.plan.tasks import Task
@@ -279,14 +278,8 @@ class SubPlans:
             inputs=task.arguments,
             path=(*self._run.path, *((kind, name) for kind, name in task.path)),
             deadline_s=task.node.timeout_s or None,
-            lookups=self._lookups_of(task),
             carry=carry_from_json(task.below) if task.below is not None else None,
         )
-
-    def _lookups_of(self, task: Task) -> dict[Lookup, Any]:
-        wanted = task.node.sub_plan.lookups if task.node.sub_plan else ()
-        known = self._scheduler.lookups
-        return {lookup: known[lookup] for lookup in wanted if lookup in known}
 
     async def _start_child(self, task: Task, encoded: Payload) -> workflow.ChildWorkflowHandle[Any, Any]:
         info = workflow.info()

@@ -83,7 +83,9 @@ def run(
             "--id", metavar="ID", help="Id of the run; if it is there already with the same plan, that run goes on."
         ),
     ] = None,
-    no_ask: Annotated[bool, typer.Option("--no-ask", help="Refuse missing inputs, ask nobody.")] = False,
+    no_ask: Annotated[
+        bool, typer.Option("--no-ask", help="Refuse missing inputs and unclear lookups, ask nobody.")
+    ] = False,
     timeout: Annotated[
         str | None, typer.Option("--timeout", metavar="DURATION", help="Deadline of the run, such as 90s or 2h.")
     ] = None,

@@ -88,11 +88,11 @@ def _boxes_of(scheduler: Scheduler) -> list[_Box]:
     region_of = {member: len(held) + place for place, (_, region) in enumerate(regions) for member in region.members}
     boxes = []
     for number, (node, record) in enumerate(held):
-        needs = [region_of[number]] if number in region_of else node.dependencies
+        needs = [region_of[number]] if number in region_of else scheduler.needed_by(node)
         boxes.append(_Box(node.id, node.title, node.tool, Counter([record.status]), needs))
     for number, region in regions:
         counts = scheduler.counts_inside(number)
-        boxes.append(_Box(region.title or region.id, None, region.tool, counts, region.dependencies))
+        boxes.append(_Box(region.title or region.id, None, region.tool, counts, scheduler.needed_by(region)))
     return boxes
 
 

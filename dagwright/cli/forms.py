@@ -10,7 +10,7 @@ from dagwright.cli.asking import NO, YES, checked_value, default_words, question
 from dagwright.cli.exits import CommandRefused
 from dagwright.cli.output import one_line, terminal_text, value_text
 from dagwright.cli.plans import typed_value, value_as_text
-from dagwright.cli.request_words import Request, asked_of
+from dagwright.cli.request_words import Request, asked_of, option_label, option_name
 from dagwright.contracts.wire import ACTIVITY_READ_MODEL_PLAN
 
 _END_OF_TEXT = "."
@@ -58,15 +58,20 @@ def _approval(request: Request) -> dict[str, Any]:
 def _selection(request: Request) -> dict[str, Any]:
     options: Sequence[JsonValue] = request["options"] or []
     for number, option in enumerate(options, 1):
-        _show(f"  {number}. {one_line(value_as_text(option))}")
+        _show(f"  {number}. {one_line(option_label(option) or option_name(option))}")
     several = bool(request.get("multiple"))
+    takes_text = bool(request.get("takes_text"))
     question = "Which ones? (numbers or names, commas between them): " if several else "Which? (number or name): "
+    if takes_text:
+        question = "Which? (number or name, or another text): "
     while True:
         said = _line(question)
         texts = [part.strip() for part in said.split(",")] if several else [said.strip()]
         try:
             selected = [_chosen(text, options) for text in texts if text]
         except ValueError as error:
+            if takes_text:
+                return {"text": said.strip()}
             _show(one_line(str(error)))
             continue
         if not selected:
@@ -86,7 +91,7 @@ def _chosen(text: str, options: Sequence[JsonValue]) -> JsonValue:
         ValueError: there is none.
     """
     for option in options:
-        if value_as_text(option) == text:
+        if text in (value_as_text(option), option_name(option)):
             return option
     if text.isdecimal() and 1 <= int(text) <= len(options):
         return options[int(text) - 1]

@@ -87,7 +87,8 @@ def _prepared(
         session: what is known of the one whose turn it is; `None` if there is none.
     """
     budget = read_budget(request.budget, is_asking=request.is_asking)
-    beside = replace(NO_TERMS.beside, budget=budget, all_or_nothing=request.is_all_or_nothing)
+    is_whole, asks = request.is_all_or_nothing, request.is_asking
+    beside = replace(NO_TERMS.beside, budget=budget, all_or_nothing=is_whole, asks=asks)
     policy = read_policy(request.policy_file) or (session.policy if session is not None else None)
     terms = Terms(deadline_s_of(request.timeout), policy, beside=beside)
     asked = Asked(

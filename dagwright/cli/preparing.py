@@ -59,7 +59,8 @@ def prepare_run(request: RunRequest, toolset: Toolset, output: Output) -> Prepar
     """
     budget = read_budget(request.budget, is_asking=request.is_asking)
     model = None if request.model is None else {"model": request.model}
-    beside = replace(NO_TERMS.beside, budget=budget, model=model, all_or_nothing=request.is_all_or_nothing)
+    is_whole, asks = request.is_all_or_nothing, request.is_asking
+    beside = replace(NO_TERMS.beside, budget=budget, model=model, all_or_nothing=is_whole, asks=asks)
     terms = Terms(deadline_s_of(request.timeout), read_policy(request.policy_file), beside=beside)
     context = read_pairs(request.context, option="--context")
     texts = read_pairs(request.inputs, option="--input")

@@ -84,7 +84,8 @@ class TreePlace:
 
 def tree_of(plan: CompiledPlan) -> list[TreePlace]:
     """Returns all nodes as a tree: each under the last of its dependencies by level, roots in plan order."""
-    dependencies = [node.dependencies for node in plan.nodes[: plan.written_count]]
+    count = plan.written_count
+    dependencies = [[number for number in node.dependencies if number < count] for node in plan.nodes[:count]]
     levels = levels_of(dependencies) or [0] * len(dependencies)
     children: dict[int, list[int]] = {}
     for number, needed in enumerate(dependencies):

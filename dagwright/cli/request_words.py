@@ -49,7 +49,13 @@ def lines_behind(request: Request) -> list[str]:
 
 
 def field_lines(request: Request) -> list[str]:
-    """Returns a line for each field of the data that is asked for: its name, its type, and what it is for."""
+    """Returns a line for each field of the data that is asked for: its name, its type, and what it is for.
+
+    Of a selection the options that have labels have a line each.
+    """
+    if request["type"] == "SELECTION":
+        labelled = [option for option in request["options"] or () if option_label(option)]
+        return [one_line(f"{option_name(option)}: {option_label(option)}") for option in labelled[:OPTIONS_SHOWN]]
     schema = request["schema"] if request["type"] == "INFORMATION" else None
     fields = schema.get("properties") if isinstance(schema, Mapping) else None
     if not isinstance(fields, Mapping):
@@ -105,7 +111,7 @@ def command_for(request: Request) -> str:
     if request["type"] == "APPROVAL":
         return f"{command} --approve"
     if request["type"] == "SELECTION" and request["options"]:
-        return f"{command} --select {_word(value_as_text(request['options'][0]))}"
+        return f"{command} --select {_word(option_name(request['options'][0]))}"
     if request["type"] in ("GUIDANCE", "CLARIFICATION"):
         return f"{command} --text 'TEXT'"
     if request.get("purpose") == "budget":
@@ -157,12 +163,15 @@ def answer_words(request: Request) -> str:
     elif request.get("purpose") == "budget":
         others = f"  (or --data {_word(json.dumps({'finish': True}))})"
     elif request["type"] == "SELECTION" and request["options"]:
-        rest = [_option_words(request, option) for option in request["options"][1:OPTIONS_SHOWN]]
+        first, *rest = [_option_words(request, option) for option in request["options"][:OPTIONS_SHOWN]]
         more = ["…"] if len(request["options"]) > OPTIONS_SHOWN else []
         joined = ", ".join([*rest, *more])
+        # Of an option that has a label, the name alone says little.
+        which = first if option_label(request["options"][0]) else ""
         also = f"or {joined}" if rest else ""
         several = "several may be given" if request.get("multiple") else ""
-        words = "; ".join(filter(None, [also, several]))
+        text = "or --text TEXT" if request.get("takes_text") else ""
+        words = "; ".join(filter(None, [which, also, several, text]))
         others = f"  ({words})" if words else ""
     return command_for(request) + others
 
@@ -170,7 +179,23 @@ def answer_words(request: Request) -> str:
 def _option_words(request: Request, option: Any) -> str:
     """Returns an option as it is given; what to do about a failure needs the value beside it."""
     is_value = request.get("purpose") == "error" and option == "value"
-    return "value --data JSON" if is_value else _word(value_as_text(option))
+    label = option_label(option)
+    return "value --data JSON" if is_value else _word(option_name(option)) + (f" ({one_line(label)})" if label else "")
+
+
+def option_name(option: Any) -> str:
+    """Returns what an option is selected by: its `id` if it is `{"id", "label"}`, else its value as a text."""
+    return str(option["id"]) if _is_labelled(option) else value_as_text(option)
+
+
+def option_label(option: Any) -> str:
+    """Returns what is said of an option beside its name; nothing of one that says all by itself."""
+    is_said = _is_labelled(option) and option["label"] != option["id"]
+    return str(option["label"]) if is_said else ""
+
+
+def _is_labelled(option: Any) -> bool:
+    return isinstance(option, Mapping) and {*option} == {"id", "label"}
 
 
 def deadline_words(request: Request, *, now: float) -> str:

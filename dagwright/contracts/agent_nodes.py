@@ -32,7 +32,7 @@ def with_agents(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> Com
     nodes = nodes_with_agents(plan.nodes, plan.nodes, tools=tools)
     if all(new is old for new, old in zip(nodes, plan.nodes, strict=True)):
         return plan
-    named = with_undoing([node.tool for node in nodes if node.kind == "tool"], plan.tools)
+    named = with_undoing([node.tool for node in nodes if node.kind in ("tool", "lookup")], plan.tools)
     return with_wanted(
         replace(plan, nodes=nodes, tools={name: tool for name, tool in plan.tools.items() if name in named})
     )

@@ -12,7 +12,6 @@ from dagwright.contracts.pursuits import pursuit_of
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.plan_words import changes_of
 from dagwright.plan.policy import ALL_RUN, Author, default_policy
-from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
 
 
@@ -22,14 +21,12 @@ def scheduler_of(
     *,
     began_at: float,
     inputs: Mapping[str, Any],
-    lookups: Mapping[Lookup, Any] | None,
 ) -> Scheduler:
     """Returns the scheduler of a run that has not begun.
 
     Args:
         began_at: when the first execution of the run started, in seconds since the epoch.
         inputs: those of the run's input, with the items of a chunk if it does one.
-        lookups: ids of the parties that were looked up.
     """
     pursuit = pursuit_of(plan)
     # What a pursuit adds is what a model wants.
@@ -37,7 +34,6 @@ def scheduler_of(
     scheduler = Scheduler(
         plan,
         inputs,
-        lookups=lookups,
         max_in_flight=run_input.max_in_flight,
         policy=run_input.policy or default_policy(author),
     )
@@ -46,6 +42,7 @@ def scheduler_of(
     scheduler.changes.with_agents = with_agents
     scheduler.changes.all_or_nothing = run_input.all_or_nothing
     scheduler.changes.is_below, scheduler.changes.takes_back = run_input.parent is not None, run_input.takes_back
+    scheduler.changes.asks, scheduler.changes.bound = run_input.asks, run_input.bound
     scheduler.changes.budget = first_budget(run_input)
     scheduler.changes.deadline = first_deadline(plan, run_input, began_at=began_at)
     scheduler.requests.remembered.update(run_input.approved_tools)

@@ -18,7 +18,7 @@ from dagwright.plan.chunks import ChunkEnd
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, wanted_to_json
 from dagwright.plan.errors import NodeError
 from dagwright.plan.items import StoredList, parts_of_key, stored_list_to_json
-from dagwright.plan.references import Lookup, Placeholder, Reference, ResultOf, references_in
+from dagwright.plan.references import Placeholder, Reference, ResultOf, references_in
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Chunk, NodeStatus, Record
 from dagwright.plan.stored import StoredValue
@@ -43,7 +43,6 @@ def chunk_run_input(scheduler: Scheduler, task: Task) -> RunInput:
         compiled=plan,
         inputs={name: scheduler.inputs[name] for name in plan.inputs},
         max_in_flight=scheduler.width_of(task.number).each,
-        lookups=_lookups_of(scheduler, task.node),
         chunk=chunk,
     )
 
@@ -103,13 +102,6 @@ def _tools_of(plan: CompiledPlan, tool: ToolDeclaration) -> dict[str, ToolDeclar
     return {name: plan.tools[name] for name in names if name in plan.tools} | {
         tool.name: replace(tool, max_parallel=None)
     }
-
-
-def _lookups_of(scheduler: Scheduler, node: CompiledNode) -> dict[Lookup, Any]:
-    """Returns the parties that a node reads, and those that its sub-plan does."""
-    named = [part for part in _references_of(node) if isinstance(part, Lookup)]
-    below = node.sub_plan.lookups if node.sub_plan is not None else ()
-    return {lookup: scheduler.lookups[lookup] for lookup in (*named, *below) if lookup in scheduler.lookups}
 
 
 def _given(record: Record, node_id: str, reader: CompiledNode) -> Record:

@@ -12,6 +12,8 @@ from dagwright.contracts.session_names import names_set
 from dagwright.plan.chunks import counts_of_items, is_cut, shown_items
 from dagwright.plan.compiled import CompiledNode, agent_of
 from dagwright.plan.errors import NodeError
+from dagwright.plan.lookup_places import lookup_errors
+from dagwright.plan.lookups import bindings
 from dagwright.plan.projecting import PREVIEW_CHARACTERS, preview_of
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
@@ -70,18 +72,21 @@ def _without_nodes(scheduler: Scheduler | None, facts: RunFacts, *, status: str 
         notes.append(_left_out_note(left_out))
     seen = seen_of_run(scheduler) if scheduler is not None else None
     names = names_set(scheduler) if scheduler is not None else {}
+    looked_up = list(bindings(scheduler.plan, scheduler.records)) if scheduler is not None else []
+    unbound = lookup_errors(scheduler.plan, scheduler.records) if scheduler is not None and scheduler.error else []
     return {
         "workflow_id": facts.workflow_id,
         "run_id": facts.run_id,
         "status": status or (scheduler.status().value if scheduler else "failed"),
         "title": facts.title,
         "output": output,
-        "error": facts.error or (error.to_json() if error else None),
+        "error": facts.error or ({**error.to_json(), **({"errors": unbound} if unbound else {})} if error else None),
         "nodes": {},
         "waiting_for": shown_requests(scheduler, facts.workflow_id) if scheduler else [],
         "usage": scheduler.usage.told() if scheduler else {},
         "notes": notes,
         **({"context": names} if names else {}),
+        **({"lookups": looked_up} if looked_up else {}),
         **({wire.DETAIL_SEEN: seen.told()} if seen else {}),
     }
 
@@ -138,7 +143,7 @@ def node_documents(scheduler: Scheduler) -> Sequence[tuple[str, dict[str, Any]]]
 
 def node_document(scheduler: Scheduler, task_id: str, *, node: CompiledNode, record: Record) -> dict[str, Any]:
     """Returns the document of a node or of one item of it."""
-    needs = [scheduler.plan.nodes[number].id for number in node.dependencies]
+    needs = [scheduler.plan.nodes[number].id for number in scheduler.needed_by(node)]
     declared = scheduler.plan.tools.get(node.tool)
     document = written_node(record, title=node.title, tool=node.tool, needs=needs, declared=declared)
     document["supersedes"] = node.supersedes if task_id == node.id else None
@@ -224,7 +229,7 @@ def graph_document(scheduler: Scheduler) -> dict[str, Any]:
             {"id": node.id, "title": node.title, "status": record.status.value, "tool": node.tool or None}
             for node, record in shown
         ],
-        "edges": [[nodes[number].id, node.id] for node, _ in shown for number in node.dependencies],
+        "edges": [[nodes[number].id, node.id] for node, _ in shown for number in scheduler.needed_by(node)],
     }
 
 

@@ -294,7 +294,7 @@ class Progress:
     def is_there(self, node: CompiledNode) -> bool:
         """Tells whether a node of a plan was taken before the plan was whole, or stands for one of before."""
         number = self._state.number_of(self._state.newest_id(node.id))
-        if _is_stand_in(node):
+        if _is_stand_in(node) or node.kind == "lookup":
             return number is not None
         return number is not None and number > self._since and self._goal.streams and self._is_same(node)
 
@@ -421,12 +421,14 @@ class Progress:
         shown, is_approved = _shown(found), own_id(self._state.plan.nodes[read].id) == APPROVE
         nodes = []
         wanted: dict[str, Sequence[Want]] = {}
-        for place, node in enumerate(planned.nodes):
-            if numbers[place] < base:
+        for node in planned.nodes:
+            if self.is_there(node):
                 there = self._state.newest_id(node.id)
                 wanted |= {there: node.wanted} if node.wanted else {}
                 continue
-            needed = tuple(numbers[number] for number in node.dependencies) or (read,)
+            needed = tuple(numbers[number] for number in node.dependencies)
+            if all(planned.nodes[number].kind == "lookup" for number in node.dependencies):
+                needed = (*needed, read)
             # Somebody has seen it. What the policy refuses is refused all the same.
             is_seen = is_approved and node.id in shown
             approval = "never" if is_seen and node.approval == "policy" else node.approval
@@ -469,7 +471,11 @@ class Progress:
             there = self._state.number_of(self._state.newest_id(node.id)) if self.is_there(node) else None
             numbers.append(following if there is None else there)
             following += there is None
-        return numbers
+        # Those that nobody wrote stand behind all that is added.
+        return [
+            number + following - base if number >= base and self.is_there(node) else number
+            for node, number in zip(planned.nodes, numbers, strict=True)
+        ]
 
     # The answer.
 

@@ -16,7 +16,6 @@ from dagwright.contracts.slices import SliceTooLarge, end_from_json, end_to_json
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import NodeError
 from dagwright.plan.membership import InnerState
-from dagwright.plan.references import found_to_json
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.tasks import Task
@@ -30,7 +29,7 @@ class InnerSlice:
     Args:
         inner: reference of the inside.
         before: reference of what the slice before told; `None` for the first.
-        outside: of the first: the ends of the nodes outside, inputs and lookups, as `Outside.from_json` reads them.
+        outside: of the first: the ends of the nodes outside, and the inputs, as `Outside.from_json` reads them.
     """
 
     inner: str
@@ -67,9 +66,8 @@ def _outside(scheduler: Scheduler, task: Task) -> dict[str, Any]:
                 continue
             record = Record(record.status, blocked_by=record.blocked_by)
         ended.append([scheduler.plan.nodes[number].id, *end_to_json(record)])
-    lookups = found_to_json(scheduler.lookups)
     inputs = unfilled_to_json(dict(scheduler.inputs))
-    outside = {"ended": ended, "inputs": inputs["value"], "lookups": lookups}
+    outside = {"ended": ended, "inputs": inputs["value"]}
     return {**outside, "stored_inputs": inputs["stored"]} if "stored" in inputs else outside
 
 

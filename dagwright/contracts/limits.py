@@ -34,8 +34,6 @@ INLINE_VALUE_BYTES = 8 * 1024
 PLAN_NODES = 20_000
 """Nodes of a compiled plan that stands in the input of a run, those of its sub-plans with them: half a second of
 workflow code, which has two."""
-LOOKUPS_LIMIT_BYTES = 300_000
-"""Encoded parties of a run, some 2,000: they travel with its inputs into every sub-plan and every new execution."""
 INPUTS_LIMIT_BYTES = 1_000_000
 """Encoded values of a run's inputs, which stand beside a plan of 256 KiB."""
 RUN_INPUT_LIMIT_BYTES = 1_500_000

@@ -24,9 +24,10 @@ from dagwright.plan.budget import budget_of_options, options_to_json
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.plan.durations import parse_duration
 from dagwright.plan.errors import Problem, pointer
+from dagwright.plan.lookups import bound_from_json, bound_to_json
 from dagwright.plan.policy import Policy, policy_from_json
 from dagwright.plan.ready_queue import MAX_IN_FLIGHT
-from dagwright.plan.references import Lookup, found_from_json, found_to_json, suggestion
+from dagwright.plan.references import Lookup, suggestion
 from dagwright.plan.seen import NOTHING as NOTHING_SEEN
 from dagwright.plan.seen import Seen
 from dagwright.plan.unfilled import unfilled_from_json, unfilled_to_json
@@ -101,7 +102,6 @@ class RunInput:
         notifies: whether the hook of the workers is told of what is asked.
         scope: scope of idempotency keys; `None` for a root run, whose own is taken.
         path: typed path of the run from the root, for sub-plans.
-        lookups: parties that the run above, or an execution before, has looked up already.
         carry: what the execution before this one hands on; `None` for the first of a run.
         chunk: what the run of a chunk of a large map is given beside its plan.
         policy: which calls people are asked about; `None` is what a plan of its author has.
@@ -117,6 +117,8 @@ class RunInput:
         model: JSON of the `ModelConfig` that says which model is asked in the run, and how; `None` leaves it to the
             settings of the workers.
         session: where a run that is a turn of a session reports its end.
+        asks: whether people are asked what a lookup means; if not, one that is unclear ends the run.
+        bound: lookups that are known before, by a session, with the party of each; they are not searched for.
     """
 
     plan: Any = None
@@ -130,7 +132,6 @@ class RunInput:
     scope: str | None = None
     path: tuple[tuple[str, str], ...] = ()
     parent: Parent | None = None
-    lookups: Mapping[Lookup, Any] = field(default_factory=dict)
     carry: RunCarry | None = None
     chunk: ChunkInput | None = None
     policy: Policy | None = None
@@ -144,6 +145,8 @@ class RunInput:
     takes_back: bool = False
     model: Mapping[str, Any] | None = None
     session: TurnPlace | None = None
+    asks: bool = True
+    bound: Mapping[Lookup, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -170,8 +173,8 @@ def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None
         encoded["parent"] = {"workflow_id": run_input.parent.workflow_id, "task": run_input.parent.task}
     if run_input.path:
         encoded["path"] = [list(step) for step in run_input.path]
-    if run_input.lookups:
-        encoded["lookups"] = found_to_json(run_input.lookups)
+    if run_input.bound:
+        encoded["bound"] = bound_to_json(run_input.bound)
     if run_input.carry is not None:
         encoded["carry"] = carry_to_json(run_input.carry)
     if run_input.chunk is not None:
@@ -203,6 +206,8 @@ def _options_to_json(run_input: RunInput) -> dict[str, Any]:
         options["all_or_nothing"] = True
     if run_input.model:
         options["model"] = dict(run_input.model)
+    if not run_input.asks:
+        options["asks"] = False
     return options
 
 
@@ -250,7 +255,6 @@ def run_input_from_json(message: Any) -> RunInput:
             scope=message.get("scope"),
             path=tuple((str(kind), str(name)) for kind, name in message.get("path", ())),
             parent=_parent(message.get("parent")),
-            lookups=found_from_json(message.get("lookups", ())),
             carry=carry_from_json(message["carry"]) if "carry" in message else None,
             chunk=chunk_input_from_json(message["chunk"]) if message.get("chunk") is not None else None,
             policy=options.get("policy"),
@@ -264,6 +268,8 @@ def run_input_from_json(message: Any) -> RunInput:
             takes_back=message.get("takes_back") is True,
             model=options.get("model"),
             session=_turn_place(message.get("session")),
+            asks=options.get("asks", True),
+            bound=bound_from_json(message.get("bound", ())),
         )
     except PlanTooLarge as error:
         raise MessageInvalid(str(error), code="too_large") from None
@@ -454,6 +460,7 @@ _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
     "notify": _is_true,
     "policy": _policy,
     "approve_plan": _is_true,
+    "asks": _is_true,
     "budget": _budget,
     "all_or_nothing": _is_true,
     "model": _model,

@@ -14,15 +14,7 @@ import pydantic_core
 from dagwright.contracts.limits import SLICE_INPUT_BYTES, SLICE_INPUT_LIMIT_BYTES
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, node_to_json, plan_from_json
 from dagwright.plan.errors import NodeError
-from dagwright.plan.references import (
-    Lookup,
-    Placeholder,
-    Reference,
-    ResultOf,
-    found_from_json,
-    found_to_json,
-    references_in,
-)
+from dagwright.plan.references import Placeholder, Reference, ResultOf, references_in
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.tasks import Task
@@ -49,7 +41,6 @@ class SliceInput:
     plan: CompiledPlan
     ended: Sequence[tuple[str, Record]]
     inputs: Mapping[str, Any]
-    lookups: Mapping[Lookup, Any]
 
 
 # What a slice is given.
@@ -80,7 +71,6 @@ class _Choice:
         self._chosen: list[tuple[dict[str, Any], Sequence[int]]] = []
         """Nodes without their dependencies, and these."""
         self._inputs: dict[str, Any] = {}
-        self._lookups: dict[Lookup, Any] = {}
         self._bytes = 0
 
     def take(self, number: int) -> bool:
@@ -96,15 +86,15 @@ class _Choice:
             self._dropped.add(number)
             return True
         needed = self._ends_of(node, outside) if outside else {}
-        inputs, lookups = self._names_of(node)
+        inputs = self._inputs_of(node)
         encoded = node_to_json(node)
         encoded.pop("dependencies", None)
         # It is a node as ever there; what it is for is of no use to a worker.
         encoded.pop("kind", None)
         encoded.pop("title", None)
         added = sum(map(len, needed.values())) + len(pydantic_core.to_json(encoded)) + 8 * len(node.dependencies)
-        if inputs or lookups:
-            added += len(pydantic_core.to_json([unfilled_to_json(inputs), found_to_json(lookups)]))
+        if inputs:
+            added += len(pydantic_core.to_json(unfilled_to_json(inputs)))
         if self._chosen and self._bytes + added > SLICE_INPUT_BYTES:
             return False
         if self._bytes + added > SLICE_INPUT_LIMIT_BYTES:
@@ -114,7 +104,6 @@ class _Choice:
         self._places[number] = len(self._chosen)
         self._chosen.append((encoded, node.dependencies))
         self._inputs |= inputs
-        self._lookups |= lookups
         return True
 
     def _ends_of(self, node: CompiledNode, outside: Iterable[int]) -> dict[int, bytes]:
@@ -134,17 +123,14 @@ class _Choice:
                 found[each] = pydantic_core.to_json([name, *end_to_json(replace(record, result=None))])
         return found
 
-    def _names_of(self, node: CompiledNode) -> tuple[dict[str, Any], dict[Lookup, Any]]:
-        """Returns the inputs and lookups that a node adds."""
+    def _inputs_of(self, node: CompiledNode) -> dict[str, Any]:
+        """Returns the inputs that a node adds."""
         given = self._scheduler.inputs
         names: dict[str, None] = {} if node.when is None else dict.fromkeys(given)
-        lookups: dict[Lookup, Any] = {}
         for part in _references_of(node):
             if isinstance(part, Placeholder) and part.name in given:
                 names[part.name] = None
-            elif isinstance(part, Lookup) and part not in self._lookups:
-                lookups[part] = self._scheduler.lookups[part]
-        return {name: given[name] for name in names if name not in self._inputs}, lookups
+        return {name: given[name] for name in names if name not in self._inputs}
 
     def encoded(self) -> bytes:
         stubs = list(self._ended)
@@ -157,7 +143,6 @@ class _Choice:
         message = {
             "plan": {"format": 1, "nodes": nodes, "on_failure": self._scheduler.plan.on_failure},
             "inputs": inputs["value"],
-            "lookups": found_to_json(self._lookups),
         }
         if "stored" in inputs:
             message["stored_inputs"] = inputs["stored"]
@@ -179,7 +164,6 @@ def read_slice(message: Mapping[str, Any]) -> SliceInput:
             plan=plan_from_json(message["plan"]),
             ended=[(entry[0], end_from_json(entry[1:])) for entry in message["ended"]],
             inputs=unfilled_from_json(message["inputs"], message.get("stored_inputs")),
-            lookups=found_from_json(message["lookups"]),
         )
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"this is no slice of a region: {error!r}") from None

@@ -67,7 +67,6 @@ QUERY_GRAPH = "graph"
 
 ACTIVITY_COMPILE_PLAN = "compile_plan"
 ACTIVITY_LOAD_PLAN = "load_plan"
-ACTIVITY_RESOLVE_LOOKUPS = "resolve_lookups"
 ACTIVITY_RUN_REGION = "run_region"
 ACTIVITY_FIND_ENDED = "find_ended_sub_plans"
 ACTIVITY_PUT_BLOB = "put_blob"
@@ -86,7 +85,6 @@ OWN_ACTIVITIES = frozenset(
     {
         ACTIVITY_COMPILE_PLAN,
         ACTIVITY_LOAD_PLAN,
-        ACTIVITY_RESOLVE_LOOKUPS,
         ACTIVITY_RUN_REGION,
         ACTIVITY_FIND_ENDED,
         ACTIVITY_PUT_BLOB,

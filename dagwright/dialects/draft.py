@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from dagwright.dialects.json_reader import describe, printable
 from dagwright.plan.document import Document
 from dagwright.plan.errors import Note, PlanInvalid, Problem, pointer
-from dagwright.plan.references import Reference, suggestion
+from dagwright.plan.references import Lookup, Reference, suggestion
 
 STAND_IN: Mapping[str, Any] = {"human": {}}
 """What a node does whose own kind could not be read: something with which nothing can be wrong."""
@@ -63,7 +63,7 @@ class Draft:
     at: str
     nodes: list[dict[str, Any]] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
-    holes: dict[tuple[int, str], Reference] = field(default_factory=dict)
+    holes: dict[tuple[int, str], Reference | Lookup] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     workers: set[int] = field(default_factory=set)

@@ -13,13 +13,13 @@ from pydantic import JsonValue
 from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
 from dagwright.dialects.json_reader import describe
 from dagwright.plan.document import Document
-from dagwright.plan.entity_types import UnknownEntityType, kind_of
+from dagwright.plan.entity_types import UnknownEntityType, is_jurisdiction, kind_of
 from dagwright.plan.errors import Note, Problem, pointer
 from dagwright.plan.references import Lookup, ResultOf
 
 _KEYS = frozenset({"verb", "params", "refs", "lookups"})
 _GROUPS = ("params", "refs", "lookups")
-_LOOKUP_KEYS = frozenset({"search_text", "entity_type"})
+_LOOKUP_KEYS = frozenset({"search_text", "entity_type", "jurisdiction"})
 _RESULT = re.compile(r"@result_([1-9][0-9]*)")
 _SESSION_NAME = re.compile(r"@([A-Za-z_][A-Za-z0-9_.-]*)")
 _NOT_READ = Lookup("", "")
@@ -152,8 +152,13 @@ class _IntentReader:
         search_text, entity_type = inner.name_text("search_text"), inner.name_text("entity_type")
         if entity_type is not None and not _is_entity_type(entity_type, inner):
             return
-        if search_text is not None and entity_type is not None:
-            self.draft.holes[self.index, key] = Lookup(search_text, entity_type)
+        jurisdiction = inner.name_text("jurisdiction") if lookup.get("jurisdiction") is not None else None
+        if jurisdiction is not None and not is_jurisdiction(jurisdiction):
+            message = f"'jurisdiction' must be an ISO 3166 code such as LU or US-DE, not {describe(jurisdiction)}"
+            inner.tell("invalid_field", message, "jurisdiction")
+        elif search_text is not None and entity_type is not None:
+            code = jurisdiction.strip().upper() if jurisdiction is not None else None
+            self.draft.holes[self.index, key] = Lookup(search_text, entity_type, code)
 
 
 def _is_entity_type(text: str, entry: Entry) -> bool:

@@ -1,118 +1,249 @@
-"""Binding the lookups of a request: each to exactly one party, or all that is wrong with them at once.
+"""Finding the one party that a lookup means: by a search, and by asking a person where that is not clear.
 
-The plain JSON in and out of the activity `resolve_lookups` is made here, so the activity stays thin.
+What is asked, one thing after the other: which of several; another name where there is none; what is to be created.
+Between two questions nothing is kept but the checkpoint, so each call of the tool goes on from the last answer alone.
 This module must not change the store and must not import Temporal.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from dagwright.entities.database import EntityDatabase
-from dagwright.entities.lookup import CANDIDATE_LIMIT, Candidate, Findings, PartyFinder
+from dagwright.entities.catalogue import PartyKind, checked_date_of_birth, checked_jurisdiction, kind_of_entity_type
+from dagwright.entities.gateway import EntityGateway, KnownParty
+from dagwright.entities.lookup import Candidate
+from dagwright.entities.names import clean_name
+from dagwright.tools.errors import AskPerson
 
 LOOKUP_AMBIGUOUS = "lookup_ambiguous"
 LOOKUP_NOT_FOUND = "lookup_not_found"
 INVALID_FIELD = "invalid_field"
 
+NONE_OF_THESE, CREATE_NEW = "none of these", "create new"
+"""Options beside the parties; no party has such an id."""
+CHOSEN = "chosen by a person"
+
 _SHOWN_IN_MESSAGE = 5
+_TEXT_SHOWN = 200
+_TEXT_KEPT = 1_000
+"""Of a text, from one question to the next; nothing that is longer is a name."""
+_DATE = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_JURISDICTION = "^[A-Za-z]{2}(-[A-Za-z0-9]{1,3})?$"
 
 
 @dataclass(frozen=True, slots=True)
-class LookupProblem:
-    """A lookup that could not be bound.
+class Wanted:
+    """A lookup as the plan has it.
 
     Args:
-        index: position in the list of lookups.
-        code: `lookup_ambiguous`, `lookup_not_found` or `invalid_field`.
-        message: one sentence that names the text and lists the first candidates.
-        hint: what to do about it.
-        candidates: the hits of an ambiguous lookup, the near ones of one that found nothing; best first.
+        jurisdiction: ISO 3166 code of the parties that are meant; `None` if any can be.
     """
 
-    index: int
-    code: str
-    message: str
-    hint: str
-    candidates: tuple[Candidate, ...] = ()
+    search_text: str
+    entity_type: str
+    jurisdiction: str | None = None
 
-    def as_json(self, candidates: int = CANDIDATE_LIMIT) -> dict[str, Any]:
-        """Returns the problem as plain JSON with at most that many candidates, the best."""
-        shown = [asdict(candidate) for candidate in self.candidates[:candidates]]
-        return {**asdict(self), "candidates": shown}
-
-
-class LookupsFailed(ValueError):
-    """Not every lookup could be bound; `problems` says all that is wrong, in the order of the lookups."""
-
-    def __init__(self, problems: Sequence[LookupProblem]) -> None:
-        super().__init__(" ".join(problem.message for problem in problems))
-        self.problems = tuple(problems)
+    @property
+    def words(self) -> str:
+        """What is looked up, as a message names it."""
+        where = f" in {self.jurisdiction}" if self.jurisdiction else ""
+        return f"{self.entity_type} {_shown(self.search_text)}{where}"
 
 
-def problems_as_json(problems: Sequence[LookupProblem], *, limit_bytes: int) -> list[dict[str, Any]]:
-    """Returns the problems as JSON of at most `limit_bytes`: fewer candidates each, then fewer problems."""
-    for candidates in (CANDIDATE_LIMIT, 3, 1, 0):
-        told = [problem.as_json(candidates) for problem in problems]
-        sizes = [len(json.dumps(problem)) + len(", ") for problem in told]
-        if sum(sizes) <= limit_bytes:
-            return told
-    total = 0
-    for count, size in enumerate(sizes):
-        total += size
-        if total > limit_bytes:
-            return told[:count]
-    return told
-
-
-def resolve_lookups(database: EntityDatabase, lookups: Sequence[Any]) -> list[Candidate]:
-    """Returns the one party that each lookup means, in the order of the lookups, all from one view.
+class PartySearch:
+    """Finds the party of one lookup.
 
     Args:
-        lookups: `{"search_text", "entity_type"}` each; further keys are ignored.
-
-    Raises:
-        LookupsFailed: a lookup is malformed, or means no party or several.
+        gateway: where parties are found.
+        wanted: what is looked up.
+        asks: whether a person can be asked; if not, what is not clear is told as a problem.
     """
-    outcomes = database.read(lambda session: _outcomes(PartyFinder(session), lookups))
-    problems = [outcome for outcome in outcomes if isinstance(outcome, LookupProblem)]
-    if problems:
-        raise LookupsFailed(problems)
-    return [outcome for outcome in outcomes if isinstance(outcome, Candidate)]
 
+    def __init__(self, gateway: EntityGateway, wanted: Wanted, *, asks: bool) -> None:
+        self._gateway = gateway
+        self._wanted = wanted
+        self._asks = asks
 
-def _outcomes(finder: PartyFinder, lookups: Sequence[Any]) -> list[Candidate | LookupProblem]:
-    return [_outcome(finder, lookup, index=index) for index, lookup in enumerate(lookups)]
+    def found(self, answers: Sequence[Any], checkpoint: Any) -> dict[str, Any]:
+        """Returns `{"party", "reason"}`, `{"create", "reason"}` or `{"problem"}`.
 
+        Args:
+            answers: what people answered so far, as `context().answers` has it.
+            checkpoint: what was kept with the last question.
 
-def _outcome(finder: PartyFinder, lookup: Any, *, index: int) -> Candidate | LookupProblem:
-    fields: Mapping[str, Any] = lookup if isinstance(lookup, Mapping) else {}
-    search_text, entity_type = fields.get("search_text"), fields.get("entity_type")
-    if not isinstance(search_text, str) or not isinstance(entity_type, str):
-        return LookupProblem(
-            index, INVALID_FIELD, "A lookup needs search_text and entity_type, both text.", "Give both."
+        Raises:
+            AskPerson: a person has to say what is meant.
+        """
+        if not answers or not isinstance(checkpoint, Mapping):
+            return self._search(self._wanted.search_text)
+        answer, text = answers[-1], str(checkpoint["text"])
+        match checkpoint["step"]:
+            case "choose":
+                return self._search(answer["text"].strip()) if "text" in answer else self._chosen(answer, text)
+            case "name":
+                return self._named(answer["text"].strip(), before=text)
+            case "kind":
+                return self._create(text, kind=answer["selected"][0])
+            case _:
+                return self._create(text, kind=checkpoint["kind"], given=answer["data"])
+
+    # Searching.
+
+    def _search(self, text: str) -> dict[str, Any]:
+        wanted = self._wanted
+        try:
+            findings = self._gateway.find(text, wanted.entity_type, jurisdiction=wanted.jurisdiction)
+        except ValueError as error:
+            return self._unclear(INVALID_FIELD, f"{_sentence(error)}.", "Correct the lookup.", text=text)
+        asked = f"{wanted.entity_type} {_shown(text)}" + (f" in {wanted.jurisdiction}" if wanted.jurisdiction else "")
+        if len(findings.hits) == 1:
+            return _bound(findings.hits[0], findings.hits[0].reason)
+        if findings.hits:
+            message = f"Several parties can be meant by {asked}: {_listed(findings.hits)}."
+            hint = "Use the whole name or an identifier of the one you mean."
+            return self._unclear(LOOKUP_AMBIGUOUS, message, hint, findings.hits, text=text)
+        if findings.near:
+            message = f"No party found for {asked}; near: {_listed(findings.near)}."
+            hint = "Use one of these names with its own type, or create the party first and refer to its result."
+            return self._unclear(LOOKUP_NOT_FOUND, message, hint, findings.near, text=text)
+        hint = "Load the party first (`dagwright entities load FILE`), or create it and refer to its result."
+        return self._unclear(LOOKUP_NOT_FOUND, f"No party found for {asked}.", hint, text=text)
+
+    def _unclear(
+        self, code: str, message: str, hint: str, candidates: Sequence[Candidate] = (), *, text: str
+    ) -> dict[str, Any]:
+        """Asks what is meant, or tells why that is not clear."""
+        if not self._asks:
+            told = [_candidate_json(candidate) for candidate in candidates]
+            return {"problem": {"code": code, "message": message, "hint": hint, "candidates": told}}
+        if code == LOOKUP_AMBIGUOUS:
+            raise self._which(candidates, text)
+        raise self._other_name(f"{message} ", text)
+
+    def _which(self, hits: Sequence[Candidate], text: str) -> AskPerson:
+        options = [{"id": hit.id, "label": told_apart(hit)} for hit in hits]
+        options += [{"id": NONE_OF_THESE, "label": NONE_OF_THESE}, {"id": CREATE_NEW, "label": CREATE_NEW}]
+        told = f" (it was looked up as {self._wanted.words})" if text != self._wanted.search_text else ""
+        prompt = f"Which {self._wanted.entity_type} is meant by {_shown(text)}{told}? Or write another name."
+        question = {"type": "SELECTION", "prompt": prompt, "options": options, "takes_text": True}
+        return AskPerson(question, checkpoint={"step": "choose", "text": text[:_TEXT_KEPT]})
+
+    def _other_name(self, why: str, text: str) -> AskPerson:
+        prompt = (
+            f"{why}Which party is meant by {self._wanted.words}? Write another name, an identifier or the id of a "
+            f"party, or {CREATE_NEW!r}."
         )
-    try:
-        findings = finder.find(search_text, entity_type)
-    except ValueError as error:
-        return LookupProblem(index, INVALID_FIELD, f"{error}.", "Correct the lookup.")
-    if len(findings.hits) == 1:
-        return findings.hits[0]
-    return _problem(findings, f"{entity_type} {search_text!r}", index=index)
+        return AskPerson(
+            {"type": "CLARIFICATION", "prompt": prompt}, checkpoint={"step": "name", "text": text[:_TEXT_KEPT]}
+        )
+
+    # Answers.
+
+    def _chosen(self, answer: Mapping[str, Any], text: str) -> dict[str, Any]:
+        party_id = answer["selected"][0]["id"]
+        if party_id == NONE_OF_THESE:
+            raise self._other_name("", text)
+        if party_id == CREATE_NEW:
+            return self._create(text)
+        party = self._gateway.get(party_id)
+        # Days may have passed since it was offered.
+        return _bound(party, CHOSEN) if party is not None and party.is_active else self._search(text)
+
+    def _named(self, text: str, *, before: str) -> dict[str, Any]:
+        if text.casefold() == CREATE_NEW:
+            return self._create(before)
+        party = self._gateway.get(text)
+        return _bound(party, CHOSEN) if party is not None and party.is_active else self._search(text)
+
+    # What is to be created.
+
+    def _create(self, text: str, *, kind: str | None = None, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Returns what is to be created, as soon as all is known of it; nothing is created here.
+
+        Raises:
+            AskPerson: something is not known yet.
+        """
+        kind = kind or kind_of_entity_type(self._wanted.entity_type)
+        if kind is None:
+            options = [each.value for each in PartyKind]
+            question = {"type": "SELECTION", "prompt": f"What is {_shown(text)}?", "options": options}
+            raise AskPerson(question, checkpoint={"step": "kind", "text": text})
+        told = dict(given or {})
+        name = str(told.get("name", text))
+        try:
+            name = clean_name(name)
+            jurisdiction = told.get("jurisdiction", self._wanted.jurisdiction)
+            jurisdiction = checked_jurisdiction(str(jurisdiction)) if jurisdiction else None
+            born = checked_date_of_birth(str(told["date_of_birth"])) if "date_of_birth" in told else None
+        except ValueError as error:
+            raise self._details(text, kind, why=f"{_sentence(error)}. ") from None
+        needs_more = kind != PartyKind.PERSON and jurisdiction is None
+        if kind == PartyKind.PERSON and "date_of_birth" not in told and self._is_taken(name):
+            raise self._details(text, kind, why=f"There is a person called {_shown(name)} already. ", of_birth=True)
+        if needs_more:
+            raise self._details(text, kind)
+        party = {
+            "kind": str(kind),
+            "name": name,
+            "jurisdiction": jurisdiction,
+            "date_of_birth": born,
+        }
+        return {"create": {key: value for key, value in party.items() if value}, "reason": f"{CREATE_NEW} by a person"}
+
+    def _details(self, text: str, kind: str, *, why: str = "", of_birth: bool = False) -> AskPerson:
+        fields: dict[str, Any] = {"name": {"type": "string", "minLength": 1}}
+        required = [] if _is_name(text) else ["name"]
+        if not required:
+            fields["name"]["default"] = text
+        if kind == PartyKind.PERSON:
+            fields["date_of_birth"] = {"type": "string", "pattern": _DATE, "description": "such as 1980-01-31"}
+            required += ["date_of_birth"] if of_birth else []
+        if kind != PartyKind.PERSON or self._wanted.jurisdiction is None:
+            fields["jurisdiction"] = {"type": "string", "pattern": _JURISDICTION, "description": "such as LU"}
+        if kind != PartyKind.PERSON and self._wanted.jurisdiction is None:
+            required.append("jurisdiction")
+        schema = {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
+        prompt = f"{why}What is known of the {kind} that is to be created as {_shown(text)}?"
+        question = {"type": "INFORMATION", "prompt": prompt, "schema": schema}
+        return AskPerson(question, checkpoint={"step": "details", "text": text, "kind": str(kind)})
+
+    def _is_taken(self, name: str) -> bool:
+        """Tells whether a person has exactly this name: then another one needs something that tells them apart."""
+        try:
+            hits = self._gateway.find(name, PartyKind.PERSON).hits
+        except ValueError:
+            return False
+        return any(hit.score >= _EXACT for hit in hits)
 
 
-def _problem(findings: Findings, asked: str, *, index: int) -> LookupProblem:
-    if findings.hits:
-        message = f"Several parties can be meant by {asked}: {_listed(findings.hits)}."
-        hint = "Use the whole name or an identifier of the one you mean."
-        return LookupProblem(index, LOOKUP_AMBIGUOUS, message, hint, findings.hits)
-    if findings.near:
-        message = f"No party found for {asked}; near: {_listed(findings.near)}."
-        hint = "Use one of these names with its own type, or create the party first and refer to its result."
-        return LookupProblem(index, LOOKUP_NOT_FOUND, message, hint, findings.near)
-    hint = "Load the party first (`dagwright entities load FILE`), or create it and refer to its result."
-    return LookupProblem(index, LOOKUP_NOT_FOUND, f"No party found for {asked}.", hint)
+_EXACT = 100
+"""Score of an identifier or of the name itself."""
+
+
+def told_apart(candidate: Candidate) -> str:
+    """Returns a party in the words that tell it from others: type, jurisdiction, identifiers, roles."""
+    parts = [candidate.kind, candidate.jurisdiction or "jurisdiction not known"]
+    parts += [f"{each.scheme} {each.value}" for each in candidate.identifiers]
+    return f"{candidate.name} ({', '.join([*parts, *candidate.roles])})"
+
+
+def _bound(party: Candidate | KnownParty, reason: str) -> dict[str, Any]:
+    return {"party": party_json(party.id, party.name, party.kind, party.jurisdiction), "reason": reason}
+
+
+def party_json(party_id: str, name: str, kind: str, jurisdiction: str | None) -> dict[str, Any]:
+    """Returns a party as bindings name it."""
+    return {"id": party_id, "name": name, "kind": kind, "jurisdiction": jurisdiction or None}
+
+
+def _candidate_json(candidate: Candidate) -> dict[str, Any]:
+    return {
+        **party_json(candidate.id, candidate.name, candidate.kind, candidate.jurisdiction),
+        "score": candidate.score,
+        "reason": candidate.reason,
+        "identifiers": [{"scheme": each.scheme, "value": each.value} for each in candidate.identifiers],
+        "roles": list(candidate.roles),
+    }
 
 
 def _listed(candidates: Sequence[Candidate]) -> str:
@@ -122,3 +253,19 @@ def _listed(candidates: Sequence[Candidate]) -> str:
     ]
     left_out = len(candidates) - len(shown)
     return "; ".join(shown) + (f"; and {left_out} more" if left_out > 0 else "")
+
+
+def _is_name(text: str) -> bool:
+    try:
+        clean_name(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _TEXT_SHOWN else f"{text[:_TEXT_SHOWN]}…")
+
+
+def _sentence(error: ValueError) -> str:
+    return str(error).rstrip(".")[:500]

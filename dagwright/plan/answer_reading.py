@@ -278,7 +278,7 @@ def refused_words(tool: str) -> str:
     return f"the policy of the run does not let {tool!r} be called so"
 
 
-_DECIDING = ("type", "options", "multiple", "schema")
+_DECIDING = ("type", "options", "multiple", "takes_text", "schema")
 """Fields of a question that decide which answers fit."""
 
 

@@ -78,7 +78,9 @@ def normal_form(request: Request, answer: Any) -> Any:
 
 def question_key(request: Request) -> bytes:
     """Returns what is the same of two requests if the same answers fit both."""
-    return pydantic_core.to_json([request.purpose, request.type, request.multiple, request.schema, request.options])
+    return pydantic_core.to_json(
+        [request.purpose, request.type, request.multiple, request.takes_text, request.schema, request.options]
+    )
 
 
 def _parts_of(answer: Any, known: Collection[str], example: str) -> Mapping[str, Any]:
@@ -125,11 +127,16 @@ def _approval(request: Request, answer: Any) -> dict[str, Any]:
 
 
 def _selection(request: Request, answer: Any) -> dict[str, Any]:
-    parts = _parts_of(answer, ("selected",), '{"selected": ["x"]}')
+    example = '{"selected": ["x"]}' + (' or {"text": "…"}' if request.takes_text else "")
+    parts = _parts_of(answer, ("selected", "text") if request.takes_text else ("selected",), example)
+    if "text" in parts:
+        if "selected" in parts:
+            raise BadAnswer(f"either something is selected or a text is written; expected {example}")
+        return _text(request, answer)
     selected = parts.get("selected")
     chosen = selected if isinstance(selected, list) else [selected]
     if not chosen or "selected" not in parts:
-        raise BadAnswer('nothing is selected; expected {"selected": ["x"]}')
+        raise BadAnswer(f"nothing is selected; expected {example}")
     if len(chosen) > 1 and not request.multiple:
         raise BadAnswer(f"exactly one option can be selected, not {len(chosen)}")
     found = [_option_of(request, value) for value in chosen]
@@ -144,12 +151,17 @@ def _option_of(request: Request, value: Any) -> Any:
     for option in options:
         if _key_of(option) == key:
             return option
-    # Whoever answers on a command line writes a number as a text.
-    alike = [option for option in options if isinstance(value, str) and as_text(option) == value]
+    # Whoever answers on a command line writes a number as a text, and of an option with an `id` that alone.
+    alike = [option for option in options if isinstance(value, str) and value in (as_text(option), _id_of(option))]
     if len(alike) == 1:
         return alike[0]
-    offered = ", ".join(_shown(option) for option in islice(options, 20))
+    offered = ", ".join(_shown(_id_of(option) or option) for option in islice(options, 20))
     raise BadAnswer(f"{_shown(value)} is not offered; the options are {offered}" + (", …" if len(options) > 20 else ""))
+
+
+def _id_of(option: Any) -> Any:
+    """Returns what an option is named by that says so: `{"id": …, "label": …}`; `None` of any other."""
+    return option.get("id") if isinstance(option, Mapping) and {*option} == {"id", "label"} else None
 
 
 def _key_of(value: Any) -> bytes:

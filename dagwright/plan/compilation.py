@@ -10,6 +10,7 @@ from dagwright.plan.arguments import with_parts
 from dagwright.plan.compiled import DEFAULT_TIMEOUT_S, Approval, CompiledNode, CompiledPlan, Hole, Join, RetryRule
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
 from dagwright.plan.human_fields import question_of
+from dagwright.plan.lookups import handed_down, with_lookups
 from dagwright.plan.model import AtLeast, Cache, Human, Node, OnErrorValue
 from dagwright.plan.node_references import NodeReferences
 from dagwright.plan.references import ResultOf
@@ -48,7 +49,7 @@ def _compiled(checked: Checked, problems: Sequence[Problem]) -> CompiledPlan:
 
 def compiled_form(checked: Checked) -> CompiledPlan:
     """Returns the compiled plan of a checked one, also if it uses what cannot run yet."""
-    return with_wanted(_compile(checked))
+    return with_wanted(with_lookups(_compile(checked), checked.lookups))
 
 
 def unavailable(checked: Checked) -> Iterator[Problem]:
@@ -110,7 +111,6 @@ def _compile(checked: Checked) -> CompiledPlan:
         deadline_s=checked.plan.deadline.total_seconds() if checked.plan.deadline else None,
         output=output,
         output_holes=output_holes,
-        lookups=tuple(checked.lookups),
         dialect=checked.dialect,
     )
 
@@ -118,7 +118,7 @@ def _compile(checked: Checked) -> CompiledPlan:
 def _compile_node(checked: Checked, index: int) -> CompiledNode:
     node, references = checked.nodes[index], checked.references[index]
     tool = tool_of_agent(node.agent_name, checked.tools) if node.agent_name else checked.tools.get(node.tool or "")
-    arguments, holes = _with_holes(node.arguments, references.argument_holes)
+    arguments, holes = _arguments_of(checked, index)
     items, item_holes = _with_holes(node.for_each, references.item_holes)
     approval, approval_holes = _approval_of(node, references)
     if node.human is not None:
@@ -154,6 +154,13 @@ def _compile_node(checked: Checked, index: int) -> CompiledNode:
         sub_plan=_compile(checked.sub_plans[index]) if index in checked.sub_plans else None,
     )
     return _agent_as_tool(compiled, checked, index) if node.agent_name is not None and tool is not None else compiled
+
+
+def _arguments_of(checked: Checked, index: int) -> tuple[Any, tuple[Hole, ...]]:
+    """Returns the arguments of a node; those of a sub-plan with what it looks up."""
+    arguments, holes = _with_holes(checked.nodes[index].arguments, checked.references[index].argument_holes)
+    below = checked.sub_plans.get(index)
+    return (arguments, holes) if below is None else handed_down(arguments, holes, below.lookups)
 
 
 def _approval_of(node: Node, references: NodeReferences) -> tuple[Approval, Sequence[Hole]]:

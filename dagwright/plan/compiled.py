@@ -7,7 +7,7 @@ Replay: fields may be added with a default; the meaning of a field never changes
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import compress
 from operator import attrgetter, is_not
@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 from dagwright.plan.agent_cards import is_inline
 from dagwright.plan.model_tools import AGENT_KIND, AGENT_PREFIX, GOAL_KIND
-from dagwright.plan.references import Index, Item, Lookup, Placeholder, Reference, ResultOf, Secret, Template
+from dagwright.plan.references import Index, Item, Placeholder, Reference, ResultOf, Secret, Template
 from dagwright.plan.stored import Want, path_from_json, path_to_json
 from dagwright.plan.tools import TOLD_FIELDS, Effects, ToolDeclaration
 
@@ -23,7 +23,9 @@ HolePath = tuple[str | int, ...]
 Hole = tuple[HolePath, Template]
 """Where in the arguments a text with references stands, and its parts."""
 
-NodeKind = Literal["tool", "plan", "human", "region", "reported"]
+NodeKind = Literal["tool", "plan", "human", "region", "reported", "lookup"]
+HIDDEN_KINDS = ("region", "lookup")
+"""Kinds of nodes that nobody wrote, and that are never shown."""
 
 Approval = Literal["policy", "required", "never"] | Mapping[str, Any]
 """Whether somebody is asked before a node runs; an object is the question."""
@@ -63,7 +65,7 @@ class CompiledNode:
         id: as written, in NFC.
         kind: what runs it: a tool, a plan of its own, a person, whose question the `arguments` are, or, for a region,
             one activity for all its members. The end of a `reported` node is told by whoever runs it: its region, or
-            the run to a region for what is outside.
+            the run to a region for what is outside. A `lookup` is a call of one of `plan.lookups`.
         tool: name of the tool; empty for a sub-plan; of a region the tool of one member.
         arguments: JSON object with null at every hole.
         holes: texts with references inside `arguments`.
@@ -133,11 +135,10 @@ class CompiledPlan:
     """A plan, ready to run.
 
     Args:
-        nodes: in plan order; the regions, which nobody wrote, behind all others.
+        nodes: in plan order; behind them what nobody wrote: first the lookups, then the regions.
         tools: declarations of the tools that the nodes name.
         inputs: names of the inputs -> their JSON Schema, prompt and default.
         output: JSON with null at every hole; `None` with no holes means that no output was written.
-        lookups: distinct lookups, in order of their first mention.
         pursuit: what the run adds nodes for while it goes on, `{"kind": …}`, as `contracts.pursuits` reads it; `None`
             for a plan that is whole as it is.
     """
@@ -151,7 +152,6 @@ class CompiledPlan:
     deadline_s: float | None = None
     output: Any = None
     output_holes: Sequence[Hole] = ()
-    lookups: Sequence[Lookup] = ()
     dialect: str = "plan"
     pursuit: Mapping[str, Any] | None = None
 
@@ -162,9 +162,17 @@ class CompiledPlan:
 
     @property
     def written_count(self) -> int:
-        """How many nodes were written; those behind them are regions, which are never shown."""
+        """How many nodes were written; those behind them are never shown."""
+        return self._count_before(HIDDEN_KINDS)
+
+    @property
+    def step_count(self) -> int:
+        """How many nodes are there without the regions: those that were written, and the lookups."""
+        return self._count_before(("region",))
+
+    def _count_before(self, kinds: Collection[str]) -> int:
         count = len(self.nodes)
-        while count and self.nodes[count - 1].kind == "region":
+        while count and self.nodes[count - 1].kind in kinds:
             count -= 1
         return count
 
@@ -231,8 +239,6 @@ def plan_to_json(plan: CompiledPlan) -> dict[str, Any]:
         encoded["on_failure"] = plan.on_failure
     if plan.output_holes:
         encoded["output_holes"] = _holes_to_json(plan.output_holes)
-    if plan.lookups:
-        encoded["lookups"] = [_reference_to_json(lookup) for lookup in plan.lookups]
     encoded["tools"] = _tools_to_json(plan.tools)
     return encoded
 
@@ -276,7 +282,6 @@ def plan_from_json(encoded: Mapping[str, Any]) -> CompiledPlan:
             deadline_s=encoded.get("deadline_s"),
             output=encoded.get("output"),
             output_holes=_holes_from_json(encoded.get("output_holes", ())),
-            lookups=tuple(Lookup(item["lookup"], item["type"]) for item in encoded.get("lookups", ())),
             dialect=encoded.get("dialect", "plan"),
             pursuit=encoded.get("pursuit"),
         )
@@ -415,8 +420,6 @@ def _reference_to_json(reference: Reference) -> dict[str, Any]:
             return {"index": True}
         case Secret(name):
             return {"secret": name}
-        case Lookup(search_text, entity_type):
-            return {"lookup": search_text, "type": entity_type}
 
 
 def _reference_from_json(encoded: Mapping[str, Any]) -> Reference:
@@ -435,6 +438,4 @@ def _reference_from_json(encoded: Mapping[str, Any]) -> Reference:
             return Index()
         case {"secret": name}:
             return Secret(name)
-        case {"lookup": search_text, "type": entity_type}:
-            return Lookup(search_text, entity_type)
     raise ValueError(f"{encoded!r} is no reference")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.plan.errors import Note, Problem
-from dagwright.plan.references import Reference
+from dagwright.plan.references import Lookup, Reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Document:
     plan: dict[str, Any]
     dialect: str = "plan"
     pointers: Mapping[str, str] = field(default_factory=dict)
-    holes: Mapping[tuple[int, str], Reference] = field(default_factory=dict)
+    holes: Mapping[tuple[int, str], Reference | Lookup] = field(default_factory=dict)
     problems: Sequence[Problem] = ()
     notes: Sequence[Note] = ()
     unknown_node_hint: str | None = None

@@ -32,7 +32,8 @@ class Extension:
 
     Args:
         base: how many written nodes the plan has that it is made for.
-        nodes: the new ones; the first has the number `base`. Dependencies are numbers of written nodes, old and new.
+        nodes: the new ones, their lookups behind those that were written; the first has the number `base`. Dependencies
+            are numbers of nodes, old and new; those of nodes that nobody wrote count from the plan as it will be.
         tools: declarations of the tools that they name.
         wanted: id of a node that was there -> what they name of its result, to be told if it is large.
         output: what the run gives out from now on, JSON with null at every hole, and its holes; `None` leaves it.
@@ -90,7 +91,7 @@ def _output_from_json(encoded: Any) -> tuple[Any, Sequence[Hole]] | None:
 
 
 def extended(plan: CompiledPlan, extension: Extension) -> CompiledPlan:
-    """Returns the plan with the nodes of an extension, in front of its regions.
+    """Returns the plan with the nodes of an extension, in front of what nobody wrote of it.
 
     Raises:
         ValueError: it was made for another plan, or its edges are none that a run could follow.
@@ -99,7 +100,7 @@ def extended(plan: CompiledPlan, extension: Extension) -> CompiledPlan:
     if extension.base != count:
         raise ValueError(f"it was made for a plan of {extension.base} nodes, and the plan has {count}")
     numbers = {node.id: number for number, node in enumerate(plan.nodes)}
-    _check(extension, numbers)
+    _check(extension, numbers, count=len(plan.nodes) + added)
     instead = {
         numbers[node.supersedes]: count + place
         for place, node in enumerate(extension.nodes)
@@ -114,7 +115,7 @@ def extended(plan: CompiledPlan, extension: Extension) -> CompiledPlan:
     return replace(plan, nodes=nodes, tools=tools, output=output, output_holes=holes)
 
 
-def _check(extension: Extension, numbers: Mapping[str, int]) -> None:
+def _check(extension: Extension, numbers: Mapping[str, int], *, count: int) -> None:
     base = extension.base
     end = base + len(extension.nodes)
     if any(node_id not in numbers for node_id in (*extension.wanted, *extension.given_up)):
@@ -122,13 +123,13 @@ def _check(extension: Extension, numbers: Mapping[str, int]) -> None:
     for node in extension.nodes:
         if node.id in numbers:
             raise ValueError(f"the run has a node {node.id!r} already")
-        if any(type(number) is not int or not 0 <= number < end for number in node.dependencies):
+        if any(type(number) is not int or not 0 <= number < count for number in node.dependencies):
             raise ValueError(f"the dependencies of {node.id!r} are no numbers of nodes")
         if node.supersedes is not None and node.supersedes not in numbers:
             raise ValueError(f"{node.id!r} supersedes {node.supersedes!r}, which is not there")
     if len({node.id for node in extension.nodes}) < len(extension.nodes):
         raise ValueError("two of the new nodes have one id")
-    among_new = [[number - base for number in node.dependencies if number >= base] for node in extension.nodes]
+    among_new = [[number - base for number in node.dependencies if base <= number < end] for node in extension.nodes]
     if any(place in needed for place, needed in enumerate(among_new)) or levels_of(among_new) is None:
         raise ValueError("the dependencies of the new nodes are a circle")
 
@@ -159,11 +160,12 @@ def newest_of(plan: CompiledPlan) -> dict[str, str]:
 
 
 def _moved(node: CompiledNode, added: int, *, behind: int) -> CompiledNode:
-    """Returns a node whose edges to regions lead to where these are now."""
+    """Returns a node whose edges to what nobody wrote lead to where that is now."""
     if not any(number >= behind for number in node.dependencies):
         return node
     moved = tuple(number + added if number >= behind else number for number in node.dependencies)
-    return replace(node, dependencies=moved)
+    reads = tuple(number + added if number >= behind else number for number in node.reads)
+    return replace(node, dependencies=moved, reads=reads)
 
 
 def _waiting_for(node: CompiledNode, instead: Mapping[int, int]) -> CompiledNode:

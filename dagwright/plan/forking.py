@@ -94,11 +94,11 @@ class _Taker:
         self._plan = plan
         self._source = source
         self._change = change
-        self._new = {node.id: node for node in plan.nodes[: plan.written_count]}
+        self._new = {node.id: node for node in plan.nodes[: plan.step_count]}
         self._found = Takeover()
 
     def take(self) -> Takeover:
-        old_ids = {node.id: node for node, _ in self._old.shown()}
+        old_ids = {node.id: node for node, _ in self._old.steps()}
         for node_id, node in self._new.items():
             before = old_ids.get(node_id)
             if before is not None and _definition(before, self._old.plan) != _definition(node, self._plan):
@@ -109,7 +109,7 @@ class _Taker:
                 advice = f"look, and name it with --rerun {task_id} if it is to be done again"
                 self._found.problems.append(f"nobody knows whether {task_id!r} was taken back: {advice}")
         untouched = self._untouched(old_ids) if self._source.is_open else frozenset()
-        for number, (node, record) in enumerate(self._old.shown()):
+        for number, (node, record) in enumerate(self._old.steps()):
             # What a node inside of a large region does is not known here.
             is_known = node.id in self._new and not self._old.is_inside_detached(number)
             if is_known and not self._change.names(node.id):
@@ -118,7 +118,7 @@ class _Taker:
 
     def _untouched(self, old_ids: Mapping[str, CompiledNode]) -> frozenset[str]:
         """Returns the nodes that no change reaches, whatever comes of those before them."""
-        nodes = self._plan.nodes[: self._plan.written_count]
+        nodes = self._plan.nodes[: self._plan.step_count]
         touched = {
             number
             for number, node in enumerate(nodes)

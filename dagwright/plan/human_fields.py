@@ -36,6 +36,7 @@ def question_of(human: Human) -> dict[str, Any]:
         "schema": human.answer_schema,
         "options": human.options,
         "multiple": human.multiple or None,
+        "takes_text": human.takes_text or None,
         "assignee": human.assignee,
         "deadline_s": human.deadline.total_seconds() if human.deadline else None,
         "reminder_s": human.reminder.total_seconds() if human.reminder else None,
@@ -125,6 +126,8 @@ def _problems_of_fields(human: Human) -> Iterator[FieldProblem]:
             yield ("options",), f"'options' belong to a SELECTION, and this is of type {human.type}", None
         if human.multiple:
             yield ("multiple",), f"'multiple' belongs to a SELECTION, and this is of type {human.type}", None
+        if human.takes_text:
+            yield ("takes_text",), f"'takes_text' belongs to a SELECTION, and this is of type {human.type}", None
     if human.answer_schema is not None and human.type != "INFORMATION":
         yield ("schema",), f"'schema' belongs to an INFORMATION, and this is of type {human.type}", None
     if human.deadline is None and human.on_timeout != "fail":
@@ -158,6 +161,7 @@ def _problems_of_default(human: Human) -> Iterator[FieldProblem]:
         schema=schema,
         options=options if isinstance(options, list) else None,
         multiple=human.multiple,
+        takes_text=human.takes_text,
         on_timeout={"default": human.on_timeout.default},
     )
     try:

@@ -1,12 +1,14 @@
 """Where in a plan a lookup stands: what a person needs to mend one that means nobody, or several."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import pointer
-from dagwright.plan.references import Lookup
+from dagwright.plan.lookups import finder_of, problems
+from dagwright.plan.references import LOOKUP_INPUT, Placeholder, Reference, ResultOf
+from dagwright.plan.states import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,44 +26,55 @@ class LookupPlace:
     pointer: str | None
 
 
-def with_places(
-    problems: Sequence[Mapping[str, Any]], lookups: Sequence[Lookup], plan: CompiledPlan
-) -> list[dict[str, Any]]:
-    """Returns problems of lookups as errors of a refusal: with the first place in the plan where each stands.
-
-    Args:
-        problems: each with the `index` of its lookup.
-        lookups: in the order of those indices.
+def lookup_errors(plan: CompiledPlan, records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Returns the lookups that could not be bound as errors of a refusal: each with its first place in the plan.
 
     Complexity: linear in the plan.
     """
-    places: dict[Lookup, LookupPlace] = {}
-    for lookup, place in _places(plan, above=""):
-        places.setdefault(lookup, place)
-    return [_placed(problem, lookups, places) for problem in problems]
+    found = list(problems(plan, records))
+    if not found:
+        return []
+    places: dict[str, LookupPlace] = {}
+    for find_id, place in _places(plan):
+        places.setdefault(find_id, place)
+    return [_placed(problem, places.get(find_id)) for find_id, problem in found]
 
 
-def _placed(
-    problem: Mapping[str, Any], lookups: Sequence[Lookup], places: Mapping[Lookup, LookupPlace]
-) -> dict[str, Any]:
-    index = problem.get("index")
-    is_known = isinstance(index, int) and 0 <= index < len(lookups)
-    place = places.get(lookups[index]) if isinstance(index, int) and is_known else None
+def _placed(problem: dict[str, Any], place: LookupPlace | None) -> dict[str, Any]:
     if place is None:
         return {**problem, "pointer": None, "node": None}
     return {**problem, "pointer": place.pointer, "node": place.node, "argument": place.argument}
 
 
-def _places(plan: CompiledPlan, *, above: str) -> Iterator[tuple[Lookup, LookupPlace]]:
+def _places(plan: CompiledPlan) -> Iterator[tuple[str, LookupPlace]]:
+    """Yields the id of the node of a lookup, and where what it found stands."""
+    nodes = {node.id: node for node in plan.nodes[plan.written_count : plan.step_count]}
     for number, node in enumerate(plan.nodes[: plan.written_count]):
-        node_id = f"{above}{node.id}"
         for path, template in node.holes:
-            for part in template:
-                if isinstance(part, Lookup):
-                    argument = str(path[0])
-                    # Lookups are written in one dialect only, and a sub-plan's own document is not at hand here.
-                    is_known = plan.dialect == "intents" and not above
-                    at = pointer("intents", number, "lookups", argument) if is_known else None
-                    yield part, LookupPlace(node_id, argument, at)
-        if node.sub_plan is not None:
-            yield from _places(node.sub_plan, above=f"{node_id}/")
+            part = template[0]
+            if not isinstance(part, ResultOf) or (find_id := finder_of(nodes.get(part.node), part.path)) is None:
+                continue
+            argument = str(path[0])
+            if node.sub_plan is not None and argument.startswith(LOOKUP_INPUT):
+                place = _place_below(node.sub_plan, argument, above=f"{node.id}/")
+            else:
+                # Lookups are written in one dialect only, and a sub-plan's own document is not at hand here.
+                is_known = plan.dialect == "intents"
+                at = pointer("intents", number, "lookups", argument) if is_known else None
+                place = LookupPlace(node.id, argument, at)
+            if place is not None:
+                yield find_id, place
+
+
+def _place_below(plan: CompiledPlan, name: str, *, above: str) -> LookupPlace | None:
+    """Returns where a sub-plan reads what was handed down to it under a name."""
+    wanted: Reference = Placeholder(name)
+    for node in plan.nodes[: plan.written_count]:
+        for path, template in node.holes:
+            if template[0] != wanted:
+                continue
+            if node.sub_plan is None or path[0] != name:
+                return LookupPlace(f"{above}{node.id}", str(path[0]), None)
+            if (place := _place_below(node.sub_plan, name, above=f"{above}{node.id}/")) is not None:
+                return place
+    return None

@@ -123,6 +123,8 @@ class Human(_Strict):
     answer_schema: Annotated[JsonObject | None, Field(alias="schema")] = None
     options: list[JsonValue] | str | None = None
     multiple: bool = False
+    takes_text: bool = False
+    """Whether a SELECTION may be answered by a text too."""
     assignee: str | None = None
     deadline: Duration | None = None
     reminder: Duration | None = None

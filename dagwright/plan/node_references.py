@@ -67,7 +67,7 @@ class NodeReferences:
     problems: list[ReferenceProblem] = field(default_factory=list)
 
 
-def read_references(node: Node, ids: Collection[str], *, extra: Mapping[str, Reference]) -> NodeReferences:
+def read_references(node: Node, ids: Collection[str], *, extra: Mapping[str, Reference | Lookup]) -> NodeReferences:
     """Returns the references of a node.
 
     Args:
@@ -79,6 +79,10 @@ def read_references(node: Node, ids: Collection[str], *, extra: Mapping[str, Ref
     reader = _Reader(node, ids, found)
     reader.arguments(node.arguments)
     for key, reference in extra.items():
+        if isinstance(reference, Lookup):
+            found.lookups[reference] = None
+            found.argument_holes.append(((key,), (Placeholder(reference.input),)))
+            continue
         found.argument_holes.append(((key,), (reference,)))
         reader.note((reference,), at=("arguments", key), secrets_allowed=True)
     if node.objective is not None:
@@ -170,8 +174,6 @@ class _Reader:
             match part:
                 case Placeholder(name):
                     self.found.placeholders[name] = None
-                case Lookup():
-                    self.found.lookups[part] = None
                 case Secret() if secrets_allowed:
                     self.found.has_secrets = True
                 case Secret():

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from dagwright.plan.compiled import Hole, HolePath
 from dagwright.plan.entity_types import KIND_OF, kind_of
-from dagwright.plan.references import Lookup, ResultOf
+from dagwright.plan.references import Lookup, Placeholder, Reference, ResultOf
 from dagwright.plan.tools import ToolDeclaration, parameter_name
 
 KEYWORD: Final = "x-dagwright-party"
@@ -55,22 +55,29 @@ def kinds_taken(tool: ToolDeclaration, key: str) -> tuple[str, ...] | None:
 
 
 def misplaced_parties(
-    tool: ToolDeclaration, holes: Sequence[Hole], *, node: str, made_by: Mapping[str, ToolDeclaration]
+    tool: ToolDeclaration,
+    holes: Sequence[Hole],
+    lookups: Iterable[Lookup],
+    *,
+    node: str,
+    made_by: Mapping[str, ToolDeclaration],
 ) -> Iterator[PartyProblem]:
     """Yields each lookup and each reference to a party that stands where the tool does not take it.
 
     Args:
-        holes: the references in the arguments of one call.
+        holes: the references in the arguments of one call; what is looked up stands there as its input.
+        lookups: those of the call.
         node: id of its node.
         made_by: id of a node -> the tool that makes its result.
     """
+    by_input: Mapping[Reference, Lookup] = {Placeholder(each.input): each for each in lookups}
     for path, template in holes:
         if len(path) != 1 or len(template) != 1:
             continue
         key, part = str(path[0]), template[0]
         # What the dialect could not read, and has told, stands as a lookup of nothing.
-        if isinstance(part, Lookup) and part.search_text:
-            yield from _wrong_lookup(tool, key, part)
+        if not isinstance(part, str) and (lookup := by_input.get(part)) is not None:
+            yield from _wrong_lookup(tool, key, lookup) if lookup.search_text else ()
         elif isinstance(part, ResultOf) and (
             part.field == "identity" or (part.field, part.path) == ("result", ("id",))
         ):

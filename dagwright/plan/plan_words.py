@@ -10,7 +10,7 @@ import pydantic_core
 
 from dagwright.plan.agents import strongest
 from dagwright.plan.arguments import with_parts
-from dagwright.plan.compiled import CompiledNode, CompiledPlan, agent_tools
+from dagwright.plan.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan, agent_tools
 from dagwright.plan.tools import Effects, ToolDeclaration
 
 _NODES_SHOWN = 40
@@ -70,7 +70,7 @@ def _counts(plan: CompiledPlan) -> tuple[int, int]:
     count, changing = 0, 0
     for node in plan.nodes:
         # The inside of a region that is not in the plan is pure.
-        count += node.inner_count if node.kind == "region" else 1
+        count += node.inner_count if node.kind in HIDDEN_KINDS else 1
         changing += changes_something(plan, node)
         if _has_plan(node) and node.sub_plan is not None:
             below = _counts(node.sub_plan)
@@ -118,7 +118,7 @@ def _left_out(plan: CompiledPlan, left: Sequence[CompiledNode]) -> str:
 
 def _node_words(plan: CompiledPlan, node: CompiledNode) -> str:
     each = " for each item of a list" if node.for_each is not None else ""
-    needs = [plan.nodes[number].id for number in node.dependencies if plan.nodes[number].kind != "region"]
+    needs = [plan.nodes[number].id for number in node.dependencies if plan.nodes[number].kind not in HIDDEN_KINDS]
     after = f", after {one_line(', '.join(needs), most=_ARGUMENTS_SHOWN)}" if needs else ""
     is_agent = agent_tools(node) is not None
     what = "" if is_agent else {"plan": "a sub-plan", "human": "asks a person"}.get(node.kind, "")

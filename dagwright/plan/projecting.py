@@ -32,7 +32,7 @@ def largest_result_bytes(node: CompiledNode, tool: ToolDeclaration | None) -> in
     """Returns what the end of one task of a node may bring into the history of its run."""
     if tool is not None and tool.is_foreign:
         return FOREIGN_BYTES
-    if node.kind != "tool":
+    if node.kind not in ("tool", "lookup"):
         return TOGETHER_BYTES
     if not node.wanted:
         return VALUE_BYTES

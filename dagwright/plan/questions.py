@@ -55,6 +55,7 @@ def request_of(
         schema=question.get("schema"),
         options=question.get("options"),
         multiple=question.get("multiple", False),
+        takes_text=question.get("takes_text", False),
         assignee=question.get("assignee"),
         deadline_s=deadline_s,
         deadline_at=None if deadline_s is None else at + deadline_s,

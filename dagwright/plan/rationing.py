@@ -142,7 +142,7 @@ class Rationing(Remaking):
         if budget.finishing is not None and is_needed_to_finish(task.node):
             return False
         record = self._record(task.number, -1 if task.item is None else task.item)
-        if budget.finishing is not None and task.node.kind in ("tool", "plan"):
+        if budget.finishing is not None and task.node.kind in ("tool", "plan", "lookup"):
             self._queue.release(task.number)
             record.reason = f"left out: {budget.finishing}"
             self._end(task.number, -1 if task.item is None else task.item, NodeStatus.SKIPPED, at)

@@ -15,6 +15,7 @@ from dagwright.plan.errors import NodeError
 from dagwright.plan.items import end_of_items, items_of
 from dagwright.plan.joins import Decision, why_blocked
 from dagwright.plan.kept import take_kept
+from dagwright.plan.lookups import FIND_PARTY, KNOWN_BEFORE, is_settled, lookup_of
 from dagwright.plan.resolution import MissingData
 from dagwright.plan.run_end import unreadable
 from dagwright.plan.states import NodeStatus
@@ -89,7 +90,10 @@ class Readiness(Answering):
             condition = None
         if self.changes.kept is not None and self._takes_over(number, -1, at):
             return
-        if node.for_each is not None:
+        if node.tool == FIND_PARTY and (known := self.changes.bound.get(lookup_of(node))) is not None:
+            self.records[number].result = {"party": dict(known), "reason": KNOWN_BEFORE}
+            self._end(number, -1, NodeStatus.COMPLETED, at)
+        elif node.for_each is not None:
             self._expand(number, condition, at)
         elif self._may_ask:
             self._start(number, -1, at)
@@ -112,7 +116,7 @@ class Readiness(Answering):
             content = content_of_map(self, number) if is_map else content_of(self, number, item)
         except (MissingData, TooMuchWork):
             return False
-        if content != kept.content:
+        if content != kept.content or (node.tool == FIND_PARTY and not is_settled(kept.result)):
             return False
         take_kept(self._record(number, item), kept)
         self._end(number, item, NodeStatus.COMPLETED, at)
@@ -225,6 +229,14 @@ class Readiness(Answering):
             self._tell_dependents(at)
             message = f"{self.plan.nodes[number].id!r} failed: {error.message if error else ''}"
             self.abort(NodeError("fail_fast", message), at)
+        elif self.plan.nodes[number].kind == "lookup" and status is NodeStatus.FAILED and not self._stopped:
+            self._end_lookup(number, at)
+
+    def _end_lookup(self, number: int, at: float) -> None:
+        """Ends the run where a lookup failed: nothing may run then. One that a person added blocks what it is for."""
+        error = self.records[number].error
+        if error is not None and not self.is_added_by_hand(self.plan.nodes[number].id):
+            self.abort(error, at)
 
     def _end_region(self, number: int, at: float) -> None:
         """Takes the open nodes of a region that has ended: they are run one by one, or cancelled with the run."""

@@ -266,7 +266,7 @@ class _Ended:
         return Reason(self._id, status, kind, message, detail, since=ended_at, because=because, facts=self._facts())
 
     def _completed(self) -> Reason:
-        needed = [self._scheduler.plan.nodes[number].id for number in self._node.dependencies]
+        needed = [self._scheduler.plan.nodes[number].id for number in self._scheduler.needed_by(self._node)]
         message = "completed"
         if any(closing.what == "value" for _, closing in self._closings()):
             message = "failed and was given a value by hand"

@@ -4,9 +4,11 @@ A text is parsed once, when the plan is accepted, into parts. What came out of a
 """
 
 import difflib
+import hashlib
+import json
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -70,16 +72,28 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """The id of a party that is looked up before anything runs."""
+    """The id of a party that is looked up before anything runs.
+
+    In a plan it stands as an input that nobody is asked for, under a name that no plan can write.
+
+    Args:
+        jurisdiction: ISO 3166 code of the parties that are meant; `None` if any can be.
+    """
 
     search_text: str
     entity_type: str
+    jurisdiction: str | None = None
 
-    def __str__(self) -> str:
-        return f"lookup of {self.search_text!r}"
+    @property
+    def input(self) -> str:
+        """Name of the input; the same for the same lookup."""
+        told = json.dumps([self.search_text, self.entity_type, self.jurisdiction], ensure_ascii=True)
+        return LOOKUP_INPUT + hashlib.sha256(told.encode()).hexdigest()[:20]
 
 
-Reference = ResultOf | Placeholder | Item | Index | Secret | Lookup
+LOOKUP_INPUT = "~lookup:"
+"""Begins the names of the inputs that are looked up."""
+Reference = ResultOf | Placeholder | Item | Index | Secret
 Part = str | Reference
 Template = tuple[Part, ...]
 """A text in parts. One part that is a reference keeps the type of its value; otherwise the parts make one text."""
@@ -287,20 +301,6 @@ def suggestion(name: str, known: Collection[str]) -> str | None:
     """
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"did you mean {near[0]!r}?" if near else None
-
-
-def found_to_json(found: Mapping[Lookup, Any]) -> list[list[Any]]:
-    """Returns the parties that were looked up as JSON."""
-    return [[lookup.search_text, lookup.entity_type, party] for lookup, party in found.items()]
-
-
-def found_from_json(encoded: Iterable[Sequence[Any]]) -> dict[Lookup, Any]:
-    """Returns what `found_to_json` made.
-
-    Raises:
-        ValueError, TypeError: it is nothing of that kind.
-    """
-    return {Lookup(text, kind): party for text, kind, party in encoded}
 
 
 def references_in(templates: Iterable[Template]) -> Iterator[Reference]:

@@ -339,6 +339,7 @@ class Remade:
             plan = extended(scheduler.plan, extension)
             base = extension.base
             scheduler.records[base:base] = [Record() for _ in extension.nodes]
+            scheduler.requests.move_early(base, len(extension.nodes))
             scheduler.changes.extensions.append(extension)
         scheduler.remake(at=self._at, plan=plan)
 

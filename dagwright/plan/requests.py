@@ -48,7 +48,7 @@ class Request:
         id: the id of its task, with `#2` and so on behind it for the later ones of the same task.
         task: id of the node or item that waits; empty for the inputs of the run.
         schema: of an INFORMATION, JSON Schema of the data.
-        options: of a SELECTION, what can be selected; `multiple` if more than one can.
+        options: of a SELECTION, what can be selected; `multiple` if more than one can, `takes_text` if a text will do.
         deadline_s: seconds from asking to the deadline, and from escalating to the next one.
         on_timeout: `fail`, `{"default": answer}` or `{"escalate": assignee}`; `fail` once it has escalated.
         tool, arguments: of an approval, what is to be called; the arguments as far as they are here.
@@ -64,6 +64,7 @@ class Request:
     schema: Mapping[str, Any] | None = None
     options: Sequence[Any] | None = None
     multiple: bool = False
+    takes_text: bool = False
     assignee: str | None = None
     deadline_s: float | None = None
     deadline_at: float | None = None
@@ -105,6 +106,7 @@ class Request:
             "workflow_id": workflow_id,
             "purpose": self.purpose,
             "multiple": self.multiple,
+            "takes_text": self.takes_text,
         }
         if self.purpose == "approval":
             told |= {"tool": self.tool, "arguments": with_shown(self.arguments, shown_in_arguments)}
@@ -258,6 +260,11 @@ class RequestBook:
         """Keeps an answer until the node of that number, or one of its items, asks; -1 is the run itself."""
         self.early[feedback.request] = feedback
         self.early_of.setdefault(number, []).append(feedback.request)
+
+    def move_early(self, base: int, added: int) -> None:
+        """Takes note that nodes were added, so that those from `base` on have other numbers."""
+        moved = {number + added if number >= base else number: names for number, names in self.early_of.items()}
+        self.early_of = moved
 
     def drop_early(self, name: str) -> None:
         """Takes note that nobody asked what an answer is kept for, if one still is."""

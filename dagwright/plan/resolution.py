@@ -12,7 +12,7 @@ from typing import Any
 from dagwright.plan.arguments import with_parts
 from dagwright.plan.compiled import Hole
 from dagwright.plan.paths import MissingValue, get_value
-from dagwright.plan.references import Index, Item, Lookup, Placeholder, Reference, ResultOf, Secret, Template
+from dagwright.plan.references import Index, Item, Placeholder, Reference, ResultOf, Secret, Template
 from dagwright.plan.stored import StoredValue, WorkerText, is_whole
 from dagwright.plan.work import WorkBudget
 
@@ -30,7 +30,6 @@ class Scope:
     Args:
         node_value: (node id, `result | status | error`) -> the value, null where there is none.
         inputs: values of the inputs by name.
-        lookups: ids of the parties that were looked up.
         item, index: of the `for_each`, if there is one.
         budget: what queries may cost at this moment.
         answers: (node id, query) -> what the query found in the node's result, which does not change any more.
@@ -38,7 +37,6 @@ class Scope:
 
     node_value: Callable[[str, str], Any]
     inputs: Mapping[str, Any]
-    lookups: Mapping[Lookup, Any]
     item: Any = None
     index: int | None = None
     budget: WorkBudget = field(default_factory=WorkBudget)
@@ -48,7 +46,7 @@ class Scope:
 def scope_of_item(scope: Scope, item: Any, *, index: int) -> Scope:
     """Returns the scope of one item of a `for_each`."""
     # Made anew and not by `replace`, which takes longer than all else that a key costs.
-    return Scope(scope.node_value, scope.inputs, scope.lookups, item, index, scope.budget, scope.answers)
+    return Scope(scope.node_value, scope.inputs, item, index, scope.budget, scope.answers)
 
 
 def resolve_holes(value: Any, holes: Sequence[Hole], *, scope: Scope) -> Any:
@@ -101,10 +99,6 @@ def _value_of(reference: Reference, scope: Scope) -> Any:
                 return scope.index
             case Placeholder(name):
                 return get_value(scope.inputs.get(name), (), start=name)
-            case Lookup():
-                if reference not in scope.lookups:
-                    raise MissingData(f"Missing data: {reference}: it was not looked up")
-                return scope.lookups[reference]
             case Secret():
                 return reference
     except MissingValue as error:

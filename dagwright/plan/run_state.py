@@ -11,7 +11,7 @@ from typing import Any
 
 from dagwright.plan import chunks
 from dagwright.plan.budget import Budget
-from dagwright.plan.compiled import CompiledNode, CompiledPlan
+from dagwright.plan.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan
 from dagwright.plan.condition_asker import ConditionAsker
 from dagwright.plan.deadline import Deadline
 from dagwright.plan.errors import NodeError
@@ -88,6 +88,8 @@ class Changes:
         takes_back: whether the run only takes back what an earlier one did, whose state it goes on from.
         key_of: makes the idempotency key of a call of its scope (`None` is the run's own) and its path. It is given
             once, as `with_agents` is.
+        asks: whether people are asked what a lookup means; if not, one that is unclear ends the run.
+        bound: lookups that are known before -> their party, `{"id", "name", "kind", "jurisdiction"}`.
         planned: call that writes a plan -> its newest attempt, and how many nodes that has told. It is not handed on,
             for no run goes on in a new execution while a call is in flight.
     """
@@ -108,6 +110,8 @@ class Changes:
     takes_back: bool = False
     key_of: KeyOf = _no_key
     planned: dict[str, tuple[int, int]] = field(default_factory=dict)
+    asks: bool = True
+    bound: Mapping[Lookup, Mapping[str, Any]] = field(default_factory=dict)
     with_agents: WithAgents = _as_it_is
 
 
@@ -126,7 +130,6 @@ class RunState:
     Args:
         plan: the compiled plan.
         inputs: values of the plan's inputs; a default stands in for what is missing.
-        lookups: ids of the parties that were looked up.
         max_in_flight: tasks at once, 1 to `MAX_IN_FLIGHT`.
         policy: which calls people are asked about.
     """
@@ -136,14 +139,12 @@ class RunState:
         plan: CompiledPlan,
         inputs: Mapping[str, Any],
         *,
-        lookups: Mapping[Lookup, Any] | None = None,
         max_in_flight: int = MAX_IN_FLIGHT,
         policy: Policy = ALL_RUN,
     ) -> None:
         self.plan = plan
         defaults = {name: schema["default"] for name, schema in plan.inputs.items() if "default" in schema}
         self.inputs: dict[str, Any] = {**defaults, **inputs}
-        self.lookups = lookups or {}
         self.max_in_flight = max_in_flight
         self.records = [Record() for _ in plan.nodes]
         self.error: NodeError | None = None
@@ -180,7 +181,7 @@ class RunState:
         self._queue = self._new_queue()
         self._asker = ConditionAsker(self._numbers.__contains__, self._budget)
         # One for all tasks: a run makes one for each of them otherwise, and nothing in it changes.
-        self._base_scope = Scope(self._value_of, self.inputs, self.lookups, budget=self._budget)
+        self._base_scope = Scope(self._value_of, self.inputs, budget=self._budget)
         self._items = ItemBook(plan, self._numbers, max_in_flight=self.max_in_flight)
         self._settled: list[int] = []
         self._membership = Membership(plan)
@@ -220,7 +221,7 @@ class RunState:
     @property
     def grown(self) -> int:
         """How many nodes the plan has grown by."""
-        return sum(len(extension.nodes) for extension in self.changes.extensions)
+        return sum(node.kind != "lookup" for extension in self.changes.extensions for node in extension.nodes)
 
     @property
     def cancelling(self) -> dict[str, float]:
@@ -305,6 +306,11 @@ class RunState:
             node = self.plan.nodes[self._numbers[node.supersedes]]
         return node.id
 
+    def needed_by(self, node: CompiledNode) -> list[int]:
+        """Returns the nodes that one waits for, without those that nobody wrote."""
+        nodes = self.plan.nodes
+        return [number for number in node.dependencies if nodes[number].kind not in HIDDEN_KINDS]
+
     def is_inside_detached(self, number: int) -> bool:
         """Tells whether a node belongs to a region whose inside is not in the plan."""
         return self._membership.is_inside_detached(number)
@@ -339,6 +345,10 @@ class RunState:
     def shown(self) -> Iterator[tuple[CompiledNode, Record]]:
         """Yields every node that was written, with its record, in plan order."""
         return islice(zip(self.plan.nodes, self.records, strict=True), self.plan.written_count)
+
+    def steps(self) -> Iterator[tuple[CompiledNode, Record]]:
+        """Yields every node but the regions with its record: those that were written, and the lookups behind them."""
+        return islice(zip(self.plan.nodes, self.records, strict=True), self.plan.step_count)
 
     def detached_regions(self) -> Iterator[tuple[int, CompiledNode]]:
         """Yields the number and the node of each region whose inside is not in the plan."""
@@ -419,7 +429,7 @@ class RunState:
         if self.is_given_up:
             # What it did is taken back.
             return None, None
-        return output_of(self.plan, self.records, scope=Scope(self._value_of, self.inputs, self.lookups))
+        return output_of(self.plan, self.records, scope=Scope(self._value_of, self.inputs))
 
     # Places and values.
 

@@ -19,6 +19,7 @@ from dagwright.plan.contents import content_of
 from dagwright.plan.errors import NodeError
 from dagwright.plan.held_up import held_up_words
 from dagwright.plan.item_book import Place
+from dagwright.plan.lookups import BIND_PARTIES, FIND_PARTY, why_unbound
 from dagwright.plan.membership import InnerState
 from dagwright.plan.rationing import Rationing
 from dagwright.plan.resolution import MissingData
@@ -80,6 +81,8 @@ class Scheduler(Rationing):
                 self._end_failed(number, item, unreadable(error), at)
                 self.settle(at)
                 continue
+            if not self.changes.asks and task.node.tool == FIND_PARTY:
+                task.arguments = {**task.arguments, "asks": False}
             if self.changes.budget is not None and self._has_to_wait(task, at):
                 continue
             if self.changes.kept is not None:
@@ -119,6 +122,8 @@ class Scheduler(Rationing):
         error = None
         if self.plan.nodes[number].is_worker and self._chunk(number, item) is None:
             value, record.partial, error = unwrap_worker_result(value)
+        elif self.plan.nodes[number].tool == BIND_PARTIES:
+            record.result, error = value, why_unbound(value)
         if error is not None:
             self._end_failed(number, item, error, at)
         else:

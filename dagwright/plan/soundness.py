@@ -10,8 +10,9 @@ from types import NoneType
 from typing import Any, get_args
 
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole, Join
+from dagwright.plan.lookups import LOOKUP_TOOLS
 from dagwright.plan.queries import parse_query
-from dagwright.plan.references import Field, Index, Item, Lookup, Placeholder, ResultOf, Secret, Template
+from dagwright.plan.references import Field, Index, Item, Placeholder, ResultOf, Secret, Template
 
 _KINDS: Mapping[str, Any] = {
     "id": str,
@@ -68,6 +69,8 @@ def _problem_of(node: CompiledNode, ids: Collection[str]) -> str | None:
     kind, *wanted = node.join
     if kind not in _JOINS or [type(each) for each in wanted] != [int]:
         return "its 'join' is none"
+    if node.kind == "lookup" and (node.tool not in LOOKUP_TOOLS or node.for_each is not None):
+        return "it is hidden as a lookup, and is none"
     if not _lead_into(node.arguments, node.holes):
         return "the references of its arguments stand where nothing is"
     if node.approval_holes and not _lead_into(node.approval, node.approval_holes):
@@ -111,8 +114,6 @@ def _is_sound(part: Any, ids: Collection[str]) -> bool:
             return _is_path(path)
         case Placeholder(name) | Secret(name):
             return _are_texts(name)
-        case Lookup(search_text, entity_type):
-            return _are_texts(search_text, entity_type or "")
         case Index():
             return True
     return False

@@ -18,6 +18,7 @@ from dagwright.plan.errors import Note, PlanInvalid, Problem, pointer
 from dagwright.plan.field_problems import read_nodes, read_plan_fields
 from dagwright.plan.human_fields import problems_of_people
 from dagwright.plan.inputs import schema_of, wrong_defaults
+from dagwright.plan.lookups import LOOKUP_TOOLS, MOST_LOOKUPS
 from dagwright.plan.model import Cache, Node, Plan
 from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.plan.node_references import NodeReferences, read_references
@@ -102,7 +103,7 @@ class Checked:
     def lookups(self) -> list[Lookup]:
         """Distinct lookups in order of their first mention, those of sub-plans behind its own.
 
-        A sub-plan looks its parties up again when it starts; that they can be found is known before anything runs.
+        The run above binds those of a sub-plan with its own: nothing runs before all are bound.
         """
         found = [part for node in self.references for part in node.lookups]
         for sub_plan in self.sub_plans.values():
@@ -133,6 +134,9 @@ def check_document(
     checker.hints = _Hints(most_compared)
     checked = checker.check()
     problems = [*document.problems, *checker.problems]
+    if checked is not None and (count := len(checked.lookups)) > MOST_LOOKUPS:
+        message = f"the plan looks up {count:,} parties; at most {MOST_LOOKUPS:,} can be looked up for one run"
+        problems.append(Problem("too_large", message, hint="split the plan"))
     if checked is None or problems:
         raise PlanInvalid(problems)
     return checked
@@ -185,7 +189,7 @@ class _Checker:
         # Node id -> the tool whose result is its own.
         self.made_by: Mapping[str, ToolDeclaration] = {}
         # The references that the dialect found itself, by node.
-        self.extra: dict[int, dict[str, Reference]] = {}
+        self.extra: dict[int, dict[str, Reference | Lookup]] = {}
         for (number, key), reference in document.holes.items():
             self.extra.setdefault(number, {})[key] = reference
 
@@ -345,7 +349,7 @@ class _Checker:
 
     def _check_tool(self, index: int, node: Node, references: NodeReferences) -> None:
         assert node.tool is not None
-        declaration = self.tools.get(node.tool)
+        declaration = self.tools.get(node.tool) if node.tool not in LOOKUP_TOOLS else None
         if declaration is None:
             if not self.any_tool:
                 message = f"there is no tool {node.tool!r}"
@@ -370,8 +374,9 @@ class _Checker:
         for path, message, advice in schema.problems_of(node.arguments, references.argument_holes):
             at = ("nodes", index, "arguments", *path)
             self.tell("invalid_arguments", f"{node.tool}: {message}", at, node=node.id, hint=advice)
+        made_by, holes = self.made_by, references.argument_holes
         for path, message, advice in misplaced_parties(
-            declaration, references.argument_holes, node=node.id, made_by=self.made_by
+            declaration, holes, references.lookups, node=node.id, made_by=made_by
         ):
             at = ("nodes", index, "arguments", *path)
             self.tell("invalid_arguments", message, at, node=node.id, hint=advice)

@@ -97,6 +97,9 @@ class _Wants:
 
     def told(self, node: CompiledNode) -> CompiledNode:
         """Returns a node with what is named of its result."""
+        if node.kind == "lookup" and node.wanted:
+            # It says itself which parts are told, whatever is read of them.
+            return node
         wanted = [*self.of_node.get(node.id, ())] if node.sub_plan is None else []
         if node.is_worker:
             # A worker answers a WorkerResult, of which the outputs are the node's result, or the outputs alone.

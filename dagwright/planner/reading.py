@@ -300,9 +300,6 @@ def problems_of(checked: Checked, *, there: Sequence[str] = ()) -> Iterator[Prob
         hint = "write the value itself, or ask with a human node and use its result"
         yield Problem("missing_input", message, pointer("inputs", name), hint=hint)
     yield from _secrets_of(checked)
-    for lookup in checked.lookups[:1]:
-        message = f"the plan looks {lookup.search_text!r} up, which only a plan can that is whole before its run"
-        yield Problem("not_available", message, hint="let a tool find it")
 
 
 def _secrets_of(checked: Checked) -> Iterator[Problem]:

@@ -60,9 +60,7 @@ def run(plan: CompiledPlan, toolset: Toolset, inputs: dict[str, Any]) -> dict[st
     """Calls every tool in an order that the edges allow; the engine itself has tests of its own."""
     results: dict[str, Any] = {}
     levels = levels_of([node.dependencies for node in plan.nodes]) or []
-    scope = Scope(
-        node_value=lambda node, part: results[node] if part == "result" else "completed", inputs=inputs, lookups={}
-    )
+    scope = Scope(node_value=lambda node, part: results[node] if part == "result" else "completed", inputs=inputs)
     for _, node in sorted(zip(levels, plan.nodes, strict=True), key=lambda pair: pair[0]):
         arguments = resolve_holes(dict(node.arguments), node.holes, scope=scope)
         spec = toolset.built_in.merged(toolset.own)[node.tool]

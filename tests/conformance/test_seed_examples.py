@@ -72,7 +72,6 @@ def test_arguments_get_the_values_that_the_format_says(name: str) -> None:
     scope = Scope(
         node_value=lambda node_id, part: expected["results"][node_id] if part == "result" else "completed",
         inputs=expected["inputs"],
-        lookups={},
     )
     assert resolve_holes(dict(node.arguments), node.holes, scope=scope) == expected["arguments"]
 
@@ -82,7 +81,7 @@ def test_missing_data_names_what_was_there_instead() -> None:
     document[1]["arguments"]["input"] = {"to": "{{find_john.result.data[0].emial}}"}
     (_, node) = compile_plan(check(document)).nodes
     person = {"name": "John Smith", "email": "john.smith@example.com"}
-    scope = Scope(node_value=lambda _, __: {"data": [person]}, inputs={}, lookups={})
+    scope = Scope(node_value=lambda _, __: {"data": [person]}, inputs={})
     with pytest.raises(Exception, match=r"Missing data: .*'emial' not found in .*data\[0\]; it has email, name"):
         resolve_holes(dict(node.arguments), node.holes, scope=scope)
 

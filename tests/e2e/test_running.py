@@ -195,7 +195,7 @@ async def test_lookups_that_fail_are_told_once_each_with_place_and_advice(
         encoding="utf-8",
     )
     (tmp_path / "plan.json").write_text(json.dumps({"intents": [intent("Zaphod Beeblebrox"), intent("Sarah Cohen")]}))
-    end = await command_line("run", "plan.json", "--tools", "showing.py", "--id", "lookups-fail")
+    end = await command_line("run", "plan.json", "--tools", "showing.py", "--id", "lookups-fail", "--no-ask")
 
     assert end.code == 1
     assert [line for line in end.stdout.splitlines() if line.startswith("error")] == [

@@ -131,7 +131,10 @@ _own_fields = st.fixed_dictionaries(
         "scope": json_values,
         "path": seldom(json_values, st.sampled_from(([], [["node", "a"]], [["node", "a"], ["item", "1"]]))),
         "parent": seldom(json_values, st.sampled_from((None, {"workflow_id": "nobody-there", "task": "a"}))),
-        "lookups": seldom(json_values, st.sampled_from(([], [["x", "person", "p1"]]))),
+        "bound": seldom(
+            json_values,
+            st.sampled_from(([], [{"search_text": "x", "entity_type": "person", "party": {"id": "p1"}}])),
+        ),
         "carry": json_values | st.sampled_from(("AAAA", "eJwDAAAAAAE=")),
         "pages": json_values,
         "unknown": json_values,

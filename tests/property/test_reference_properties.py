@@ -15,7 +15,6 @@ from dagwright.plan.references import (
     BadReferences,
     Index,
     Item,
-    Lookup,
     Part,
     Placeholder,
     ResultOf,
@@ -64,7 +63,7 @@ def values_with_paths(draw: st.DrawFn) -> tuple[Any, tuple[str | int, ...], Any]
 
 
 def scope_of(results: dict[str, Any]) -> Scope:
-    return Scope(lambda name, part: results[name] if part == "result" else "completed", inputs={}, lookups={})
+    return Scope(lambda name, part: results[name] if part == "result" else "completed", inputs={})
 
 
 def written(text: str) -> str:
@@ -172,7 +171,6 @@ REFERENCES = st.one_of(
     st.builds(Item, st.tuples(KEYS)),
     st.builds(Index),
     st.builds(Secret, st.just("KEY")),
-    st.builds(Lookup, TEXTS, st.just("company")),
 )
 
 

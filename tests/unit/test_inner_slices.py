@@ -35,5 +35,5 @@ def test_nodes_outside_that_have_completed_and_are_not_read_are_not_told() -> No
     assert given == {
         "inner": "sha256-0",
         "before": None,
-        "outside": {"ended": [["r7", "completed", 7, 1.0, 2.0]], "inputs": {}, "lookups": []},
+        "outside": {"ended": [["r7", "completed", 7, 1.0, 2.0]], "inputs": {}},
     }

@@ -43,7 +43,7 @@ async def fork(
             pages=sent.pages,
             inputs=draft.inputs,
             carry=beside.carry,
-            lookups=beside.lookups,
+            bound=beside.bound,
             max_in_flight=beside.max_in_flight,
             model=beside.model,
         )

@@ -148,7 +148,7 @@ def test_value_that_could_not_be_read_is_not_held_against_the_schema_of_the_verb
 def test_value_of_the_session_is_never_taken_for_a_reference(value: Any) -> None:
     checked = check(intents(ENSURE, {"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": value})
     node = compile_plan(checked).nodes[1]
-    scope = Scope(node_value=lambda _, __: "wrong", inputs={}, lookups={})
+    scope = Scope(node_value=lambda _, __: "wrong", inputs={})
     assert node.dependencies == ()
     assert resolve_holes(dict(node.arguments), node.holes, scope=scope) == {"a": value}
 
@@ -161,7 +161,7 @@ def test_result_stands_for_its_id_if_it_is_an_object_that_has_one() -> None:
         ("CBU-1", "CBU-1"),
         ([1], [1]),
     ):
-        scope = Scope(node_value=lambda _, __, result=result: result, inputs={}, lookups={})  # type: ignore[misc]
+        scope = Scope(node_value=lambda _, __, result=result: result, inputs={})  # type: ignore[misc]
         assert resolve_holes(dict(node.arguments), node.holes, scope=scope) == {"a": value}
 
 

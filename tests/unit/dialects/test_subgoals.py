@@ -45,7 +45,7 @@ def test_sub_goal_becomes_a_worker_node() -> None:
 def test_any_slot_name_gets_the_value_of_that_slot(slot: str) -> None:
     plan = compile_plan(check({"sub_goals": [SOURCE, {"id": 2, "worker": "w", "inputs": {"x": ref(slot)}}]}))
     outputs = {name: [name] for name in SLOTS}
-    scope = Scope(node_value=lambda _, __: outputs, inputs={}, lookups={})
+    scope = Scope(node_value=lambda _, __: outputs, inputs={})
     assert resolve_holes(dict(plan.nodes[1].arguments), plan.nodes[1].holes, scope=scope) == {"x": [slot]}
     assert plan.nodes[1].is_worker
 

@@ -1,6 +1,5 @@
 """Lookups: sure hits before likely ones, one bound, several ambiguous, none with what comes near."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
 from dagwright.entities.lookup import CANDIDATE_LIMIT, Candidate, find_parties
 from dagwright.entities.names import core_words, name_key, words_of
-from dagwright.entities.resolution import LookupsFailed, problems_as_json, resolve_lookups
 
 PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
 
@@ -87,82 +85,6 @@ def test_party_of_another_type_is_near_but_no_hit(loaded: EntityDatabase) -> Non
     assert [(found.name, found.kind, found.reason) for found in findings.near] == [
         ("John Smith", "person", "is a person")
     ]
-
-
-def test_lookups_are_bound_in_order(loaded: EntityDatabase) -> None:
-    bound = resolve_lookups(
-        loaded,
-        [
-            {"search_text": "Sarah Chen", "entity_type": "person"},
-            {"search_text": "BlackRock ManCo", "entity_type": "entity"},
-        ],
-    )
-    assert [(party.name, party.kind) for party in bound] == [
-        ("Sarah Chen", "person"),
-        ("BlackRock ManCo", "company"),
-    ]
-
-
-def test_all_problems_are_told_at_once(loaded: EntityDatabase) -> None:
-    with pytest.raises(LookupsFailed) as failed:
-        resolve_lookups(
-            loaded,
-            [
-                {"search_text": "Maria Garcia", "entity_type": "person"},
-                {"search_text": "John Smith", "entity_type": "person"},
-                {"search_text": "Polaris Partners", "entity_type": "company"},
-                {"search_text": "Sarah Cohen", "entity_type": "person"},
-                {"search_text": "Apex", "entity_type": "fnud"},
-                {"search_text": " ", "entity_type": "fund"},
-                {"search_text": "?!", "entity_type": "fund"},
-                {"search_text": 7},
-                "John Smith",
-            ],
-        )
-    problems = failed.value.problems
-    assert [(problem.index, problem.code) for problem in problems] == [
-        (0, "lookup_ambiguous"),
-        (2, "lookup_not_found"),
-        (3, "lookup_not_found"),
-        (4, "invalid_field"),
-        (5, "invalid_field"),
-        (6, "invalid_field"),
-        (7, "invalid_field"),
-        (8, "invalid_field"),
-    ]
-    garcia, polaris, cohen, unknown_type = problems[:4]
-    ids = {found.jurisdiction: found.id for found in garcia.candidates}
-    assert garcia.message == (
-        "Several parties can be meant by person 'Maria Garcia': "
-        f"Maria García (person, ES, {ids['ES']}); María Garcia (person, LU, {ids['LU']})."
-    )
-    assert (polaris.message, polaris.candidates) == ("No party found for company 'Polaris Partners'.", ())
-    assert [found.name for found in cohen.candidates] == ["Sarah Chen", "Sara Chan"]
-    assert unknown_type.message.startswith("Unknown entity type 'fnud'; did you mean 'fund'?")
-    assert list(garcia.as_json()) == ["index", "code", "message", "hint", "candidates"]
-    assert garcia.as_json()["candidates"][0] == {
-        "id": ids["ES"],
-        "name": "Maria García",
-        "kind": "person",
-        "jurisdiction": "ES",
-        "score": 100,
-        "reason": "exact name",
-        "identifiers": (),
-        "roles": (),
-    }
-
-
-def test_problems_are_cut_to_a_size(loaded: EntityDatabase) -> None:
-    with pytest.raises(LookupsFailed) as failed:
-        resolve_lookups(loaded, [{"search_text": "Maria Garcia", "entity_type": "person"}] * 50)
-    problems = failed.value.problems
-    whole = problems_as_json(problems, limit_bytes=1_000_000)
-    assert whole == [problem.as_json() for problem in problems]
-    size = len(json.dumps(whole))
-    smaller = problems_as_json(problems, limit_bytes=size - 1)
-    assert [len(problem["candidates"]) for problem in smaller] == [1] * 50
-    bare = [problem.as_json(candidates=0) for problem in problems]
-    assert problems_as_json(problems, limit_bytes=len(json.dumps(bare[:3]))) == bare[:3]
 
 
 def test_candidates_are_limited(database: EntityDatabase, tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ def test_one_request_asks_for_more_and_all_that_waited_goes_on() -> None:
         "workflow_id": "w1",
         "purpose": "budget",
         "multiple": False,
+        "takes_text": False,
     }
     assert scheduler.status().value == "waiting"
     assert answer(scheduler, {"calls": 2}) is None

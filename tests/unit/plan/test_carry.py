@@ -63,9 +63,11 @@ def test_input_with_a_carry_comes_back_the_same() -> None:
     notes = ({"code": "cancel", "node": None, "message": "no"},)
     state = carry_of(_interrupted())
     carry = RunCarry(12.25, state_to_text(state), notes=notes, notes_left_out=3)
-    sent = RunInput(compiled=_PLAN, scope="root", lookups={Lookup("Ann", "person"): "p1"}, carry=carry)
+    bound = {Lookup("Ann", "person"): {"id": "p1"}}
+    sent = RunInput(compiled=_PLAN, scope="root", bound=bound, asks=False, carry=carry)
     read = run_input_from_json(json.loads(json.dumps(run_input_to_json(sent))))
-    assert (read.carry, read.scope, read.lookups) == (carry, "root", {Lookup("Ann", "person"): "p1"})
+    assert (read.carry, read.scope, read.asks) == (carry, "root", False)
+    assert read.bound == bound
     assert state_from_text(carry.state) == state
 
 

@@ -40,7 +40,7 @@ _PLAN = plan_of(
 def _scheduler(raw: dict[str, Any] = _PLAN, **terms: Any) -> tuple[Scheduler, RunInput]:
     plan = compiled(raw, tools=_TOOLS)
     run_input = run_input_from_json(run_input_to_json(RunInput(compiled=plan, **terms)))
-    return scheduler_of(plan, run_input, began_at=0.0, inputs={}, lookups={}), run_input
+    return scheduler_of(plan, run_input, began_at=0.0, inputs={}), run_input
 
 
 def test_words_tell_the_graph_and_what_changes_something() -> None:

@@ -9,7 +9,6 @@ from dagwright.plan.references import (
     BadReferences,
     Index,
     Item,
-    Lookup,
     Placeholder,
     ResultOf,
     Secret,
@@ -192,7 +191,7 @@ def scope(**results: Any) -> Scope:
     def value_of(name: str, part: str) -> Any:
         return results[name] if part == "result" else "completed"
 
-    return Scope(value_of, {"who": "Ann", "n": 5}, {Lookup("Acme", "company"): "id-1"}, item={"k": [1]}, index=2)
+    return Scope(value_of, {"who": "Ann", "n": 5}, item={"k": [1]}, index=2)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +208,6 @@ def scope(**results: Any) -> Scope:
         (("to ", Placeholder("who")), "to Ann"),
         ((Item(),), {"k": [1]}),
         ((Item(("k", 0)), Index()), "12"),
-        ((Lookup("Acme", "company"),), "id-1"),
         (("text {{only}}",), "text {{only}}"),
     ],
 )

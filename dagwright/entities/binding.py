@@ -1,0 +1,113 @@
+"""Binding what lookups found, all at once: the last look at each party, and the parties that people wanted created.
+
+It is idempotent as a verb is: what was created is recorded under the idempotency key, in the same transaction. This
+module must not import Temporal.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from dagwright.entities.catalogue import PartyKind
+from dagwright.entities.database import EntityDatabase
+from dagwright.entities.effects import Call, EffectLog
+from dagwright.entities.models import Party, PartyStatus
+from dagwright.entities.parties import described
+from dagwright.entities.resolution import INVALID_FIELD, LOOKUP_NOT_FOUND, party_json
+from dagwright.entities.verbs import NewParty, create_parties
+
+VERB = "bind_parties"
+PROBLEMS_BYTES = 150_000
+"""JSON of all that could not be bound: the run keeps it, and tells it."""
+
+Entry = dict[str, Any]
+
+
+class _Unbound(Exception):
+    """Not all can be bound, so nothing of the transaction is kept."""
+
+    def __init__(self, entries: list[Entry]) -> None:
+        super().__init__("not all can be bound")
+        self.entries = entries
+
+
+def bind_parties(database: EntityDatabase, found: Sequence[Mapping[str, Any]], *, key: str) -> list[Entry]:
+    """Returns what each lookup is bound to, in order: `{"party", "reason", "created"}`, or `{"problem"}` for any.
+
+    A party may be called otherwise by now: it is bound by its id. Nothing is created unless all can be bound.
+
+    Args:
+        found: of each lookup what `PartySearch.found` told, or `{"party"}` for one that was known before.
+        key: idempotency key of the call.
+    """
+    if any("problem" in entry for entry in found):
+        return _problems_of(found)
+    try:
+        if any("create" in entry for entry in found):
+            return EffectLog(database).once(key, VERB, list[Entry], lambda call: _bound_and_created(call, found))
+        return database.read(lambda session: _bound(session, found))
+    except _Unbound as unbound:
+        return unbound.entries
+
+
+def _bound_and_created(call: Call, found: Sequence[Mapping[str, Any]]) -> list[Entry]:
+    entries = _bound(call.session, found)
+    for place, entry in enumerate(found):
+        if "create" in entry:
+            entries[place] = _created(call, entry)
+    if any("problem" in entry for entry in entries):
+        raise _Unbound(_problems_of(entries))
+    return entries
+
+
+def _created(call: Call, entry: Mapping[str, Any]) -> Entry:
+    wanted = entry["create"]
+    new = NewParty(PartyKind(wanted["kind"]), wanted["name"], wanted.get("jurisdiction"), wanted.get("date_of_birth"))
+    try:
+        [party] = create_parties(call, [new])
+    except ValueError as error:
+        return {"problem": _problem(INVALID_FIELD, str(error))}
+    told = party_json(party.id, party.name, party.kind, party.jurisdiction)
+    return {"party": told, "reason": entry["reason"], "created": party.created}
+
+
+def _bound(session: Session, found: Sequence[Mapping[str, Any]]) -> list[Entry]:
+    """Returns the entries with each party as it is now; those that are to be created stay as they are.
+
+    Raises:
+        _Unbound: one of the parties cannot be used any more.
+    """
+    entries = [_looked_at(session, entry) if "party" in entry else dict(entry) for entry in found]
+    if any("problem" in entry for entry in entries):
+        raise _Unbound(_problems_of(entries))
+    return entries
+
+
+def _looked_at(session: Session, entry: Mapping[str, Any]) -> Entry:
+    chosen = entry["party"]
+    party = session.get(Party, chosen["id"])
+    if party is None:
+        told = f"{chosen.get('kind', 'party')} {chosen.get('name')!r} ({chosen['id']}) is not there any more"
+        return {"problem": _problem(LOOKUP_NOT_FOUND, told)}
+    if party.status != PartyStatus.ACTIVE:
+        return {"problem": _problem(LOOKUP_NOT_FOUND, f"{described(party)} is inactive")}
+    told_party = party_json(party.id, party.name, party.kind, party.jurisdiction)
+    return {"party": told_party, "reason": str(entry.get("reason", "")), "created": False}
+
+
+def _problem(code: str, message: str) -> dict[str, Any]:
+    hint = "Run it again: what is meant is asked again."
+    return {"code": code, "message": f"What was looked up: {message}.", "hint": hint, "candidates": []}
+
+
+def _problems_of(entries: Sequence[Mapping[str, Any]]) -> list[Entry]:
+    """Returns the problems in their places, with fewer candidates each if all of them would be too long."""
+    told: list[Entry] = [{"problem": dict(entry["problem"])} if "problem" in entry else {} for entry in entries]
+    for most in (10, 3, 1, 0):
+        if len(json.dumps(told)) <= PROBLEMS_BYTES:
+            break
+        for problem in (entry["problem"] for entry in told if entry):
+            problem["candidates"] = list(problem.get("candidates", ()))[:most]
+    return told

@@ -1,0 +1,76 @@
+"""The tools behind lookups: `find_party` finds the party that a text means, `bind_parties` binds what was found.
+
+They are the run's own (`dagwright.plan.lookups`): a plan cannot name them. This module must not import SQLAlchemy,
+which takes longer than a command may take to start.
+"""
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from dagwright.plan.lookups import BIND_PARTIES, FIND_PARTY
+from dagwright.tools import ToolRegistry, context, tool
+
+if TYPE_CHECKING:
+    from dagwright.entities.database import EntityDatabase
+
+
+class _Store:
+    """Opens the store at the first call; safe to share among threads."""
+
+    def __init__(self, database: "EntityDatabase | str") -> None:
+        self._given = database
+        self._lock = threading.Lock()
+        self._database: EntityDatabase | None = None
+
+    @property
+    def database(self) -> "EntityDatabase":
+        """The store."""
+        from dagwright.entities.database import as_database  # noqa: PLC0415 - see the module
+
+        with self._lock:
+            if self._database is None:
+                self._database = as_database(self._given)
+            return self._database
+
+
+def lookup_tools(database: "EntityDatabase | str") -> ToolRegistry:
+    """Returns the tools `find_party` and `bind_parties`.
+
+    Args:
+        database: the store, or its URL; nothing is opened before the first call of a tool.
+    """
+    store = _Store(database)
+
+    @tool(name=FIND_PARTY, effects="read")
+    def find_party(
+        *, search_text: str, entity_type: str, jurisdiction: str | None = None, asks: bool = True
+    ) -> dict[str, Any]:
+        """Find the party that a text means; a person is asked where that is not clear.
+
+        Args:
+            search_text: an identifier, a name or a part of one.
+            entity_type: person, company, fund, or entity for any.
+            jurisdiction: ISO 3166 code of the parties that are meant.
+            asks: whether a person can be asked.
+        """
+        from dagwright.entities.gateway import SqlEntityGateway  # noqa: PLC0415
+        from dagwright.entities.resolution import PartySearch, Wanted  # noqa: PLC0415
+
+        call = context()
+        search = PartySearch(
+            SqlEntityGateway(store.database), Wanted(search_text, entity_type, jurisdiction), asks=asks
+        )
+        return search.found(call.answers, call.checkpoint)
+
+    @tool(name=BIND_PARTIES, effects="idempotent")
+    def bind_parties(*, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Bind what was found, and create the parties that people wanted created.
+
+        Args:
+            found: what `find_party` found of each lookup, in order.
+        """
+        from dagwright.entities import binding  # noqa: PLC0415
+
+        return binding.bind_parties(store.database, found, key=context().idempotency_key)
+
+    return ToolRegistry.of(find_party, bind_parties)

@@ -1,0 +1,262 @@
+"""Lookups as nodes: what finds each party that a plan looks up, and what binds them before anything else runs.
+
+When a plan is compiled, each distinct lookup becomes a node that calls `find_party`, which may ask a person, and one
+node more, `bind_parties`, which waits for all of them. Every node of the plan waits for that one. They stand behind
+those that were written and are never shown, but for the run they are nodes as any others: so what they ask, their
+results, retries, new executions, forks and histories need nothing of their own.
+
+A plan that grows brings the nodes of its lookups along under the same ids, so what the run has looked up already is
+not looked up again.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole, RetryRule
+from dagwright.plan.entity_types import slug_of
+from dagwright.plan.errors import NodeError
+from dagwright.plan.paths import MissingValue, get_value
+from dagwright.plan.references import Lookup, Placeholder, Reference, ResultOf
+from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.stored import StoredValue
+from dagwright.plan.tools import Effects, ToolDeclaration
+
+FIND_PARTY, BIND_PARTIES = "find_party", "bind_parties"
+LOOKUP_TOOLS: Mapping[str, ToolDeclaration] = {
+    FIND_PARTY: ToolDeclaration(FIND_PARTY, Effects.READ),
+    BIND_PARTIES: ToolDeclaration(BIND_PARTIES, Effects.IDEMPOTENT),
+}
+"""Tools of the run's own, which no plan can name."""
+MOST_LOOKUPS = 1_000
+"""Distinct ones of a plan: `bind_parties` is given what was found of all of them at once."""
+
+KNOWN_BEFORE = "known before"
+"""Why a party is meant that was looked up before the run."""
+_FOUND = "found"
+"""Argument of `bind_parties`: a list of what each `find_party` found."""
+_PATIENT = RetryRule(max_attempts=1_000, max_delay_s=60.0)
+"""A database that does not answer holds the run up; it must not end it."""
+_WORDS_BYTES = 100
+"""Of the text that is looked up, how much stands in the id of its node."""
+_WORDS_IN_TITLE = 200
+_ERROR_CHARACTERS = 4_000
+_NO_CODE = "lookup_failed"
+
+
+# Making the nodes.
+
+
+def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup]) -> CompiledPlan:
+    """Returns a compiled plan with the nodes that look up what it and its sub-plans name.
+
+    Args:
+        plan: without regions; a lookup stands in it as its input.
+        lookups: distinct, in order of their first mention.
+    """
+    if not lookups:
+        return plan
+    finds = _finds(lookups, [node.id for node in plan.nodes])
+    bind = _bind([*finds], first=len(plan.nodes))
+    number = {find_id: place for place, find_id in enumerate(finds)}
+    bound: dict[str, Reference] = {
+        lookup.input: ResultOf(bind.id, "result", (number[find_id], "party", "id"))
+        for find_id, each in finds.items()
+        for lookup in each
+    }
+    at = len(plan.nodes) + len(finds)
+    nodes = [_behind(node, at, bound) for node in plan.nodes]
+    found = [_find(find_id, each[0]) for find_id, each in finds.items()]
+    return replace(plan, nodes=(*nodes, *found, bind), tools={**plan.tools, **LOOKUP_TOOLS})
+
+
+def _finds(lookups: Sequence[Lookup], taken: Sequence[str]) -> dict[str, list[Lookup]]:
+    """Returns the id of each node that finds a party -> the lookups that mean the same one."""
+    prefix = "lookup"
+    while any(node_id.startswith(prefix) for node_id in taken):
+        prefix = "_" + prefix
+    finds: dict[str, list[Lookup]] = {}
+    for lookup in lookups:
+        parts = [prefix, slug_of(lookup.entity_type), _words_of(lookup.search_text), lookup.jurisdiction or ""]
+        finds.setdefault(":".join(filter(None, parts)), []).append(lookup)
+    return finds
+
+
+def _words_of(text: str) -> str:
+    """Returns a text as an id shows it: on one line, and with a digest behind it if it is long."""
+    words = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    if len(words.encode(errors="replace")) <= _WORDS_BYTES:
+        return words
+    cut = words.encode(errors="replace")[:_WORDS_BYTES].decode(errors="ignore")
+    return f"{cut}…{hashlib.sha256(words.encode(errors='replace')).hexdigest()[:8]}"
+
+
+def _find(node_id: str, lookup: Lookup) -> CompiledNode:
+    title = f"looking up {lookup.search_text[:_WORDS_IN_TITLE]!r} ({lookup.entity_type})"
+    return CompiledNode(node_id, "lookup", title, FIND_PARTY, _arguments_of(lookup), retry=_PATIENT)
+
+
+def _arguments_of(lookup: Lookup) -> dict[str, Any]:
+    given = {"search_text": lookup.search_text, "entity_type": lookup.entity_type}
+    return given if lookup.jurisdiction is None else {**given, "jurisdiction": lookup.jurisdiction}
+
+
+def _bind(finds: Sequence[str], *, first: int) -> CompiledNode:
+    """Returns the node that binds what others find.
+
+    Args:
+        finds: ids of these.
+        first: number of the first of them.
+    """
+    prefix = finds[0].partition(":")[0]
+    digest = hashlib.sha256("\0".join(finds).encode(errors="replace")).hexdigest()[:8]
+    holes = tuple(((_FOUND, place), (ResultOf(find_id, "result"),)) for place, find_id in enumerate(finds))
+    return CompiledNode(
+        # The same for the same lookups, also of a plan that grows.
+        f"{prefix}s:{digest}",
+        "lookup",
+        "binding what was looked up",
+        BIND_PARTIES,
+        {_FOUND: [None] * len(finds)},
+        holes,
+        tuple(range(first, first + len(finds))),
+        retry=_PATIENT,
+        wanted=tuple(((place,), "whole") for place in range(len(finds))),
+    )
+
+
+def _behind(node: CompiledNode, bind: int, bound: Mapping[str, Reference]) -> CompiledNode:
+    """Returns a node that waits until all is bound, and reads what was."""
+    holes = [
+        (path, (bound[template[0].name],))
+        if isinstance(template[0], Placeholder) and template[0].name in bound
+        else (path, template)
+        for path, template in node.holes
+    ]
+    # One with another join waits for something that waits already, and would start too early with an edge more.
+    is_waiting = not node.dependencies or node.join[0] == "all"
+    needed = (*node.dependencies, bind) if is_waiting else node.dependencies
+    return replace(node, holes=tuple(holes), dependencies=needed)
+
+
+def handed_down(arguments: Any, holes: Sequence[Hole], lookups: Sequence[Lookup]) -> tuple[Any, tuple[Hole, ...]]:
+    """Returns the arguments of a sub-plan with what it looks up, which the run above binds for it."""
+    given = {lookup.input: None for lookup in lookups}
+    more: list[Hole] = [((lookup.input,), (Placeholder(lookup.input),)) for lookup in lookups]
+    return {**arguments, **given}, (*holes, *more)
+
+
+# What came of them.
+
+
+def bound_to_json(bound: Mapping[Lookup, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns lookups that are known before, each with its party, as JSON, in the form of `bindings`."""
+    return [{**_arguments_of(lookup), "party": dict(party)} for lookup, party in bound.items()]
+
+
+def bound_from_json(encoded: Any) -> dict[Lookup, dict[str, Any]]:
+    """Returns what `bound_to_json` told; whatever else stands in an entry does not count.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is nothing of that kind.
+    """
+    found: dict[Lookup, dict[str, Any]] = {}
+    for entry in encoded:
+        lookup = Lookup(str(entry["search_text"]), str(entry["entity_type"]), entry.get("jurisdiction"))
+        party = dict(entry["party"])
+        if not isinstance(party.get("id"), str):
+            raise ValueError(f"what {lookup.search_text!r:.80} is bound to has no id")
+        found[lookup] = party
+    return found
+
+
+def lookup_of(node: CompiledNode) -> Lookup:
+    """Returns what a node of `find_party` looks up."""
+    given = node.arguments
+    return Lookup(given["search_text"], given["entity_type"], given.get("jurisdiction"))
+
+
+def is_settled(result: Any) -> bool:
+    """Tells whether a node of a lookup came to a party, or to one that is to be created."""
+    return not (isinstance(result, Mapping) and "problem" in result)
+
+
+def why_unbound(result: Any) -> NodeError | None:
+    """Returns why not all could be bound, if that is so.
+
+    Args:
+        result: of `bind_parties`.
+    """
+    problems = [entry["problem"] for entry in _entries(result) if "problem" in entry]
+    if not problems:
+        return None
+    told = " ".join(str(problem.get("message")) for problem in problems)
+    return NodeError(str(problems[0].get("code") or _NO_CODE), told[:_ERROR_CHARACTERS])
+
+
+def bindings(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[dict[str, Any]]:
+    """Yields what a run has bound: each lookup once, in order, with its party, why that one, and whether it is new."""
+    told: set[str] = set()
+    for node, record, entry in _told_entries(plan, records):
+        if record.status is NodeStatus.COMPLETED and node.id not in told:
+            told.add(node.id)
+            yield {**node.arguments, **entry}
+
+
+def problems(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the lookups that could not be bound: the id of the node of each, and what is wrong with it."""
+    told: set[str] = set()
+    for node, record, entry in _told_entries(plan, records):
+        if record.status is NodeStatus.FAILED and "problem" in entry and node.id not in told:
+            told.add(node.id)
+            yield node.id, entry["problem"]
+
+
+def _told_entries(
+    plan: CompiledPlan, records: Sequence[Record]
+) -> Iterator[tuple[CompiledNode, Record, dict[str, Any]]]:
+    """Yields each node of `find_party` with the record of what binds it, and what that says of it."""
+    for number in range(plan.written_count, plan.step_count):
+        bind, record = plan.nodes[number], records[number]
+        if bind.tool == BIND_PARTIES and record.result is not None:
+            for needed, entry in zip(_finds_of(bind, plan), _entries(record.result), strict=False):
+                yield needed, record, entry
+
+
+def finder_of(bind: CompiledNode | None, path: Any) -> str | None:
+    """Returns the id of the node that found what stands at a place of a result; `None` if nothing was looked up.
+
+    Args:
+        bind: the node whose result it is.
+        path: leads into it.
+    """
+    if bind is None or bind.tool != BIND_PARTIES or not isinstance(path, tuple) or not path:
+        return None
+    for hole, template in bind.holes:
+        if hole == (_FOUND, path[0]) and isinstance(template[0], ResultOf):
+            return template[0].node
+    return None
+
+
+def _finds_of(bind: CompiledNode, plan: CompiledPlan) -> list[CompiledNode]:
+    """Returns the nodes whose results are bound, in the order of these."""
+    nodes = {plan.nodes[number].id: plan.nodes[number] for number in bind.dependencies}
+    names = [template[0].node for _, template in bind.holes if isinstance(template[0], ResultOf)]
+    return [nodes[name] for name in names if name in nodes]
+
+
+def _entries(result: Any) -> list[dict[str, Any]]:
+    """Returns what `bind_parties` says of each lookup, as far as the run knows it; a long result lies in the store."""
+    if isinstance(result, StoredValue) and result.shape is not None:
+        return [_entry_at(result, place) for place in range(result.shape.length)]
+    entries = result if isinstance(result, list) else []
+    return [entry if isinstance(entry, dict) else {} for entry in entries]
+
+
+def _entry_at(result: StoredValue, place: int) -> dict[str, Any]:
+    try:
+        entry = get_value(result, (place,), start="")
+    except MissingValue:
+        return {}
+    return entry if isinstance(entry, dict) else {}

@@ -1,0 +1,84 @@
+"""Binding what lookups found: the last look at each party, and what people wanted created."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dagwright.entities.binding import PROBLEMS_BYTES, bind_parties
+from dagwright.entities.catalogue import PartyKind
+from dagwright.entities.database import EntityDatabase
+from dagwright.entities.models import Effect, Party
+from dagwright.entities.parties import NaturalKey, add_party
+
+_ANN = {"create": {"kind": "person", "name": "Ann"}, "reason": "create new by a person"}
+
+
+def found(party: Party) -> dict[str, Any]:
+    return {"party": {"id": party.id, "name": party.name, "kind": party.kind}, "reason": "exact name"}
+
+
+@pytest.fixture
+def bob(database: EntityDatabase) -> Party:
+    return database.write(lambda session: add_party(session, NaturalKey(PartyKind.PERSON, "Bob", "GB")))
+
+
+def change(database: EntityDatabase, party: Party, **fields: str) -> None:
+    def work(session: Any) -> None:
+        for name, value in fields.items():
+            setattr(session.get_one(Party, party.id), name, value)
+
+    database.write(work)
+
+
+def names(database: EntityDatabase) -> list[str]:
+    return database.read(lambda session: sorted(party.name for party in session.query(Party)))
+
+
+def test_renamed_party_is_bound_by_its_id(database: EntityDatabase, bob: Party) -> None:
+    change(database, bob, name="Robert")
+    assert bind_parties(database, [found(bob)], key="k") == [
+        {
+            "party": {"id": bob.id, "name": "Robert", "kind": "person", "jurisdiction": "GB"},
+            "reason": "exact name",
+            "created": False,
+        }
+    ]
+
+
+def test_party_that_cannot_be_used_any_more_is_told_and_nothing_made(database: EntityDatabase, bob: Party) -> None:
+    gone = {"party": {"id": "person_gone", "name": "Cy", "kind": "person"}}
+    change(database, bob, status="inactive")
+    first, second, third = bind_parties(database, [_ANN, found(bob), gone], key="k")
+    assert (first, second["problem"]["code"]) == ({}, "lookup_not_found")
+    assert second["problem"]["message"] == "What was looked up: person 'Bob' (GB) is inactive."
+    assert third["problem"]["message"] == "What was looked up: person 'Cy' (person_gone) is not there any more."
+    assert names(database) == ["Bob"]
+
+
+def test_what_is_wanted_is_created_once_however_often_it_is_called(database: EntityDatabase, bob: Party) -> None:
+    first = bind_parties(database, [_ANN, found(bob), _ANN], key="k")
+    assert [entry["created"] for entry in first] == [True, False, False]
+    assert first[0]["party"] == first[2]["party"]
+    assert bind_parties(database, [_ANN, found(bob), _ANN], key="k") == first
+    assert [entry["created"] for entry in bind_parties(database, [_ANN], key="other")] == [False]
+    assert names(database) == ["Ann", "Bob"]
+    effects = database.read(lambda session: [effect.verb for effect in session.query(Effect)])
+    assert effects == ["bind_parties"] * 2
+
+
+def test_second_person_of_a_name_is_another_party(database: EntityDatabase, bob: Party) -> None:
+    twin = {
+        "create": {"kind": "person", "name": "Bob", "jurisdiction": "GB", "date_of_birth": "1980-01-31"},
+        "reason": "",
+    }
+    [entry] = bind_parties(database, [twin], key="k")
+    assert entry["created"]
+    assert entry["party"]["id"] != bob.id
+
+
+def test_problems_are_cut_to_a_size(database: EntityDatabase) -> None:
+    problem = {"code": "lookup_ambiguous", "message": "m", "hint": "h", "candidates": [{"name": "x" * 200}] * 10}
+    told = bind_parties(database, [{"problem": problem}, *[{"problem": problem}] * 400], key="k")
+    assert len(json.dumps(told)) <= PROBLEMS_BYTES
+    assert {len(entry["problem"]["candidates"]) for entry in told} == {1}

@@ -1,0 +1,155 @@
+"""Finding the one party that a lookup means: what is asked, one thing after the other, and what the answers come to."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.entities.database import EntityDatabase
+from dagwright.entities.gateway import SqlEntityGateway
+from dagwright.entities.loading import load_parties
+from dagwright.entities.models import Party
+from dagwright.entities.resolution import CREATE_NEW, NONE_OF_THESE, PartySearch, Wanted
+from dagwright.plan.human_fields import question_raised
+from dagwright.tools import AskPerson
+
+_PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EntityDatabase]:
+    """The parties of the example; nothing in this module changes them."""
+    database = EntityDatabase(f"sqlite:///{tmp_path_factory.mktemp('parties') / 'parties.db'}")
+    load_parties(database, _PARTIES)
+    yield database
+    database.dispose()
+
+
+@pytest.fixture
+def gateway(loaded: EntityDatabase) -> SqlEntityGateway:
+    return SqlEntityGateway(loaded)
+
+
+class Conversation:
+    """A lookup that asks, as its tool is called again with each answer."""
+
+    def __init__(self, gateway: SqlEntityGateway, *wanted: str) -> None:
+        self._search = PartySearch(gateway, Wanted(*wanted), asks=True)
+        self._checkpoint: Any = None
+        self.result: Any = None
+        self.question: Any = self._go_on()
+
+    def answer(self, **answer: Any) -> Any:
+        """Answers the last question; returns the next one, or the result."""
+        self.question = self._go_on(answer)
+        return self.question or self.result
+
+    def select(self, option_id: str) -> Any:
+        [chosen] = [option for option in self.question["options"] if option == option_id or option["id"] == option_id]
+        return self.answer(selected=[chosen])
+
+    def _go_on(self, *answers: Any) -> Any:
+        try:
+            self.result = self._search.found(answers, self._checkpoint)
+            return None
+        except AskPerson as asked:
+            self._checkpoint = asked.checkpoint
+            # Each is one that a run can ask.
+            question_raised(asked.request)
+            return asked.request
+
+
+def id_of(database: EntityDatabase, name: str) -> str:
+    return database.read(lambda session: session.query(Party).filter(Party.name == name).one().id)
+
+
+def test_one_hit_is_bound_with_its_reason(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+    assert Conversation(gateway, "J. Smith", "person").result == {
+        "party": {"id": id_of(loaded, "John Smith"), "name": "John Smith", "kind": "person", "jurisdiction": "GB"},
+        "reason": "other name",
+    }
+
+
+def test_jurisdiction_tells_parties_of_one_name_apart(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+    assert Conversation(gateway, "Maria Garcia", "person", "LU").result["party"]["id"] == id_of(loaded, "María Garcia")
+
+
+def test_option_says_what_tells_a_party_apart(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+    asked = Conversation(gateway, "Meridian Global", "entity").question
+    assert [option["label"] for option in asked["options"]] == [
+        "Meridian Global Bond (fund, LU, LEI 337600MERIDIANGLOB08)",
+        "Meridian Global Equity (fund, LU, LEI 337500MERIDIANGLOB04)",
+        NONE_OF_THESE,
+        CREATE_NEW,
+    ]
+
+
+def test_person_chooses_one(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+    chosen = id_of(loaded, "Maria García")
+    assert Conversation(gateway, "Maria Garcia", "person").select(chosen) == {
+        "party": {"id": chosen, "name": "Maria García", "kind": "person", "jurisdiction": "ES"},
+        "reason": "chosen by a person",
+    }
+
+
+def test_none_of_these_asks_for_another_name(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+    talk = Conversation(gateway, "Maria Garcia", "person")
+    asked = talk.select(NONE_OF_THESE)
+    assert (asked["type"], asked["prompt"]) == (
+        "CLARIFICATION",
+        "Which party is meant by person 'Maria Garcia'? Write another name, an identifier or the id of a party, or "
+        "'create new'.",
+    )
+    assert talk.answer(text="Aiko Tanaka")["party"]["id"] == id_of(loaded, "Aiko Tanaka")
+
+
+def test_near_misses_are_told_and_one_can_be_named_by_its_id(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+    talk = Conversation(gateway, "Sarah Cohen", "person")
+    chen = id_of(loaded, "Sarah Chen")
+    assert f"near: Sarah Chen (person, HK, {chen})" in talk.question["prompt"]
+    assert talk.answer(text=chen)["reason"] == "chosen by a person"
+
+
+def test_company_needs_a_jurisdiction_to_be_created(gateway: SqlEntityGateway) -> None:
+    talk = Conversation(gateway, "Zenith", "company")
+    asked = talk.answer(text="CREATE NEW")
+    assert asked["schema"]["required"] == ["jurisdiction"]
+    assert asked["schema"]["properties"]["name"]["default"] == "Zenith"
+    told = talk.answer(data={"name": "Zenith S.A.", "jurisdiction": "lu"})
+    assert told["create"] == {"kind": "company", "name": "Zenith S.A.", "jurisdiction": "LU"}
+    assert Conversation(gateway, "Zenith", "company", "LU").answer(text=CREATE_NEW)["create"]["jurisdiction"] == "LU"
+
+
+def test_person_of_a_name_that_nobody_has_is_created_without_a_question(gateway: SqlEntityGateway) -> None:
+    told = Conversation(gateway, "Zoltan Zed", "person").answer(text=CREATE_NEW)
+    assert told == {"create": {"kind": "person", "name": "Zoltan Zed"}, "reason": "create new by a person"}
+
+
+def test_name_that_is_none_is_asked_for(gateway: SqlEntityGateway) -> None:
+    talk = Conversation(gateway, "x" * 10_000, "person")
+    asked = talk.answer(text=CREATE_NEW)
+    assert asked["schema"]["required"] == ["name"]
+    assert len(asked["prompt"]) < 1_000
+    assert talk.answer(data={"name": "Xaver"})["create"]["name"] == "Xaver"
+
+
+def test_text_of_any_length_is_an_answer(gateway: SqlEntityGateway) -> None:
+    asked = Conversation(gateway, "Maria Garcia", "person").answer(text="y" * 200_000)
+    assert asked["type"] == "CLARIFICATION"
+    assert len(asked["prompt"]) < 2_000
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "code"),
+    [
+        ("Maria Garcia", "person", "lookup_ambiguous"),
+        ("Polaris Partners", "company", "lookup_not_found"),
+        ("?!", "fund", "invalid_field"),
+        (" ", "fund", "invalid_field"),
+    ],
+)
+def test_nobody_is_asked_where_nobody_can_be(gateway: SqlEntityGateway, text: str, kind: str, code: str) -> None:
+    problem = PartySearch(gateway, Wanted(text, kind), asks=False).found((), None)["problem"]
+    assert problem["code"] == code
+    assert [*problem] == ["code", "message", "hint", "candidates"]

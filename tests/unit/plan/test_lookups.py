@@ -1,0 +1,155 @@
+"""Lookups as nodes: which nodes a plan gets, what waits for them, and what they come to."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.plan.compiled import CompiledPlan, plan_from_json, plan_to_json
+from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.lookups import BIND_PARTIES, FIND_PARTY, MOST_LOOKUPS, bindings
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import NodeStatus, RunStatus
+from dagwright.plan.tasks import Task
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.preparation import check_plan, prepare_plan
+
+
+def looking(text: str, kind: str = "person", **more: Any) -> dict[str, Any]:
+    return {"search_text": text, "entity_type": kind, **more}
+
+
+def intent(refs: dict[str, str] | None = None, **lookups: Any) -> dict[str, Any]:
+    return {"verb": "pay", "params": {}, "refs": refs or {}, "lookups": lookups}
+
+
+def plan_of(*intents: Any) -> CompiledPlan:
+    return prepare_plan(check_plan({"intents": list(intents)}, {}, any_tool=True), {})
+
+
+def hidden(plan: CompiledPlan) -> list[str]:
+    return [node.id for node in plan.nodes[plan.written_count :]]
+
+
+def started(plan: CompiledPlan, **changes: Any) -> tuple[Scheduler, list[Task]]:
+    scheduler = Scheduler(plan, {})
+    for name, value in changes.items():
+        setattr(scheduler.changes, name, value)
+    scheduler.begin(0.0)
+    return scheduler, tasks_of(scheduler)
+
+
+def tasks_of(scheduler: Scheduler) -> list[Task]:
+    found = []
+    while (task := scheduler.next_task(0.0)) is not None:
+        found.append(task)
+    return found
+
+
+def test_each_distinct_lookup_is_one_node_behind_those_that_were_written() -> None:
+    plan = plan_of(
+        intent(a=looking("Ann"), b=looking("Bob")),
+        intent({"x": "@result_1"}, c=looking("Ann"), d=looking("Ann", "entity"), e=looking("Ann", jurisdiction="lu")),
+        intent(f=looking("  Ann ", "Natural Person")),
+    )
+    assert plan.written_count == 3
+    ids = ["lookup:person:Ann", "lookup:person:Bob", "lookup:entity:Ann", "lookup:person:Ann:LU"]
+    assert hidden(plan)[:-1] == [*ids, "lookup:natural-person:Ann"]
+    bind = plan.nodes[-1]
+    assert (bind.tool, bind.dependencies) == (BIND_PARTIES, (3, 4, 5, 6, 7))
+    assert [node.dependencies for node in plan.nodes[:3]] == [(8,), (0, 8), (8,)]
+    assert plan_from_json(plan_to_json(plan)) == plan
+
+
+def test_plan_without_lookups_gets_no_nodes() -> None:
+    assert hidden(plan_of({"verb": "pay", "params": {}, "refs": {}, "lookups": None})) == []
+
+
+def test_id_of_a_long_text_is_short_and_its_own() -> None:
+    plan = plan_of(intent(a=looking("x" * 10_000), b=looking("x" * 10_001), c=looking("two\nlines\u202e")))
+    first, second, third, _ = hidden(plan)
+    assert first != second
+    assert {len(each.encode()) < 150 for each in hidden(plan)} == {True}
+    assert third == "lookup:person:two lines"
+
+
+def test_ids_keep_clear_of_those_of_the_plan() -> None:
+    raw = {
+        "nodes": [
+            {"id": "lookup:person:Ann", "tool": "pay"},
+            {"id": "b", "plan": {"intents": [intent(a=looking("Ann"))]}},
+        ]
+    }
+    plan = prepare_plan(check_plan({"plan": 1, **raw}, {}, any_tool=True), {})
+    assert hidden(plan)[0] == "_lookup:person:Ann"
+
+
+def test_too_many_lookups_are_refused_with_the_plan() -> None:
+    raw = {"intents": [intent(a=looking(f"Ann {number}")) for number in range(MOST_LOOKUPS + 1)]}
+    with pytest.raises(PlanInvalid, match=r"the plan looks up 1,001 parties; at most 1,000"):
+        check_plan(raw, {}, any_tool=True)
+
+
+@pytest.mark.parametrize("tool", [FIND_PARTY, BIND_PARTIES])
+def test_plan_cannot_name_the_tools_behind_lookups(tool: str) -> None:
+    with pytest.raises(PlanInvalid, match=f"there is no tool '{tool}'"):
+        check_plan({"nodes": [{"id": "a", "tool": tool}]}, {tool: ToolDeclaration(tool)})
+
+
+def test_all_look_up_at_once_and_nothing_else_starts_before_all_is_bound() -> None:
+    scheduler, tasks = started(plan_of(intent(a=looking("Ann")), intent(b=looking("Bob")), intent()))
+    assert [task.id for task in tasks] == ["lookup:person:Ann", "lookup:person:Bob"]
+    assert tasks[0].arguments == {"search_text": "Ann", "entity_type": "person"}
+    scheduler.complete("lookup:person:Ann", {"party": {"id": "p1"}, "reason": "exact name"}, at=1.0)
+    assert tasks_of(scheduler) == []
+    scheduler.complete("lookup:person:Bob", {"create": {"kind": "person", "name": "Bob"}}, at=1.0)
+    [bind] = tasks_of(scheduler)
+    assert bind.arguments == {
+        "found": [{"party": {"id": "p1"}, "reason": "exact name"}, {"create": {"kind": "person", "name": "Bob"}}]
+    }
+    told = [
+        {"party": {"id": "p1"}, "reason": "x", "created": False},
+        {"party": {"id": "p2"}, "reason": "y", "created": True},
+    ]
+    scheduler.complete(bind.id, told, at=2.0)
+    assert [(task.id, task.arguments) for task in tasks_of(scheduler)] == [
+        ("@result_1", {"a": "p1"}),
+        ("@result_2", {"b": "p2"}),
+        ("@result_3", {}),
+    ]
+    assert [each["search_text"] for each in bindings(scheduler.plan, scheduler.records)] == ["Ann", "Bob"]
+    assert scheduler.counts() == {NodeStatus.RUNNING: 3}
+
+
+def test_run_that_asks_nobody_says_so_to_its_lookups() -> None:
+    _, [task] = started(plan_of(intent(a=looking("Ann"))), asks=False)
+    assert task.arguments == {"search_text": "Ann", "entity_type": "person", "asks": False}
+
+
+def test_what_cannot_be_bound_ends_the_run() -> None:
+    scheduler, [task] = started(plan_of(intent(a=looking("Ann")), intent()))
+    scheduler.complete(task.id, {"problem": {"code": "lookup_not_found", "message": "No Ann."}}, at=1.0)
+    [bind] = tasks_of(scheduler)
+    scheduler.complete(bind.id, [{"problem": {"code": "lookup_not_found", "message": "No Ann."}}], at=1.0)
+    assert scheduler.status() is RunStatus.FAILED
+    assert scheduler.error is not None
+    assert (scheduler.error.code, scheduler.error.message) == ("lookup_not_found", "No Ann.")
+    assert {record.status for _, record in scheduler.shown()} == {NodeStatus.CANCELLED}
+
+
+def test_lookup_of_a_sub_plan_is_bound_above_and_handed_down() -> None:
+    inner = {"intents": [intent(a=looking("Ann"))]}
+    raw = {"nodes": [{"id": "first", "plan": {"nodes": [{"id": "second", "plan": inner}]}}]}
+    plan = prepare_plan(check_plan({"plan": 1, **raw}, {}, any_tool=True), {})
+    scheduler, [task] = started(plan)
+    scheduler.complete(task.id, {"party": {"id": "p1"}, "reason": ""}, at=1.0)
+    [bind] = tasks_of(scheduler)
+    scheduler.complete(bind.id, [{"party": {"id": "p1"}, "reason": "", "created": False}], at=1.0)
+    [first] = tasks_of(scheduler)
+    for _ in range(2):
+        below = first.node.sub_plan
+        assert below is not None
+        assert hidden(below) == []
+        inside = Scheduler(below, first.arguments)
+        inside.begin(0.0)
+        [first] = tasks_of(inside)
+    assert first.arguments == {"a": "p1"}

@@ -1,0 +1,380 @@
+"""Runs of plans that look parties up: what is clear is bound, what is not is asked, all before anything runs."""
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.entities.catalogue import PartyKind
+from dagwright.entities.database import EntityDatabase
+from dagwright.entities.loading import load_parties
+from dagwright.entities.models import Party
+from dagwright.entities.parties import NaturalKey, add_party
+from dagwright.plan.references import Lookup
+from dagwright.settings import Settings
+from tests.support.eventually import eventually
+from tests.support.people import answer, asks, refusal_of, signal, view_of
+from tests.support.runs import Document, Handle, Runs, document_of, serving_runs
+from tests.support.tools import Bench
+
+pytestmark = pytest.mark.server
+
+_PARTIES = Path(__file__).parents[2] / "examples" / "onboarding" / "parties.csv"
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Settings of workers whose database has the parties of the example."""
+    settings = Settings(state_dir=tmp_path_factory.mktemp("lookups"))
+    database = EntityDatabase(settings.database_url)
+    load_parties(database, _PARTIES)
+    keys = [NaturalKey(PartyKind.PERSON, "Eva Twin", jurisdiction) for jurisdiction in ("GB", "IE")]
+    database.write(lambda session: [add_party(session, key).id for key in keys])
+    database.dispose()
+    return settings
+
+
+@pytest.fixture(scope="module")
+async def both_runs(client: Client, bench: Bench, settings: Settings) -> AsyncIterator[Mapping[str, Runs]]:
+    registry = bench.registry()
+    async with (
+        serving_runs(client, registry, settings=settings) as kept,
+        serving_runs(client, registry, settings=settings, keeps_state=False) as replayed,
+    ):
+        yield {"kept": kept, "replayed": replayed}
+
+
+@pytest.fixture(params=["kept", "replayed"])
+async def runs(request: pytest.FixtureRequest, both_runs: Mapping[str, Runs]) -> AsyncIterator[Runs]:
+    """Runs of a worker with and of one without memory; what a test started is checked when it ends."""
+    yield both_runs[request.param]
+    await both_runs[request.param].check_ended()
+
+
+@pytest.fixture
+def database(settings: Settings) -> Any:
+    database = EntityDatabase(settings.database_url)
+    yield database
+    database.dispose()
+
+
+def looking(text: str, kind: str = "person", **more: Any) -> dict[str, Any]:
+    return {"search_text": text, "entity_type": kind, **more}
+
+
+def intent(verb: str = "echo", refs: Mapping[str, str] | None = None, **lookups: Any) -> dict[str, Any]:
+    return {"verb": verb, "params": {}, "refs": dict(refs or {}), "lookups": lookups}
+
+
+def party_ids(database: EntityDatabase, name: str) -> list[str]:
+    found = database.read(lambda session: session.query(Party).filter(Party.name == name).order_by(Party.jurisdiction))
+    return [party.id for party in found]
+
+
+async def asks_all(runs: Runs, handle: Handle, *requests: str) -> dict[str, Any]:
+    """Waits until a run asks exactly this, in any order, and returns the requests by their ids."""
+    found: dict[str, Any] = {}
+
+    async def does() -> bool:
+        asked = (await view_of(runs, handle)).document()["waiting_for"]
+        found.clear()
+        found.update({request["id"]: request for request in asked})
+        return found.keys() == {*requests}
+
+    await eventually(does)
+    return found
+
+
+def results(document: Document) -> list[Any]:
+    return [node["result"] for node in document["nodes"].values()]
+
+
+async def test_what_is_clear_is_bound_and_nobody_is_asked(runs: Runs, database: EntityDatabase) -> None:
+    plan = {
+        "intents": [
+            intent(who=looking("Sarah Chen")),
+            intent(who=looking("Sarah Chen"), fund=looking("Apex Fund", "cbu")),
+        ]
+    }
+    handle = await runs.start(plan)
+    document = await document_of(handle)
+    [sarah], [apex] = party_ids(database, "Sarah Chen"), party_ids(database, "Apex Fund")
+    assert (document["status"], results(document)) == ("completed", [{"who": sarah}, {"who": sarah, "fund": apex}])
+    assert document["lookups"] == [
+        {
+            "search_text": "Sarah Chen",
+            "entity_type": "person",
+            "party": {"id": sarah, "name": "Sarah Chen", "kind": "person", "jurisdiction": "HK"},
+            "reason": "exact name",
+            "created": False,
+        },
+        {
+            "search_text": "Apex Fund",
+            "entity_type": "cbu",
+            "party": {"id": apex, "name": "Apex Fund", "kind": "fund", "jurisdiction": "KY"},
+            "reason": "exact name",
+            "created": False,
+        },
+    ]
+
+
+MARIA, POLARIS = "lookup:person:Maria Garcia", "lookup:company:Polaris Partners"
+
+
+async def test_all_that_is_unclear_is_asked_together_and_nothing_runs_before(
+    runs: Runs, database: EntityDatabase, unique: str
+) -> None:
+    plan = {
+        "intents": [
+            intent(who=looking("Maria Garcia"), firm=looking("Polaris Partners", "company")),
+            intent(again=looking("Maria Garcia")),
+            {"verb": "echo", "params": {"name": unique}, "refs": {}, "lookups": None},
+        ]
+    }
+    handle = await runs.start(plan)
+    requests = await asks_all(runs, handle, MARIA, POLARIS)
+    waiting = (await view_of(runs, handle)).document()
+    assert (waiting["status"], {node["status"] for node in waiting["nodes"].values()}) == ("waiting", {"pending"})
+    spanish, luxembourgish = party_ids(database, "Maria García")[0], party_ids(database, "María Garcia")[0]
+    which, other = requests[MARIA], requests[POLARIS]
+    assert (which["type"], which["takes_text"]) == ("SELECTION", True)
+    assert [option["id"] for option in which["options"]] == [spanish, luxembourgish, "none of these", "create new"]
+    assert which["options"][0]["label"] == "Maria García (person, ES)"
+    assert (other["type"], other["options"]) == ("CLARIFICATION", None)
+    assert other["prompt"].startswith("No party found for company 'Polaris Partners'")
+    await answer(handle, MARIA, {"selected": [luxembourgish]})
+    await answer(handle, POLARIS, {"text": "Meridian"})
+    document = await document_of(handle)
+    [meridian] = party_ids(database, "Meridian Fund Services S.à r.l.")
+    assert results(document) == [
+        {"who": luxembourgish, "firm": meridian},
+        {"again": luxembourgish},
+        {"name": unique},
+    ]
+    assert [(each["reason"], each["created"]) for each in document["lookups"]] == [
+        ("chosen by a person", False),
+        ("other name", False),
+    ]
+
+
+async def test_wrong_answers_are_refused_and_the_request_stays(runs: Runs, database: EntityDatabase) -> None:
+    handle = await runs.start({"intents": [intent(who=looking("Maria Garcia"))]})
+    await asks(runs, handle, MARIA)
+    offered = await refusal_of(handle, {"request": MARIA, "answer": {"selected": ["nobody"]}})
+    assert '"nobody" is not offered' in offered
+    assert '"none of these"' in offered
+    both = await refusal_of(handle, {"request": MARIA, "answer": {"selected": ["create new"], "text": "x"}})
+    assert both.endswith(
+        """either something is selected or a text is written; expected {"selected": ["x"]} or {"text": "…"}"""
+    )
+    assert "the text is missing" in await refusal_of(handle, {"request": MARIA, "answer": {"text": "  "}})
+    await signal(handle, MARIA, {"selected": party_ids(database, "Maria García")})
+    assert results(await document_of(handle)) == [{"who": party_ids(database, "Maria García")[0]}]
+
+
+async def test_another_text_is_searched_and_asked_about_again(runs: Runs, database: EntityDatabase) -> None:
+    handle = await runs.start({"intents": [intent(who=looking("Maria Garcia"))]})
+    await asks(runs, handle, MARIA)
+    await answer(handle, MARIA, {"text": "Smith"})
+    await asks(runs, handle, f"{MARIA}#2")
+    [asked] = (await view_of(runs, handle)).document()["waiting_for"]
+    assert asked["prompt"].startswith("Which person is meant by 'Smith' (it was looked up as person 'Maria Garcia')?")
+    await answer(handle, f"{MARIA}#2", {"selected": ["none of these"]})
+    await asks(runs, handle, f"{MARIA}#3")
+    await answer(handle, f"{MARIA}#3", {"text": "Nobody At All"})
+    await asks(runs, handle, f"{MARIA}#4")
+    [sarah] = party_ids(database, "Sarah Chen")
+    await answer(handle, f"{MARIA}#4", {"text": sarah})
+    assert results(await document_of(handle)) == [{"who": sarah}]
+
+
+async def test_early_answer_is_kept_until_it_is_asked(
+    runs: Runs, bench: Bench, database: EntityDatabase, unique: str
+) -> None:
+    [spanish] = party_ids(database, "Maria García")
+    plan = {"intents": [intent(who=looking("Maria Garcia")), intent(other=looking("Smith"))]}
+    handle = await runs.start(plan)
+    await asks_all(runs, handle, MARIA, "lookup:person:Smith")
+    await answer(handle, "lookup:person:Smith#2", {"text": "Sarah Chen"})
+    await answer(handle, "lookup:person:Smith", {"selected": ["none of these"]})
+    await answer(handle, MARIA, {"selected": [spanish]})
+    assert results(await document_of(handle)) == [{"who": spanish}, {"other": party_ids(database, "Sarah Chen")[0]}]
+
+
+async def test_party_of_another_type_is_told_as_near_and_bound_only_by_a_person(
+    runs: Runs, database: EntityDatabase
+) -> None:
+    handle = await runs.start({"intents": [intent(fund=looking("Larch & Rowan LLP", "cbu"))]})
+    request = "lookup:cbu:Larch & Rowan LLP"
+    await asks(runs, handle, request)
+    [asked] = (await view_of(runs, handle)).document()["waiting_for"]
+    [larch] = party_ids(database, "Larch & Rowan LLP")
+    assert f"near: Larch & Rowan LLP (company, GB, {larch})" in asked["prompt"]
+    await answer(handle, request, {"text": larch})
+    assert results(await document_of(handle)) == [{"fund": larch}]
+
+
+async def test_person_is_created_once_all_is_settled_and_not_before(
+    runs: Runs, database: EntityDatabase, unique: str
+) -> None:
+    name = f"Ada {unique}"
+    handle = await runs.start({"intents": [intent(who=looking(name), other=looking("Maria Garcia"))]})
+    request = f"lookup:person:{name}"
+    await asks_all(runs, handle, request, MARIA)
+    await answer(handle, request, {"text": "Create new"})
+    await asks(runs, handle, MARIA)
+    assert party_ids(database, name) == []
+    await answer(handle, MARIA, {"selected": party_ids(database, "Maria García")})
+    document = await document_of(handle)
+    [ada] = party_ids(database, name)
+    assert document["nodes"]["@result_1"]["result"]["who"] == ada
+    assert [(each["created"], each["reason"]) for each in document["lookups"]] == [
+        (True, "create new by a person"),
+        (False, "chosen by a person"),
+    ]
+
+
+async def test_second_person_of_a_name_is_told_from_the_first(
+    runs: Runs, database: EntityDatabase, unique: str
+) -> None:
+    eva = "lookup:person:Eva Twin"
+    before = party_ids(database, "Eva Twin")
+    handle = await runs.start({"intents": [intent(who=looking("Eva Twin"))]})
+    await asks(runs, handle, eva)
+    await answer(handle, eva, {"selected": ["create new"]})
+    await asks(runs, handle, f"{eva}#2")
+    [asked] = (await view_of(runs, handle)).document()["waiting_for"]
+    assert (asked["type"], asked["schema"]["required"]) == ("INFORMATION", ["date_of_birth"])
+    refused = await refusal_of(handle, {"request": f"{eva}#2", "answer": {"data": {}}})
+    assert "date_of_birth" in refused
+    born = "2001-02-03" if "kept" in unique else "2001-02-04"
+    await answer(handle, f"{eva}#2", {"data": {"date_of_birth": born}})
+    document = await document_of(handle)
+    [binding] = document["lookups"]
+    assert binding["created"]
+    assert (binding["party"]["name"], binding["party"]["id"] in before) == ("Eva Twin", False)
+
+
+async def test_what_is_created_of_unknown_type_is_asked_for_its_type_and_jurisdiction(
+    runs: Runs, database: EntityDatabase, unique: str
+) -> None:
+    name = f"Zenith {unique}"
+    handle = await runs.start({"intents": [intent(who=looking(name, "entity"))]})
+    request = f"lookup:entity:{name}"
+    await asks(runs, handle, request)
+    await answer(handle, request, {"text": "create new"})
+    await asks(runs, handle, f"{request}#2")
+    await answer(handle, f"{request}#2", {"selected": ["company"]})
+    await asks(runs, handle, f"{request}#3")
+    await answer(handle, f"{request}#3", {"data": {"jurisdiction": "lu"}})
+    document = await document_of(handle)
+    assert document["lookups"][0]["party"] == {
+        "id": party_ids(database, name)[0],
+        "name": name,
+        "kind": "company",
+        "jurisdiction": "LU",
+    }
+
+
+async def test_without_asking_the_run_fails_with_all_that_is_unclear(runs: Runs, bench: Bench, unique: str) -> None:
+    plan = {
+        "intents": [
+            {"verb": "change", "params": {"name": unique}, "refs": {}, "lookups": None},
+            intent(
+                who=looking("Maria Garcia"), firm=looking("Polaris Partners", "company"), fine=looking("Sarah Chen")
+            ),
+        ]
+    }
+    document = await document_of(await runs.start(plan, asks=False))
+    error = document["error"]
+    assert (document["status"], error["code"]) == ("failed", "lookup_ambiguous")
+    assert error["message"].startswith("Several parties can be meant by person 'Maria Garcia'")
+    assert "No party found for company 'Polaris Partners'" in error["message"]
+    assert [(each["code"], each["pointer"], each["node"]) for each in error["errors"]] == [
+        ("lookup_ambiguous", "/intents/1/lookups/who", "@result_2"),
+        ("lookup_not_found", "/intents/1/lookups/firm", "@result_2"),
+    ]
+    assert [each["jurisdiction"] for each in error["errors"][0]["candidates"]] == ["ES", "LU"]
+    assert {node["status"] for node in document["nodes"].values()} == {"cancelled"}
+    assert not bench.effects[unique]
+    assert "lookups" not in document
+
+
+async def test_what_is_known_before_is_not_searched(runs: Runs, database: EntityDatabase) -> None:
+    [spanish] = party_ids(database, "Maria García")
+    known = {Lookup("Maria Garcia", "person"): {"id": spanish, "name": "Maria García", "kind": "person"}}
+    document = await document_of(await runs.start({"intents": [intent(who=looking("Maria Garcia"))]}, bound=known))
+    assert results(document) == [{"who": spanish}]
+    assert [each["reason"] for each in document["lookups"]] == ["known before"]
+
+
+async def test_party_that_is_gone_by_the_time_all_is_bound_is_refused(runs: Runs) -> None:
+    known = {Lookup("Ann", "person"): {"id": "person_gone", "name": "Ann", "kind": "person"}}
+    document = await document_of(await runs.start({"intents": [intent(who=looking("Ann"))]}, bound=known))
+    assert (document["status"], document["error"]["code"]) == ("failed", "lookup_not_found")
+    assert document["error"]["errors"][0]["pointer"] == "/intents/0/lookups/who"
+    assert "person 'Ann' (person_gone) is not there any more" in document["error"]["message"]
+
+
+async def test_party_renamed_or_made_inactive_since_it_was_chosen(
+    runs: Runs, database: EntityDatabase, unique: str
+) -> None:
+    names = [f"Vera {unique}", f"Wim {unique}"]
+
+    def change(called: str, **fields: str) -> None:
+        def work(session: Any) -> None:
+            party = session.query(Party).filter(Party.name == called).one()
+            for field, value in fields.items():
+                setattr(party, field, value)
+
+        database.write(work)
+
+    for name, fields in zip(names, ({"name": f"Vera Nova {unique}"}, {"status": "inactive"}), strict=True):
+        made = await runs.start({"intents": [intent(who=looking(name))]})
+        await asks(runs, made, f"lookup:person:{name}")
+        await answer(made, f"lookup:person:{name}", {"text": "create new"})
+        first = (await document_of(made))["lookups"][0]["party"]
+        handle = await runs.start({"intents": [intent(who=looking(name), other=looking("Maria Garcia"))]})
+        await asks(runs, handle, MARIA)
+        change(name, **fields)
+        await answer(handle, MARIA, {"selected": party_ids(database, "Maria García")})
+        document = await document_of(handle)
+        if "name" in fields:
+            assert document["lookups"][0]["party"] == {**first, "name": fields["name"]}
+        else:
+            assert document["error"]["code"] == "lookup_not_found"
+            assert "is inactive" in document["error"]["message"]
+
+
+async def test_lookups_are_no_nodes_and_no_edges(runs: Runs, database: EntityDatabase) -> None:
+    handle = await runs.start({"intents": [intent(who=looking("Sarah Chen")), intent(refs={"with": "@result_1"})]})
+    document = await document_of(handle)
+    view = await view_of(runs, handle)
+    assert list(document["nodes"]) == ["@result_1", "@result_2"]
+    assert view.graph()["edges"] == [["@result_1", "@result_2"]]
+    assert [node["id"] for node in view.graph()["nodes"]] == ["@result_1", "@result_2"]
+    assert document["nodes"]["@result_2"]["lineage"]["inputs"] == ["@result_1"]
+    assert document["nodes"]["@result_1"]["lineage"]["inputs"] == []
+    assert view.scheduler is not None
+    assert view.scheduler.counts().total() == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["{{@result_1.result}}", "{{secret.HOME}} }} \\{{", "سارة 🦊 الشن", "x" * 10_000, "!!!"]
+)
+async def test_text_of_any_kind_is_looked_up_as_it_stands(runs: Runs, database: EntityDatabase, text: str) -> None:
+    handle = await runs.start({"intents": [intent(who=looking(text))]})
+
+    async def does_ask() -> bool:
+        return bool((await view_of(runs, handle)).document()["waiting_for"])
+
+    await eventually(does_ask)
+    [asked] = (await view_of(runs, handle)).document()["waiting_for"]
+    assert text[:40] in asked["prompt"] or repr(text)[1:40] in asked["prompt"]
+    assert len(asked["id"].encode()) <= 150
+    [sarah] = party_ids(database, "Sarah Chen")
+    await answer(handle, asked["id"], {"text": "Sarah Chen"})
+    document = await document_of(handle)
+    assert (document["lookups"][0]["search_text"], results(document)) == (text, [{"who": sarah}])
