@@ -1,0 +1,59 @@
+"""Runs that take back what they did over several executions: the server suggests a new one after 150 events."""
+
+from collections.abc import AsyncIterator, Iterator
+from unittest.mock import patch
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.contracts import limits
+from dagwright.feed import RunFeed
+from dagwright.server import local
+from dagwright.settings import Settings
+from tests.support.ledger import Ledger
+from tests.support.runs import Runs, chain_of, document_of, end_of, serving_runs
+from tests.support.server import live_server
+
+pytestmark = pytest.mark.server
+
+_SUGGESTED_AT = {"limit.historyCount.suggestContinueAsNew": "150"}
+
+
+@pytest.fixture(scope="module")
+async def eager_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+    """A client of a server that suggests a new execution early."""
+    with patch.dict(local.DYNAMIC_CONFIG, _SUGGESTED_AT):
+        async with live_server(tmp_path_factory.mktemp("eager")) as live:
+            yield await live.start()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def low_marks() -> Iterator[None]:
+    """Hard marks that a small run reaches."""
+    with patch.multiple(limits, HARD_MARK_EVENTS=400, DRAIN_S=0.3):
+        yield
+
+
+@pytest.mark.parametrize("keeps_state", [True, False], ids=["kept", "replayed"])
+async def test_undoing_goes_on_in_new_executions(
+    eager_client: Client, tmp_path_factory: pytest.TempPathFactory, *, keeps_state: bool
+) -> None:
+    ledger = Ledger()
+    names = [f"n{number}" for number in range(40)]
+    nodes = [{"id": name, "tool": "make", "arguments": {"name": f"t:{name}"}} for name in names]
+    plan = {"nodes": [*nodes, {"id": "refuse", "tool": "refuse", "depends_on": names}], "deadline": "1h"}
+    settings = Settings(state_dir=tmp_path_factory.mktemp("undoing"))
+    async with serving_runs(eager_client, ledger.registry(), settings=settings, keeps_state=keeps_state) as runs:
+        handle = await runs.start(plan, all_or_nothing=True, max_in_flight=1)
+        document = await document_of(handle)
+        chain = await chain_of(runs.client, handle)
+        view = await RunFeed(runs.client, handle.id).read()
+        await runs.check_ended()
+    assert len(chain) > 3
+    assert [end_of(history) for history in chain] == ["continued"] * (len(chain) - 1) + ["failed"]
+    assert document["error"]["message"] == "'refuse' failed: no; what it did was taken back (40 in all)"
+    assert ledger.of("t") == [f"+{name}" for name in names] + [f"-{name}" for name in reversed(names)]
+    told = view.unfilled_document()
+    assert {name: node["status"] for name, node in told["nodes"].items()} == {
+        name: node["status"] for name, node in document["nodes"].items()
+    }
