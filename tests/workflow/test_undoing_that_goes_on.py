@@ -11,7 +11,7 @@ from dagwright.feed import RunFeed
 from dagwright.server import local
 from dagwright.settings import Settings
 from tests.support.ledger import Ledger
-from tests.support.runs import Runs, chain_of, document_of, end_of, serving_runs
+from tests.support.runs import chain_of, document_of, end_of, serving_runs
 from tests.support.server import live_server
 
 pytestmark = pytest.mark.server
