@@ -10,6 +10,7 @@ from tests.e2e.command import CommandLine, asking, ended
 from tests.support.eventually import eventually
 from tests.support.goals import call, written
 from tests.support.intents import fund, product, said
+from tests.support.onboarding import intent, looked_up
 
 pytestmark = pytest.mark.server
 
@@ -111,10 +112,50 @@ async def test_turn_of_a_command_that_was_killed_is_one_run_and_frees_its_sessio
     assert [(turn["run"], turn["status"]) for turn in shown.document["turns"]] == [("session-killed", "completed")]
 
 
-async def _asked(commands: CommandLine, run: str) -> None:
+_MARIAS = "id,name,kind,jurisdiction\nm-es,Maria Garcia,person,ES\nm-pt,Maria Garcia,person,PT\n"
+
+
+async def test_party_that_was_chosen_in_one_turn_is_not_asked_for_in_the_next(own_command_line: CommandLine) -> None:
+    (own_command_line.folder / "parties.csv").write_text(_MARIAS, encoding="utf-8")
+    maria = {"entity-id": looked_up("Maria Garcia")}
+    answers = [
+        said(fund("Apex"), intent("cbu.assign-role", role="DIRECTOR", refs={"cbu-id": "@result_1"}, lookups=maria)),
+        said(product("CUSTODY", "@cbu")),
+        said(intent("cbu.assign-role", role="AUTHORIZED_SIGNATORY", refs={"cbu-id": "@cbu"}, lookups=maria)),
+    ]
+    async with ModelServer(*answers) as server:
+        commands = asking(own_command_line, server)
+        await commands("entities", "load", "parties.csv")
+        first = await commands.start(
+            *_ASK, "m", "Create Apex with Maria Garcia as director.", "--id", "maria-1", "--json"
+        )
+        await _asked(commands, "maria-1", "lookup:person:Maria Garcia")
+        inbox = await commands("inbox", "--json")
+        (chosen,) = [
+            option["id"]
+            for asked in inbox.document
+            if asked["workflow_id"] == "maria-1"
+            for option in asked["options"]
+            if "PT" in option["label"]
+        ]
+        answered = await commands("feedback", "maria-1", "lookup:person:Maria Garcia", "--select", chosen)
+        assert (answered.code, answered.stderr) == (0, "")
+        one = await ended(first)
+        two = await commands(*_ASK, "m", "Set up custody.", "--json")
+        three = await commands(*_ASK, "m", "Let Maria Garcia sign, too.", "--no-ask", "--json")
+        shown = await commands("session", "m", "--json")
+    assert [end.code for end in (one, two, three)] == [0, 0, 0]
+    assert one.document["nodes"]["@result_2"]["result"]["entity_id"] == chosen
+    assert three.document["nodes"]["@result_1"]["result"]["entity_id"] == chosen
+    assert [(each["search_text"], each["party"]["id"]) for each in shown.document["lookups"]] == [
+        ("Maria Garcia", chosen)
+    ]
+
+
+async def _asked(commands: CommandLine, run: str, request: str = "approve") -> None:
     async def asks() -> bool:
         inbox = await commands("inbox", "--json")
-        return (run, "approve") in [(each["workflow_id"], each["id"]) for each in inbox.document]
+        return (run, request) in [(each["workflow_id"], each["id"]) for each in inbox.document]
 
     await eventually(asks)
 
