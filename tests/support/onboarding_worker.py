@@ -1,4 +1,4 @@
-"""A worker whose onboarding verbs stop at fault points, each named after the node of the call.
+"""A worker whose onboarding verbs stop at fault points, each named after the node of the call, and are soon missed.
 
 `NODE-before` is right before the transaction, `NODE-inside` at its end with every change made and none kept, and
 `NODE-after` behind it, before anybody has heard of it.
@@ -14,9 +14,12 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from dagwright.entities.database import EntityDatabase
+from dagwright.plan.tools import Effects
 from dagwright.tools import context
 from tests.support.chaos_tools import fault_point
+from workflows import calls
 
+HEARTBEAT_S = 1.0
 BEFORE, INSIDE, AFTER = "before", "inside", "after"
 
 _write = EntityDatabase.write
@@ -38,5 +41,6 @@ def _held_write(self: EntityDatabase, work: Callable[[Session], Any]) -> Any:
 
 
 if __name__ == "__main__":
+    calls._HEARTBEAT_S = dict.fromkeys(Effects, HEARTBEAT_S)
     EntityDatabase.write = _held_write  # type: ignore[method-assign]
     runpy.run_path(str(Path(__file__).parents[2] / "worker.py"), run_name="__main__")
