@@ -4,10 +4,10 @@ CODE := dagwright workflows activities worker.py starter.py tests
 NOT_BY_DEFAULT := not java and not postgres and not chromium and not node and not litellm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ask demo-human test test-all check bench bench-large up clean lock lock-servers docs-schema
+.PHONY: help setup demo demo-ask demo-human demo-onboarding test test-all check bench bench-large up clean lock lock-servers docs-schema
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make .venv from the hash-locked requirements (a second run does nothing)
 	@scripts/setup
@@ -21,6 +21,12 @@ demo-ask: setup ## Have a request in words planned, run and answered; without OP
 demo-human: setup ## Run a plan that asks two people; answer from a second terminal
 	@echo "answer in a second terminal in this folder, after: . $(BIN)/activate"
 	@$(BIN)/dagwright run examples/people/publish.yaml --keep
+
+demo-onboarding: export DAGWRIGHT_STATE_DIR := .dagwright/demo-onboarding
+demo-onboarding: setup ## Onboard a fund whose director could be two people; answer from a second terminal
+	@echo "answer in a second terminal in this folder, after: . $(BIN)/activate; export DAGWRIGHT_STATE_DIR=$$DAGWRIGHT_STATE_DIR"
+	@$(BIN)/dagwright entities load examples/onboarding/parties.csv
+	@$(BIN)/python -m examples.director_demo
 
 test: setup ## Test everything that needs only Python, make and a Temporal server
 	@scripts/run-tests "$(NOT_BY_DEFAULT)"

@@ -62,7 +62,7 @@ async def _run(
         # The server stays, so that the link to its UI leads somewhere afterwards.
         LocalServer(settings).keep()
         runs = open_runs(connection, settings)
-        workflow_id = await _choose_id(runs)
+        workflow_id = await choose_id(runs, ID_PREFIX)
         farewell.text = f"the run {workflow_id} stays where it is; the next start of the demo goes on with it"
         started = await runs.start(
             prepared.plan, prepared.inputs, workflow_id=workflow_id, origin=Origin(name="Onboard a fund")
@@ -72,15 +72,15 @@ async def _run(
         return await follow_to_end(workflow_id, connection, settings, toolset=toolset, showing=showing, words=words)
 
 
-async def _choose_id(runs: Runs) -> str:
-    """Returns the id of the demo that was interrupted, else a new one."""
+async def choose_id(runs: Runs, prefix: str) -> str:
+    """Returns the id of the demo that was interrupted, else a new one: the prefix with a number behind it."""
     numbers = {}
     for run in await runs.list_runs(limit=RUNS_LOOKED_AT):
-        number = run.workflow_id.removeprefix(ID_PREFIX)
+        number = run.workflow_id.removeprefix(prefix)
         if number != run.workflow_id and number.isdecimal():
             numbers[int(number)] = run.ended_at is not None
     newest = max(numbers, default=0)
-    return f"{ID_PREFIX}{newest + 1 if numbers.get(newest, True) else newest}"
+    return f"{prefix}{newest + 1 if numbers.get(newest, True) else newest}"
 
 
 def _paced(toolset: Toolset, *, pace_s: float) -> Toolset:

@@ -44,10 +44,8 @@ class CommandLine:
 
     async def start(self, *arguments: str, program: tuple[str, ...] = ("starter.py",)) -> Process:
         """Starts a command and returns its process, with pipes."""
-        first = [str(ROOT / part) if part.endswith(".py") else part for part in program]
         return await asyncio.create_subprocess_exec(
-            sys.executable,
-            *first,
+            *_command(program),
             *arguments,
             cwd=self.folder,
             env={**self.environment, "PYTHONPATH": str(ROOT)},
@@ -70,16 +68,17 @@ class CommandLine:
         )
         return await ended(process, text=text)
 
-    async def on_terminal(self, *arguments: str, answers: str = "") -> tuple[int, str]:
+    async def on_terminal(
+        self, *arguments: str, answers: str = "", program: tuple[str, ...] = ("starter.py",)
+    ) -> tuple[int, str]:
         """Runs a command on a terminal of its own; returns its exit code and all that was on the screen."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            str(ROOT / "starter.py"),
+            *_command(program),
             *arguments,
             cwd=self.folder,
-            env={**self.environment, "TERM": "xterm-256color"},
+            env={**self.environment, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"},
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -90,6 +89,10 @@ class CommandLine:
         screen = asyncio.create_task(asyncio.to_thread(_read_all, master))
         code = await asyncio.wait_for(process.wait(), TIMEOUT_S)
         return code, await screen
+
+
+def _command(program: tuple[str, ...]) -> list[str]:
+    return [sys.executable, *(str(ROOT / part) if part.endswith(".py") else part for part in program)]
 
 
 async def ended(process: Process, *, text: str | None = None) -> Ended:

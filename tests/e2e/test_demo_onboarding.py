@@ -1,0 +1,76 @@
+"""`make demo-onboarding`: which of two directors is meant is asked once, and the fund is there once it is said."""
+
+import asyncio
+import shlex
+from asyncio.subprocess import PIPE
+from typing import Any
+
+import pytest
+
+from tests.e2e.command import ROOT, CommandLine, ended
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.server
+
+ANSWERED = "nobody sits at a terminal here, so a second process answers: dagwright feedback which-director-"
+PARTIES = str(ROOT / "examples" / "onboarding" / "parties.csv")
+
+
+async def program_of_demo() -> tuple[str, ...]:
+    """Returns what `make` runs, behind the program of Python, after a look at what it does before."""
+    make = await asyncio.create_subprocess_exec("make", "-n", "demo-onboarding", cwd=ROOT, stdout=PIPE)
+    script, _ = await make.communicate()
+    *_, load, demo = [shlex.split(line) for line in script.decode().splitlines()]
+    assert load == [".venv/bin/dagwright", "entities", "load", "examples/onboarding/parties.csv"]
+    assert demo[0] == ".venv/bin/python"
+    return tuple(demo[1:])
+
+
+def rows_of(stdout: str) -> list[str]:
+    """Returns what the demo shows of the store."""
+    _, shown = stdout.split("in the store now")
+    return [" ".join(line.split()) for line in shown.splitlines() if line.strip()]
+
+
+def rows_with(director: str) -> list[str]:
+    """Returns what the store has of the fund, with this director."""
+    return [
+        "company Iberia ManCo S.à r.l. LU, active",
+        "fund Iberia Growth Fund LU, fund, active",
+        f"role Iberia Growth Fund (LU) DIRECTOR: {director}",
+        f"role Iberia ManCo S.à r.l. (LU) DIRECTOR: {director}",
+        "product Iberia Growth Fund (LU) CUSTODY",
+        "product Iberia Growth Fund (LU) FUND_ACCOUNTING",
+        "relation Iberia Growth Fund (LU) is managed by Iberia ManCo S.à r.l. (LU)",
+    ]
+
+
+async def test_demo_answers_itself_where_nobody_sits_at_a_terminal(own_command_line: CommandLine) -> None:
+    program = await program_of_demo()
+    loaded = await own_command_line("entities", "load", PARTIES)
+    end = await ended(await own_command_line.start(program=program))
+    assert (loaded.code, end.code, end.stderr) == (0, 0, "")
+    lines = end.stdout.splitlines()
+    assert len([line for line in lines if line.startswith(ANSWERED)]) == 1
+    assert rows_of(end.stdout) == rows_with("Maria García (ES)")
+
+
+async def test_demo_goes_on_when_it_is_answered_from_a_second_terminal(own_command_line: CommandLine) -> None:
+    program = await program_of_demo()
+    await own_command_line("entities", "load", PARTIES)
+    demo = asyncio.create_task(own_command_line.on_terminal(program=program))
+    asked: list[dict[str, Any]] = []
+
+    async def asks() -> bool:
+        inbox = await own_command_line("inbox", "--json")
+        asked[:] = inbox.document if inbox.code == 0 else []
+        return bool(asked)
+
+    await eventually(asks)
+    (request,) = asked
+    (other,) = [option["id"] for option in request["options"] if "María Garcia" in option["label"]]
+    answered = await own_command_line("feedback", request["workflow_id"], request["id"], "--select", other)
+    code, screen = await demo
+    assert (request["type"], answered.code, code) == ("SELECTION", 0, 0)
+    assert ANSWERED not in screen
+    assert rows_of(screen) == rows_with("María Garcia (LU)")
