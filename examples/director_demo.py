@@ -19,7 +19,7 @@ from dagwright.cli.edge import guarded, leave
 from dagwright.cli.exits import ExitCode
 from dagwright.cli.output import Output
 from dagwright.cli.preparing import PreparedRun, prepare_run
-from dagwright.cli.request_words import command_for
+from dagwright.cli.request_words import asking_line, command_for, field_lines
 from dagwright.cli.requests import RunRequest
 from dagwright.cli.running import Showing, follow_to_end, tell_run
 from dagwright.client import Origin, Runs, open_runs
@@ -64,6 +64,7 @@ async def _answer_elsewhere(runs: Runs, workflow_id: str, output: Output) -> Non
     async for view in runs.feed(workflow_id).follow():
         if asked := requests_in(view):
             command = command_for(asked[0])
+            output.say("\n".join([asking_line(asked[0]), *field_lines(asked[0])]))
             output.say(f"nobody sits at a terminal here, so a second process answers: {command}")
             _, *arguments = shlex.split(command)
             process = await asyncio.create_subprocess_exec(sys.executable, "-m", "dagwright", *arguments)

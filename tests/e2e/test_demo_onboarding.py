@@ -28,8 +28,9 @@ async def program_of_demo() -> tuple[str, ...]:
 
 def rows_of(stdout: str) -> list[str]:
     """Returns what the demo shows of the store."""
-    _, shown = stdout.split("in the store now")
-    return [" ".join(line.split()) for line in shown.splitlines() if line.strip()]
+    lines = stdout.splitlines()
+    title = next(number for number, line in enumerate(lines) if "in the store now" in line)
+    return [" ".join(line.split()) for line in lines[title + 1 :] if line.strip()]
 
 
 def rows_with(director: str) -> list[str]:

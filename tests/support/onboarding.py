@@ -26,11 +26,13 @@ _SEEDS = ROOT / "tests" / "conformance" / "seeds"
 PARTIES = """\
 name,kind,jurisdiction,aliases,born
 John Smith,person,GB,John,1968-03-14
+Maria García,person,ES,,1972-06-21
+María Garcia,person,LU,,1983-02-11
 Sarah Chen,person,HK,,1987-05-17
 BlackRock ManCo,company,IE,,
 Apex Fund,fund,KY,,
 """
-"""Those that the plans of the seed look up, and no others: each name has one hit."""
+"""Those that the plans of the seed look up, each by a name with one hit, and two persons of one name."""
 
 MANCO = "Apex ManCo S.à r.l. (LU)"
 FUND = "Apex Capital Fund (LU)"

@@ -16,13 +16,15 @@ from tests.support.onboarding import (
     FUND,
     Onboarding,
     StoreGates,
+    calls_of,
+    example,
     intent,
     looked_up,
     onboarding,
     scheduled_together,
     seed,
 )
-from tests.support.people import view_of
+from tests.support.people import answer, asks, view_of
 from tests.support.runs import bare, document_of
 
 pytestmark = pytest.mark.server
@@ -108,6 +110,7 @@ async def test_intents_that_wait_for_the_same_start_together_and_the_lookup_is_m
     handle = await desk.runs.start(seed("onboarding"))
     assert (await document_of(handle))["status"] == "completed"
     history = await handle.fetch_history()
+    assert calls_of(history).count("find_party") == 1
     stages = [sorted(found) for stage in scheduled_together(history) if (found := [i for i in stage if i[0] == "@"])]
     assert stages[0] == ["@result_1"]
     assert stages[1] == ["@result_2", "@result_3"]
@@ -153,6 +156,42 @@ async def test_company_has_a_director_and_an_entity_may_be_of_any_kind(desk: Onb
         "HoldCo Ltd (JE): SHAREHOLDER: BlackRock ManCo (IE)",
         "HoldCo Ltd: JE, active",
     ]
+
+
+async def test_director_who_could_be_two_people_is_asked_about_once_before_anything_is_made(desk: Onboarding) -> None:
+    handle = await desk.runs.start(example("which_director.json"))
+    await asks(desk.runs, handle, "lookup:person:Maria Garcia")
+    waiting = (await view_of(desk.runs, handle)).document()
+    [request] = waiting["waiting_for"]
+    assert {node["status"] for node in waiting["nodes"].values()} == {"pending"}
+    assert desk.added() == []
+    [other] = [option["id"] for option in request["options"] if option["label"] == "María Garcia (person, LU)"]
+    await answer(handle, request["id"], {"selected": [other]})
+    document = await document_of(handle)
+    assert (document["status"], [each["party"]["id"] for each in document["lookups"]]) == ("completed", [other])
+    assert [row for row in desk.added() if "DIRECTOR" in row] == [
+        "Iberia Growth Fund (LU): DIRECTOR: María Garcia (LU)",
+        "Iberia ManCo S.à r.l. (LU): DIRECTOR: María Garcia (LU)",
+    ]
+
+
+async def test_party_that_might_not_exist_is_found_or_the_run_fails_before_anything_is_made(desk: Onboarding) -> None:
+    def plan(name: str) -> Any:
+        lookups = {"entity-id": looked_up(name)}
+        return {
+            "intents": [
+                intent("cbu.ensure", name="Apex Capital Fund", jurisdiction="LU"),
+                intent("cbu.assign-role", role="DIRECTOR", refs={"cbu-id": "@result_1"}, lookups=lookups),
+            ]
+        }
+
+    missing = await document_of(await desk.runs.start(plan("Sarah Cohen"), asks=False))
+    assert (missing["status"], missing["error"]["code"]) == ("failed", "lookup_not_found")
+    assert [each["name"] for each in missing["error"]["errors"][0]["candidates"]] == ["Sarah Chen"]
+    assert desk.added() == []
+    found = await document_of(await desk.runs.start(plan("Sarah Chen"), asks=False))
+    assert found["status"] == "completed"
+    assert desk.added() == [f"{FUND}: DIRECTOR: Sarah Chen (HK)", "Apex Capital Fund: LU, fund, active"]
 
 
 async def test_lookup_and_reference_are_used_as_the_table_says(desk: Onboarding) -> None:
