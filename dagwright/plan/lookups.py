@@ -24,11 +24,14 @@ from dagwright.plan.stored import StoredValue
 from dagwright.plan.tools import Effects, ToolDeclaration
 
 FIND_PARTY, BIND_PARTIES = "find_party", "bind_parties"
+_UNDO = "onboarding.undo"
+"""Takes back the parties that were created, in a run of all or nothing."""
 LOOKUP_TOOLS: Mapping[str, ToolDeclaration] = {
     FIND_PARTY: ToolDeclaration(FIND_PARTY, Effects.READ),
-    BIND_PARTIES: ToolDeclaration(BIND_PARTIES, Effects.IDEMPOTENT),
+    BIND_PARTIES: ToolDeclaration(BIND_PARTIES, Effects.IDEMPOTENT, undo=_UNDO),
 }
 """Tools of the run's own, which no plan can name."""
+_UNDOING = {_UNDO: ToolDeclaration(_UNDO, Effects.IDEMPOTENT)}
 MOST_LOOKUPS = 1_000
 """Distinct ones of a plan: `bind_parties` is given what was found of all of them at once."""
 
@@ -68,7 +71,7 @@ def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup]) -> CompiledPlan:
     at = len(plan.nodes) + len(finds)
     nodes = [_behind(node, at, bound) for node in plan.nodes]
     found = [_find(find_id, each[0]) for find_id, each in finds.items()]
-    return replace(plan, nodes=(*nodes, *found, bind), tools={**plan.tools, **LOOKUP_TOOLS})
+    return replace(plan, nodes=(*nodes, *found, bind), tools={**_UNDOING, **plan.tools, **LOOKUP_TOOLS})
 
 
 def _finds(lookups: Sequence[Lookup], taken: Sequence[str]) -> dict[str, list[Lookup]]:
@@ -193,6 +196,12 @@ def why_unbound(result: Any) -> NodeError | None:
         return None
     told = " ".join(str(problem.get("message")) for problem in problems)
     return NodeError(str(problems[0].get("code") or _NO_CODE), told[:_ERROR_CHARACTERS])
+
+
+def has_created(result: Any) -> bool:
+    """Tells whether a call of `bind_parties` has created a party."""
+    entries = _entries(result)
+    return not any("problem" in entry for entry in entries) and any(entry.get("created", True) for entry in entries)
 
 
 def bindings(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[dict[str, Any]]:

@@ -17,6 +17,7 @@ from dagwright.plan.errors import NodeError, Note
 from dagwright.plan.extension import Extension
 from dagwright.plan.graph import levels_of
 from dagwright.plan.item_book import Place
+from dagwright.plan.lookups import BIND_PARTIES, has_created
 from dagwright.plan.run_state import RunState, is_result_of_call
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.tools import Effects, ToolDeclaration
@@ -71,7 +72,8 @@ def may_change_the_world(node: CompiledNode, tools: Mapping[str, ToolDeclaration
             may_change_the_world(each, below.tools) for each in below.nodes
         )
     # What is reported was run elsewhere, and is taken back there.
-    return node.undoes is None and node.kind == "tool" and changes_the_world(node, tools)
+    is_call = node.kind == "tool" and changes_the_world(node, tools)
+    return node.undoes is None and (is_call or node.tool == BIND_PARTIES)
 
 
 def _calls(state: RunState) -> Iterator[tuple[Place, Record]]:
@@ -89,6 +91,8 @@ def _was_called(state: RunState, place: Place, record: Record) -> bool:
     """Tells whether a call was made that may have changed something here, and not in a run that this is a fork of."""
     if record.reused is not None or record.cached is not None or record.below == NOTHING_BELOW:
         return False
+    if state.plan.nodes[place[0]].kind == "lookup" and is_result_of_call(record, None):
+        return has_created(record.result)
     hand = state.by_hand.get(state.id_of(place))
     attempts = record.attempts or (hand.attempts if hand is not None else 0)
     code = record.error.code if record.status is NodeStatus.FAILED and record.error is not None else ""
@@ -114,7 +118,9 @@ def undoing_of(state: RunState) -> Extension | None:
     base = state.plan.written_count
     for place in _last_first(state):
         name, after = state.id_of(place), [base + len(nodes) - 1] if nodes else []
-        node = _node(state, place, _free_id(state, f"undo {name}"), needs=(place[0], *after))
+        # What is hidden stands behind all that can be added.
+        shown = [place[0]] if place[0] < base else []
+        node = _node(state, place, _free_id(state, f"undo {name}"), needs=(*shown, *after))
         nodes.append(node)
     return Extension(base, tuple(nodes)) if nodes else None
 

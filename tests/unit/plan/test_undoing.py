@@ -10,7 +10,9 @@ from dagwright.plan.by import By
 from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.deadline import Deadline
 from dagwright.plan.errors import NodeError
+from dagwright.plan.lookups import with_lookups
 from dagwright.plan.node_acts import AppendWritten, CancelNode, RetryNode, SetResult
+from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, NodeStatus, RunStatus
 from dagwright.plan.steering import UNDOING, Act, Cancel, Written, standing_notes, take
@@ -344,6 +346,33 @@ def test_what_cannot_be_taken_back_is_told_before_the_run() -> None:
         ("stands", "c", f"'c' {words}"),
         ("stands", "s/x", f"'s/x' {words}"),
     ]
+
+
+@pytest.mark.parametrize(("created", "undos"), [(True, ["undo a", "undo {bind}"]), (False, ["undo a"])])
+def test_parties_that_a_lookup_created_are_taken_back_last(*, created: bool, undos: list[str]) -> None:
+    plan = with_lookups(
+        compiled(plan_of(_make("a"), node("b", "a", tool="look")), tools=TOOLS), [Lookup("X", "person")]
+    )
+    scheduler = Scheduler(plan, {})
+    _told(scheduler)
+    scheduler.begin(0.0)
+    done: list[str] = []
+    at = 0.0
+    while tasks := started(scheduler, at=at):
+        for task in tasks:
+            at += 1.0
+            done.append(task.id)
+            if task.id == "b":
+                scheduler.fail("b", broken(), at=at)
+            else:
+                party = {"id": "p", "name": "X", "kind": "person"}
+                found: Any = (
+                    [{"party": party, "reason": "", "created": created}] if len(done) == 2 else {"party": party}
+                )
+                scheduler.complete(task.id, found, at=at)
+    _, bind, *rest = done
+    assert rest == ["a", "b", *(name.format(bind=bind) for name in undos)]
+    assert not _standing(scheduler)
 
 
 def test_calls_that_were_made_in_another_run_or_never_are_left_alone() -> None:
