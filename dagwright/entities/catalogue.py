@@ -14,7 +14,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import WithJsonSchema
 
 from dagwright.plan import parties
-from dagwright.plan.entity_types import kind_of
+from dagwright.plan.entity_types import TERM_KINDS, kind_of
 
 
 class PartyKind(StrEnum):
@@ -193,6 +193,8 @@ def checked_lei(text: str) -> str:
 
 
 def kind_of_entity_type(entity_type: str) -> PartyKind | None:
-    """Returns the kind that a lookup's entity type means, `None` for any. Raises ValueError if unknown."""
+    """Returns the kind of parties that an entity type means, `None` for any. Raises ValueError if it means none."""
     kind = kind_of(entity_type)
+    if kind in TERM_KINDS:
+        raise ValueError(f"kind: a {kind} is no party; products and roles are those of the catalogue, and always there")
     return None if kind is None else PartyKind(kind)

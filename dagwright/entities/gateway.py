@@ -17,6 +17,7 @@ from dagwright.entities.database import EntityDatabase, as_database
 from dagwright.entities.lookup import ROLES_TOLD, Candidate, Findings, Identifier, PartyFinder
 from dagwright.entities.models import Party, PartyIdentifier, PartyStatus, RoleAssignment
 from dagwright.entities.parties import is_id
+from dagwright.entities.terms import term_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,10 @@ class EntityGateway(Protocol):
         ...
 
     def get(self, party_id: str) -> KnownParty | None:
-        """Returns the party of an id, active or not; None if there is none."""
+        """Returns the party of an id, active or not, or the product or role of a code; None if there is none.
+
+        A code that is of both, such as `DEPOSITARY`, is told as the product.
+        """
         ...
 
 
@@ -79,6 +83,8 @@ class SqlEntityGateway:
 
     def get(self, party_id: str) -> KnownParty | None:
         """See `EntityGateway.get`."""
+        if (term := term_of(party_id)) is not None:
+            return KnownParty(term.id, term.name, term.kind, None, is_active=True)
         party = self._database.read(lambda session: session.get(Party, party_id)) if is_id(party_id) else None
         if party is None:
             return None

@@ -10,23 +10,27 @@ The names that a step can mean come from `name_search`; the steps here decide an
 This module must not change the store and must not import Temporal.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from rapidfuzz import fuzz
-from sqlalchemy import ColumnElement, select, union_all
+from sqlalchemy import ColumnElement, CompoundSelect, Select, select, union_all
 from sqlalchemy.orm import Session
 
 from dagwright.entities.catalogue import PartyKind, checked_jurisdiction, kind_of_entity_type
 from dagwright.entities.models import NameUse, Party, PartyIdentifier, PartyName, PartyStatus
 from dagwright.entities.name_search import KnownName, NameIndex, is_within
 from dagwright.entities.names import clean_name, core_words, identifier_key, name_key, words_of
+from dagwright.entities.search_index import OWN_NAME
+from dagwright.entities.terms import TermNames
+from dagwright.plan.entity_types import TERM_KINDS, kind_of
 
 CANDIDATE_LIMIT = 10
 """Candidates that are told for one lookup; more than a person reads."""
 ROLES_TOLD = 3
 """Roles that are told of one candidate; enough to know a person by."""
-_EXACT_WEIGHED = 200
+_EXACT_READ = 1_000
 """Parties of one name that are put in order; of a name that more have, the best of so many are told."""
 ENOUGH_NEAR = 5
 """Names with all words, spelt otherwise, from which those that lack one are not looked for."""
@@ -97,6 +101,11 @@ class _Asked:
             return None
         return f"is of {found.jurisdiction}" if found.jurisdiction else "has no known jurisdiction"
 
+    def takes(self, party: Party) -> bool:
+        """Returns whether a party is what was asked for."""
+        within = self.jurisdiction is None or is_within(party.jurisdiction, self.jurisdiction)
+        return within and self.kind in (None, party.kind)
+
     def conditions(self) -> list[ColumnElement[bool]]:
         """Returns the same for the database."""
         conditions = []
@@ -128,6 +137,9 @@ class PartyFinder:
         Raises:
             ValueError: the text is empty or too long, the type unknown, or the jurisdiction no code.
         """
+        kind = kind_of(entity_type)
+        if kind in TERM_KINDS:
+            return _term(_checked_text(search_text), TermNames(kind))
         asked = _Asked(
             kind_of_entity_type(entity_type), checked_jurisdiction(jurisdiction) if jurisdiction is not None else None
         )
@@ -143,20 +155,26 @@ class PartyFinder:
         return Findings(tuple(_ranked(hits)))
 
     def _exact(self, text: _Text, asked: _Asked) -> list[Candidate]:
-        """Returns the parties with this identifier, or else of this name or id; at most `_EXACT_WEIGHED`."""
-        active = select(Party).where(Party.status == PartyStatus.ACTIVE, *asked.conditions()).limit(_EXACT_WEIGHED)
+        """Returns the parties with this identifier, or else of this name or id."""
         values = {text.raw.upper(), identifier_key(text.raw)}
-        identified = self._session.scalars(
-            active.where(Party.id.in_(select(PartyIdentifier.party_id).where(PartyIdentifier.value.in_(values))))
-        ).all()
-        if identified:
+        of_value = select(PartyIdentifier.party_id).where(PartyIdentifier.value.in_(values))
+        if identified := self._parties(of_value, asked):
             return [_candidate_of(party, "identifier") for party in identified]
-        by_id = select(Party.id).where(Party.id == text.raw)
-        by_name = select(Party.id).where(Party.name_key == text.key)
-        by_other_name = select(PartyName.party_id).where(PartyName.name_key == text.key)
-        ids = union_all(by_id, by_name, by_other_name).subquery()
-        parties = self._session.scalars(active.where(Party.id.in_(select(ids.c.id)))).all()
-        return [_candidate_of(party, _why_exact(party, text)) for party in parties]
+        ids = union_all(
+            select(Party.id).where(Party.id == text.raw),
+            select(Party.id).where(Party.name_key == text.key, *asked.conditions()),
+            select(PartyName.party_id).where(PartyName.name_key == text.key),
+        )
+        return [_candidate_of(party, _why_exact(party, text)) for party in self._parties(ids, asked)]
+
+    def _parties(self, ids: Select[str] | CompoundSelect[str], asked: _Asked) -> list[Party]:
+        """Returns the active parties of these ids that are what was asked for."""
+        # In one step, or told the kind, a database may begin with all parties of that kind.
+        found = set(self._session.scalars(ids.limit(_EXACT_READ)))
+        if not found:
+            return []
+        parties = self._session.scalars(select(Party).where(Party.id.in_(sorted(found))))
+        return [party for party in parties if party.status == PartyStatus.ACTIVE and asked.takes(party)]
 
 
 def find_parties(session: Session, search_text: str, *, entity_type: str, jurisdiction: str | None = None) -> Findings:
@@ -164,10 +182,32 @@ def find_parties(session: Session, search_text: str, *, entity_type: str, jurisd
     return PartyFinder(session).find(search_text, entity_type, jurisdiction=jurisdiction)
 
 
-Step = Callable[[_Text, NameIndex], list[Candidate]]
+def _term(text: _Text, names: TermNames) -> Findings:
+    """Returns the products or roles that a text can mean; their jurisdiction is everywhere."""
+    exact = [
+        Candidate(known.id, known.name, known.kind, None, 100, "exact name" if known.use == OWN_NAME else "other name")
+        for known in names.exact(text.key, text.raw.upper())
+    ]
+    hits = exact or next((found for found in (step(text, names) for step in _STEPS) if found), [])
+    return Findings(tuple(_ranked(hits)), () if hits else tuple(_ranked(_near(text, names))))
 
 
-def _same_core(text: _Text, names: NameIndex) -> list[Candidate]:
+class Names(Protocol):
+    """Names that a rule can mean: of the parties in a store, or of terms."""
+
+    def same_core(self, core: Sequence[str]) -> list[KnownName]: ...
+
+    def all_words(self, words: Sequence[str]) -> list[KnownName]: ...
+
+    def beginnings(self, beginnings: Sequence[str]) -> list[KnownName]: ...
+
+    def near(self, words: Sequence[str], *, likeness: float) -> Iterator[list[KnownName]]: ...
+
+
+Step = Callable[[_Text, Names], list[Candidate]]
+
+
+def _same_core(text: _Text, names: Names) -> list[Candidate]:
     return [
         _candidate(known, 97, "the name, legal form aside")
         for known in names.same_core(text.core)
@@ -175,7 +215,7 @@ def _same_core(text: _Text, names: NameIndex) -> list[Candidate]:
     ]
 
 
-def _all_words(text: _Text, names: NameIndex) -> list[Candidate]:
+def _all_words(text: _Text, names: Names) -> list[Candidate]:
     wanted = set(text.words)
     return [
         _candidate(known, 85 + 10 * len(wanted) / len(known.words), "has all these words")
@@ -184,7 +224,7 @@ def _all_words(text: _Text, names: NameIndex) -> list[Candidate]:
     ]
 
 
-def _beginnings(text: _Text, names: NameIndex) -> list[Candidate]:
+def _beginnings(text: _Text, names: Names) -> list[Candidate]:
     return [
         _candidate(known, 80, "words begin like this")
         for known in names.beginnings(text.words)
@@ -196,7 +236,7 @@ _STEPS: tuple[Step, ...] = (_same_core, _all_words, _beginnings)
 """From the sure to the likely; the first that finds something ends the search."""
 
 
-def _near(text: _Text, names: NameIndex) -> list[Candidate]:
+def _near(text: _Text, names: Names) -> list[Candidate]:
     found: list[Candidate] = []
     for step, some in enumerate(names.near(text.core, likeness=NEAR_LIKENESS)):
         rated = ((known, _likeness(text, known)) for known in some)

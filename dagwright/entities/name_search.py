@@ -141,7 +141,8 @@ class NameIndex:
                 text("SELECT set_config('pg_trgm.similarity_threshold', :share, true)"), {"share": _ALIKE_SIMILARITY}
             )
             query = (
-                "SELECT word FROM search_word WHERE word % :word ORDER BY similarity(word, :word) DESC, word LIMIT :n"
+                "SELECT word FROM search_word WHERE lower(word) % :word"
+                " ORDER BY similarity(word, :word) DESC, word LIMIT :n"
             )
             return list(self._session.scalars(text(query), {"word": word, "n": _ALIKE_WORDS}))
         rare = self._rare(trigrams(word))

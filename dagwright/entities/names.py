@@ -22,28 +22,48 @@ _NO_WORD = re.compile(r"[^\w&]+")
 
 _LEGAL_FORMS = frozenset(
     {
-        *(
-            "ab",
-            "ag",
-            "as",
-            "asa",
-            "bv",
-            "co",
-            "company",
-            "corp",
-            "corporation",
-            "gmbh",
-            "inc",
-            "incorporated",
-        ),
-        *("kg", "lda", "limited", "llc", "llp", "lp", "ltd", "nv", "oy", "plc", "pte", "pty", "sa", "sarl"),
-        *("sas", "scs", "sca", "scsp", "se", "sl", "slp", "spa", "srl", "dac", "icav", "vcc"),
+        *("ab", "ag", "aktiengesellschaft", "aps", "as", "asa", "bv", "bvba", "co", "company", "corp", "corporation"),
+        *("cv", "dac", "gesmbh", "gmbh", "icav", "inc", "incorporated", "kft", "kg", "kgaa", "lda", "limited", "llc"),
+        *("llp", "lp", "ltd", "ltda", "mbh", "nv", "ohg", "oy", "oyj", "plc", "pte", "pty", "pvt", "sa", "sarl"),
+        *("sas", "sca", "scs", "scsp", "se", "sl", "slp", "snc", "spa", "sprl", "srl", "ug", "vcc"),
     }
 )
 """Words at the end of a name that say how an organisation is incorporated, not what it is called."""
 
-_LEGAL_FORM_SPELLINGS = {("s", "a", "r", "l"): "sarl", ("sa", "rl"): "sarl", ("s", "a"): "sa"}
-"""Forms that are written with gaps (`S.à r.l.` gives `sa rl`) and the one word they stand for."""
+_LEGAL_FORM_PHRASES = (
+    "aktien gesellschaft",
+    "besloten vennootschap",
+    "designated activity company",
+    "gesellschaft mit beschrankter haftung",
+    "limited liability company",
+    "limited liability partnership",
+    "limited partnership",
+    "naamloze vennootschap",
+    "private limited company",
+    "public limited company",
+    "societa per azioni",
+    "societe a responsabilite limitee",
+    "societe anonyme",
+    "societe en commandite speciale",
+    "s a r l",
+    "sa rl",
+    "s a",
+    "b v",
+    "n v",
+    "a g",
+    "p l c",
+    "l l c",
+    "l l p",
+    "l p",
+    "s p a",
+    "s c sp",
+    "sp z oo",
+    "sp z o o",
+    "s c a",
+)
+"""Forms that are written out, or with gaps (`S.à r.l.` gives `sa rl`)."""
+_AND = ("&", "and", "und", "et")
+_LEGAL_FORM_ENDINGS = sorted((tuple(phrase.split()) for phrase in _LEGAL_FORM_PHRASES), key=lambda words: -len(words))
 
 
 def clean_name(text: str, what: str = "the name") -> str:
@@ -83,11 +103,19 @@ def words_of(key: str) -> tuple[str, ...]:
 
 def core_words(key: str) -> tuple[str, ...]:
     """Returns the words of a name key without the legal form at its end, or all if nothing else is left."""
-    words = list(words_of(key))
-    for spelling, form in _LEGAL_FORM_SPELLINGS.items():
-        if tuple(words[-len(spelling) :]) == spelling:
-            words[-len(spelling) :] = [form]
-    kept = list(words)
-    while kept and kept[-1] in _LEGAL_FORMS:
-        kept.pop()
-    return tuple(kept or words)
+    words = words_of(key)
+    kept = words
+    while kept and (form := _ending(kept)):
+        kept = kept[: len(kept) - form]
+        # Of `GmbH & Co. KG` nothing is left.
+        if kept and kept[-1] in _AND:
+            kept = kept[:-1]
+    return kept or words
+
+
+def _ending(words: tuple[str, ...]) -> int:
+    """Returns how many words at the end are a legal form."""
+    for ending in _LEGAL_FORM_ENDINGS:
+        if words[-len(ending) :] == ending:
+            return len(ending)
+    return 1 if words[-1] in _LEGAL_FORMS else 0

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, event, func, literal, select, text
 from sqlalchemy.orm import Mapper, Session
 
+from dagwright.entities.catalogue import PartyKind
 from dagwright.entities.models import Party, PartyName, PartySearch, PartyStatus
 from dagwright.entities.names import core_words, words_of
 
@@ -118,7 +119,8 @@ def _write(connection: Connection, names: Sequence[Row[*tuple[Any, ...]]]) -> No
                 "party_id": party_id,
                 "name_id": name_id,
                 "use": use,
-                "core": " ".join(core_words(key)),
+                # Kim Se is no Kim with a legal form.
+                "core": " ".join(own if kind == PartyKind.PERSON else core_words(key)),
                 "tokens": " ".join([*own, *party_tags(kind, jurisdiction)]),
                 "word_count": len(own),
             }

@@ -16,8 +16,13 @@ KIND_OF: Final[Mapping[str, str | None]] = {
     "legal-entity": "company",
     "fund": "fund",
     "cbu": "fund",
+    "product": "product",
+    "role": "role",
 }
-"""Entity type -> the kind of parties that it means; `None` is any kind."""
+"""Entity type -> the kind that it means; `None` is any kind of parties."""
+
+TERM_KINDS: Final = ("product", "role")
+"""Kinds that are no parties but words of the catalogue: what is found of them is a code, such as `FUND_ACCOUNTING`."""
 
 
 _JURISDICTION = re.compile(r"[A-Za-z]{2}(-[A-Za-z0-9]{1,3})?")
@@ -38,7 +43,7 @@ class UnknownEntityType(ValueError):
 
 
 def kind_of(entity_type: str) -> str | None:
-    """Returns the kind that an entity type means in any spelling (`Limited Company`), `None` for any kind.
+    """Returns the kind that an entity type means in any spelling (`Limited Company`), `None` for any kind of parties.
 
     Raises:
         UnknownEntityType: it means none.

@@ -10,13 +10,15 @@ from itertools import islice
 from typing import Any, Final
 
 from dagwright.plan.compiled import Hole, HolePath
-from dagwright.plan.entity_types import KIND_OF, kind_of
+from dagwright.plan.entity_types import KIND_OF, TERM_KINDS, kind_of
 from dagwright.plan.references import Lookup, Placeholder, Reference, ResultOf
 from dagwright.plan.tools import ToolDeclaration, parameter_name
 
 KEYWORD: Final = "x-dagwright-party"
 
-PARTY_KINDS: Final[Sequence[str]] = tuple(dict.fromkeys(kind for kind in KIND_OF.values() if kind is not None))
+PARTY_KINDS: Final[Sequence[str]] = tuple(
+    dict.fromkeys(kind for kind in KIND_OF.values() if kind is not None and kind not in TERM_KINDS)
+)
 
 PartyProblem = tuple[HolePath, str, str | None]
 """Where in the arguments, what is wrong, and a hint."""
@@ -96,10 +98,13 @@ def _wrong_lookup(tool: ToolDeclaration, key: str, lookup: Lookup) -> Iterator[P
     kinds = kinds_taken(tool, key)
     if kinds is None:
         return
-    if not kinds:
-        yield (key,), f"{tool.name}: {key!r} takes no party, so nothing is looked up for it", f"give {key!r} as it is"
-        return
     kind = kind_of(lookup.entity_type)
+    if not kinds:
+        # The code of a product or a role is a text like any other.
+        if kind not in TERM_KINDS:
+            hint = f"give {key!r} as it is"
+            yield (key,), f"{tool.name}: {key!r} takes no party, so nothing is looked up for it", hint
+        return
     if kind is not None and kind not in kinds:
         message = (
             f"{tool.name}: {key!r} takes a {_either(kinds)}, and {lookup.search_text!r:.80} is looked up as a {kind}"

@@ -184,7 +184,7 @@ def test_every_key_of_a_lookup_is_checked_before_anything_runs() -> None:
         "c": {"search_text": "Ann", "entity_type": "Limited_Company"},
     }
     document = to_document({"intents": [{"verb": "v", "lookups": lookups}]})
-    known = "entity, party, person, natural-person, company, limited-company, legal-entity, fund, cbu"
+    known = "entity, party, person, natural-person, company, limited-company, legal-entity, fund, cbu, product, role"
     assert [(problem.code, problem.pointer, problem.message, problem.hint) for problem in document.problems] == [
         (
             "invalid_field",

@@ -105,8 +105,46 @@ def test_candidates_are_limited(database: EntityDatabase, tmp_path: Path) -> Non
         ("Strauß Söhne AG", "strauss sohne ag", ("strauss", "sohne", "ag"), ("strauss", "sohne")),
         ("O’Brien Ltd", "o'brien ltd", ("obrien", "ltd"), ("obrien",)),
         ("Limited", "limited", ("limited",), ("limited",)),
+        ("Apex S. A. R. L.", "apex s. a. r. l.", ("apex", "s", "a", "r", "l"), ("apex",)),
+        ("Kite GmbH & Co. KG", "kite gmbh & co. kg", ("kite", "gmbh", "&", "co", "kg"), ("kite",)),
+        ("Rook & Sons", "rook & sons", ("rook", "&", "sons"), ("rook", "&", "sons")),
         ("Zero\u200bWidth\u00a0Gap", "zerowidth gap", ("zerowidth", "gap"), ("zerowidth", "gap")),
     ],
 )  # fmt: skip
 def test_name_is_taken_apart(text: str, key: str, words: tuple[str, ...], core: tuple[str, ...]) -> None:
     assert (name_key(text), words_of(key), core_words(key)) == (key, words, core)
+
+
+FORMS = [
+    "S.à r.l.",
+    "SARL",
+    "S.A.R.L.",
+    "S. à r. l.",
+    "Ltd",
+    "Ltd.",
+    "Limited",
+    "GmbH",
+    "S.A.",
+    "plc",
+    "P.L.C.",
+    "B.V.",
+]
+FORMS += ["Société à responsabilité limitée", "Gesellschaft mit beschränkter Haftung", "Public Limited Company", "LLP"]
+FORMS += ["Société Anonyme", "S.p.A.", "Inc.", "Incorporated", "Pte. Ltd.", "Sp. z o.o.", "SCSp", "GmbH & Co. KG", "Oy"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_legal_form_is_aside_in_any_spelling(form: str) -> None:
+    assert core_words(name_key(f"Zoë Rock {form}")) == ("zoe", "rock")
+
+
+def test_legal_forms_are_aside_and_told_so(database: EntityDatabase, tmp_path: Path) -> None:
+    (tmp_path / "parties.csv").write_text(
+        "name,kind\nZoë Rock S.à r.l.,company\nRock Zoe Partners,company\nKim Se,person\nKim Lee,person\n"
+    )
+    load_parties(database, tmp_path / "parties.csv")
+    for search_text in ("Zoe Rock Sarl", "ZOË ROCK LIMITED", "zoe rock"):
+        assert hits(database, search_text, entity_type="company") == [
+            ("Zoë Rock S.à r.l.", None, "the name, legal form aside")
+        ]
+    assert [name for name, _, _ in hits(database, "Kim", entity_type="person")] == ["Kim Lee", "Kim Se"]

@@ -67,3 +67,18 @@ def test_lookups_have_the_type_that_the_parameter_takes() -> None:
         ("/intents/0/lookups/related-to/entity_type", "write the entity_type company or fund if it is one"),
         ("/intents/0/lookups/client-type", "give 'client-type' as it is"),
     ]
+
+
+def test_product_and_role_may_be_looked_up_and_no_party_in_their_place() -> None:
+    def lookup(entity_type: str) -> dict[str, str]:
+        return {"search_text": "custody", "entity_type": entity_type}
+
+    assert problems_of(FUND, ADD | {"lookups": {"product": lookup("product")}}) == ()
+    (problem,) = problems_of(FUND, ADD | {"lookups": {"product": lookup("company")}})
+    assert problem.message == "cbu.add-product: 'product' takes no party, so nothing is looked up for it"
+    fund = {"verb": "cbu.add-product", "params": {"product": "CUSTODY"}, "lookups": {"cbu-id": lookup("product")}}
+    (problem,) = problems_of(fund)
+    assert problem.message == "cbu.add-product: 'cbu-id' takes a fund, and 'custody' is looked up as a product"
+
+
+ADD = {"verb": "cbu.add-product", "params": {}, "refs": {"cbu-id": "@result_1"}}

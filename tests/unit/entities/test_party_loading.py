@@ -134,3 +134,16 @@ def test_file_that_cannot_be_used_is_told_in_one_sentence(
 def test_file_that_is_not_there_is_told(database: EntityDatabase, tmp_path: Path) -> None:
     with pytest.raises(PartiesUnreadable, match=r"none\.csv: No such file or directory"):
         load_parties(database, tmp_path / "none.csv")
+
+
+def test_products_and_roles_are_no_rows_of_parties(database: EntityDatabase, tmp_path: Path) -> None:
+    report = load_parties(database, written(tmp_path, "name,kind\nCustody,product\nDirector,role\nAnn Lee,Person\n"))
+    reason = "kind: a {} is no party; products and roles are those of the catalogue, and always there"
+    assert report.added == 1
+    assert report.refused == (RefusedRow(2, reason.format("product")), RefusedRow(3, reason.format("role")))
+
+
+def test_lei_may_be_written_in_groups(database: EntityDatabase, tmp_path: Path) -> None:
+    load_parties(database, written(tmp_path, "name,kind,lei\nKite AG,company,6354 00bl-ackrockman 14\n"))
+    for search_text in ("635400BLACKROCKMAN14", "6354 00BL ACKR OCKM AN14", "635400-blackrockman-14"):
+        assert names_found(database, search_text) == ["Kite AG"]

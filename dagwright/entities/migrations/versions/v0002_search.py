@@ -27,8 +27,11 @@ _SQLITE = (
 )
 _POSTGRESQL = (
     "CREATE EXTENSION IF NOT EXISTS pg_trgm",
-    "CREATE INDEX party_search_by_words ON party_search USING gin (array_to_tsvector(string_to_array(tokens, ' ')))",
-    "CREATE INDEX search_word_by_trigram ON search_word USING gin (word gin_trgm_ops)",
+    # Without fastupdate: what was written since the last vacuum would be read through by every search.
+    "CREATE INDEX party_search_by_words ON party_search USING gin (array_to_tsvector(string_to_array(tokens, ' ')))"
+    " WITH (fastupdate = off)",
+    # Of `lower(word)` and not of `word`, which is lower: else equal words are looked for by their trigrams too.
+    "CREATE INDEX search_word_by_trigram ON search_word USING gin (lower(word) gin_trgm_ops) WITH (fastupdate = off)",
 )
 _NEEDS = {
     "sqlite": "SQLite 3.34 or later with FTS5",
