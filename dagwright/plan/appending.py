@@ -15,7 +15,6 @@ from dagwright.plan.document import Document
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
 from dagwright.plan.extension import Extension
 from dagwright.plan.policy import LETTING_INLINE, REFUSED_INLINE, Policy
-from dagwright.plan.references import ResultOf
 from dagwright.plan.regions import contract
 from dagwright.plan.run_state import RunState
 from dagwright.plan.states import NodeStatus
@@ -79,11 +78,11 @@ def extension_of(
     compiled = state.changes.with_agents(made, {**checked.tools, **tools})
     if problems := [*_refused(compiled.nodes[len(stubs) :], state.policy)]:
         raise PlanInvalid(problems)
-    if problems := [*_unreadable(compiled, state, count=len(stubs)), *_unbound(compiled, count=len(stubs))]:
+    if problems := [*_unreadable(compiled, state, count=len(stubs))]:
         raise PlanInvalid(problems)
-    numbers = _numbers_of(stubs, compiled.nodes[len(stubs) :], state)
-    new = [_renumbered(node, numbers) for node in compiled.nodes[len(stubs) :] if not _is_looked_up(node, state)]
-    named = {node.tool for node in new if node.kind in ("tool", "lookup")}
+    numbers = _numbers_of(stubs, state, count=len(nodes))
+    new = [_renumbered(node, numbers) for node in compiled.nodes[len(stubs) :]]
+    named = {node.tool for node in new if node.kind == "tool"}
     return Extension(
         state.plan.written_count,
         tuple(new),
@@ -196,40 +195,11 @@ def _texts_of(value: Any) -> Iterator[str]:
             yield from _texts_of(part)
 
 
-def _numbers_of(stubs: Sequence[Mapping[str, str]], new: Sequence[CompiledNode], state: RunState) -> list[int]:
+def _numbers_of(stubs: Sequence[Mapping[str, str]], state: RunState, *, count: int) -> list[int]:
     """Returns the number in the run of each node that was checked: of a superseded one that of the newest."""
+    base = state.plan.written_count
     there = [state.number_of(state.newest_id(stub["id"])) for stub in stubs]
-    numbers = [number for number in there if number is not None]
-    following = state.plan.written_count
-    added = sum(not _is_looked_up(node, state) for node in new)
-    for node in new:
-        if _is_looked_up(node, state):
-            # It stands behind all that is added.
-            numbers.append((state.number_of(node.id) or 0) + added)
-        else:
-            numbers.append(following)
-            following += 1
-    return numbers
-
-
-def _is_looked_up(node: CompiledNode, state: RunState) -> bool:
-    """Tells whether the run has looked something up already."""
-    return node.kind == "lookup" and state.number_of(node.id) is not None
-
-
-def _unbound(compiled: CompiledPlan, *, count: int) -> Iterator[Problem]:
-    """Yields the nodes that would not wait for what they look up.
-
-    Args:
-        count: how many of the nodes stand for those of the run.
-    """
-    binding = {node.id for node in compiled.nodes if node.kind == "lookup"}
-    for place, node in enumerate(compiled.nodes[count : compiled.written_count]):
-        waits = any(compiled.nodes[number].id in binding for number in node.dependencies)
-        parts = (part for _, template in node.holes for part in template)
-        if not waits and any(isinstance(part, ResultOf) and part.node in binding for part in parts):
-            message = f"{node.id!r} looks something up, and its join does not wait for that"
-            yield Problem("not_available", message, pointer("nodes", place), node.id, "leave 'join' out")
+    return [*(number for number in there if number is not None), *range(base, base + count)]
 
 
 def _renumbered(node: CompiledNode, numbers: Sequence[int]) -> CompiledNode:

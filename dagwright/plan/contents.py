@@ -104,6 +104,9 @@ def _definition(state: RunState, number: int, version: str | None) -> list[Any]:
         return ["plan", _definition_of_plan(state, number, node.sub_plan)]
     if node.kind == "human":
         return ["human"]
+    if node.kind == "lookup":
+        # Whatever version of the tool found it: a person may have been asked.
+        return ["lookup", node.tool]
     tool = state.plan.tools.get(node.tool) or ToolDeclaration(node.tool)
     made_by = None if tool.effects in _CHANGING else tool.version if version is None else version
     return ["tool", node.tool, node.is_worker, made_by]

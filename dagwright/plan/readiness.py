@@ -233,9 +233,9 @@ class Readiness(Answering):
             self._end_lookup(number, at)
 
     def _end_lookup(self, number: int, at: float) -> None:
-        """Ends the run where a lookup failed: nothing may run then. One that a person added blocks what it is for."""
+        """Ends the run where a lookup failed: nothing may run then."""
         error = self.records[number].error
-        if error is not None and not self.is_added_by_hand(self.plan.nodes[number].id):
+        if error is not None:
             self.abort(error, at)
 
     def _end_region(self, number: int, at: float) -> None:

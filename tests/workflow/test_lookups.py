@@ -18,6 +18,7 @@ from tests.support.eventually import eventually
 from tests.support.people import answer, asks, refusal_of, signal, view_of
 from tests.support.runs import Document, Handle, Runs, document_of, serving_runs
 from tests.support.tools import Bench
+from tests.workflow.test_forks import fork
 
 pytestmark = pytest.mark.server
 
@@ -378,3 +379,38 @@ async def test_text_of_any_kind_is_looked_up_as_it_stands(runs: Runs, database: 
     await answer(handle, asked["id"], {"text": "Sarah Chen"})
     document = await document_of(handle)
     assert (document["lookups"][0]["search_text"], results(document)) == (text, [{"who": sarah}])
+
+
+async def test_two_hundred_intents_look_a_hundred_parties_up_and_ask_together(
+    runs: Runs, database: EntityDatabase
+) -> None:
+    def make(session: Any) -> None:
+        for number in range(100):
+            key = NaturalKey(PartyKind.PERSON, f"Crowd {number:03}", "GB")
+            if session.query(Party).filter(Party.name == key.name).first() is None:
+                add_party(session, key)
+
+    database.write(make)
+    names = [f"Crowd {number % 99:03}" for number in range(198)] + ["Crowd", "Crowd 099"]
+    handle = await runs.start({"intents": [intent(who=looking(name)) for name in names]})
+    await asks(runs, handle, "lookup:person:Crowd")
+    await answer(handle, "lookup:person:Crowd", {"text": "Crowd 000"})
+    document = await runs.restored(handle) if await document_of(handle) else {}
+    assert document["status"] == "completed"
+    ids = {binding["search_text"]: binding["party"]["id"] for binding in document["lookups"]}
+    assert len(ids) == 101
+    assert [result["who"] for result in results(document)] == [ids[name] for name in names]
+
+
+async def test_fork_takes_over_what_was_bound_and_asks_nobody_again(runs: Runs, database: EntityDatabase) -> None:
+    [spanish] = party_ids(database, "Maria García")
+    plan = {"intents": [intent(who=looking("Maria Garcia")), intent(refs={"with": "@result_1"})]}
+    handle = await runs.start(plan)
+    await asks(runs, handle, MARIA)
+    await answer(handle, MARIA, {"selected": [spanish]})
+    await document_of(handle)
+    draft, forked = await fork(runs, handle, rerun=["@result_2"])
+    document = await document_of(forked)
+    assert draft.outlook.reused == ["@result_1"]
+    assert document["nodes"]["@result_1"]["result"] == {"who": spanish}
+    assert [binding["party"]["id"] for binding in document["lookups"]] == [spanish]
