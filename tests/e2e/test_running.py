@@ -205,6 +205,14 @@ async def test_lookups_that_fail_are_told_once_each_with_place_and_advice(
         "Sarah Chen (person, jurisdiction not known, sarah). "
         "(Use one of these names with its own type, or create the party first and refer to its result.)",
     ]
+    told = await command_line("run", "plan.json", "--tools", "showing.py", "--json", "--no-ask")
+    document = json.loads(told.stdout)
+    assert (told.code, document["status"], document["error"]["code"]) == (1, "failed", "lookup_not_found")
+    assert [each["pointer"] for each in document["error"]["errors"]] == [
+        "/intents/0/lookups/entity-id",
+        "/intents/1/lookups/entity-id",
+    ]
+    assert [each["name"] for each in document["error"]["errors"][1]["candidates"]] == ["Sarah Chen"]
 
 
 async def test_plan_of_a_model_runs_with_mend_and_its_notes_tell_what_was_mended(

@@ -1,14 +1,20 @@
 """Lookups as nodes: which nodes a plan gets, what waits for them, and what they come to."""
 
+import json
 from typing import Any
 
 import pytest
 
-from dagwright.plan.compiled import CompiledPlan, plan_from_json, plan_to_json
+from dagwright.plan.asking import Raised
+from dagwright.plan.by import NOBODY
+from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.extension import Extension
 from dagwright.plan.lookups import BIND_PARTIES, FIND_PARTY, MOST_LOOKUPS, bindings
+from dagwright.plan.requests import Feedback
 from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import NodeStatus, RunStatus
+from dagwright.plan.states import Attempt, NodeStatus, RunStatus
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.preparation import check_plan, prepare_plan
@@ -153,3 +159,34 @@ def test_lookup_of_a_sub_plan_is_bound_above_and_handed_down() -> None:
         inside.begin(0.0)
         [first] = tasks_of(inside)
     assert first.arguments == {"a": "p1"}
+
+
+ASKED = Raised({"type": "CLARIFICATION", "prompt": "Who?"}, checkpoint={"step": "name", "text": "Ann"})
+
+
+def test_what_a_lookup_asks_goes_along_into_a_new_execution() -> None:
+    plan = plan_of(intent(a=looking("Ann")))
+    before, [task] = started(plan)
+    before.ask(task.id, ASKED, at=1.0, attempt=Attempt())
+    assert before.status() is RunStatus.WAITING
+    after = Scheduler(plan, {})
+    restore(after, json.loads(json.dumps(carry_of(before))))
+    assert [*after.requests.open] == ["lookup:person:Ann"]
+    assert after.answer(Feedback("lookup:person:Ann", {"text": "Bob"}), 2.0) is None
+    [again] = tasks_of(after)
+    assert (again.call_id, again.answers) == (
+        "lookup:person:Ann#2",
+        [{"request": "lookup:person:Ann", "answer": {"text": "Bob"}, "checkpoint": ASKED.checkpoint}],
+    )
+
+
+def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
+    scheduler, [task] = started(plan_of(intent(a=looking("Ann"))))
+    assert scheduler.answer(Feedback("lookup:person:Ann", {"text": "Bob"}), 1.0) is None
+    scheduler.grow_by_hand(Extension(1, (CompiledNode("more", tool="pay", dependencies=(0,)),)), NOBODY, at=1.0)
+    assert [node.id for node, _ in scheduler.shown()] == ["@result_1", "more"]
+    assert scheduler.plan.nodes[0].dependencies == (3,)
+    scheduler.ask(task.id, ASKED, at=2.0, attempt=Attempt())
+    [again] = tasks_of(scheduler)
+    assert (again.id, [each["answer"] for each in again.answers]) == (task.id, [{"text": "Bob"}])
+    assert scheduler.requests.early_of == {2: ["lookup:person:Ann"]}
