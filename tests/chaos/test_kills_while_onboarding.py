@@ -1,8 +1,10 @@
 """Kills of the worker at each step of an onboarding: no row comes twice, and nothing is there by half."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from tests.support.chaos import ROOT, FaultPoints, result_within, worker_process
 from tests.support.eventually import eventually
 from tests.support.onboarding import FULL, PARTIES, intent, rows_since, seed
 from tests.support.onboarding_worker import AFTER, BEFORE, INSIDE
+from tests.support.people import answer
 from tests.support.runs import Handle, assert_clean, assert_replays, document_of
 from tests.support.server import LiveServer
 
@@ -106,6 +109,45 @@ async def test_worker_killed_in_and_after_the_transaction_of_each_intent(
     assert all(node["attempts"] >= 3 and node["result"]["created"] for node in document["nodes"].values())
     store.assert_has(*done, effects=len(FULL))
     await assert_replays_clean(handle)
+
+
+async def test_worker_killed_while_a_director_is_asked_about_and_in_and_after_the_creation(
+    own_server: LiveServer, folder: Path, points: FaultPoints, store: Store
+) -> None:
+    client = await own_server.start()
+    text = json.dumps(seed("onboarding")).replace("John Smith", NEW)
+    plan = tried_often(json.loads(text), store.settings)
+    binding = plan.nodes[-1].id
+    for where in (INSIDE, AFTER):
+        points.hold(f"{binding}-{where}")
+    async with worker_process(own_server.address, folder, program=WORKER) as worker:
+        handle = await start(client, plan, workflow_id="director-created")
+        await eventually(partial(asks, client, handle))
+        await worker.kill()
+        await worker.start()
+        await answer(handle, f"lookup:person:{NEW}", {"text": "create new"})
+        await points.reached(f"{binding}-{INSIDE}")
+        await worker.kill()
+        store.assert_has(effects=0)
+        points.release(f"{binding}-{INSIDE}")
+        await worker.start()
+        await points.reached(f"{binding}-{AFTER}")
+        await worker.kill()
+        person = f"{NEW}: jurisdiction not known, active"
+        store.assert_has(person, effects=1)
+        points.release(f"{binding}-{AFTER}")
+        await worker.start()
+        document = await result_within(handle, 240)
+    assert document["status"] == "completed"
+    assert [(each["created"], each["party"]["name"]) for each in document["lookups"]] == [(True, NEW)]
+    rows = [row.replace("John Smith (GB)", NEW) for rows in FULL.values() for row in rows]
+    store.assert_has(person, *rows, effects=1 + len(FULL))
+    await assert_replays_clean(handle)
+
+
+async def asks(client: Client, handle: Handle) -> bool:
+    """Tells whether a run waits for somebody."""
+    return bool((await RunFeed(client, handle.id).read()).document()["waiting_for"])
 
 
 async def test_worker_killed_in_and_after_each_step_that_takes_the_onboarding_back(
