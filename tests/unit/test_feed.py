@@ -43,7 +43,7 @@ class _Handle:
         raw = DescribeWorkflowExecutionResponse(
             pending_workflow_task=task, workflow_execution_info=WorkflowExecutionInfo()
         )
-        return SimpleNamespace(run_id="r", raw_description=raw)
+        return SimpleNamespace(run_id="r", workflow_type="RunPlan", raw_description=raw)
 
     async def fetch_history_events(self) -> AsyncIterator[HistoryEvent]:
         for event in self._events:
