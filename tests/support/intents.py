@@ -37,7 +37,7 @@ def seed(name: str) -> Any:
 
 def intents_goal(runs: Runs, words: str = "Do it.", **asked: Any) -> CompiledPlan:
     """Returns the plan of a request for which the verbs of onboarding may be used."""
-    verbs = {name: tool for name, tool in runs.tools.items() if name.startswith(("cbu.", "entity."))}
+    verbs = {name: tool for name, tool in runs.tools.items() if name.startswith(("cbu.", "entity.", "onboarding."))}
     return prepare_goal(words, verbs, Asked(profile="intents", **asked))[0]
 
 
