@@ -180,7 +180,7 @@ _FIELDS = (
     "goal", "config", "approve_plan", "plan_only", "max_repairs", "max_replans",
     "profile", "context", "turns", "confidence",
 )  # fmt: skip
-_OF_INTENTS = ("context", "turns", "confidence")
+_OF_INTENTS = ("context", "confidence")
 """Fields that only the profile `intents` has."""
 
 

@@ -383,6 +383,11 @@ def test_names_of_the_session_may_stand_beside_the_request() -> None:
     assert goal_from_json(plan.pursuit).context == {"cbu": {"id": "prt_1"}, "manco": {"id": "prt_3"}}
 
 
+def test_plan_may_be_asked_for_with_earlier_turns_too() -> None:
+    plan = goal_of_document({"goal": "More.", "turns": ["Made Apex."]}, VERBS)
+    assert '- "Made Apex."' in json.dumps(plan.nodes[0].arguments).replace('\\"', '"')
+
+
 @pytest.mark.parametrize(
     ("document", "at"),
     [
