@@ -71,6 +71,10 @@ def done_lines(document: Mapping[str, Any]) -> Iterator[str]:
     confidence, explanation = found.get("confidence"), one_line(str(found["explanation"]), limit=1_000)
     sure = f"{confidence:.0%} sure" if isinstance(confidence, int | float) else "not sure"
     yield f"{explanation or 'the model explains nothing'} ({sure})"
+    for each in document.get("lookups", [])[:DONE_SHOWN]:
+        party = each["party"]
+        told_apart = ", ".join(filter(None, [party.get("kind"), party.get("jurisdiction")]))
+        yield one_line(f"{each['search_text']!r} is {party.get('name')} ({told_apart}): {each.get('reason')}")
     done = [(name, node) for name, node in document["nodes"].items() if not is_own(name)]
     made = [(name, node) for name, node in done if node["status"] == "completed"]
     for name, node in made[:DONE_SHOWN]:

@@ -32,9 +32,10 @@ such reference to anything that you do not make here.
 - "@name" in refs is a name of the session, such as "@cbu" for the fund or client that is being worked on. Only the \
 names that are listed exist.
 - A lookup is {"search_text": "…", "entity_type": "…"}: the words of the request for the party, and what it is: \
-person, company, fund, or entity where the request does not say. It is found before anything runs; where several \
-fit, a person is asked which is meant. The same party has the same lookup everywhere. Never write an id of a party, \
-and never guess more of a name than the request says.
+person, company, fund, or entity where the request does not say; with "jurisdiction": "LU" only if the request says \
+where the party is. It is found before anything runs; where several fit, a person is asked which is meant. The same \
+party has the same lookup everywhere. Never write an id of a party, and never guess more of a name than the request \
+says.
 - Whatever does not wait for anything else runs at once, wherever it stands. Write the intents in the order in which \
 a person reads them best: what is made first, what uses it behind.
 - Two intents that need each other can never run. Make both without the link, and link them with a third intent.

@@ -23,6 +23,7 @@ from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.validation import Checked, check_document
 from dagwright.planner.intents_schema import MAX_INTENTS
 from dagwright.planner.reading import ReadPlan, made_of, problems_of, refuse_too_much
+from dagwright.planner.verbs import verbs_among
 
 _GROUPS = ("params", "refs", "lookups")
 _EXPLANATION_SHOWN = 1_000
@@ -58,8 +59,9 @@ def read_intents_answer(
     own = [*cut, *_own_problems(raw)]
     try:
         document = to_document(raw, dialect="intents", context={name: what["id"] for name, what in context.items()})
-        document, named = mend_tools(document, tools)
-        own += _given_parties(raw, document, tools)
+        verbs = verbs_among(tools)
+        document, named = mend_tools(document, verbs)
+        own += [*_no_verbs(document, tools, verbs), *_given_parties(raw, document, verbs)]
         checked = check_document(document, tools=tools)
     except PlanInvalid as invalid:
         raise PlanInvalid([*own, *(_for_model(problem, context) for problem in invalid.problems)]) from None
@@ -138,6 +140,16 @@ def _own_problems(raw: Any) -> Iterator[Problem]:
     if isinstance(intents, list) and len(intents) > MAX_INTENTS:
         message = f"there are {len(intents):,} intents; at most {MAX_INTENTS} are taken at once"
         yield Problem("too_large", message, "/intents", hint="write those that come first, and say what is left out")
+
+
+def _no_verbs(
+    document: Document, tools: Mapping[str, ToolDeclaration], verbs: Mapping[str, ToolDeclaration]
+) -> Iterator[Problem]:
+    """Yields the intents that call what only takes back what others did."""
+    for index, node in enumerate(document.plan["nodes"]):
+        if (name := node.get("tool")) in tools and name not in verbs:
+            message = f"there is no verb {name!r}: it only takes back what others did"
+            yield Problem("unknown_tool", message, pointer("intents", index, "verb"), node["id"])
 
 
 def _given_parties(raw: Any, document: Document, tools: Mapping[str, ToolDeclaration]) -> Iterator[Problem]:

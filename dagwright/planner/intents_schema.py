@@ -67,6 +67,7 @@ _LOOKUP: dict[str, Any] = {
     "properties": {
         "search_text": {"type": "string"},
         "entity_type": {"type": "string", "description": f"One of {', '.join(KIND_OF)}."},
+        "jurisdiction": {"type": "string", "description": "ISO 3166 code such as LU, if the request names one."},
     },
     "required": ["search_text", "entity_type"],
 }

@@ -31,7 +31,7 @@ from dagwright.planner.renaming import with_free_ids
 from dagwright.planner.schema import MAX_PLANNED_NODES
 from dagwright.preparation import check_plan, check_written_plan, policy_problems
 
-PLANNED_BYTES = 160 * 1024
+PLANNED_BYTES = 192 * 1024
 """JSON of all that is told of a plan: it stands in the history, and in the state of the run from then on."""
 _PROBLEMS_TOLD = 200
 _PROBLEMS_CHARACTERS = 48 * 1024

@@ -8,6 +8,7 @@ from dagwright.testing import ModelServer
 from tests.e2e.command import CommandLine, asking, ended
 from tests.support.eventually import eventually
 from tests.support.intents import answer, fund, product, said
+from tests.support.onboarding import intent, looked_up
 
 pytestmark = pytest.mark.server
 
@@ -106,3 +107,38 @@ async def test_nothing_to_do_is_explained(command_line: CommandLine) -> None:
     async with ModelServer(said(explanation="It has custody.", confidence=1)) as server:
         end = await asking(command_line, server)("ask", WORDS, "--profile", "intents", "--id", "intents-nothing")
     assert (end.code, "It has custody. (100% sure)" in end.stdout.splitlines()) == (0, True)
+
+
+async def test_ambiguous_director_is_asked_and_answered_by_another_command(own_command_line: CommandLine) -> None:
+    folder = own_command_line.folder
+    (folder / "parties.csv").write_text(
+        "name,kind,jurisdiction\nMaria Garcia,person,ES\nMaria Garcia,person,LU\n", encoding="utf-8"
+    )
+    assert (await own_command_line("entities", "load", "parties.csv")).code == 0
+    director = intent(
+        "cbu.assign-role",
+        refs={"cbu-id": "@result_1"},
+        lookups={"entity-id": looked_up("Maria Garcia")},
+        role="DIRECTOR",
+    )
+    script = said(fund("Apex"), director, explanation="Makes Apex.", confidence=0.9)
+    name = "lookup:person:Maria Garcia"
+    async with ModelServer(script) as server:
+        commands = asking(own_command_line, server)
+        running = await commands.start("ask", WORDS, "--profile", "intents", "--id", "intents-asked")
+
+        async def asks() -> bool:
+            asked = await commands("inbox", "--json")
+            return [(each["workflow_id"], each["id"]) for each in asked.document] == [("intents-asked", name)]
+
+        await eventually(asks)
+        [request] = (await commands("inbox", "--json")).document
+        [chosen] = [each["id"] for each in request["options"] if "LU" in each["label"]]
+        answered = await commands("feedback", "intents-asked", name, "--select", chosen)
+        end = await ended(running)
+    assert (answered.code, end.code) == (0, 0)
+    lines = end.stdout.splitlines()
+    first = lines.index("Makes Apex. (90% sure)")
+    assert lines[first + 1] == "'Maria Garcia' is Maria Garcia (person, LU): chosen by a person"
+    assert lines[first + 2].startswith("@result_1 cbu.ensure: ")
+    assert len(server.calls) == 1

@@ -182,6 +182,14 @@ def test_id_of_a_party_that_the_model_made_up_goes_back() -> None:
     assert read(answer({**FUND, "params": {"name": "Apex", "manco-id": None}})).planned.nodes
 
 
+def test_what_undoes_verbs_is_known_to_the_check_and_is_no_verb() -> None:
+    names = {tool["name"] for tool in goal_of().tools}
+    assert "onboarding.undo" in names
+    assert "onboarding.undo" not in verb_catalogue(verbs_among(VERBS)).text
+    [problem] = problems_in(answer(intent("onboarding.undo", key="x")))[:1]
+    assert (problem.code, problem.pointer) == ("unknown_tool", "/intents/0/verb")
+
+
 def test_forward_reference_is_run_and_noted() -> None:
     found = read(answer(intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@result_2"}), FUND))
     assert [node.dependencies for node in found.planned.nodes] == [(1,), ()]
@@ -337,7 +345,7 @@ def test_answer_that_fits_the_response_format_can_be_read() -> None:
 
 def test_response_format_is_strict_and_comes_back_as_it_was_asked_for() -> None:
     strict = StrictSchema(intents_schema())
-    lookups = {"entity-id": {"search_text": "John", "entity_type": "person"}}
+    lookups = {"entity-id": {"search_text": "John", "entity_type": "person", "jurisdiction": "GB"}}
     first = {"verb": "cbu.ensure", "params": '{"name": "Apex"}', "refs": "{}", "lookups": None}
     second = {
         "verb": "cbu.assign-role",
