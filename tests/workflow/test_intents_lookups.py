@@ -56,13 +56,13 @@ async def request_of(runs: Runs, handle: Handle, name: str) -> dict[str, Any]:
     """Waits until a run asks exactly this, and returns it."""
     await asks(runs, handle, name)
     [request] = (await view_of(runs, handle)).document()["waiting_for"]
-    return request
+    return dict(request)
 
 
 def option_of(request: dict[str, Any], *words: str) -> dict[str, Any]:
     """Returns the option of a request whose label has these words."""
     [option] = [each for each in request["options"] if all(word in each["label"] for word in words)]
-    return option
+    return dict(option)
 
 
 async def test_ambiguous_party_is_asked_and_no_click_goes_back_through_a_model(
