@@ -13,6 +13,7 @@ from typing import Protocol
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from dagwright.entities.catalogue import PartyKind
 from dagwright.entities.database import EntityDatabase, as_database
 from dagwright.entities.lookup import ROLES_TOLD, Candidate, Findings, Identifier, PartyFinder
 from dagwright.entities.models import Party, PartyIdentifier, PartyStatus, RoleAssignment
@@ -97,11 +98,23 @@ def _told_apart(session: Session, candidates: Sequence[Candidate]) -> tuple[Cand
     ids = [candidate.id for candidate in candidates]
     if not ids:
         return ()
-    identifiers, roles = _identifiers(session, ids), _roles(session, ids)
+    identifiers, roles, born = _identifiers(session, ids), _roles(session, ids), _births(session, ids)
     return tuple(
-        replace(candidate, identifiers=tuple(identifiers[candidate.id]), roles=tuple(roles[candidate.id]))
+        replace(
+            candidate,
+            identifiers=tuple(identifiers[candidate.id]),
+            roles=tuple(roles[candidate.id]),
+            born=born.get(candidate.id),
+        )
         for candidate in candidates
     )
+
+
+def _births(session: Session, ids: Sequence[str]) -> dict[str, str]:
+    query = select(Party.id, Party.distinguisher).where(
+        Party.id.in_(ids), Party.kind == PartyKind.PERSON, Party.distinguisher != ""
+    )
+    return {party_id: born for party_id, born in session.execute(query)}
 
 
 def _identifiers(session: Session, ids: Sequence[str]) -> defaultdict[str, list[Identifier]]:

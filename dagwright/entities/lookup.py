@@ -56,6 +56,7 @@ class Candidate:
         reason: why it was found, in words.
         identifiers: by scheme and value.
         roles: at most `ROLES_TOLD` of those it holds, such as `DIRECTOR at Apex Fund`, the latest first.
+        born: date of birth of a person, if it is known.
     """
 
     id: str
@@ -66,6 +67,7 @@ class Candidate:
     reason: str
     identifiers: tuple[Identifier, ...] = ()
     roles: tuple[str, ...] = ()
+    born: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ class PartySearch:
         answer, text = answers[-1], str(checkpoint["text"])
         match checkpoint["step"]:
             case "choose":
-                return self._search(answer["text"].strip()) if "text" in answer else self._chosen(answer, text)
+                return self._chosen(answer["text"].strip() if "text" in answer else answer["selected"][0]["id"], text)
             case "name":
                 return self._named(answer["text"].strip(), before=text)
             case "kind":
@@ -121,7 +121,11 @@ class PartySearch:
         raise self._other_name(f"{message} ", text)
 
     def _which(self, hits: Sequence[Candidate], text: str) -> AskPerson:
-        options = [{"id": hit.id, "label": told_apart(hit)} for hit in hits]
+        labels = [told_apart(hit) for hit in hits]
+        options = [
+            {"id": hit.id, "label": label if labels.count(label) == 1 else f"{label} {hit.id}"}
+            for hit, label in zip(hits, labels, strict=True)
+        ]
         options += [{"id": NONE_OF_THESE, "label": NONE_OF_THESE}, {"id": CREATE_NEW, "label": CREATE_NEW}]
         told = f" (it was looked up as {self._wanted.words})" if text != self._wanted.search_text else ""
         prompt = f"Which {self._wanted.entity_type} is meant by {_shown(text)}{told}? Or write another name."
@@ -139,23 +143,29 @@ class PartySearch:
 
     # Answers.
 
-    def _chosen(self, answer: Mapping[str, Any], text: str) -> dict[str, Any]:
-        party_id = answer["selected"][0]["id"]
-        if party_id == NONE_OF_THESE:
+    def _chosen(self, said: str, text: str) -> dict[str, Any]:
+        if said.casefold() == NONE_OF_THESE:
             raise self._other_name("", text)
-        if party_id == CREATE_NEW:
-            return self._create(text)
-        party = self._gateway.get(party_id)
-        # Days may have passed since it was offered.
-        return _bound(party, CHOSEN) if party is not None and party.is_active else self._search(text)
+        return self._named(said, before=text)
 
-    def _named(self, text: str, *, before: str) -> dict[str, Any]:
-        if text.casefold() == CREATE_NEW:
-            return self._create(before)
-        party = self._gateway.get(text)
-        return _bound(party, CHOSEN) if party is not None and party.is_active else self._search(text)
+    def _named(self, said: str, *, before: str) -> dict[str, Any]:
+        if said.casefold() == CREATE_NEW:
+            return self._create_named(before)
+        # Days may have passed since it was offered.
+        party = self._gateway.get(said)
+        if party is None:
+            return self._search(said)
+        return _bound(party, CHOSEN) if party.is_active else self._search(before)
 
     # What is to be created.
+
+    def _create_named(self, text: str) -> dict[str, Any]:
+        """Returns what is to be created; a name that somebody only searched for is no name to create without asking."""
+        wanted = self._wanted.search_text
+        kind = kind_of_entity_type(self._wanted.entity_type)
+        if text != wanted and kind is not None:
+            raise self._details(wanted, kind)
+        return self._create(wanted)
 
     def _create(self, text: str, *, kind: str | None = None, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Returns what is to be created, as soon as all is known of it; nothing is created here.
@@ -178,8 +188,11 @@ class PartySearch:
         except ValueError as error:
             raise self._details(text, kind, why=f"{_sentence(error)}. ") from None
         needs_more = kind != PartyKind.PERSON and jurisdiction is None
-        if kind == PartyKind.PERSON and "date_of_birth" not in told and self._is_taken(name):
+        same = self._persons_called(name) if kind == PartyKind.PERSON else []
+        if same and born is None:
             raise self._details(text, kind, why=f"There is a person called {_shown(name)} already. ", of_birth=True)
+        if same := [each for each in same if each.born == born]:
+            raise self._other_name(f"That person is there already: {_listed(same)}. ", text)
         if needs_more:
             raise self._details(text, kind)
         party = {
@@ -207,13 +220,13 @@ class PartySearch:
         question = {"type": "INFORMATION", "prompt": prompt, "schema": schema}
         return AskPerson(question, checkpoint={"step": "details", "text": text, "kind": str(kind)})
 
-    def _is_taken(self, name: str) -> bool:
-        """Tells whether a person has exactly this name: then another one needs something that tells them apart."""
+    def _persons_called(self, name: str) -> list[Candidate]:
+        """Returns the persons who have exactly this name: another one needs something that tells them apart."""
         try:
             hits = self._gateway.find(name, PartyKind.PERSON).hits
         except ValueError:
-            return False
-        return any(hit.score >= _EXACT for hit in hits)
+            return []
+        return [hit for hit in hits if hit.score >= _EXACT]
 
 
 _EXACT = 100
@@ -221,8 +234,9 @@ _EXACT = 100
 
 
 def told_apart(candidate: Candidate) -> str:
-    """Returns a party in the words that tell it from others: type, jurisdiction, identifiers, roles."""
+    """Returns a party in the words that tell it from others: type, jurisdiction, date of birth, identifiers, roles."""
     parts = [candidate.kind, candidate.jurisdiction or "jurisdiction not known"]
+    parts += [f"born {candidate.born}"] if candidate.born else []
     parts += [f"{each.scheme} {each.value}" for each in candidate.identifiers]
     return f"{candidate.name} ({', '.join([*parts, *candidate.roles])})"
 
@@ -239,6 +253,7 @@ def party_json(party_id: str, name: str, kind: str, jurisdiction: str | None) ->
 def _candidate_json(candidate: Candidate) -> dict[str, Any]:
     return {
         **party_json(candidate.id, candidate.name, candidate.kind, candidate.jurisdiction),
+        "born": candidate.born,
         "score": candidate.score,
         "reason": candidate.reason,
         "identifiers": [{"scheme": each.scheme, "value": each.value} for each in candidate.identifiers],
@@ -248,7 +263,8 @@ def _candidate_json(candidate: Candidate) -> dict[str, Any]:
 
 def _listed(candidates: Sequence[Candidate]) -> str:
     shown = [
-        f"{found.name} ({found.kind}, {found.jurisdiction or 'jurisdiction not known'}, {found.id})"
+        f"{found.name} ({found.kind}, {found.jurisdiction or 'jurisdiction not known'}"
+        f"{f', born {found.born}' if found.born else ''}, {found.id})"
         for found in candidates[:_SHOWN_IN_MESSAGE]
     ]
     left_out = len(candidates) - len(shown)

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from dagwright.entities.catalogue import PartyKind
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.gateway import SqlEntityGateway
 from dagwright.entities.loading import load_parties
 from dagwright.entities.models import Party
+from dagwright.entities.parties import NaturalKey, add_party
 from dagwright.entities.resolution import CREATE_NEW, NONE_OF_THESE, PartySearch, Wanted
 from dagwright.plan.human_fields import question_raised
 from dagwright.tools import AskPerson
@@ -107,7 +109,7 @@ def test_none_of_these_asks_for_another_name(gateway: SqlEntityGateway, loaded: 
 def test_near_misses_are_told_and_one_can_be_named_by_its_id(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
     talk = Conversation(gateway, "Sarah Cohen", "person")
     chen = id_of(loaded, "Sarah Chen")
-    assert f"near: Sarah Chen (person, HK, {chen})" in talk.question["prompt"]
+    assert f"near: Sarah Chen (person, HK, born 1987-05-17, {chen})" in talk.question["prompt"]
     assert talk.answer(text=chen)["reason"] == "chosen by a person"
 
 
@@ -153,3 +155,38 @@ def test_nobody_is_asked_where_nobody_can_be(gateway: SqlEntityGateway, text: st
     problem = PartySearch(gateway, Wanted(text, kind), asks=False).found((), None)["problem"]
     assert problem["code"] == code
     assert [*problem] == ["code", "message", "hint", "candidates"]
+
+
+def test_text_that_was_only_searched_for_is_nobody_s_name(gateway: SqlEntityGateway) -> None:
+    talk = Conversation(gateway, "John Quincy", "person")
+    talk.answer(text="213800MERIDIANFUND38")
+    asked = talk.answer(text="Create new")
+    assert asked["type"] == "INFORMATION"
+    assert asked["schema"]["properties"]["name"]["default"] == "John Quincy"
+    assert talk.answer(data={"name": "John Quincy"})["create"] == {"kind": "person", "name": "John Quincy"}
+
+
+def test_words_of_an_option_mean_the_option_when_they_are_written(gateway: SqlEntityGateway) -> None:
+    talk = Conversation(gateway, "Maria Garcia", "person")
+    assert talk.answer(text="none of these")["type"] == "CLARIFICATION"
+
+
+def test_person_who_is_there_is_not_created_again(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+    talk = Conversation(gateway, "Sarah Chen", "person", "SG")
+    asked = talk.answer(text="create new")
+    assert "There is a person called 'Sarah Chen' already" in asked["prompt"]
+    asked = talk.answer(data={"name": "Sarah Chen", "date_of_birth": "1987-05-17"})
+    assert asked["type"] == "CLARIFICATION"
+    assert f"born 1987-05-17, {id_of(loaded, 'Sarah Chen')}" in asked["prompt"]
+    assert talk.answer(text=id_of(loaded, "Sarah Chen"))["party"]["name"] == "Sarah Chen"
+
+
+def test_persons_of_one_name_are_told_apart_by_birth(tmp_path: Path) -> None:
+    database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
+    keys = [NaturalKey(PartyKind.PERSON, "Paul Twin", "GB", born) for born in ("1970-01-01", "1990-01-01")]
+    database.write(lambda session: [add_party(session, key).id for key in keys])
+    labels = [
+        each["label"] for each in Conversation(SqlEntityGateway(database), "Paul Twin", "person").question["options"]
+    ]
+    assert sorted(labels)[:2] == ["Paul Twin (person, GB, born 1970-01-01)", "Paul Twin (person, GB, born 1990-01-01)"]
+    database.dispose()
