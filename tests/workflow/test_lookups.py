@@ -142,7 +142,7 @@ async def test_all_that_is_unclear_is_asked_together_and_nothing_runs_before(
     which, other = requests[MARIA], requests[POLARIS]
     assert (which["type"], which["takes_text"]) == ("SELECTION", True)
     assert [option["id"] for option in which["options"]] == [spanish, luxembourgish, "none of these", "create new"]
-    assert which["options"][0]["label"] == "Maria García (person, ES)"
+    assert which["options"][0]["label"] == "Maria García (person, ES, born 1972-06-21)"
     assert (other["type"], other["options"]) == ("CLARIFICATION", None)
     assert other["prompt"].startswith("No party found for company 'Polaris Partners'")
     await answer(handle, MARIA, {"selected": [luxembourgish]})
