@@ -114,7 +114,7 @@ def _births(session: Session, ids: Sequence[str]) -> dict[str, str]:
     query = select(Party.id, Party.distinguisher).where(
         Party.id.in_(ids), Party.kind == PartyKind.PERSON, Party.distinguisher != ""
     )
-    return dict(session.execute(query).tuples().all())
+    return {party_id: born for party_id, born in session.execute(query)}  # noqa: C416 - rows are no pairs to mypy
 
 
 def _identifiers(session: Session, ids: Sequence[str]) -> defaultdict[str, list[Identifier]]:

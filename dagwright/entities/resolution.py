@@ -151,11 +151,13 @@ class PartySearch:
     def _named(self, said: str, *, before: str) -> dict[str, Any]:
         if said.casefold() == CREATE_NEW:
             return self._create_named(before)
-        # Days may have passed since it was offered.
         party = self._gateway.get(said)
         if party is None:
             return self._search(said)
-        return _bound(party, CHOSEN) if party.is_active else self._search(before)
+        # Days may have passed since it was offered, and whoever chose one means no other that is left.
+        if not party.is_active:
+            raise self._other_name(f"{party.name!r} is inactive. ", before)
+        return _bound(party, CHOSEN)
 
     # What is to be created.
 

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from dagwright.entities.onboarding import onboarding_tools
 from dagwright.plan.entity_types import KIND_OF
-from dagwright.plan.parties import is_made, kinds_taken
+from dagwright.plan.parties import is_made, kinds_taken, term_taken
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.tools import ToolSpec
 
@@ -21,8 +21,8 @@ CATALOGUE_FILE = Path(__file__).parent.parent.parent / "docs" / "verbs.yaml"
 
 _HEAD = """\
 # The verbs of onboarding, made from dagwright/entities/onboarding.py by `make docs-schema`; see docs/onboarding.md.
-# A parameter with `lookups` takes a party: by a lookup of one of these entity types, by a reference to what one of the
-# verbs in `refs` made, by a name of the session, or by its id. All others take a value in `params`.
+# A parameter with `lookups` takes what is found by a lookup of one of these entity types. One with `refs` takes a
+# party: what one of these verbs made, a name of the session, or an id. All others take a value in `params`.
 """
 _TYPES = {"string": "text", "boolean": "true or false", "array": "list", "object": "object", "integer": "number"}
 _NULL = {"type": "null"}
@@ -63,7 +63,8 @@ def _parameter(
     told: dict[str, Any] = {"description": schema["description"]}
     kinds = kinds_taken(verb, name)
     if not kinds:
-        return {**told, **_type_of(schema)}
+        term = term_taken(name)
+        return {**told, **_type_of(schema), **({"lookups": [term]} if term is not None else {})}
     return {
         **told,
         "lookups": [name for name, kind in KIND_OF.items() if kind is None or kind in kinds],

@@ -56,6 +56,11 @@ def kinds_taken(tool: ToolDeclaration, key: str) -> tuple[str, ...] | None:
     return None
 
 
+def term_taken(key: str) -> str | None:
+    """Returns the kind of terms whose code an argument takes that is called after it, such as `product`."""
+    return key if key in TERM_KINDS else None
+
+
 def misplaced_parties(
     tool: ToolDeclaration,
     holes: Sequence[Hole],
@@ -100,8 +105,7 @@ def _wrong_lookup(tool: ToolDeclaration, key: str, lookup: Lookup) -> Iterator[P
         return
     kind = kind_of(lookup.entity_type)
     if not kinds:
-        # The code of a product or a role is a text like any other.
-        if kind not in TERM_KINDS:
+        if kind is None or kind != term_taken(key):
             hint = f"give {key!r} as it is"
             yield (key,), f"{tool.name}: {key!r} takes no party, so nothing is looked up for it", hint
         return

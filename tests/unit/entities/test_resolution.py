@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.orm import Session
 
 from dagwright.entities.catalogue import PartyKind
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.gateway import SqlEntityGateway
 from dagwright.entities.loading import load_parties
-from dagwright.entities.models import Party
+from dagwright.entities.models import Party, PartyStatus
 from dagwright.entities.parties import NaturalKey, add_party
 from dagwright.entities.resolution import CREATE_NEW, NONE_OF_THESE, PartySearch, Wanted
 from dagwright.plan.human_fields import question_raised
@@ -189,4 +190,19 @@ def test_persons_of_one_name_are_told_apart_by_birth(tmp_path: Path) -> None:
         each["label"] for each in Conversation(SqlEntityGateway(database), "Paul Twin", "person").question["options"]
     ]
     assert sorted(labels)[:2] == ["Paul Twin (person, GB, born 1970-01-01)", "Paul Twin (person, GB, born 1990-01-01)"]
+    database.dispose()
+
+
+def test_party_that_was_chosen_is_bound_or_nobody_is(tmp_path: Path) -> None:
+    database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
+    keys = [NaturalKey(PartyKind.PERSON, "Eva Twin", jurisdiction) for jurisdiction in ("GB", "IE")]
+    first, _ = database.write(lambda session: [add_party(session, key).id for key in keys])
+    talk = Conversation(SqlEntityGateway(database), "Eva Twin", "person")
+
+    def leave(session: Session) -> None:
+        session.get_one(Party, first).status = PartyStatus.INACTIVE
+
+    database.write(leave)
+    asked = talk.answer(selected=[{"id": first}])
+    assert asked["prompt"].startswith("'Eva Twin' is inactive.")
     database.dispose()

@@ -51,7 +51,12 @@ def test_verb_is_told_with_all_that_a_reader_needs() -> None:
                 "refs": ["cbu.ensure", "cbu.get"],
                 "required": True,
             },
-            "product": {"description": "the product.", "one_of": list(PRODUCTS), "required": True},
+            "product": {
+                "description": "the product.",
+                "one_of": list(PRODUCTS),
+                "lookups": ["product"],
+                "required": True,
+            },
         },
         "returns": {
             "id": "of a product",
