@@ -164,6 +164,8 @@ def test_names_are_brought_in_by_parts_and_a_killed_process_loses_one_of_them(
             )
     monkeypatch.setattr(search_index, "NAMES_AT_ONCE", 5)
     monkeypatch.setattr(migrating, "_TOLD_EVERY_S", 0)
+    # Whatever level a command of another test of this process has set.
+    caplog.set_level("WARNING", logger=migrating.__name__)
     parts: list[BroughtIn | None] = []
 
     def killed(connection: Connection, so_far: BroughtIn | None) -> BroughtIn | None:
