@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
 
 REQUESTS = 200
 ROUNDS = 8
-WARM = 2
+WARM = 3
 """Rounds in which caches fill and connections are opened."""
 MOST_OBJECTS = REQUESTS
 """By which the worker may have more after a later round than after the warm ones. One object for each request would be

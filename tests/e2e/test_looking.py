@@ -33,7 +33,7 @@ async def test_commands_that_look_tell_the_same_run(command_line: CommandLine, w
     assert status.document == ran.document
     mine = next(run for run in listed.document if run["workflow_id"] == "looked-at")
     assert list(mine) == [
-        "workflow_id", "status", "title", "started_at", "ended_at", "nodes_done", "nodes_total",
+        "workflow_id", "status", "title", "started_at", "ended_at", "nodes_done", "nodes_total", "session",
     ]  # fmt: skip
     assert (mine["status"], mine["title"], mine["nodes_done"], mine["nodes_total"]) == (
         "completed_with_failures",
