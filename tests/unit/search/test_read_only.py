@@ -1,0 +1,187 @@
+"""The checks of queries: which words each problem is told in, and what is sent of a query that passes."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.search.limits import Check, QueryLimits, QueryRefused
+from dagwright.search.read_only import read_query
+
+LIMITS = QueryLimits(
+    rows=100, window=1_000, buckets=500, clauses=10, depth=3, values=5, timeout_s=5.0, body_bytes=5_000
+)
+FIELDS = {"shipper_name": "keyword", "teu": "integer", "eta_date": "date"}
+
+
+def body_of(body: Any) -> dict[str, Any]:
+    return read_query("maritime-shipments", body, prefix="maritime", check=Check(LIMITS, FIELDS)).body
+
+
+def problems_of(body: Any, index: Any = "maritime-shipments") -> tuple[str, ...]:
+    with pytest.raises(QueryRefused) as refused:
+        read_query(index, body, prefix="maritime", check=Check(LIMITS, FIELDS))
+    return refused.value.problems
+
+
+def test_query_that_says_nothing_is_bounded_all_the_same() -> None:
+    assert body_of({}) == {"query": {"match_all": {}}, "size": 50, "track_total_hits": True, "timeout": "5000ms"}
+
+
+def test_aggregation_brings_no_documents_unless_it_asks_for_some() -> None:
+    groups = {"volume": {"sum": {"field": "teu"}}}
+    assert body_of({"aggs": groups})["size"] == 0
+    assert body_of({"aggregations": groups, "size": 2}) | {"timeout": ""} == {
+        "query": {"match_all": {}},
+        "aggs": groups,
+        "size": 2,
+        "track_total_hits": True,
+        "timeout": "",
+    }
+
+
+@pytest.mark.parametrize(("asked", "sent"), [("2s", "2000ms"), ("1m", "5000ms"), ("20ms", "20ms"), ("0s", "1ms")])
+def test_time_is_what_is_asked_for_up_to_the_limit(asked: str, sent: str) -> None:
+    assert body_of({"timeout": asked})["timeout"] == sent
+
+
+def test_short_forms_are_written_out() -> None:
+    body = body_of(
+        {
+            "query": {"bool": {"must": {"term": {"shipper_name": "Acme"}}, "minimum_should_match": 1}},
+            "sort": ["_score", {"teu": "DESC"}, "eta_date"],
+            "_source": "teu",
+        }
+    )
+    assert body["query"] == {
+        "bool": {"must": [{"term": {"shipper_name": {"value": "Acme"}}}], "minimum_should_match": "1"}
+    }
+    assert body["sort"] == [{"_score": {"order": "desc"}}, {"teu": {"order": "desc"}}, {"eta_date": {"order": "asc"}}]
+    assert body["_source"] == ["teu"]
+
+
+def test_histograms_have_no_empty_groups() -> None:
+    body = body_of({"aggs": {"m": {"date_histogram": {"field": "eta_date", "calendar_interval": "1M"}}}})
+    assert body["aggs"]["m"]["date_histogram"]["min_doc_count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (
+            {"script_fields": {}},
+            "/script_fields: this is not allowed here; allowed: query, aggs, aggregations, size, from, ",
+        ),
+        (
+            {"query": {"query_string": {"query": "*"}}},
+            "/query/query_string: there is no such condition here; allowed: ",
+        ),
+        ({"query": {}}, "/query: expected an object with one key, the kind of a condition, got an object of 0 keys"),
+        (
+            {"query": {"term": {"shiper_name": "x"}}},
+            "/query/term/shiper_name: there is no field 'shiper_name'; did you ",
+        ),
+        ({"query": {"term": {"ship*": "x"}}}, "/query/term/ship*: 'ship*' is no name of a field"),
+        ({"query": {"term": {"teu": {"value": 1, "boost": 2}}}}, "/query/term/teu/boost: this is not allowed here; "),
+        (
+            {"query": {"terms": {"shipper_name": {"index": "secret", "id": "1", "path": "names"}}}},
+            "/query/terms/shipper_name: expected a list of at most 5 values, got an object of 3 keys",
+        ),
+        (
+            {"query": {"wildcard": {"shipper_name": "*corp"}}},
+            "/query/wildcard/shipper_name: a pattern that begins with ",
+        ),
+        (
+            {"query": {"wildcard": {"shipper_name": "a*b*c*d*"}}},
+            "/query/wildcard/shipper_name: a pattern has at most 3 ",
+        ),
+        ({"query": {"range": {"teu": {}}}}, "/query/range/teu: a range needs one of gt, gte, lt, lte"),
+        ({"query": {"term": {"teu": float("inf")}}}, "/: the body of the query is no JSON: ValueError"),
+        ({"query": {"term": {"teu": 2**70}}}, "/query/term/teu: expected a text of at most 500 characters, a number, "),
+        ({"size": 101}, "/size: expected a whole number from 0 to 100, got 101"),
+        ({"from": 990, "size": 20}, "/from: only the first 1,000 documents can be counted off; use search_after"),
+        ({"search_after": [1]}, "/search_after: it has one value for each part of sort, and goes without from"),
+        ({"track_total_hits": False}, "/track_total_hits: all hits are counted; leave it out"),
+        ({"timeout": "forever"}, "/timeout: expected a time such as 5s, got 'forever'"),
+        ({"sort": [{"_script": {"script": "1"}}]}, "/sort/0: '_script' is no name of a field"),
+        ({"_source": ["t*"]}, "/_source/0: 't*' is no name of a field"),
+        (
+            {"query": {"bool": {"must": [{"bool": {"must": [{"bool": {"must": [{"match_all": {}}]}}]}}]}}},
+            "/query/bool/must/0/bool/must/0/bool/must/0: this is nested more than 3 deep",
+        ),
+        (
+            {"query": {"bool": {"should": [{"match_all": {}}] * 12}}},
+            "/query/bool/should/9: the query has more than 10 conditions and aggregations",
+        ),
+        ({"query": {"term": {"shipper_name": "x" * 5_000}}}, "/: the query has 5,041 bytes, over the limit of 5,000"),
+        ([], "/: the body of a query is an object"),
+    ],
+)
+def test_each_problem_is_told_with_its_place(body: Any, problem: str) -> None:
+    problems = problems_of(body)
+    assert len(problems) == 1, problems
+    assert problems[0].startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("groups", "problem"),
+    [
+        (
+            {"a": {"scripted_metric": {}}},
+            "/aggs/a/scripted_metric: there is no such aggregation here; allowed: terms, ",
+        ),
+        ({"a": {"terms": {"field": "teu", "size": 101}}}, "/aggs/a/terms/size: expected a whole number from 1 to 100"),
+        ({"a": {"terms": {"field": "teu", "include": ".*"}}}, "/aggs/a/terms/include: expected a list of at most 5 "),
+        (
+            {"a": {"terms": {"script": {"source": "1"}}}},
+            "/aggs/a/terms/script: this is not allowed here; allowed: field",
+        ),
+        ({"a": {"avg": {"field": "teu"}, "aggs": {}}}, "/aggs/a: avg makes no groups, so nothing can be inside of it"),
+        (
+            {"a": {"histogram": {"field": "teu", "interval": 0.001}}},
+            "/aggs/a/histogram/interval: expected a number from 1",
+        ),
+        (
+            {"a": {"date_histogram": {"field": "eta_date", "calendar_interval": "1m"}}},
+            "/aggs/a/date_histogram/calendar_interval: expected day, week, month, quarter or year, got '1m'",
+        ),
+        ({"a>b": {"avg": {"field": "teu"}}}, "/aggs/a>b: the name of an aggregation has at most 80 letters, digits, _"),
+        (
+            {"a": {"terms": {"field": "teu", "size": 50}, "aggs": {"b": {"terms": {"field": "teu", "size": 50}}}}},
+            "/aggs: 2,550 groups or more are asked for, over the limit of 500",
+        ),
+        (
+            {"a": {"terms": {"field": "teu", "size": 60}, "aggs": {"b": {"top_hits": {"size": 10}}}}},
+            "/aggs: 660 groups or more are asked for, over the limit of 500",
+        ),
+    ],
+)
+def test_each_problem_of_an_aggregation_is_told_with_its_place(groups: Any, problem: str) -> None:
+    problems = problems_of({"aggs": groups})
+    assert any(each.startswith(problem) for each in problems), problems
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "maritime-*",
+        "maritime-a,other",
+        "other",
+        "maritime",
+        "far:maritime-a",
+        "_all",
+        "maritime-A",
+        None,
+        "maritime-a/_bulk",
+    ],
+)
+def test_only_one_index_of_the_prefix_is_read(index: Any) -> None:
+    [problem] = problems_of({}, index)
+    assert problem.startswith("/index: ")
+
+
+def test_all_problems_are_told_at_once_and_many_are_counted() -> None:
+    body = {"explain": True, "size": -1, "query": {"bool": {"must": [{"term": {f"f{each}": 1}} for each in range(8)]}}}
+    assert len(problems_of(body)) == 10
+    many: dict[str, Any] = {"query": {"bool": {name: [] for name in "abcdefghijklmn"}}}
+    with pytest.raises(QueryRefused, match=r"; and 2 more$"):
+        body_of(many)
