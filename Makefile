@@ -1,13 +1,13 @@
 # Every target needs Python 3.11+ and make; the rest is fetched into .venv and the user's cache.
 BIN := .venv/bin
 CODE := dagwright workflows activities worker.py starter.py tests
-NOT_BY_DEFAULT := not java and not postgres and not chromium and not node and not litellm
+NOT_BY_DEFAULT := not java and not postgres and not chromium and not node and not litellm and not search
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ask demo-human demo-onboarding test test-all check bench bench-large up clean lock lock-servers docs-schema
+.PHONY: help setup demo demo-ask demo-human demo-onboarding test test-all check bench bench-large up clean lock lock-servers docs-schema search-server search-server-stop
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make .venv from the hash-locked requirements (a second run does nothing)
 	@scripts/setup
@@ -56,6 +56,12 @@ bench-large: setup ## Measure what takes many minutes: a million nodes, a run ov
 
 up: setup ## Start a Temporal server and a worker that stay until `dagwright down`
 	@$(BIN)/dagwright up
+
+search-server: setup ## Start an OpenSearch server that stays, and print its address; Java 17 and Maven make it the first time
+	@$(BIN)/python -m dagwright.search up
+
+search-server-stop: setup ## End that server
+	@$(BIN)/python -m dagwright.search down
 
 clean: ## Remove what the other targets made; runs in .dagwright stay
 	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -29,6 +29,9 @@ _BRACKETED = re.compile(r"\[.*\]")
 """An address of IPv6, which has colons of its own."""
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
 
+INDEX_PREFIX = re.compile(r"[a-z][a-z0-9_-]{0,99}")
+"""What names of indices may begin with: nothing that the search server reads as a pattern or a list."""
+
 
 class SettingsError(Exception):
     """The environment holds a value that can not be used; the text is one sentence naming the variable."""
@@ -73,6 +76,10 @@ class Settings(BaseSettings):
     """A YAML or JSON file with what models cost, in place of the prices that ship."""
     search_url: str | None = None
     """Address of the travel service that `flight_search`, `hotel_search` and `activity_search` ask."""
+    opensearch_url: str | None = None
+    """Address of the search server, with its name and password if it has one; None is that of the state folder."""
+    opensearch_prefix: str = "maritime"
+    """What the names of the indices of shipments begin with."""
 
     serper_api_key: SecretStr | None = Field(default=None, validation_alias="SERPER_API_KEY")
     serper_base_url: str = Field(default=SERPER_BASE_URL, validation_alias="SERPER_BASE_URL")
@@ -113,6 +120,21 @@ class Settings(BaseSettings):
             return url
         # Such an address often holds a secret itself.
         raise PydanticCustomError(_WRONG_PLACE, "it is no address such as https://hooks.example.com/dagwright")
+
+    @field_validator("opensearch_url")
+    @classmethod
+    def _search_address(cls, url: str | None) -> str | None:
+        if url is None or _WEB_ADDRESS.fullmatch(url):
+            return url and url.rstrip("/")
+        # It may hold a password.
+        raise PydanticCustomError(_WRONG_PLACE, "it is no address such as http://127.0.0.1:9200")
+
+    @field_validator("opensearch_prefix")
+    @classmethod
+    def _index_prefix(cls, prefix: str) -> str:
+        if INDEX_PREFIX.fullmatch(prefix):
+            return prefix
+        raise PydanticCustomError(_WRONG_ADDRESS, "it must be a small letter, then small letters, digits, - and _")
 
     @field_validator("notify_secret")
     @classmethod

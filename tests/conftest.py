@@ -12,11 +12,19 @@ from temporalio.client import Client
 
 from dagwright.server import open_connection
 from dagwright.testing.fixtures import model_server
+from tests.support.search import LiveSearch, Maritime, live_search, load_maritime
 from tests.support.server import LiveServer, live_server
 
 __all__ = ["model_server"]
 
-_NEEDS = {"java": "Java", "postgres": "PostgreSQL", "chromium": "Chromium", "node": "Node", "litellm": "LiteLLM"}
+_NEEDS = {
+    "java": "Java",
+    "postgres": "PostgreSQL",
+    "chromium": "Chromium",
+    "node": "Node",
+    "litellm": "LiteLLM",
+    "search": "OpenSearch",
+}
 """Marker -> what tests with it need beside Python, make and a Temporal server."""
 
 _LEFT_OUT = pytest.StashKey[Counter[str]]()
@@ -55,6 +63,19 @@ async def client(server: LiveServer) -> AsyncIterator[Client]:
         yield connection.client
 
 
+@pytest.fixture(scope="session")
+async def search(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveSearch]:
+    """The search server that the tests of one process share; each process has its own."""
+    async with live_search(tmp_path_factory.mktemp("search")) as live:
+        yield live
+
+
+@pytest.fixture(scope="session")
+async def maritime(search: LiveSearch) -> Maritime:
+    """10,000 shipments on it, which tests only read; a test that changes some loads its own by `load_maritime`."""
+    return await load_maritime(search, "maritime")
+
+
 def pytest_deselected(items: list[pytest.Item]) -> None:
     """Counts what `-m "not postgres"` and the like leave out, for the summary."""
     for item in items:
@@ -86,11 +107,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuses a test that uses the server and does not say so by its marker."""
+    """Refuses a test that uses a server and does not say so by its marker."""
     for item in items:
         names = getattr(item, "fixturenames", [])
         if ("server" in names or "client" in names) and item.get_closest_marker("server") is None:
             raise pytest.UsageError(f"{item.nodeid} uses the Temporal server: mark it with pytest.mark.server")
+        if ("search" in names or "maritime" in names) and item.get_closest_marker("search") is None:
+            raise pytest.UsageError(f"{item.nodeid} uses the search server: mark it with pytest.mark.search")
 
 
 @pytest.fixture

@@ -1,0 +1,164 @@
+"""The search server as a program: started once, found again, ended by its id; and what is loaded into it."""
+
+import asyncio
+import os
+import signal
+import sys
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from dagwright.maritime.indices import Indices
+from dagwright.maritime.loading import NotOurs, articles, is_loaded, load
+from dagwright.maritime.names import name_documents
+from dagwright.maritime.shipments import DataSet
+from dagwright.search.client import client_of, open_search
+from dagwright.search.server import LocalSearch, find_address
+from dagwright.settings import Settings
+from tests.e2e.command import CommandLine, ended
+from tests.support.eventually import eventually
+from tests.support.search import LiveSearch, Maritime
+
+pytestmark = pytest.mark.search
+
+_SERVER = ("-m", "dagwright.search")
+_DATA = ("-m", "dagwright.maritime")
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> CommandLine:
+    """Commands with a state folder of their own."""
+    return CommandLine(tmp_path, {**os.environ, "DAGWRIGHT_STATE_DIR": str(tmp_path / "state")})
+
+
+async def test_server_is_started_once_by_two_and_found_again_after_a_kill_on_its_port(commands: CommandLine) -> None:
+    settings = Settings(state_dir=commands.folder / "state")
+    local = LocalSearch.of(settings)
+    try:
+        both = [await commands.start("up", program=_SERVER) for _ in range(2)]
+        first, second = [await ended(process) for process in both]
+        assert (first.code, second.code) == (0, 0)
+        address = find_address(settings)
+        assert (first.stdout, second.stdout) == (f"{address}\n", f"{address}\n")
+        started = local.find()
+        assert started is not None
+
+        loaded = await ended(await commands.start("load", "--documents", "500", program=_DATA))
+        assert (loaded.code, loaded.stderr) == (0, "")
+        assert loaded.stdout.startswith("loaded 500 shipments of ")
+        assert f" (seed 20260101) into maritime-* at {address} in " in loaded.stdout
+
+        os.kill(started.pid, signal.SIGKILL)
+        await eventually(lambda: local.find() is None)
+        lost = await ended(await commands.start("load", program=_DATA))
+        assert (lost.code, lost.stdout) == (4, "")
+        assert "no search server runs in" in lost.stderr
+
+        again = await ended(await commands.start("up", program=_SERVER))
+        assert (again.code, again.stdout) == (0, f"{address}\n")
+        restarted = local.find()
+        assert restarted is not None
+        assert restarted.pid != started.pid
+        async with open_search(settings) as client:
+            assert (await client.count(index="maritime-shipments"))["count"] == 500
+    finally:
+        down = await ended(await commands.start("down", program=_SERVER))
+    assert (down.code, down.stdout) == (0, "the search server has ended\n")
+    down = await ended(await commands.start("down", program=_SERVER))
+    assert down.stdout == f"no search server runs in {settings.state_dir}\n"
+
+
+async def test_server_that_is_held_ends_with_the_block_that_started_it(tmp_path: Path) -> None:
+    local = LocalSearch(tmp_path, Settings().cache_home)
+    async with local.hold() as first:
+        async with local.hold() as second:
+            assert second == first
+        assert local.find() == first
+    assert local.find() is None
+
+
+async def test_what_is_loaded_is_what_the_generator_makes(maritime: Maritime) -> None:
+    wanted = [each for each in maritime.shipments() if each["destination_port_code"] == "USHOU"]
+    query = {"term": {"destination_port_code": "USHOU"}}
+    async with maritime.client() as client:
+        found = await client.search(
+            index=maritime.indices.shipments, body={"query": query, "size": 5_000, "sort": ["shipment_id"]}
+        )
+        counts = [(await client.count(index=index))["count"] for index in maritime.indices.bodies()]
+        assert await is_loaded(client, maritime.indices, maritime.data)
+        assert not await is_loaded(client, maritime.indices, DataSet(date(2026, 2, 11)))
+        assert not await is_loaded(client, Indices("absent"), maritime.data)
+    assert [hit["_source"] for hit in found["hits"]["hits"]] == wanted
+    assert counts == [10_000, len(list(name_documents())), len(articles())]
+
+
+async def test_mapping_on_the_server_tells_what_fields_mean(maritime: Maritime) -> None:
+    index = maritime.indices.shipments
+    async with maritime.client() as client:
+        mapping = (await client.indices.get_mapping(index=index))[index]["mappings"]
+    assert mapping["_meta"]["fields"].keys() == mapping["properties"].keys()
+    assert "expected to arrive" in mapping["_meta"]["fields"]["eta_date"]["description"]
+
+
+@pytest.mark.parametrize("written", ["l.a.", "LA", "Los Angeles", "LOS ANGELES", "port of la"])
+async def test_names_are_found_however_they_are_written(written: str, maritime: Maritime) -> None:
+    exact = [{"term": {field: written}} for field in ("name.folded", "aliases.folded")]
+    async with maritime.client() as client:
+        found = await client.search(index=maritime.indices.names, body={"query": {"dis_max": {"queries": exact}}})
+    assert [hit["_source"]["code"] for hit in found["hits"]["hits"]] == ["USLAX"]
+
+
+async def test_load_makes_the_indices_anew_and_leaves_others_alone(search: LiveSearch) -> None:
+    indices, day = Indices("anew"), date(2026, 2, 10)
+    async with client_of(search.address) as client:
+        await load(client, indices, DataSet(day, 300))
+        await load(client, indices, DataSet(day, 200))
+        assert (await client.count(index=indices.shipments))["count"] == 200
+
+        foreign = Indices("foreign")
+        await client.indices.create(index=foreign.names)
+        with pytest.raises(NotOurs, match="'foreign-names' that was not made by a load of shipments"):
+            await load(client, foreign, DataSet(day, 200))
+        assert not await client.indices.exists(index=foreign.shipments)
+
+
+async def test_load_that_was_broken_off_shows(search: LiveSearch) -> None:
+    indices, wanted = Indices("broken"), DataSet(date(2026, 2, 10), 20_000)
+
+    class BrokenOff(Exception):
+        """The command was killed."""
+
+    def break_off(sent: int) -> None:
+        raise BrokenOff
+
+    async with client_of(search.address) as client:
+        with pytest.raises(BrokenOff):
+            await load(client, indices, wanted, tell=break_off)
+        assert not await is_loaded(client, indices, wanted)
+        await load(client, indices, wanted)
+        assert await is_loaded(client, indices, wanted)
+
+
+async def test_load_refuses_what_it_can_not_use(commands: CommandLine) -> None:
+    for arguments, words in [
+        (("--prefix", "*"), "'*' can begin no name of an index"),
+        (("--documents", "0"), "must be 1 to 10,000,000"),
+        (("--today", "yesterday"), "invalid fromisoformat value: 'yesterday'"),
+    ]:
+        end = await ended(await commands.start("load", *arguments, program=_DATA))
+        assert (end.code, words in end.stderr) == (2, True), end.stderr
+
+
+async def test_unreachable_server_is_told_without_its_password(commands: CommandLine) -> None:
+    environment = {**commands.environment, "DAGWRIGHT_OPENSEARCH_URL": "http://me:hidden@127.0.0.1:9"}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, *_DATA, "load"),
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, words = await process.communicate()
+    assert process.returncode == 4
+    assert "the search server at http://127.0.0.1:9 does not take the data" in words.decode()
+    assert "hidden" not in words.decode()

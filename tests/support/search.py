@@ -1,0 +1,103 @@
+"""The one place where tests start a real search server, and the shipments that they ask it for."""
+
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from opensearchpy import AsyncOpenSearch
+
+from dagwright.maritime.indices import Indices
+from dagwright.maritime.loading import load
+from dagwright.maritime.shipments import DataSet, Shipment
+from dagwright.search.client import client_of
+from dagwright.search.server import LocalSearch, RunningSearch
+from dagwright.settings import Settings
+from tests.support.eventually import eventually
+
+TODAY = date(2026, 2, 10)
+"""The day of the tests' shipments: the last quarter is October to December 2025, yesterday is 9 February."""
+
+
+class LiveSearch:
+    """A search server with a state folder of its own, which can be killed and started again."""
+
+    def __init__(self, local: LocalSearch) -> None:
+        self._local = local
+
+    @property
+    def running(self) -> RunningSearch:
+        found = self._local.find()
+        assert found is not None, "the search server does not run"
+        return found
+
+    @property
+    def address(self) -> str:
+        return self.running.address
+
+    async def start(self) -> None:
+        """Starts the server; after `kill` on the same port and with the same documents."""
+        await self._local.start()
+
+    async def kill(self) -> None:
+        """Kills the server process with SIGKILL and waits until it is gone."""
+        os.kill(self.running.pid, signal.SIGKILL)
+        await eventually(lambda: self._local.find() is None)
+
+
+@asynccontextmanager
+async def live_search(folder: Path) -> AsyncIterator[LiveSearch]:
+    """Runs a search server inside the block.
+
+    Args:
+        folder: its state folder.
+    """
+    local = LocalSearch(folder, Settings().cache_home)
+    try:
+        live = LiveSearch(local)
+        await live.start()
+        yield live
+    finally:
+        await local.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Maritime:
+    """Loaded shipments: where they are, and which."""
+
+    search: LiveSearch
+    indices: Indices
+    data: DataSet
+
+    def shipments(self) -> Iterator[Shipment]:
+        """Yields what was loaded, made again: what figures of answers are checked against."""
+        return self.data.shipments()
+
+    def settings(self, settings: Settings) -> Settings:
+        """Returns the same settings, by which these shipments are found."""
+        where = {"opensearch_url": self.search.address, "opensearch_prefix": self.indices.prefix}
+        return settings.model_copy(update=where)
+
+    def environment(self) -> dict[str, str]:
+        """Returns the variables by which another process finds them."""
+        return {
+            "DAGWRIGHT_OPENSEARCH_URL": self.search.address,
+            "DAGWRIGHT_OPENSEARCH_PREFIX": self.indices.prefix,
+        }
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[AsyncOpenSearch]:
+        """Opens a client of the server."""
+        async with client_of(self.search.address) as client:
+            yield client
+
+
+async def load_maritime(search: LiveSearch, prefix: str, *, documents: int = 10_000, today: date = TODAY) -> Maritime:
+    """Loads shipments under a prefix, which no other test may use if one of them changes something."""
+    indices, data = Indices(prefix), DataSet(today, documents)
+    async with client_of(search.address) as client:
+        await load(client, indices, data)
+    return Maritime(search, indices, data)

@@ -1,0 +1,133 @@
+"""Made-up shipments: the same for the same seed, and with the odd places that questions are asked about."""
+
+from collections import Counter
+from datetime import date, timedelta
+from itertools import islice
+
+import pytest
+
+from dagwright.maritime.indices import SHIPMENT_FIELDS, STATUSES, Indices
+from dagwright.maritime.names import CARRIERS, PORTS, SHIPPERS, name_documents
+from dagwright.maritime.shipments import DataSet, Shipment
+
+TODAY = date(2026, 2, 10)
+
+
+@pytest.fixture(scope="module")
+def shipments() -> list[Shipment]:
+    return list(DataSet(TODAY).shipments())
+
+
+def to_los_angeles(shipments: list[Shipment]) -> list[Shipment]:
+    return [each for each in shipments if each["destination_port_code"] == "USLAX"]
+
+
+def test_same_seed_and_day_give_the_same_shipments_however_many(shipments: list[Shipment]) -> None:
+    assert len(shipments) == 10_000
+    assert list(DataSet(TODAY, 10_000).shipments()) == shipments
+    assert list(islice(DataSet(TODAY, 1_000_000).shipments(), 10_000)) == shipments
+
+
+def test_another_seed_or_day_gives_others(shipments: list[Shipment]) -> None:
+    assert list(DataSet(TODAY, seed=1).shipments()) != shipments
+    day_later = DataSet(TODAY + timedelta(days=1)).shipments()
+    first, moved = shipments[0], next(day_later)
+    assert date.fromisoformat(moved["eta_date"]) == date.fromisoformat(first["eta_date"]) + timedelta(days=1)
+
+
+def test_shipments_have_the_fields_of_the_mapping_and_no_others(shipments: list[Shipment]) -> None:
+    mapped = set(Indices("x").bodies()["x-shipments"]["mappings"]["properties"])
+    assert mapped == set(SHIPMENT_FIELDS)
+    assert {name for each in shipments for name in each} == mapped
+    always = mapped - {"arrival_date", "transit_days"}
+    assert [each for each in shipments if not always <= set(each)] == []
+
+
+def test_dates_and_status_fit_together(shipments: list[Shipment]) -> None:
+    today = TODAY.isoformat()
+    wrong = [
+        each
+        for each in shipments
+        if each["status"]
+        != ("booked" if each["departure_date"] > today else "arrived" if "arrival_date" in each else "in_transit")
+        or each.get("arrival_date", today) > today
+        or each["eta_date"] <= each["departure_date"]
+        or each["origin_port"] == each["destination_port"]
+        or not 1 <= each["teu"] <= 60
+        or ("transit_days" in each and each["status"] != "arrived")
+    ]
+    assert wrong == []
+    assert {each["status"] for each in shipments} == set(STATUSES)
+
+
+def test_transit_time_is_missing_for_some_shippers_and_carriers_wholly_and_for_single_shipments(
+    shipments: list[Shipment],
+) -> None:
+    arrived = [each for each in shipments if each["status"] == "arrived"]
+    told = [each for each in arrived if "transit_days" in each]
+    silent = {each.name for each in (*SHIPPERS, *CARRIERS) if not each.reports}
+    assert silent
+    assert {each["shipper_name"] for each in told} == {each.name for each in SHIPPERS if each.reports}
+    assert {each["carrier_name"] for each in told} == {each.name for each in CARRIERS if each.reports}
+    could = [each for each in arrived if not {each["shipper_name"], each["carrier_name"]} & silent]
+    assert 0.9 < len(told) / len(could) < 0.98
+    for each in told:
+        days = (date.fromisoformat(each["arrival_date"]) - date.fromisoformat(each["departure_date"])).days
+        assert abs(each["transit_days"] - days) <= 0.5
+
+
+def test_of_the_five_that_ship_most_to_los_angeles_three_tell_transit_times(shipments: list[Shipment]) -> None:
+    bound = to_los_angeles(shipments)
+    number = Counter(each["shipper_name"] for each in bound)
+    teu: Counter[str] = Counter()
+    for each in bound:
+        teu[each["shipper_name"]] += each["teu"]
+    top = [name for name, _ in number.most_common(5)]
+    assert [name for name, _ in teu.most_common(5)] == top
+    assert [each.reports for name in top for each in SHIPPERS if each.name == name] == [True, False, True, False, True]
+
+
+def test_what_arrived_yesterday_differs_from_what_was_expected_yesterday(shipments: list[Shipment]) -> None:
+    yesterday = (TODAY - timedelta(days=1)).isoformat()
+    came = {each["shipment_id"] for each in shipments if each.get("arrival_date") == yesterday}
+    expected = {each["shipment_id"] for each in shipments if each["eta_date"] == yesterday}
+    assert came - expected
+    assert expected - came
+
+
+def test_the_three_companies_called_acme_ship_to_houston(shipments: list[Shipment]) -> None:
+    bound = {each["shipper_name"] for each in shipments if each["destination_port_code"] == "USHOU"}
+    assert {name for name in bound if name.startswith("Acme")} == {"Acme Corp LLC", "Acme Corporation", "Acme Co"}
+
+
+def test_both_carriers_of_a_comparison_ship_to_los_angeles_each_month(shipments: list[Shipment]) -> None:
+    months = Counter((each["carrier_name"], each["departure_date"][:7]) for each in to_los_angeles(shipments))
+    for carrier in ("MAERSK", "EVERGREEN"):
+        assert min(months[carrier, month] for month in ("2025-10", "2025-11", "2025-12")) > 5
+
+
+def test_names_and_codes_mean_one_party_of_a_kind() -> None:
+    names = list(name_documents())
+    assert len(names) == len(SHIPPERS) + len(CARRIERS) + len(PORTS)
+    for field in ("name", "code"):
+        assert max(Counter((each["kind"], each[field]) for each in names).values()) == 1
+    exact = Counter(word.lower() for each in names for word in {each["name"], *each["aliases"]})
+    assert [word for word, times in exact.items() if times > 1] == []
+    # A short name that means none of the three exactly.
+    assert "acme corp" not in exact
+
+
+def test_ports_of_shippers_are_ports() -> None:
+    codes = {port.code for port in PORTS}
+    assert {shipper.origin for shipper in SHIPPERS} | {shipper.destination for shipper in SHIPPERS} <= codes
+
+
+def test_million_shipments_are_not_held_in_memory() -> None:
+    made = DataSet(TODAY, 10_000_000).shipments()
+    assert next(made)["shipment_id"] == "SH-00000001"
+
+
+@pytest.mark.parametrize("prefix", ["", "*", "Trade", "_x", "a,b", "a" * 101])
+def test_prefix_that_the_server_could_read_otherwise_is_refused(prefix: str) -> None:
+    with pytest.raises(ValueError, match="can begin no name of an index"):
+        Indices(prefix)

@@ -1,0 +1,112 @@
+"""The search server without one: programs that are missing, a fetch that fails, files that are stale."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dagwright.search.client import shown
+from dagwright.search.errors import InstallFailed, NoSearchServer, NotRunning, ProgramMissing, StartFailed
+from dagwright.search.program import get_program
+from dagwright.search.server import LocalSearch, find_address
+from dagwright.settings import Settings
+from tests.support.eventually import eventually
+
+_BUILDS = """
+for argument in "$@"; do case $argument in -DoutputDirectory=*) mkdir -p "${argument#*=}";; esac; done
+"""
+_COMPILES = """
+for argument in "$@"; do case $before in -d) mkdir -p "$argument";; esac; before=$argument; done
+"""
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder on the path."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("sh", "mkdir", "sleep", "cat"):
+        found = shutil.which(name)
+        assert found is not None
+        (folder / name).symlink_to(found)
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def write(folder: Path, name: str, body: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{body}\n", encoding="ascii")
+    (folder / name).chmod(0o755)
+
+
+async def test_missing_programs_are_named(programs: Path, tmp_path: Path) -> None:
+    for name, needed in (("java", "Java 17"), ("mvn", "Maven"), ("javac", "a JDK")):
+        with pytest.raises(
+            ProgramMissing, match=rf"{name} is not on the path: install {needed}.*OPENSEARCH_URL"
+        ) as lack:
+            await get_program(tmp_path / "cache")
+        assert lack.value.program == name
+        write(programs, name, "")
+
+
+async def test_what_maven_says_is_told_and_nothing_is_kept(programs: Path, tmp_path: Path) -> None:
+    write(programs, "java", "")
+    write(programs, "javac", "")
+    write(programs, "mvn", "echo the network is down; exit 1")
+    with pytest.raises(InstallFailed, match=r"mvn ended with 1(.|\n)*\n  the network is down$"):
+        await get_program(tmp_path / "cache")
+    assert [path.name for path in (tmp_path / "cache" / "dagwright").iterdir()] == ["search-server.lock"]
+
+
+async def test_program_is_made_once_by_two_that_want_it(programs: Path, tmp_path: Path) -> None:
+    write(programs, "java", "")
+    write(programs, "mvn", f"echo made >>{tmp_path}/made\n{_BUILDS}")
+    write(programs, "javac", _COMPILES)
+    first, second = await asyncio.gather(*(get_program(tmp_path / "cache") for _ in range(2)))
+    assert first == second == await get_program(tmp_path / "cache")
+    assert (tmp_path / "made").read_text(encoding="ascii") == "made\n"
+    assert sorted(path.name for path in first.folder.iterdir()) == ["classes", "config", "jars"]
+
+
+async def test_without_a_checkout_a_server_has_to_be_named(tmp_path: Path) -> None:
+    with pytest.raises(NoSearchServer, match="can only be made in a checkout"):
+        await get_program(tmp_path, sources=tmp_path / "nowhere")
+
+
+async def test_server_that_ends_at_once_is_told_with_the_last_lines_of_its_log(programs: Path, tmp_path: Path) -> None:
+    write(programs, "mvn", _BUILDS)
+    write(programs, "javac", _COMPILES)
+    write(programs, "java", "echo of an earlier start")
+    local = LocalSearch(tmp_path / "state", tmp_path / "cache")
+    with pytest.raises(StartFailed):
+        await local.start()
+    write(programs, "java", "echo reading the settings; echo no memory is left")
+    with pytest.raises(StartFailed, match=r"the search server has ended: see .*search\.log") as failure:
+        await local.start()
+    assert failure.value.lines == ("reading the settings", "no memory is left")
+    assert local.find() is None
+
+
+async def test_file_that_a_dead_server_left_leads_nowhere(tmp_path: Path) -> None:
+    settings = Settings(state_dir=tmp_path)
+    (tmp_path / "search.json").write_text('{"address": "http://127.0.0.1:9", "pid": 1}', encoding="ascii")
+    with pytest.raises(NotRunning, match=r"no search server runs in .*: start one with `make search-server`, or set"):
+        find_address(settings)
+    assert await LocalSearch.of(settings).stop() is False
+
+
+def test_named_server_comes_first(tmp_path: Path) -> None:
+    settings = Settings(state_dir=tmp_path, opensearch_url="https://me:hidden@search.example.com")
+    assert find_address(settings) == "https://me:hidden@search.example.com"
+    assert shown(find_address(settings)) == "https://search.example.com"
+
+
+async def test_file_of_another_process_is_not_believed(tmp_path: Path) -> None:
+    local = LocalSearch(tmp_path, tmp_path)
+    await local._daemon.start(["sleep", "60"])
+    try:
+        (tmp_path / "search.json").write_text('{"address": "http://127.0.0.1:9", "pid": 1}', encoding="ascii")
+        assert local.find() is None
+        await eventually(lambda: local._daemon.pid() is not None)
+    finally:
+        assert await local.stop()
