@@ -18,7 +18,7 @@ from dagwright.contracts.inner_slices import InnerSlice, told_from_json, told_to
 from dagwright.contracts.slices import end_from_json, end_to_json
 from dagwright.plan.detached import Inside
 from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.states import NodeStatus, Phase, Record
 from dagwright.plan.unfilled import unfilled_from_json
 from dagwright.plan_pages import inside_pages, read_inside
 from dagwright.store import PayloadStore
@@ -184,5 +184,5 @@ def _resume(scheduler: Scheduler, outside: Sequence[tuple[str, Record]], ended: 
             records[number] = record
     for number, record in ended:
         records[number] = record
-    scheduler.resume(records, error=None, cancelled=False, stopped=False)
+    scheduler.resume(records, error=None, cancelled=False, phase=Phase.GOING)
     scheduler.catch_up(time.time())

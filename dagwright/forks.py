@@ -259,7 +259,7 @@ def _beside(view: RunView, run_input: RunInput, *, is_same: bool) -> RunInput:
     approved_by = (changes.covered_by or run_input.approved_by) if is_same else None
     budget = changes.budget
     # A run that takes back what it did has no deadline any more.
-    has_new_deadline = changes.has_new_limits and not view.scheduler.is_given_up
+    has_new_deadline = changes.has_new_limits and not view.scheduler.phase.is_given_up
     return RunInput(
         context=run_input.context,
         max_in_flight=view.scheduler.max_in_flight,

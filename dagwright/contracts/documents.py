@@ -94,7 +94,7 @@ def _without_nodes(scheduler: Scheduler | None, facts: RunFacts, *, status: str 
 def _error_of(scheduler: Scheduler) -> NodeError | None:
     """Returns why a run ended, with what it has taken back if it was to do all or nothing."""
     error = scheduler.error
-    if error is None or not (scheduler.is_given_up and scheduler.is_finished):
+    if error is None or not (scheduler.phase.is_given_up and scheduler.is_finished):
         return error
     words, standing = told_of_undoing(scheduler)
     if scheduler.changes.takes_back:

@@ -75,8 +75,8 @@ class Asking(AnswerReader, ABC):
         """Lets everything move on until nothing moves; an event ends with it."""
 
     @abstractmethod
-    def _take_back(self, task_id: str, attempt: Attempt) -> tuple[int, int, Record] | None:
-        """Gives back the slots of a running task."""
+    def _take_attempt(self, task_id: str, attempt: Attempt) -> tuple[int, int, Record] | None:
+        """Takes what is told of the attempts of a running task, and gives back its slots."""
 
     # What Answering does.
 
@@ -105,7 +105,7 @@ class Asking(AnswerReader, ABC):
             Why it cannot be asked, or `None`. An event for a task that is not running is ignored; one that was told to
             stop asks nobody, and is cancelled.
         """
-        ended = self._take_back(task_id, attempt)
+        ended = self._take_attempt(task_id, attempt)
         if ended is None:
             return None
         number, item, _ = ended
@@ -295,7 +295,7 @@ class Asking(AnswerReader, ABC):
 
     def _is_told_to_stop(self, number: int, item: int) -> bool:
         """Tells whether a task that has just ended was to end for good: with the run, or by itself."""
-        return self._stopped or self._task_id(number, item) in self.cancelling
+        return self.is_stopped or self._task_id(number, item) in self.cancelling
 
     def _free_id(self, task_id: str, name: str) -> str:
         """Returns the id of the next request of a task; another node, or a request of the run, may be called so.

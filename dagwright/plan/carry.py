@@ -20,7 +20,7 @@ from dagwright.plan.requests import book_from_json, hand_from_json
 from dagwright.plan.run_state import Paused
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.seen import seen_book_from_json
-from dagwright.plan.states import Chunk, ItemRecord, NodeStatus, Record
+from dagwright.plan.states import Chunk, ItemRecord, NodeStatus, Phase, Record
 from dagwright.plan.unfilled import unfilled_from_json, unfilled_to_json
 from dagwright.plan.usage import usage_book_from_json
 
@@ -77,7 +77,7 @@ def restore(scheduler: Scheduler, carry: Any) -> None:
             [_record_from_json(record) for record in carry["records"]],
             error=_error_from_json(carry["error"]),
             cancelled=bool(carry["cancelled"]),
-            stopped=bool(carry["stopped"]),
+            phase=_phase_from_json(carry, scheduler),
         )
         scheduler.cancelling.update(carry.get("cancelling", {}))
         scheduler.paused = Paused(**carry["paused"]) if "paused" in carry else None
@@ -89,6 +89,14 @@ def restore(scheduler: Scheduler, carry: Any) -> None:
         scheduler.changes.kept = book_of_kept(carry["kept"]) if "kept" in carry else None
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"the state that was handed on cannot be read: {error!r}") from None
+
+
+def _phase_from_json(carry: Mapping[str, Any], scheduler: Scheduler) -> Phase:
+    """Returns the phase of a run, which follows from what ended it and from what its plan has grown by."""
+    if not carry["stopped"]:
+        return Phase.UNDOING if carry["error"] is not None or carry["cancelled"] else Phase.GOING
+    undoes = any(node.undoes is not None for each in scheduler.changes.extensions for node in each.nodes)
+    return Phase.CLOSED if undoes else Phase.STOPPED
 
 
 def _limits_to_json(scheduler: Scheduler) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from dagwright.plan.item_book import Place
 from dagwright.plan.judging import growth_of
 from dagwright.plan.remaking import Remade
 from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.states import NodeStatus, Phase, Record
 from dagwright.plan.steering import UNDOING, Written, place_or_refusal, refusal_of_run
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.work import TOO_MUCH_AT_ONCE, TooMuchWork, WorkBudget
@@ -233,7 +233,7 @@ class SetResult:
 
 
 def _refusal_of_growth(scheduler: Scheduler) -> str | None:
-    return refusal_of_run(scheduler) or (UNDOING if scheduler.is_undoing else None)
+    return refusal_of_run(scheduler) or (UNDOING if scheduler.phase is Phase.UNDOING else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ class Rationing(Remaking):
 
     def _end(self, number: int, item: int, status: NodeStatus, at: float, *, error: NodeError | None = None) -> None:
         budget = self.changes.budget
-        if budget is not None and not self._stopped and (budget.waiting or budget.held):
+        if budget is not None and not self.is_stopped and (budget.waiting or budget.held):
             name = ("", self._task_id(number, item))
             if name in budget.waiting or name in budget.held:
                 # Somebody cancelled it, or gave its result, before it was called.
@@ -98,7 +98,7 @@ class Rationing(Remaking):
     def take_given(self, keys: list[str], *, finishing: str | None, at: float) -> None:
         """Takes what the run above says: calls that may start, or that the run has to finish with what it has."""
         budget = self.changes.budget
-        if budget is None or not budget.is_below or self._stopped:
+        if budget is None or not budget.is_below or self.is_stopped:
             # One that has nothing above keeps its own budget.
             return
         if finishing is not None:
@@ -224,7 +224,7 @@ class Rationing(Remaking):
 
     def _ration(self, budget: Budget, at: float) -> None:
         """Lets go on what waits and may now; asks for more, or finishes, where nothing will come free."""
-        if self._stopped or not self._unfinished:
+        if self.is_stopped or not self._unfinished:
             self._close_request(BUDGET_TASK, at)
             return
         total, grown = self.usage.total, self.grown

@@ -18,7 +18,7 @@ from dagwright.plan.kept import take_kept
 from dagwright.plan.lookups import FIND_PARTY, KNOWN_BEFORE, is_settled, lookup_of
 from dagwright.plan.resolution import MissingData
 from dagwright.plan.run_end import unreadable
-from dagwright.plan.states import NodeStatus
+from dagwright.plan.states import NodeStatus, Phase
 from dagwright.plan.work import TooMuchWork
 
 
@@ -179,7 +179,7 @@ class Readiness(Answering):
             status, error = end_of_items(node, record)
             if status is NodeStatus.COMPLETED:
                 record.result = [item.record.result for item in record.items]
-        elif (end := chunks.end_of_map(node, record, can_join=not self._stopped)) is not None:
+        elif (end := chunks.end_of_map(node, record, can_join=not self.is_stopped)) is not None:
             status, error = end
         else:
             self._items.open[number] = 1
@@ -224,12 +224,12 @@ class Readiness(Answering):
             self._drop_early(number, -1)
         if self.plan.nodes[number].kind == "region":
             self._end_region(number, at)
-        if status is NodeStatus.FAILED and self.plan.on_failure == "fail_fast" and not self._is_ending:
+        if status is NodeStatus.FAILED and self.plan.on_failure == "fail_fast" and self.phase is Phase.GOING:
             # First the dependents learn that they are blocked; what is left then is cancelled.
             self._tell_dependents(at)
             message = f"{self.plan.nodes[number].id!r} failed: {error.message if error else ''}"
             self.abort(NodeError("fail_fast", message), at)
-        elif self.plan.nodes[number].kind == "lookup" and status is NodeStatus.FAILED and not self._stopped:
+        elif self.plan.nodes[number].kind == "lookup" and status is NodeStatus.FAILED and not self.is_stopped:
             self._end_lookup(number, at)
 
     def _end_lookup(self, number: int, at: float) -> None:
@@ -242,7 +242,7 @@ class Readiness(Answering):
         """Takes the open nodes of a region that has ended: they are run one by one, or cancelled with the run."""
         for member in self.open_members(number):
             record = self.records[member]
-            if self._stopped:
+            if self.is_stopped:
                 record.reason = self.records[number].reason
                 self._end(member, -1, NodeStatus.CANCELLED, at)
             elif self.plan.nodes[number].inner is not None:
@@ -252,18 +252,14 @@ class Readiness(Answering):
 
     # The end of all.
 
-    @property
-    def _is_ending(self) -> bool:
-        return self._stopped or self.is_undoing
-
     def abort(self, error: NodeError, at: float) -> None:
         """Ends the run as failed: as `cancel`, but with an error of the run."""
-        if not self._stopped:
+        if not self.is_stopped:
             self.error = error
             self._stop(at, error.message)
 
     def _stop(self, at: float, reason: str | None) -> None:
-        self._stopped = True
+        self.phase = Phase.CLOSED if self.phase is Phase.UNDOING else Phase.STOPPED
         self._queue.clear()
         for number, record in enumerate(self.records):
             for position, item in enumerate(record.items):

@@ -16,8 +16,8 @@ from dagwright.plan.readiness import Readiness
 from dagwright.plan.run_end import status_of
 from dagwright.plan.run_state import ADDED, WORK_OF_REMAKING
 from dagwright.plan.seen import SeenBook
-from dagwright.plan.states import NodeStatus, Record, RunStatus
-from dagwright.plan.undoing import TAKEN_BACK, has_begun, left_standing, undoing_of, why_not_completed
+from dagwright.plan.states import NodeStatus, Phase, Record, RunStatus
+from dagwright.plan.undoing import TAKEN_BACK, left_standing, undoing_of, why_not_completed
 from dagwright.plan.usage import UsageBook
 
 _DERIVED = (NodeStatus.BLOCKED, NodeStatus.SKIPPED, NodeStatus.CANCELLED)
@@ -36,17 +36,17 @@ class Remaking(Readiness):
         """Tells whether an id is one of those that the run gives to what it adds by itself."""
         return self.pursuit is not None and self.pursuit.is_own(node_id)
 
-    def resume(self, records: Sequence[Record], *, error: NodeError | None, cancelled: bool, stopped: bool) -> None:
+    def resume(self, records: Sequence[Record], *, error: NodeError | None, cancelled: bool, phase: Phase) -> None:
         """Goes on, instead of `begin`, from what another scheduler of the same plan knew between two events.
 
         Everything else follows from the records. Tasks that were running still are: the driver knows of them.
 
         Args:
             records: of the nodes, in plan order.
-            error, cancelled, stopped: what the other one was told of the whole run.
+            error, cancelled, phase: what the other one knew of the whole run.
         """
         self.records = list(records)
-        self.error, self.cancelled, self._stopped = error, cancelled, stopped
+        self.error, self.cancelled, self.phase = error, cancelled, phase
         self._unfinished = sum(not record.status.is_final for record in self.records)
         for number, (node, record) in enumerate(zip(self.plan.nodes, self.records, strict=True)):
             if record.status is NodeStatus.PENDING:
@@ -129,7 +129,7 @@ class Remaking(Readiness):
         """
         self.plan = plan or self.plan
         self._derive()
-        self.resume(self.records, error=self.error, cancelled=self.cancelled, stopped=self._stopped)
+        self.resume(self.records, error=self.error, cancelled=self.cancelled, phase=self.phase)
         for number, record in enumerate(self.records):
             if record.status is NodeStatus.RUNNING and record.items and not chunks.is_cut(record):
                 self._remake_items(number, at)
@@ -182,29 +182,28 @@ class Remaking(Readiness):
     def settle(self, at: float) -> None:
         """Lets everything move on until nothing moves, with the nodes that the run adds to that by itself."""
         super().settle(at)
-        if self.pursuit is not None and not self.is_undoing:
+        if self.pursuit is not None and self.phase is Phase.GOING:
             self._pursue(self.pursuit, at)
         if self.changes.all_or_nothing and not self.changes.is_below and self.is_finished:
             self._end_all_or_nothing(at)
 
     def _end_all_or_nothing(self, at: float) -> None:
         """Begins to take back what the run did, if it has come to its end otherwise than completed."""
-        if has_begun(self):
+        if self.phase.is_given_up:
             return
-        if self.error is None and not self.cancelled:
+        if self.phase is Phase.GOING:
             if status_of(self.plan, self.records) is RunStatus.COMPLETED:
                 return
             self.error = why_not_completed(self)
-        self.take_back(at)
+        self._begin_undoing(at)
 
     def begin_to_take_back(self, at: float) -> None:
         """Takes back what the run did from whose end this one goes on; it has the usage of that no more."""
-        if has_begun(self):
+        if self.phase.is_given_up:
             return
         self.error = self.error or NodeError(TAKEN_BACK, "the run above takes back what this one did")
-        self._stopped = False
         self.changes.usage, self.changes.seen = UsageBook(), SeenBook()
-        self.take_back(at)
+        self._begin_undoing(at)
 
     def status(self) -> RunStatus:
         """Returns the state of the run (contract.md section 4)."""
@@ -212,14 +211,15 @@ class Remaking(Readiness):
             return RunStatus.FAILED if left_standing(self) else RunStatus.COMPLETED
         return super().status()
 
-    def take_back(self, at: float) -> None:
+    def _begin_undoing(self, at: float) -> None:
         """Grows by the nodes that take back what the run did, all of which has ended."""
+        if self.is_stopped:
+            # Whoever stopped the run wants it to end, paused or not.
+            self.paused = None
+        self.phase = Phase.UNDOING
         extension = undoing_of(self)
         if extension is None or refusal_of_extension(self, extension) is not None:
             return
-        if self._stopped:
-            # Whoever stopped the run wants it to end, paused or not.
-            self._stopped, self.paused = False, None
         self.changes.has_new_limits = True
         self.changes.deadline = replace(self.deadline, limit_s=None)
         self._charge_growth(at)
@@ -228,7 +228,7 @@ class Remaking(Readiness):
 
     def _pursue(self, pursuit: Pursuit, at: float) -> None:
         for _ in range(MOST_STEPS):
-            step = None if self._stopped else next_step(pursuit, self)
+            step = None if self.is_stopped else next_step(pursuit, self)
             if step is None:
                 return
             if isinstance(step, NodeError):

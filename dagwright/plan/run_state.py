@@ -29,7 +29,7 @@ from dagwright.plan.requests import Hand, RequestBook
 from dagwright.plan.resolution import Scope, resolve_holes, scope_of_item
 from dagwright.plan.run_end import counts_inside, counts_of, ends_left_out, output_of, status_of
 from dagwright.plan.seen import SeenBook
-from dagwright.plan.states import Chunk, ItemRecord, NodeStatus, Record, RunStatus
+from dagwright.plan.states import Chunk, ItemRecord, NodeStatus, Phase, Record, RunStatus
 from dagwright.plan.tasks import Task, call_id
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.usage import UsageBook
@@ -149,7 +149,7 @@ class RunState:
         self.records = [Record() for _ in plan.nodes]
         self.error: NodeError | None = None
         self.cancelled = False
-        self._stopped = False
+        self.phase = Phase.GOING
         self.paused: Paused | None = None
         """While it is there, nothing new starts."""
         self.changes = Changes()
@@ -236,19 +236,7 @@ class RunState:
     @property
     def is_stopped(self) -> bool:
         """Tells whether nothing new starts any more, because the run was cancelled or aborted."""
-        return self._stopped
-
-    @property
-    def is_undoing(self) -> bool:
-        """Tells whether the run has been given up and takes back what it did, or has done so."""
-        return not self._stopped and (self.error is not None or self.cancelled)
-
-    @property
-    def is_given_up(self) -> bool:
-        """Tells whether the run was to do all or nothing, and takes back what it did, or has to."""
-        changes = self.changes
-        has_failed = not changes.is_below and (self.error is not None or self.cancelled)
-        return changes.takes_back or (changes.all_or_nothing and has_failed)
+        return self.phase.is_stopped
 
     @property
     def in_flight(self) -> int:
@@ -426,7 +414,7 @@ class RunState:
 
     def output(self) -> tuple[Any, NodeError | None]:
         """Returns the output of the run; null and an error if its template cannot be resolved."""
-        if self.is_given_up:
+        if self.phase.is_given_up:
             # What it did is taken back.
             return None, None
         return output_of(self.plan, self.records, scope=Scope(self._value_of, self.inputs))

@@ -24,7 +24,7 @@ from dagwright.plan.membership import InnerState
 from dagwright.plan.rationing import Rationing
 from dagwright.plan.resolution import MissingData
 from dagwright.plan.run_end import unreadable
-from dagwright.plan.states import STILL_OUTSIDE, Attempt, NodeStatus, Record
+from dagwright.plan.states import STILL_OUTSIDE, Attempt, NodeStatus, Phase, Record
 from dagwright.plan.tasks import Task
 from dagwright.plan.usage import NONE
 from dagwright.plan.work import TooMuchWork
@@ -43,7 +43,7 @@ class Scheduler(Rationing):
         """Makes the nodes ready that wait for nothing."""
         for number, node in enumerate(self.plan.nodes):
             # A node before it that failed may have ended the run; somebody may have ended this one.
-            if not node.dependencies and not self._stopped and self.records[number].status is NodeStatus.PENDING:
+            if not node.dependencies and not self.is_stopped and self.records[number].status is NodeStatus.PENDING:
                 self._become_ready(number, at)
         self.settle(at)
 
@@ -52,7 +52,7 @@ class Scheduler(Rationing):
 
         The task counts as running from here on. Nodes whose arguments cannot be resolved fail on the way.
         """
-        if self.paused is not None and not self._stopped:
+        if self.paused is not None and not self.is_stopped:
             self._rest(at)
             return None
         self._budget.start(at)
@@ -115,7 +115,7 @@ class Scheduler(Rationing):
         self, task_id: str, value: Any, *, at: float, attempt: Attempt = ONE_ATTEMPT, is_partial: bool = False
     ) -> None:
         """Takes the result of a task; an event for a task that is not running is ignored."""
-        ended = self._take_back(task_id, attempt)
+        ended = self._take_attempt(task_id, attempt)
         if ended is None:
             return
         number, item, record = ended
@@ -134,7 +134,7 @@ class Scheduler(Rationing):
 
     def fail(self, task_id: str, error: NodeError, *, at: float, attempt: Attempt = ONE_ATTEMPT) -> None:
         """Takes the final failure of a task; an event for a task that is not running is ignored."""
-        ended = self._take_back(task_id, attempt)
+        ended = self._take_attempt(task_id, attempt)
         if ended is None:
             return
         number, item, _ = ended
@@ -145,7 +145,7 @@ class Scheduler(Rationing):
         self, task_id: str, *, at: float, attempt: Attempt = ONE_ATTEMPT, reason: str | None = None
     ) -> None:
         """Takes the end of a task that was told to stop; an event for a task that is not running is ignored."""
-        ended = self._take_back(task_id, attempt)
+        ended = self._take_attempt(task_id, attempt)
         if ended is None:
             return
         number, item, record = ended
@@ -155,7 +155,7 @@ class Scheduler(Rationing):
 
     def end_chunk(self, task_id: str, end: chunks.ChunkEnd, *, at: float, attempt: Attempt = ONE_ATTEMPT) -> None:
         """Takes the end of a chunk of a large map; an event for a task that is not running is ignored."""
-        ended = self._take_back(task_id, attempt)
+        ended = self._take_attempt(task_id, attempt)
         if ended is None:
             return
         number, item, _ = ended
@@ -192,11 +192,11 @@ class Scheduler(Rationing):
             error: why the nodes fail of a region that is of no use and whose inside is not in the plan.
         """
         calls = self.records[self._numbers[task_id]].attempts + 1
-        ended = self._take_back(task_id, Attempt(calls))
+        ended = self._take_attempt(task_id, Attempt(calls))
         if ended is None:
             return
         number, _, record = ended
-        if self._stopped:
+        if self.is_stopped:
             self._end(number, -1, NodeStatus.CANCELLED, at)
         elif not self._membership.is_open(number, self.records):
             self._end(number, -1, NodeStatus.COMPLETED, at)
@@ -256,9 +256,9 @@ class Scheduler(Rationing):
         The first stop counts: a run that is cancelled or aborted already stays what it is. One that takes back what it
         did goes on with that, until it is cancelled once more.
         """
-        if self._stopped:
+        if self.is_stopped:
             return
-        goes_on = self.is_undoing and not (self.cancelled or self.changes.takes_back)
+        goes_on = self.phase is Phase.UNDOING and not (self.cancelled or self.changes.takes_back)
         self.cancelled = True
         if not goes_on:
             self._stop(at, reason)
@@ -269,11 +269,15 @@ class Scheduler(Rationing):
         # What a run below did is told to the run above, which may take it back.
         self.changes.all_or_nothing = self.changes.all_or_nothing and self.changes.is_below
         self.cancelled = True
-        if not self._stopped:
+        if not self.is_stopped:
             self._stop(at, reason)
 
-    def _take_back(self, task_id: str, attempt: Attempt) -> tuple[int, int, Record] | None:
-        """Gives back the slots of a running task; returns its place and record, or `None` if it is not running."""
+    def _take_attempt(self, task_id: str, attempt: Attempt) -> tuple[int, int, Record] | None:
+        """Takes what is told of the attempts of a running task, and gives back its slots.
+
+        Returns:
+            Its place and record, or `None` if it is not running.
+        """
         number, item = self._items.place(task_id)
         record = self._record(number, item)
         if record.status is not NodeStatus.RUNNING:

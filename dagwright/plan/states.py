@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Any
 
 from dagwright.plan.errors import NodeError
@@ -69,6 +69,29 @@ class RunStatus(StrEnum):
     COMPLETED_WITH_FAILURES = "completed_with_failures"
     FAILED = "failed"
     CANCELLED = "cancelled"
+
+
+class Phase(Enum):
+    """How far a run as a whole has come: from one of these to the next, some of them left out."""
+
+    GOING = auto()
+    """Nothing has ended it."""
+    STOPPED = auto()
+    """It was cancelled or aborted: nothing new starts any more."""
+    UNDOING = auto()
+    """It takes back what it did, or has done so."""
+    CLOSED = auto()
+    """It was stopped while it did that: what it has not taken back stands."""
+
+    @property
+    def is_stopped(self) -> bool:
+        """Tells whether nothing new starts in this phase."""
+        return self in (Phase.STOPPED, Phase.CLOSED)
+
+    @property
+    def is_given_up(self) -> bool:
+        """Tells whether what the run did is taken back, as far as that goes."""
+        return self in (Phase.UNDOING, Phase.CLOSED)
 
 
 @dataclass(frozen=True, slots=True)

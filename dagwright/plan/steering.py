@@ -17,7 +17,7 @@ from dagwright.plan.policy import Policy
 from dagwright.plan.references import suggestion
 from dagwright.plan.run_state import Paused
 from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import NodeStatus
+from dagwright.plan.states import NodeStatus, Phase
 from dagwright.plan.undoing import UNDONE, told_of_undoing
 from dagwright.plan.work import TOO_MUCH_AT_ONCE, TooMuchWork
 
@@ -189,11 +189,11 @@ def standing_notes(scheduler: Scheduler | None) -> list[dict[str, Any]]:
     if scheduler is None:
         return []
     notes: list[dict[str, Any]] = []
-    if scheduler.is_given_up and scheduler.is_finished:
+    if scheduler.phase.is_given_up and scheduler.is_finished:
         undone, standing = told_of_undoing(scheduler)
         notes.append({"code": UNDONE, "node": None, "message": undone})
         notes += [note.to_json() for note in standing]
-    elif scheduler.is_given_up and scheduler.is_undoing and not scheduler.changes.is_below:
+    elif scheduler.phase is Phase.UNDOING and not scheduler.changes.is_below:
         message = "the run takes back what it did; cancel it once more to leave the rest as it is"
         notes.append({"code": UNDONE, "node": None, "message": message})
     if scheduler.budget is not None and (words := scheduler.budget.finishing) is not None:
@@ -229,7 +229,7 @@ def place_or_refusal(scheduler: Scheduler, task_id: str) -> Place | str:
         known = [node.id for node, _ in scheduler.shown()][:_NAMES_COMPARED]
         hint = suggestion(task_id, known)
         return f"the run has no node {task_id[:200]!r}{f'; {hint}' if hint else ''}"
-    if scheduler.is_undoing and scheduler.plan.nodes[place[0]].undoes is None:
+    if scheduler.phase is Phase.UNDOING and scheduler.plan.nodes[place[0]].undoes is None:
         return UNDOING
     record = scheduler.record_at(place)
     if record.status is NodeStatus.SUPERSEDED:

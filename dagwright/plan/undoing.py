@@ -107,11 +107,6 @@ def has_changed(state: RunState) -> bool:
 # What takes it back.
 
 
-def has_begun(state: RunState) -> bool:
-    """Tells whether a run has grown by what takes back what it did."""
-    return any(node.undoes is not None for each in state.changes.extensions for node in each.nodes)
-
-
 def undoing_of(state: RunState) -> Extension | None:
     """Returns the nodes that take back what a run did that has come to its end, or nothing if nothing can be."""
     nodes: list[CompiledNode] = []

@@ -13,9 +13,9 @@ from dagwright.contracts.session_names import identified, is_session_name, names
 from dagwright.contracts.sessions import Session, SessionNameInvalid, session_from_json, session_id, session_name
 from dagwright.contracts.turns import TurnEnd, TurnStart, end_of_turn, turn_end_from_json, turn_start_from_json
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
-from dagwright.plan.errors import NodeError
 from dagwright.plan.policy import policy_from_json
 from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import Phase
 from dagwright.plan.tools import Effects, ToolDeclaration
 
 FUND = {"id": "CBU-1", "name": "Apex", "kind": "fund"}
@@ -281,9 +281,8 @@ def test_party_that_was_created_by_a_run_that_was_taken_back_is_not_known_to_the
     created = {**JOHN, "search_text": "Jane", "created": True}
     document = {"status": "failed", "lookups": [{**JOHN, "created": False}, created]}
     scheduler = Scheduler(CompiledPlan(()), {})
-    scheduler.error = NodeError("not_completed", "'c' failed")
     assert [each["search_text"] for each in end_of_turn(document, scheduler).bindings] == ["John Smith", "Jane"]
-    scheduler.changes.all_or_nothing = True
+    scheduler.phase = Phase.UNDOING
     assert [each["search_text"] for each in end_of_turn(document, scheduler).bindings] == ["John Smith"]
 
 

@@ -14,7 +14,7 @@ from dagwright.plan.lookups import with_lookups
 from dagwright.plan.node_acts import AppendWritten, CancelNode, RetryNode, SetResult
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import Attempt, NodeStatus, RunStatus
+from dagwright.plan.states import Attempt, NodeStatus, Phase, RunStatus
 from dagwright.plan.steering import UNDOING, Act, Cancel, Written, standing_notes, take
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import Effects, ToolDeclaration
@@ -196,7 +196,7 @@ def test_cancelled_run_takes_back_what_it_did_and_what_was_stopped_in_the_middle
     assert take(Cancel(ANN), scheduler, at=2.0) is None
     assert scheduler.is_stopped
     scheduler.task_cancelled("b", at=3.0)
-    assert (scheduler.is_stopped, scheduler.is_undoing) == (False, True)
+    assert scheduler.phase is Phase.UNDOING
     done = _run(scheduler)
     assert [(task.id, task.arguments["result"]) for task in done] == [("undo b", None), ("undo a", {"id": 1})]
     assert scheduler.status() is RunStatus.CANCELLED
@@ -243,7 +243,7 @@ def test_deadline_ends_the_plan_and_not_what_takes_it_back() -> None:
     started(scheduler, at=2.0)
     scheduler.expire(10.0)
     scheduler.task_cancelled("b", at=11.0)
-    assert (scheduler.deadline.at, scheduler.is_undoing) == (None, True)
+    assert (scheduler.deadline.at, scheduler.phase) == (None, Phase.UNDOING)
     scheduler.expire(99.0)
     assert _ids(_run(scheduler)) == ["undo a"]
     assert scheduler.error == NodeError("deadline_exceeded", "the run took over its deadline; still running: b")
