@@ -190,7 +190,8 @@ class Asking(AnswerReader, ABC):
             return self._open(number, item, asked, purpose="answer", at=at) or True
         hand = self.by_hand.get(self._task_id(number, item))
         is_asked = node.kind in ("tool", "plan") and self._chunk(number, item) is None
-        if not is_asked:
+        # What a call did that could run may be taken back too; refused, half of it would stand.
+        if not is_asked or node.undoes is not None:
             return False
         verdict = self._verdict_on(number, item)
         # Whoever wrote the plan says what is asked; what the policy of the run refuses stays refused.

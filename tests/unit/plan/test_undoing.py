@@ -12,10 +12,11 @@ from dagwright.plan.deadline import Deadline
 from dagwright.plan.errors import NodeError
 from dagwright.plan.lookups import with_lookups
 from dagwright.plan.node_acts import AppendWritten, CancelNode, RetryNode, SetResult
+from dagwright.plan.policy import Policy, Rule, Verdict
 from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, NodeStatus, Phase, RunStatus
-from dagwright.plan.steering import UNDOING, Act, Cancel, Written, standing_notes, take
+from dagwright.plan.steering import UNDOING, Act, Cancel, SetPolicy, Written, standing_notes, take
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.undoing import notes_of_undoing
@@ -319,6 +320,17 @@ def test_two_hundred_calls_are_taken_back_in_reverse_order() -> None:
     scheduler = _saga(*(_make(name) for name in names), node("end", *names, tool="look"))
     done = _ids(_run(scheduler, fails={"end": broken()}))
     assert done[201:] == [f"undo {name}" for name in reversed(names)]
+
+
+@pytest.mark.parametrize("then", ["ask", "refuse"])
+def test_no_policy_keeps_a_run_from_taking_back_what_it_let_run(then: Verdict) -> None:
+    scheduler = _saga(_make("a"), node("b", "a", tool="look"))
+    for task in started(scheduler):
+        scheduler.complete(task.id, None, at=1.0)
+    assert take(SetPolicy(Policy((Rule(then),))), scheduler, at=2.0) is None
+    take(Cancel(ANN), scheduler, at=3.0)
+    assert _ids(_run(scheduler)) == ["undo a"]
+    assert [note["message"] for note in standing_notes(scheduler)] == ["what it did was taken back (1 in all)"]
 
 
 def test_superseded_try_is_taken_back_too() -> None:
