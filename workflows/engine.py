@@ -34,8 +34,9 @@ from dagwright.contracts.outcomes import (
     take_sub_plan_end,
 )
 from dagwright.plan.carry import tasks_in_flight
+from dagwright.plan.errors import NodeError
 from dagwright.plan.scheduler import Scheduler
-from dagwright.plan.states import STILL_OUTSIDE, NodeStatus
+from dagwright.plan.states import STILL_OUTSIDE, NodeStatus, Phase
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import ToolDeclaration
 from workflows.budget_signals import BudgetSignals
@@ -165,6 +166,8 @@ class Engine:
                     await workflow.wait_condition(workflow.all_handlers_finished)
                     if not self._events:
                         return
+                elif self._marks.is_last and self._is_full():
+                    self.scheduler.close(now_s(), reason="the history is full")
                 else:
                     self._stop_some()
                     await self._dispatch()
@@ -181,6 +184,16 @@ class Engine:
                 timer.stop()
             self._note_refusals()
             self._attributes.rest()
+
+    def end_here(self, error: NodeError) -> None:
+        """Ends the run as failed, for no execution can follow this one; what it has to take back it takes back here."""
+        self._marks.is_last = True
+        self.push(partial(self._abort, error))
+
+    def _abort(self, error: NodeError, at: float) -> None:
+        if self.scheduler.phase is Phase.GOING:
+            self.scheduler.abort(error, at)
+            self.scheduler.settle(at)
 
     async def run_to_stop(self, reason: str) -> None:
         """Stops what runs, after the workflow itself was told to stop."""
@@ -222,11 +235,17 @@ class Engine:
 
     def _may_leave(self) -> bool:
         """Tells whether the run should go on in a new execution, and can: one that has done nothing never leaves."""
-        if self._handles or self._loaded or self._sub_plans.is_busy or not (self._has_moved or self._signals()):
+        if self._marks.is_last or not (self._has_moved or self._signals()):
+            return False
+        if self._handles or self._loaded or self._sub_plans.is_busy:
             return False
         use = self._use()
         is_suggested = workflow.info().is_continue_as_new_suggested() and self._marks.is_worth_leaving(use)
         return is_suggested or self._marks.is_draining(use)
+
+    def _is_full(self) -> bool:
+        """Tells whether nothing runs, and nothing can start any more."""
+        return not self.scheduler.in_flight and self._marks.is_at_limit(self._use())
 
     def _watch_drain(self) -> None:
         """Limits how long the tasks that are ready wait for those that run."""

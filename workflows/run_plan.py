@@ -185,7 +185,6 @@ class PlanWorkflow(Steerable):
             rest = handed_on(chunk) if chunk is not None else None
             following = replace(run_input, plan=None, compiled=plan, chunk=rest)
             await self._go_on_in_new_execution(self._engine, following)
-            # Something came meanwhile that has to be taken first.
             await self._engine.run()
 
     async def _items_of(self, chunk: ChunkInput, node: CompiledNode, *, deadline_s: float | None) -> Sequence[Any]:
@@ -221,12 +220,13 @@ class PlanWorkflow(Steerable):
         """Ends this execution and starts the next one of the run, with an empty history.
 
         Signals that come meanwhile go to the next one; the server lets no execution end that has not seen them all.
-        What comes while a large state is put into the store has to be taken first, and then this returns.
+        What comes while a large state is put into the store has to be taken first, and then this returns; so it does
+        if the state cannot be handed on, and the run ends here.
         """
         try:
             state = state_to_text(carry_of(engine.scheduler))
         except CarryTooLarge as error:
-            engine.scheduler.abort(NodeError("too_large", f"the history is full, and {error}"), now_s())
+            engine.end_here(NodeError("too_large", f"the history is full, and {error}"))
             return
         encoded = self._following_input(run_input, state=state)
         if len(state) > limits.INLINE_STATE_BYTES or len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
@@ -234,7 +234,7 @@ class PlanWorkflow(Steerable):
                 refs = await engine.undisturbed(put_state(state, numbers=self._state_pieces))
             except TextRefused as error:
                 told = f"the history is full, and the payload store refused the state of the run for good: {error}"
-                engine.scheduler.abort(NodeError(wire.ERROR_STORE_REFUSED, told), now_s())
+                engine.end_here(NodeError(wire.ERROR_STORE_REFUSED, told))
                 return
             if refs is None:
                 return

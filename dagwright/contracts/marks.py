@@ -35,6 +35,8 @@ class Marks:
     def __init__(self, *, begun: HistoryUse = UNUSED) -> None:
         self._begun = begun
         self._given_up = 0
+        self.is_last = False
+        """Whether no other execution can follow: there is only the last limit then."""
 
     def give_up_drain(self) -> None:
         """Lets more tasks start, up to the next hard mark."""
@@ -42,6 +44,8 @@ class Marks:
 
     def is_draining(self, use: HistoryUse) -> bool:
         """Tells whether nothing may start until what runs has ended."""
+        if self.is_last:
+            return self.is_at_limit(use)
         times = self._given_up + 1
         room_for_signals = limits.SIGNALS_LIMIT - limits.HARD_MARK_SIGNALS
         return (

@@ -184,7 +184,7 @@ class Remaking(Readiness):
         super().settle(at)
         if self.pursuit is not None and self.phase is Phase.GOING:
             self._pursue(self.pursuit, at)
-        if self.changes.all_or_nothing and not self.changes.is_below and self.is_finished:
+        if self.takes_back and self.is_finished:
             self._end_all_or_nothing(at)
 
     def _end_all_or_nothing(self, at: float) -> None:

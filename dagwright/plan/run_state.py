@@ -239,6 +239,11 @@ class RunState:
         return self.phase.is_stopped
 
     @property
+    def takes_back(self) -> bool:
+        """Tells whether the run itself takes back what was done, unless it completes: one below another does not."""
+        return self.changes.takes_back or (self.changes.all_or_nothing and not self.changes.is_below)
+
+    @property
     def in_flight(self) -> int:
         """Count of tasks that were started and have not ended."""
         return self._queue.in_flight

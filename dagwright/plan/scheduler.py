@@ -266,11 +266,11 @@ class Scheduler(Rationing):
 
     def close(self, at: float, *, reason: str) -> None:
         """Cancels everything at once, and leaves what was done as it is."""
-        # What a run below did is told to the run above, which may take it back.
-        self.changes.all_or_nothing = self.changes.all_or_nothing and self.changes.is_below
         self.cancelled = True
         if not self.is_stopped:
             self._stop(at, reason)
+        if self.takes_back:
+            self.phase = Phase.CLOSED
 
     def _take_attempt(self, task_id: str, attempt: Attempt) -> tuple[int, int, Record] | None:
         """Takes what is told of the attempts of a running task, and gives back its slots.

@@ -81,7 +81,7 @@ class Phase(Enum):
     UNDOING = auto()
     """It takes back what it did, or has done so."""
     CLOSED = auto()
-    """It was stopped while it did that: what it has not taken back stands."""
+    """It was stopped for good: what it has not taken back stands."""
 
     @property
     def is_stopped(self) -> bool:

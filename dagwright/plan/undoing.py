@@ -19,7 +19,7 @@ from dagwright.plan.graph import levels_of
 from dagwright.plan.item_book import Place
 from dagwright.plan.lookups import BIND_PARTIES, has_created
 from dagwright.plan.run_state import RunState, is_result_of_call
-from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.states import NodeStatus, Phase, Record
 from dagwright.plan.tools import Effects, ToolDeclaration
 
 UNDONE = "undone"
@@ -252,7 +252,9 @@ def left_standing(state: RunState) -> list[Left]:
         elif _was_called(state, place, record):
             why = _why_not(state, place, record)
             if why is None:
-                found.append(Left(name, "was not taken back: the run could not grow any more"))
+                is_closed = state.phase is Phase.CLOSED
+                why = "the run was ended at once" if is_closed else "the run could not grow any more"
+                found.append(Left(name, f"was not taken back: {why}"))
             elif record.status is not NodeStatus.FAILED or _is_unknown(record) or _is_run(state, place):
                 found.append(Left(name, f"cannot be taken back: {why}"))
         if _is_run(state, place) and hand is not None and hand.tries:

@@ -171,6 +171,10 @@ async def test_cancel_through_temporal_closes_at_once(runs: Runs, ledger: Ledger
     document = await document_of(handle)
     assert (document["status"], states(document)) == ("cancelled", {"a": "completed", "b": "cancelled"})
     assert ledger.of(unique) == ["+a", "+b"]
+    assert [note["message"] for note in document["notes"]][-2:] == [
+        "'a' was not taken back: the run was ended at once",
+        "'b' was not taken back: the run was ended at once",
+    ]
     assert states((await RunFeed(runs.client, handle.id).read()).unfilled_document()) == states(document)
 
 
