@@ -42,7 +42,7 @@ from dagwright.contracts.taking import ActTaker, Read, defect, is_awaited, is_si
 from dagwright.plan.carry import restore, tasks_in_flight
 from dagwright.plan.errors import NodeError
 from dagwright.plan.requests import Through
-from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.scheduler import NO_ATTEMPT, ONE_ATTEMPT, Scheduler
 from dagwright.plan.states import STILL_OUTSIDE, NodeStatus
 from dagwright.start_events import LOAD_PLAN, PREPARING, Beginning
 from dagwright.sub_plan_events import sub_plan_end_of
@@ -390,9 +390,10 @@ class Projection:
                 await self._take_failure(timed_out, at)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
                 cancelled = event.activity_task_canceled_event_attributes
-                task_id = self.task_of(self._scheduled.pop(cancelled.scheduled_event_id, ""))
-                if self.scheduler is not None and task_id is not None:
-                    self.scheduler.task_cancelled(task_id, at=at)
+                name = self._scheduled.pop(cancelled.scheduled_event_id, "")
+                if self.scheduler is not None and (task_id := self.task_of(name)) is not None:
+                    attempt = ONE_ATTEMPT if name in self._tasks else NO_ATTEMPT
+                    self.scheduler.task_cancelled(task_id, at=at, attempt=attempt)
             case EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_FAILED:
                 lost = event.signal_external_workflow_execution_failed_event_attributes
                 if lost.initiated_event_id in self._told_above:
@@ -455,7 +456,7 @@ class Projection:
                 take_result(self.scheduler, task_id, payload, at=at)
             elif task_id in self.scheduler.cancelling:
                 # Its arguments have been loaded, and it is not called.
-                self.scheduler.task_cancelled(task_id, at=at)
+                self.scheduler.task_cancelled(task_id, at=at, attempt=NO_ATTEMPT)
 
     async def _take_failure(self, ended: FailedCall, at: float) -> None:
         name = self._scheduled.pop(ended.scheduled_event_id, "")

@@ -35,7 +35,7 @@ from dagwright.contracts.outcomes import (
 )
 from dagwright.plan.carry import tasks_in_flight
 from dagwright.plan.errors import NodeError
-from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.scheduler import NO_ATTEMPT, Scheduler
 from dagwright.plan.states import STILL_OUTSIDE, NodeStatus, Phase
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import ToolDeclaration
@@ -448,7 +448,7 @@ class Engine:
         if not self.scheduler.in_flight:
             return False
         for ready in self._loaded:
-            self.scheduler.task_cancelled(ready.task.id, at=now_s())
+            self.scheduler.task_cancelled(ready.task.id, at=now_s(), attempt=NO_ATTEMPT)
         for handle in list(self._handles.values()):
             handle.cancel()
         error = self.scheduler.error

@@ -50,7 +50,7 @@ from dagwright.plan.asking import Raised
 from dagwright.plan.compiled import CompiledNode, agent_of
 from dagwright.plan.errors import NodeError
 from dagwright.plan.filling import secret_names, stored_refs
-from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.scheduler import NO_ATTEMPT, Scheduler
 from dagwright.plan.states import Attempt, RunStatus
 from dagwright.plan.stored import stored_from_json
 from dagwright.plan.tasks import Task
@@ -223,8 +223,7 @@ def next_call(scheduler: Scheduler, at: float) -> ReadyCall | None:
         tool = scheduler.plan.tools.get(task.node.tool, _UNDECLARED)
         problem = None if task.node.kind == "plan" else options_problem(task.node, tool)
         if problem is not None:
-            scheduler.give_back(task.id)
-            scheduler.fail(task.id, NodeError("invalid_field", problem), at=at)
+            _fail_unsent(scheduler, task.id, NodeError("invalid_field", problem), at=at)
             continue
         try:
             if task.chunk is not None:
@@ -234,9 +233,13 @@ def next_call(scheduler: Scheduler, at: float) -> ReadyCall | None:
             error_of_call = NodeError("too_large", str(error))
         except ValueError as error:
             error_of_call = NodeError("invalid_arguments", str(error))
-        scheduler.give_back(task.id)
-        scheduler.fail(task.id, error_of_call, at=at)
+        _fail_unsent(scheduler, task.id, error_of_call, at=at)
     return None
+
+
+def _fail_unsent(scheduler: Scheduler, task_id: str, error: NodeError, *, at: float) -> None:
+    scheduler.give_back(task_id)
+    scheduler.fail(task_id, error, at=at, attempt=NO_ATTEMPT)
 
 
 def _check_chunk(scheduler: Scheduler, task: Task) -> None:
@@ -283,10 +286,10 @@ def loading_of(ready: ReadyCall) -> tuple[bytes, ReadyCall]:
 def take_loading_failure(scheduler: Scheduler, task_id: str, error: BaseException, *, at: float) -> None:
     """Takes the failure or the cancelled end of loading the arguments of a call, which was never made."""
     if is_cancellation(error):
-        scheduler.task_cancelled(task_id, at=at)
+        scheduler.task_cancelled(task_id, at=at, attempt=NO_ATTEMPT)
         return
     failure, _ = read_failure(error, scheduler.node_of(task_id), Effects.READ)
-    scheduler.fail(task_id, failure, at=at)
+    scheduler.fail(task_id, failure, at=at, attempt=NO_ATTEMPT)
 
 
 def take_result(scheduler: Scheduler, task_id: str, payload: Payload, *, at: float) -> None:

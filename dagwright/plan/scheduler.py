@@ -32,6 +32,8 @@ from dagwright.plan.worker_results import unwrap_worker_result
 
 ONE_ATTEMPT = Attempt()
 """What is assumed where a driver knows nothing of the attempts."""
+NO_ATTEMPT = Attempt(0)
+"""Of a call that was given out and never sent."""
 
 
 class Scheduler(Rationing):

@@ -1,11 +1,14 @@
 """Runs that do all or nothing, without Temporal: what is taken back, in which order, and what is told of the rest."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES
+from dagwright.contracts.outcomes import next_call, take_loading_failure
 from dagwright.plan.by import By
 from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.deadline import Deadline
@@ -159,6 +162,18 @@ def test_call_that_failed_is_taken_back_unless_it_cannot_have_begun(
     if not is_undone:
         assert scheduler.is_finished
         assert standing_notes(scheduler)[0]["message"] == "it had changed nothing"
+
+
+def test_call_that_was_never_sent_is_not_taken_back() -> None:
+    scheduler = _saga(_make("a"), _make("b"), _make("c"), _make("d", arguments={"name": "x" * ARGUMENTS_LIMIT_BYTES}))
+    for _ in range(3):
+        assert next_call(scheduler, 1.0) is not None
+    assert next_call(scheduler, 1.0) is None
+    scheduler.complete("a", None, at=2.0)
+    take_loading_failure(scheduler, "b", RuntimeError("no store"), at=3.0)
+    take_loading_failure(scheduler, "c", asyncio.CancelledError(), at=4.0)
+    assert _ids(_run(scheduler)) == ["undo a"]
+    assert [note["message"] for note in standing_notes(scheduler)] == ["what it did was taken back (1 in all)"]
 
 
 def test_write_of_unknown_outcome_is_taken_back() -> None:
