@@ -14,13 +14,15 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.contracts.documents import encoded_size, error_json
 from dagwright.contracts.limits import RESULT_LIMIT_BYTES
-from dagwright.contracts.wire import ACTIVITY_FIND_ENDED, ERROR_PLAN_FAILED
+from dagwright.contracts.wire import ACTIVITY_FIND_ENDED, DETAIL_SEEN, ERROR_PLAN_FAILED
 from dagwright.plan.states import RunStatus
 
 _TOLD_BYTES = 4 * RESULT_LIMIT_BYTES
 """Ends that are told at once: a result has a limit, and the rest is told the next time."""
-_TOLD = ("status", "output", "stored_output", "error", "chunk", "usage", "context", "lookups")
+_TOLD = ("status", "output", "stored_output", "error", "chunk", "usage", DETAIL_SEEN, "context", "lookups")
 """Of the document of a run, what the one above takes, or the session."""
+_BELOW = "below"
+"""What takes back what the run did; it is told whatever the size of the rest."""
 _RPC_TIMEOUT = timedelta(seconds=10)
 
 End = dict[str, Any]
@@ -57,7 +59,7 @@ async def _end_of(client: Client, workflow_id: str) -> End | None:
         case WorkflowExecutionStatus.RUNNING | WorkflowExecutionStatus.CONTINUED_AS_NEW | None:
             return None
         case WorkflowExecutionStatus.COMPLETED:
-            return _of_document(await handle.result(follow_runs=False, rpc_timeout=_RPC_TIMEOUT))
+            return end_of_document(await handle.result(follow_runs=False, rpc_timeout=_RPC_TIMEOUT))
         case WorkflowExecutionStatus.CANCELED:
             return {"status": RunStatus.CANCELLED.value, "output": None, "error": None}
         case WorkflowExecutionStatus.FAILED:
@@ -72,18 +74,19 @@ async def _of_failure(handle: WorkflowHandle[Any, Any]) -> End:
     except WorkflowFailureError as failure:
         cause = failure.cause
         if isinstance(cause, ApplicationError) and cause.type == ERROR_PLAN_FAILED and cause.details:
-            return _of_document(cause.details[0])
+            return end_of_document(cause.details[0])
         return _failed("failed", str(cause))
     raise AssertionError("a failed run has no result")
 
 
-def _of_document(document: Any) -> End:
+def end_of_document(document: Any) -> End:
+    """Returns how a run ended by the document that it left, with all that it told of itself."""
     if not isinstance(document, Mapping) or "status" not in document:
         return _failed("failed", "the sub-plan ended without a document")
     end = {key: document[key] for key in _TOLD if key in document}
     if encoded_size(end) > RESULT_LIMIT_BYTES:
-        return _failed("too_large", "the output of the sub-plan is more than can be handed up")
-    return end
+        end = _failed("too_large", "the output of the sub-plan is more than can be handed up")
+    return {**end, _BELOW: document[_BELOW]} if _BELOW in document else end
 
 
 def _failed(code: str, message: str) -> End:

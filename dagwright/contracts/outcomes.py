@@ -373,8 +373,11 @@ def sub_plan_failure(call: str, error: BaseException, node: CompiledNode) -> Sub
         return SubPlanEnd(call, RunStatus.CANCELLED, None, None)
     failure, _ = read_failure(error, node, Effects.READ)
     told = _details_of(error)
-    used, agents = told_usage(told), told_agents(told)
-    return SubPlanEnd(call, RunStatus.FAILED, None, failure.to_json(), usage=used, agents=agents, seen=told_seen(told))
+    used, agents, seen = told_usage(told), told_agents(told), told_seen(told)
+    below = told.get("below") if isinstance(told, Mapping) else None
+    return SubPlanEnd(
+        call, RunStatus.FAILED, None, failure.to_json(), usage=used, agents=agents, seen=seen, below=below
+    )
 
 
 def found_ends(payload: Payload, calls: Mapping[str, str]) -> list[SubPlanEnd]:

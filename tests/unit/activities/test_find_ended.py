@@ -1,0 +1,36 @@
+"""What is told of a run that ended and could not tell it: all that it would have told."""
+
+from typing import Any
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from activities.find_ended import end_of_document
+from dagwright.contracts.limits import RESULT_LIMIT_BYTES
+from dagwright.contracts.outcomes import sub_plan_failure
+from dagwright.plan.compiled import CompiledNode
+from workflows.sub_plans import end_of
+
+_BELOW = {"state": "what it did"}
+
+
+def _document(**fields: Any) -> dict[str, Any]:
+    usage = {"calls": 1, "prompt_tokens": 2, "completion_tokens": 3}
+    seen = {"files": ["a.txt"], "urls": []}
+    return {"status": "completed", "output": 1, "error": None, "usage": usage, "lineage": seen, "notes": [], **fields}
+
+
+def test_end_of_a_run_is_found_as_the_run_would_have_told_it() -> None:
+    told = {**end_of(_document()), "below": _BELOW, "chunk": {"counts": {"completed": 1}}}
+    assert end_of_document({**_document(), **told}) == told
+
+
+@pytest.mark.parametrize("size", [RESULT_LIMIT_BYTES - 10, RESULT_LIMIT_BYTES])
+def test_how_a_run_is_taken_back_is_told_whatever_the_size_of_its_output(size: int) -> None:
+    found = end_of_document(_document(output="x" * size, below=_BELOW))
+    assert (found["status"], found["below"]) == ("failed", _BELOW)
+
+
+def test_failure_of_a_run_that_could_not_tell_its_end_tells_how_it_is_taken_back() -> None:
+    failure = ApplicationError("no", _document(status="failed", below=_BELOW), type="PlanFailed", non_retryable=True)
+    assert sub_plan_failure("sub", failure, CompiledNode("sub", kind="plan")).below == _BELOW
