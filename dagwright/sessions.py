@@ -45,13 +45,9 @@ MOST_REFUSALS = 100
 
 _PASSING = ("session_changed", "session_busy", "session_ending")
 """Codes of refusals of what was prepared for a session that is another one by now."""
-_LOST = (
-    RPCStatusCode.ABORTED,
-    RPCStatusCode.FAILED_PRECONDITION,
-    RPCStatusCode.NOT_FOUND,
-    RPCStatusCode.RESOURCE_EXHAUSTED,
-)
-"""What the server says of an update that no workflow task has taken."""
+_LOST = (RPCStatusCode.ABORTED, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.NOT_FOUND)
+"""What the server says of an update that no workflow task has taken. A server that has too much to do says something
+else: then the SDK has tried again for ten seconds already, ever more seldom."""
 
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 _SESSION = SearchAttributeKey.for_keyword(wire.SEARCH_SESSION)
