@@ -10,6 +10,7 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailed
 from temporalio.exceptions import ApplicationError
 
 from dagwright import sessions
+from dagwright.client import NO_TERMS, IdInvalid
 from dagwright.contracts import limits, wire
 from dagwright.contracts.sessions import session_id
 from dagwright.preparation import check_plan, prepare_plan
@@ -253,11 +254,15 @@ async def test_session_that_is_ended_waits_for_its_turn_and_a_new_one_knows_noth
     await bench.close(unique)
 
 
-async def test_run_that_has_the_id_of_a_session_is_told_as_one(bench: SessionBench, unique: str) -> None:
-    await bench.started.start(
-        prepare_plan(check_plan({"nodes": [call("a", "echo", value=1)]}, bench.runs.tools), {}),
-        {},
-        workflow_id=session_id(unique),
+async def test_no_run_is_given_the_id_of_a_session_and_one_that_has_it_is_told_as_a_run(
+    bench: SessionBench, unique: str
+) -> None:
+    prepared = prepare_plan(check_plan({"nodes": [call("a", "echo", value=1)]}, bench.runs.tools), {})
+    with pytest.raises(IdInvalid, match="begins with 'session-', as those of sessions do: choose another one"):
+        await bench.started.start(prepared, {}, workflow_id=session_id(unique))
+    sending = await bench.started.prepared(prepared, {}, origin=None, tools=(), terms=NO_TERMS)
+    await bench.client.start_workflow(
+        sending.workflow, sending.content, id=session_id(unique), task_queue=bench.runs.task_queue
     )
     with pytest.raises(SessionNotFound, match="is a run and no session"):
         await bench.sessions.read(unique)
