@@ -28,8 +28,10 @@ from dagwright.client import Runs, Sending, Started, checked_id, made_id
 from dagwright.contracts import wire
 from dagwright.contracts.limits import WORKFLOW_TASK_S, summary_of
 from dagwright.contracts.sessions import Session, Turn, name_of_session, session_from_json, session_id
-from dagwright.contracts.turns import TurnStart
+from dagwright.contracts.turns import TurnEnd, TurnStart, end_of_turn
+from dagwright.feed import RunNotFound
 from dagwright.plan.policy import Policy
+from dagwright.plan.states import RunStatus
 from dagwright.plan.times import format_time
 from dagwright.server import Connection
 
@@ -154,7 +156,20 @@ class Sessions:
         view = await self._found(name)
         if view is None:
             raise SessionNotFound(f"there is no session {name!r}")
+        if not view.is_open and (running := view.session.running) is not None:
+            await self._take_end(view.session, running.run)
         return view
+
+    async def _take_end(self, session: Session, run: str) -> None:
+        """Puts into a session what its last run has come to, which it has not heard: it was terminated before that."""
+        try:
+            view = await self._runs.feed(run).read()
+        except RunNotFound:
+            end = TurnEnd(RunStatus.FAILED.value, outcome="the run is gone from the server")
+            session.end_turn(run, end, at=time.time())
+            return
+        if view.ended_at is not None:
+            session.end_turn(run, end_of_turn(view.unfilled_document(), view.scheduler), at=view.ended_at)
 
     async def list(self, *, limit: int = 100) -> list[SessionView]:
         """Returns the newest sessions; those of which nothing can be read are left out."""

@@ -140,6 +140,22 @@ async def test_turn_that_is_stopped_in_any_way_frees_the_session(bench: SessionB
         await bench.close(unique)
 
 
+async def test_last_turn_of_a_session_that_was_terminated_is_told_as_its_run_is(
+    bench: SessionBench, unique: str
+) -> None:
+    nodes = [call("a", "name_fund", name="Apex"), {**call("b", "hold", name=unique), "depends_on": ["a"]}]
+    started = await bench.sessions.take_turn(unique, bench.turn(*nodes))
+    await eventually(lambda: unique in bench.bench.entered)
+    await bench.client.get_workflow_handle(session_id(unique)).terminate("gone")
+    (turn,) = (await bench.sessions.look(unique)).session.turns
+    assert (turn.status, turn.ended_at) == ("running", None)
+    bench.bench.open(unique)
+    await bench.client.get_workflow_handle(started.workflow_id).result()
+    view = await bench.sessions.look(unique)
+    (turn,) = view.session.turns
+    assert (view.is_open, turn.status, turn.names, turn.ended_at is None) == (False, "completed", ("cbu",), False)
+
+
 async def test_large_result_names_what_it_is_of(bench: SessionBench, unique: str) -> None:
     started = await bench.sessions.take_turn(unique, bench.turn(call("a", "name_fund", name="Apex", padding=20_000)))
     document = await bench.client.get_workflow_handle(started.workflow_id).result()
