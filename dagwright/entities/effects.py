@@ -25,6 +25,9 @@ from dagwright.entities.models import (
     RoleAssignment,
 )
 
+UNKNOWN_CALL = "onboarding.undo"
+"""Stands as the verb of a call that was undone and never took effect."""
+
 Row = Party | RoleAssignment | ProductSubscription | Relation
 """What verbs add and remove; all of them have an `id`."""
 
@@ -113,6 +116,8 @@ class EffectLog:
             session.flush()
             told = TypeAdapter(result_type).dump_python(result, mode="json")
             session.add(Effect(key=key, verb=verb, result=told, changes=call.changes))
+            # Its rows name it by a foreign key, which no relation tells the session.
+            session.flush()
             session.add_all(EffectRow(key=key, row_id=row_id) for row_id in call.relied_on())
             return result
 
@@ -147,9 +152,9 @@ def _before(row: Row) -> dict[str, Any]:
 
 
 def _recorded(effect: Effect, verb: str, *, result_type: type[Result]) -> Result:
+    if effect.verb not in (verb, UNKNOWN_CALL):
+        raise ValueError(f"the idempotency key of a {effect.verb} was used again for a {verb}")
     if effect.undone_at is not None:
         when = effect.undone_at.isoformat(timespec="seconds")
         raise ValueError(f"this {verb} was taken back at {when}; it changes nothing any more, a new call is needed")
-    if effect.verb != verb:
-        raise ValueError(f"the idempotency key of a {effect.verb} was used again for a {verb}")
     return TypeAdapter(result_type).validate_python(effect.result)

@@ -13,7 +13,7 @@ from typing import Any, cast
 from sqlalchemy import ColumnElement, exists, or_, select
 from sqlalchemy.orm import Session
 
-from dagwright.entities.effects import TABLES, Change, Row, checked_key, value_id
+from dagwright.entities.effects import TABLES, UNKNOWN_CALL, Change, Row, checked_key, value_id
 from dagwright.entities.models import (
     Effect,
     EffectRow,
@@ -28,9 +28,6 @@ from dagwright.entities.models import (
 from dagwright.entities.parties import described, ensure_product, ensure_relation, ensure_role, held_party
 from dagwright.entities.verb_results import UndoResult
 
-_UNKNOWN_CALL = "onboarding.undo"
-"""Stands as the verb of a call that never took effect."""
-
 _CALLS_TOLD = 3
 
 
@@ -44,7 +41,7 @@ def undo_call(session: Session, key: str) -> UndoResult:
     """
     effect = session.get(Effect, checked_key(key), with_for_update=True)
     if effect is None:
-        effect = Effect(key=key, verb=_UNKNOWN_CALL, changes=[])
+        effect = Effect(key=key, verb=UNKNOWN_CALL, changes=[])
         session.add(effect)
         undone = UndoResult(key, None, [])
     elif effect.undone_at is not None:

@@ -214,6 +214,9 @@ def test_key_of_one_verb_is_refused_for_another(verbs: OnboardingVerbs) -> None:
     verbs.create_limited_company("k1", name="Apex", jurisdiction="LU")
     with pytest.raises(ValueError, match=r"key of a entity\.create-limited-company was used again for a cbu\.ensure"):
         verbs.ensure_cbu("k1", CbuRequest("Apex", "LU"))
+    verbs.undo("k1")
+    with pytest.raises(ValueError, match=r"key of a entity\.create-limited-company was used again for a cbu\.ensure"):
+        verbs.ensure_cbu("k1", CbuRequest("Apex", "LU"))
 
 
 def test_parallel_calls_under_different_keys_make_one_row_each(
