@@ -18,6 +18,7 @@ from dagwright.entities.onboarding import onboarding_tools
 from dagwright.llm.client import Endpoint
 from dagwright.llm.clients import ModelSetup
 from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.workers import WorkersRefused, check_workers, workers_among
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
 from dagwright.told_tools import told_card
@@ -78,7 +79,7 @@ def load_toolset(settings: Settings, references: Sequence[str] = ()) -> Toolset:
         references: of `references_of`.
 
     Raises:
-        ToolsUnreadable: one of the references cannot be loaded.
+        ToolsUnreadable: one of the references cannot be loaded, or its workers cannot work together.
     """
     environment = ToolEnvironment(
         files_root=settings.files_root,
@@ -95,6 +96,7 @@ def load_toolset(settings: Settings, references: Sequence[str] = ()) -> Toolset:
     agents = load_agents(files) if files else AgentRegistry()
     own, servers = _own_tools(settings, [each for each in references if file_of_reference(each) is None])
     store = open_store(settings.payload_store)
+    _check_workers(own, built_in)
     own = own.merged(agent_tools(agents, environment, find=partial(told_card, store)))
     queue = queue_name(own) if own.python_tools() else None
     return Toolset(
@@ -110,6 +112,19 @@ def load_toolset(settings: Settings, references: Sequence[str] = ()) -> Toolset:
         servers=servers,
         agents=agents,
     )
+
+
+def _check_workers(own: ToolRegistry, built_in: ToolRegistry) -> None:
+    workers = workers_among(own.declarations())
+    for name in workers:
+        if name in built_in:
+            raise ToolsUnreadable(
+                f"The worker {name!r} has the name of a tool that is built in; call it something else"
+            )
+    try:
+        check_workers(workers)
+    except WorkersRefused as error:
+        raise ToolsUnreadable(f"The workers of --tools cannot work together: {error}") from None
 
 
 def _models_of(settings: Settings) -> ModelSetup:

@@ -48,7 +48,7 @@ def take_written(record: Record, node: Mapping[str, Any], *, name: str) -> None:
         record.result = node["result"]
     record.error = NodeError(**node["error"]) if node["error"] else None
     record.attempts, record.partial, record.reason = node["attempts"], node["partial"], node["reason"]
-    record.blocked_by = tuple(node["blocked_by"])
+    record.blocked_by, record.message = tuple(node["blocked_by"]), node.get("message")
     record.started_at, record.ended_at = _seconds(node["started_at"]), _seconds(node["ended_at"])
 
 

@@ -316,6 +316,7 @@ def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[st
         "error": f"{error['code']}: {node_words(node)}" if error and "traceback" not in error else None,
         "blocked by": ", ".join(node["blocked_by"]),
         "partial": "yes" if node["partial"] else None,
+        "message": node.get("message"),
         **seen_words(node["lineage"]),
         "used": usage_words(node["usage"]) if "usage" in node else None,
     }

@@ -39,14 +39,18 @@ def record_words(record: Record) -> str:
     """Returns why a node is where it is: its error, what it waits for, or nothing."""
     if record.error is not None:
         return error_words(record.error.message, record.status)
-    return record.reason or ("partial" if record.partial else "")
+    return record.reason or _worker_words(record.message, is_partial=record.partial)
 
 
 def node_words(node: Mapping[str, Any]) -> str:
     """Returns the same of a node's document."""
     if node["error"]:
         return error_words(str(node["error"].get("message", "")), NodeStatus(node["status"]))
-    return node.get("reason") or ("partial" if node["partial"] else "") or item_words(node)
+    return node.get("reason") or _worker_words(node.get("message"), is_partial=node["partial"]) or item_words(node)
+
+
+def _worker_words(message: str | None, *, is_partial: bool) -> str:
+    return ": ".join(part for part in ("partial" if is_partial else "", message or "") if part)
 
 
 def item_words(node: Mapping[str, Any]) -> str:

@@ -53,6 +53,7 @@ def node_of_call(call: ToolCall, spec: AgentSpec, *, node_id: str, turn: int) ->
         dependencies=(turn,),
         retry=RetryRule(max_attempts=attempts),
         timeout_s=tool.timeout_s,
+        is_worker=tool.worker is not None,
     )
 
 

@@ -192,6 +192,7 @@ def written_node(
     started_at, ended_at = format_time(record.started_at), format_time(record.ended_at)
     cached = {"cached": dict(record.cached)} if record.cached is not None else {}
     reused = {"reused": dict(record.reused)} if record.reused is not None else {}
+    message = {"message": record.message} if record.message is not None else {}
     of_many = {"items": counts_of_items(record)} if is_cut(record) else {}
     return {
         **of_many,
@@ -207,6 +208,7 @@ def written_node(
         "supersedes": None,
         "partial": record.partial,
         "reason": record.reason,
+        **message,
         "lineage": {
             "inputs": list(needs),
             "effects": declared.effects.value if declared else None,

@@ -182,6 +182,8 @@ def end_to_json(record: Record) -> list[Any]:
         rest["error"] = record.error.to_json()
     if record.partial:
         rest["partial"] = True
+    if record.message is not None:
+        rest["message"] = record.message
     if record.attempts != 1:
         rest["attempts"] = record.attempts
     if record.tool_version:
@@ -214,6 +216,7 @@ def end_from_json(encoded: Sequence[Any]) -> Record:
         started_at=started_at,
         ended_at=ended_at,
         partial=rest.get("partial", False),
+        message=rest.get("message"),
         tool_version=rest.get("tool_version", ""),
         cached=rest.get("cached"),
         blocked_by=tuple(rest.get("blocked_by", ())),

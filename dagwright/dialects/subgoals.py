@@ -54,6 +54,8 @@ def _pointers(sub_goals: Sequence[Any]) -> Iterator[tuple[str, str]]:
     for index, sub_goal in enumerate(sub_goals):
         for native, written in (("tool", "worker"), ("title", "description"), ("arguments", "params")):
             yield f"/nodes/{index}/{native}", f"/sub_goals/{index}/{written}"
+        for name in ("outputs", "goal_type"):
+            yield f"/nodes/{index}/metadata/{name}", f"/sub_goals/{index}/{name}"
         inputs = sub_goal.get("inputs") if isinstance(sub_goal, dict) else None
         for key in inputs if isinstance(inputs, dict) else ():
             yield pointer("nodes", index, "arguments", key), pointer("sub_goals", index, "inputs", key)

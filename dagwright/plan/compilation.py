@@ -148,7 +148,7 @@ def _compile_node(checked: Checked, index: int) -> CompiledNode:
         else None
         if node.cache is None
         else 0.0,
-        is_worker=index in checked.workers,
+        is_worker=index in checked.workers or (tool is not None and tool.worker is not None),
         approval=approval,
         approval_holes=approval_holes,
         sub_plan=_compile(checked.sub_plans[index]) if index in checked.sub_plans else None,

@@ -18,6 +18,7 @@ from dagwright.plan.model_tools import AGENT_KIND, AGENT_PREFIX, GOAL_KIND
 from dagwright.plan.references import Index, Item, Placeholder, Reference, ResultOf, Secret, Template
 from dagwright.plan.stored import Want, path_from_json, path_to_json
 from dagwright.plan.tools import TOLD_FIELDS, Effects, ToolDeclaration
+from dagwright.plan.worker_cards import worker_card_from_json
 
 HolePath = tuple[str | int, ...]
 Hole = tuple[HolePath, Template]
@@ -106,7 +107,7 @@ class CompiledNode:
     heartbeat_s: float | None = None
     priority: int = 3
     is_worker: bool = False
-    """It is a worker tool of the subgoals dialect, whose result is a WorkerResult."""
+    """Its tool is a worker, or the subgoals dialect says so: what it answers is a WorkerResult."""
     sub_plan: "CompiledPlan | None" = None
     members: Sequence[int] = ()
     inner: str | None = None
@@ -377,6 +378,8 @@ def tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
     schema = tool.input_schema
     if schema and tool.effects is not Effects.PURE and len(json.dumps(schema)) <= SCHEMA_CHARACTERS:
         encoded["input_schema"] = schema
+    if tool.worker is not None:
+        encoded["worker"] = tool.worker.to_json()
     return encoded
 
 
@@ -387,6 +390,7 @@ def tool_from_json(name: str, encoded: Mapping[str, Any]) -> ToolDeclaration:
         effects=Effects(encoded["effects"]),
         input_schema=encoded.get("input_schema"),
         timeout_s=encoded.get("timeout_s", DEFAULT_TIMEOUT_S),
+        worker=worker_card_from_json(encoded["worker"]) if "worker" in encoded else None,
         **{field: encoded[field] for field in TOLD_FIELDS if field in encoded},
     )
 

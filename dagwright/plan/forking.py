@@ -196,6 +196,7 @@ class _Taker:
             has_result=True,
             result=record.result,
             partial=record.partial,
+            message=record.message,
             tool_version=record.tool_version,
             made=record.reused or {"workflow_id": self._source.workflow_id, "node": task_id},
         )

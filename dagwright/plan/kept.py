@@ -35,6 +35,7 @@ class Kept:
     has_result: bool = False
     result: Any = None
     partial: bool = False
+    message: str | None = None
     tool_version: str = ""
     made: Mapping[str, Any] = field(default_factory=dict)
     below: Any = None
@@ -47,7 +48,7 @@ class Kept:
         return encoded
 
 
-_PLAIN = ("content", "scope", "has_result", "partial", "tool_version", "made", "below")
+_PLAIN = ("content", "scope", "has_result", "partial", "message", "tool_version", "made", "below")
 _EMPTY: tuple[Any, ...] = ("", None, False, {})
 
 
@@ -96,7 +97,7 @@ def book_of_kept(encoded: Mapping[str, Any]) -> KeptBook:
 def take_kept(record: Record, kept: Kept) -> None:
     """Writes a result that is taken over into a record; whoever calls ends it."""
     record.result, record.partial, record.tool_version = kept.result, kept.partial, kept.tool_version
-    record.reused = dict(kept.made)
+    record.message, record.reused = kept.message, dict(kept.made)
 
 
 def is_result(record: Record) -> bool:

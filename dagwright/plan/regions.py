@@ -53,7 +53,7 @@ def can_be_in_region(node: CompiledNode, tool: ToolDeclaration | None) -> bool:
         node.kind == "tool"
         and tool is not None
         and tool.effects is Effects.PURE
-        and not tool.is_foreign
+        and not (tool.is_foreign or tool.worker is not None)
         and tool.max_parallel is None
         and node.join[0] == "all"
         and node.for_each is None

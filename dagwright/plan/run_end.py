@@ -14,6 +14,7 @@ from dagwright.plan.references import ResultOf
 from dagwright.plan.resolution import MissingData, Scope, resolve_holes
 from dagwright.plan.states import NodeStatus, Record, RunStatus
 from dagwright.plan.work import TooMuchWork
+from dagwright.plan.workers import PRECONDITION_MISSING, PreconditionMissing
 
 
 def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
@@ -106,6 +107,8 @@ def counts_inside(plan: CompiledPlan, records: Sequence[Record], number: int) ->
 def unreadable(error: MissingData | ConditionFailed | TooMuchWork) -> NodeError:
     """Returns why a node fails that reads what it cannot have."""
     match error:
+        case PreconditionMissing():
+            return NodeError(PRECONDITION_MISSING, str(error))
         case MissingData():
             return NodeError("missing_data", str(error))
         case ConditionFailed():

@@ -29,6 +29,7 @@ from dagwright.plan.tasks import Task
 from dagwright.plan.usage import NONE
 from dagwright.plan.work import TooMuchWork
 from dagwright.plan.worker_results import unwrap_worker_result
+from dagwright.plan.workers import prepared_call
 
 ONE_ATTEMPT = Attempt()
 """What is assumed where a driver knows nothing of the attempts."""
@@ -52,7 +53,8 @@ class Scheduler(Rationing):
     def next_task(self, at: float) -> Task | None:
         """Returns the next task to start, the most urgent first, or `None` if none may start now.
 
-        The task counts as running from here on. Nodes whose arguments cannot be resolved fail on the way.
+        The task counts as running from here on. Nodes whose arguments cannot be resolved, and workers that lack a slot
+        which they require, fail on the way.
         """
         if self.paused is not None and not self.is_stopped:
             self._rest(at)
@@ -77,7 +79,7 @@ class Scheduler(Rationing):
                 self.settle(at)
                 continue
             try:
-                task = self._make_task(number, item)
+                task = prepared_call(self._make_task(number, item), self.plan.tools)
             except (MissingData, TooMuchWork) as error:
                 self._queue.release(number)
                 self._end_failed(number, item, unreadable(error), at)
@@ -123,7 +125,9 @@ class Scheduler(Rationing):
         number, item, record = ended
         error = None
         if self.plan.nodes[number].is_worker and self._chunk(number, item) is None:
-            value, record.partial, error = unwrap_worker_result(value)
+            declared = self.plan.tools.get(self.plan.nodes[number].tool)
+            told = unwrap_worker_result(value, declared.worker if declared is not None else None)
+            value, record.partial, record.message, error = told.outputs, told.is_partial, told.message, told.error
         elif self.plan.nodes[number].tool == BIND_PARTIES:
             record.result, error = value, why_unbound(value)
         if error is not None:
@@ -178,7 +182,7 @@ class Scheduler(Rationing):
             return False
         record = self.records[number]
         record.result, record.partial, record.blocked_by = end.result, end.partial, end.blocked_by
-        record.cached = end.cached
+        record.cached, record.message = end.cached, end.message
         record.attempts, record.started_at, record.tool_version = end.attempts, end.started_at, end.tool_version
         self._end(number, -1, end.status, at if end.ended_at is None else end.ended_at, error=end.error)
         self.settle(at)

@@ -7,6 +7,7 @@ from dagwright.plan.agent_cards import AgentCard, card_from_json
 from dagwright.plan.agents import agent_declaration
 from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.plan.tools import TOLD_FIELDS, Effects, ToolDeclaration, with_undoing
+from dagwright.plan.worker_cards import WorkerCard, worker_card_from_json
 
 MAX_TIMEOUT_S = 365 * 86_400.0
 _MODEL_FIELDS: Mapping[str, type] = {"description": str, "input_schema": dict}
@@ -37,6 +38,8 @@ def tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
     for name in TOLD_FIELDS:
         if getattr(tool, name) is not None:
             encoded[name] = getattr(tool, name)
+    if tool.worker is not None:
+        encoded["worker"] = tool.worker.to_json()
     return encoded
 
 
@@ -71,7 +74,15 @@ def _tool_from_json(name: str, encoded: Any) -> ToolDeclaration:
         effects = Effects(encoded.get("effects", "write"))
     except ValueError:
         raise ValueError(f"the effects of the tool {name!r} must be pure, read, idempotent or write") from None
-    return ToolDeclaration(name, effects, timeout_s=timeout_s, **values)
+    worker = None if encoded.get("worker") is None else _worker_from_json(name, encoded["worker"])
+    return ToolDeclaration(name, effects, timeout_s=timeout_s, worker=worker, **values)
+
+
+def _worker_from_json(name: str, encoded: Any) -> WorkerCard:
+    try:
+        return worker_card_from_json(encoded)
+    except ValueError as error:
+        raise ValueError(f"the card of the worker {name!r} is none: {error}") from None
 
 
 def _card_from_json(name: str, encoded: Any) -> AgentCard:

@@ -125,6 +125,7 @@ class Record:
         blocked_by: ids of the failed nodes that keep it from running, in plan order.
         cached: of a result that an earlier call made: which one; see `Attempt`.
         reason: what a waiting node waits for, or why it was cancelled.
+        message: what a worker said beside its outputs, or beside its failure.
         reused: of a result that the run took over as a fork: the run and the node that made it.
         scope: of the idempotency key of its call, where a fork keeps that of another run.
         below: of what a run of its own did that can be taken back, the carry of that run as JSON.
@@ -141,6 +142,7 @@ class Record:
     tool_version: str = ""
     cached: Mapping[str, Any] | None = None
     reason: str | None = None
+    message: str | None = None
     reused: Mapping[str, Any] | None = None
     scope: str | None = None
     below: Any = None

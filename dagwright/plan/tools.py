@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from dagwright.plan.agent_cards import AgentCard
+from dagwright.plan.worker_cards import WorkerCard
 
 
 class Effects(StrEnum):
@@ -45,6 +46,7 @@ class ToolDeclaration:
             `role`; `None` if nobody has said it. See `parties`.
         description: one paragraph for people and models.
         agent: the card of the agent that the tool is, if it is one.
+        worker: what the tool needs and puts out, if it is a worker.
     """
 
     name: str
@@ -63,6 +65,7 @@ class ToolDeclaration:
     returns: str | None = None
     description: str = ""
     agent: AgentCard | None = None
+    worker: WorkerCard | None = None
 
 
 TOLD_FIELDS: Mapping[str, type] = {

@@ -34,6 +34,7 @@ from dagwright.plan.references import (
     walk_texts,
 )
 from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.workers import problems_of_worker
 
 MAX_DEPTH = 8
 """Sub-plans inside of sub-plans; deeper is a mistake and would end in the stack."""
@@ -368,6 +369,16 @@ class _Checker:
             message = f"{node.tool!r} is taken back by the tool {declaration.undo!r}, which is not there"
             hint = self._tool_hint(declaration.undo)
             self.tell("unknown_tool", message, ("nodes", index, "tool"), node=node.id, hint=hint)
+        if declaration.worker is not None:
+            found = problems_of_worker(
+                node,
+                declaration,
+                references.argument_holes,
+                made_by=self.made_by,
+                is_sub_goal=index in self.document.workers,
+            )
+            for code, at, message, advice in found:
+                self.tell(code, message, ("nodes", index, *at), node=node.id, hint=advice)
         schema = self._schema(declaration, index=index)
         if schema is None:
             return

@@ -1,41 +1,116 @@
-"""What a worker tool of the subgoals dialect answers: a WorkerResult (deterministic-planner seed)."""
+"""What a worker answers, a WorkerResult, and what becomes of it: the outputs are the result of its node."""
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from dagwright.plan.errors import NodeError
 from dagwright.plan.paths import MissingValue, get_value
+from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.stored import StoredValue
+from dagwright.plan.worker_cards import WorkerCard
+
+MESSAGE_CHARACTERS = 2_000
+"""Of the words of a worker that a run keeps beside its outputs."""
+
+WorkerStatus = Literal["success", "failed", "partial"]
+_STATUSES = ("success", "failed", "partial")
+_SUB_GOAL_PREFIX = "sg"
 
 
-def unwrap_worker_result(value: Any) -> tuple[Any, bool, NodeError | None]:
-    """Returns the outputs of a worker, whether they are partial, and its error if it failed.
+@dataclass(frozen=True, slots=True)
+class WorkerResult:
+    """What came of a sub-goal.
+
+    Args:
+        sub_goal_id: of the sub-goal; whoever calls the worker fills it in.
+        outputs: slot -> value. Of `partial` slots may be left out, which are null then; of `failed` there are none.
+        error: why it failed.
+        message: what a planner should know to go on, such as which names were meant perhaps.
+
+    Raises:
+        ValueError: the status is none of these.
+    """
+
+    sub_goal_id: int | str | None = None
+    status: WorkerStatus = "success"
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    error: str | None = None
+    message: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.status not in _STATUSES:
+            raise ValueError(
+                f"the status of a WorkerResult is {self.status!r:.50}, expected success, failed or partial"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns all five fields; the outputs are those objects themselves."""
+        return {
+            "sub_goal_id": self.sub_goal_id,
+            "status": self.status,
+            "outputs": dict(self.outputs),
+            "error": self.error,
+            "message": self.message,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Unwrapped:
+    """What the run takes of a worker's answer: the outputs, or why there are none, and what it said besides."""
+
+    outputs: Any
+    is_partial: bool = False
+    error: NodeError | None = None
+    message: str | None = None
+
+
+def unwrap_worker_result(value: Any, card: WorkerCard | None = None) -> Unwrapped:
+    """Returns what a run takes of the answer of a worker.
 
     A tool that stands in for a worker may answer its outputs alone; they are taken as they are.
+
+    Args:
+        card: of the worker: outputs that are not exactly its slots are a failure.
     """
+    found = _unwrapped(value)
+    if card is None or found.error is not None or isinstance(found.outputs, StoredValue):
+        # What lies in the store was looked at by the worker that put it there.
+        return found
+    if not isinstance(found.outputs, dict):
+        return Unwrapped(None, error=NodeError("invalid_result", "a worker answers its slots, in an object"))
+    problem = card.slots_problem(found.outputs, is_partial=found.is_partial)
+    if problem is not None:
+        return Unwrapped(None, error=NodeError("invalid_result", f"its slots are not those it declares: {problem}"))
+    outputs = {slot: found.outputs.get(slot) for slot in card.outputs}
+    return Unwrapped(outputs, found.is_partial, message=found.message)
+
+
+def _unwrapped(value: Any) -> Unwrapped:
     if isinstance(value, StoredValue):
         return _unwrap_stored(value)
     if not isinstance(value, dict) or not isinstance(value.get("outputs", {}), dict):
-        return value, False, None
+        return Unwrapped(value)
     match value.get("status"):
         case "failed":
-            message = value.get("error") or value.get("message") or "the worker failed and did not say why"
-            return None, False, NodeError("worker_failed", str(message))
+            words = value.get("error") or value.get("message") or "the worker failed and did not say why"
+            return Unwrapped(None, error=NodeError("worker_failed", str(words)), message=_message_of(value))
         case "success" | "partial" as status if "outputs" in value:
-            return value["outputs"], status == "partial", None
-    return value, False, None
+            return Unwrapped(value["outputs"], status == "partial", message=_message_of(value))
+    return Unwrapped(value)
 
 
-def _unwrap_stored(value: StoredValue) -> tuple[Any, bool, NodeError | None]:
+def _unwrap_stored(value: StoredValue) -> Unwrapped:
     """Does the same with a large answer, of which these four were told."""
     status, outputs, error, message = (_told(value, name) for name in ("status", "outputs", "error", "message"))
     is_stored = isinstance(outputs, StoredValue) and outputs.shape is not None and outputs.shape.type == "object"
     if outputs is not None and not (is_stored or isinstance(outputs, dict)):
-        return value, False, None
+        return Unwrapped(value)
     if status == "failed":
-        return unwrap_worker_result({"status": status, "error": error, "message": message})
+        return _unwrapped({"status": status, "error": error, "message": message})
     if status in ("success", "partial") and outputs is not None:
-        return outputs, status == "partial", None
-    return value, False, None
+        return Unwrapped(outputs, status == "partial", message=_message_of({"message": message}))
+    return Unwrapped(value)
 
 
 def _told(value: StoredValue, name: str) -> Any:
@@ -45,3 +120,30 @@ def _told(value: StoredValue, name: str) -> Any:
         return None
     is_text = isinstance(found, StoredValue) and found.shape is not None and found.shape.type == "text"
     return found.shape.preview if is_text else found
+
+
+def _message_of(value: Mapping[str, Any]) -> str | None:
+    message = value.get("message")
+    return message[:MESSAGE_CHARACTERS] if isinstance(message, str) and message else None
+
+
+def sub_goal_id_of(node_id: str) -> int | str:
+    """Returns the id of the sub-goal that a node does: `sg3` and its second try `sg3#2` do the sub-goal 3."""
+    number = node_id.partition("#")[0].removeprefix(_SUB_GOAL_PREFIX)
+    is_number = node_id.startswith(_SUB_GOAL_PREFIX) and number.isascii() and number.isdigit()
+    return int(number) if is_number and len(number) <= 15 else node_id
+
+
+def worker_result_of(node_id: str, record: Record) -> WorkerResult | None:
+    """Returns what came of the sub-goal that a node does; `None` as long as it has not ended.
+
+    A node that did not complete failed, whether its worker said so, raised, or was never called.
+    """
+    if not record.status.is_final:
+        return None
+    number = sub_goal_id_of(node_id)
+    if record.status is NodeStatus.COMPLETED:
+        status: WorkerStatus = "partial" if record.partial else "success"
+        return WorkerResult(number, status, record.result, message=record.message)
+    error = record.error.message if record.error is not None else record.reason or record.status.value
+    return WorkerResult(number, "failed", error=error, message=record.message)

@@ -83,7 +83,8 @@ def _agent_told(agent: AgentCard) -> dict[str, Any]:
 
 
 def _tool_told(tool: ToolDeclaration) -> dict[str, Any]:
-    return {"tool": tool.name, **described(tool), "arguments": arguments_told(tool)}
+    told = {"tool": tool.name, **described(tool), "arguments": arguments_told(tool)}
+    return told if tool.worker is None else {**told, "result": [*tool.worker.outputs]}
 
 
 def described(tool: ToolDeclaration) -> dict[str, Any]:

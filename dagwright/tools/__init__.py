@@ -1,11 +1,14 @@
 """Tools: typed Python functions that a plan calls by name, and declared activities of other workers."""
 
 from dagwright.contracts.model_failures import ModelFailure
+from dagwright.plan.worker_cards import WorkerCard
+from dagwright.plan.worker_results import WorkerResult
 from dagwright.tools.context import ToolContext, context
 from dagwright.tools.errors import AskPerson, GiveUp, NotStarted, RetryLater, ToolsUnreadable
 from dagwright.tools.loading import load_tools
 from dagwright.tools.registry import ToolRegistry, queue_name
 from dagwright.tools.spec import ToolSpec, declare_activity, spec_of, tool
+from dagwright.tools.worker_tools import SubGoal, worker_tool
 
 __all__ = [
     "AskPerson",
@@ -13,14 +16,18 @@ __all__ = [
     "ModelFailure",
     "NotStarted",
     "RetryLater",
+    "SubGoal",
     "ToolContext",
     "ToolRegistry",
     "ToolSpec",
     "ToolsUnreadable",
+    "WorkerCard",
+    "WorkerResult",
     "context",
     "declare_activity",
     "load_tools",
     "queue_name",
     "spec_of",
     "tool",
+    "worker_tool",
 ]

@@ -95,17 +95,35 @@ def parameters_of(function: Callable[..., Any], documentation: Documentation) ->
     Raises:
         TypeError: a parameter cannot be filled from JSON; the message names it.
     """
-    listed = list(inspect.signature(function).parameters.values())
-    for parameter in listed:
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
-            raise TypeError(f"parameter {parameter.name!r} has no keyword; arguments of a tool come by name")
-    hints = _hints(function)
+    listed, hints = _listed(function), hints_of(function)
     if len(listed) == 1 and _is_model(hints.get(listed[0].name)):
         return _whole_object(listed[0].name, hints[listed[0].name])
     return _keywords(listed, hints, described=documentation.parameters)
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def keywords_of(function: Callable[..., Any], documentation: Documentation) -> Parameters:
+    """Returns how `function` takes a JSON object whose keys are its parameters, whatever type the only one has.
+
+    Raises:
+        TypeError: a parameter cannot be filled from JSON; the message names it.
+    """
+    return _keywords(_listed(function), hints_of(function), described=documentation.parameters)
+
+
+def _listed(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    listed = list(inspect.signature(function).parameters.values())
+    for parameter in listed:
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+            raise TypeError(f"parameter {parameter.name!r} has no keyword; arguments of a tool come by name")
+    return listed
+
+
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Returns the types of the parameters of a function: name -> type.
+
+    Raises:
+        TypeError: one of them is not known where the function is defined.
+    """
     written = {name: hint for name, hint in inspect.get_annotations(function).items() if name != "return"}
     inner = inspect.unwrap(function)
     scope = SimpleNamespace(__annotations__=written)

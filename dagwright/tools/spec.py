@@ -11,6 +11,7 @@ from dagwright.plan.arguments import SchemaOfTool
 from dagwright.plan.compiled import DEFAULT_TIMEOUT_S
 from dagwright.plan.durations import LONGEST, parse_duration
 from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.worker_cards import WorkerCard
 from dagwright.tools.docstrings import documentation_of
 from dagwright.tools.parameters import Parameters, parameters_of
 
@@ -140,7 +141,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
                 input_schema=parameters.schema,
                 max_parallel=max_parallel,
                 max_attempts=max_attempts,
-                version=_version(decorated),
+                version=version_of(decorated),
                 asks_models=asks_models,
                 undo=undo,
                 sets=sets,
@@ -150,8 +151,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
             effects,
             timeout=timeout,
         )
-        setattr(decorated, _ATTRIBUTE, ToolSpec(declaration, decorated, parameters))
-        return decorated
+        return marked(decorated, ToolSpec(declaration, decorated, parameters))
 
     return decorate if function is None else decorate(function)
 
@@ -169,6 +169,7 @@ def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by
     sets: str | None = None,
     returns: str | None = None,
     description: str = "",
+    worker: WorkerCard | None = None,
 ) -> ToolSpec:
     """Declares an activity that another worker serves, in any language, so that plans can call it by name.
 
@@ -181,6 +182,7 @@ def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by
         undo: as for `@tool`.
         sets: as for `@tool`.
         returns: as for `@tool`.
+        worker: what it needs and puts out, if it is a worker and answers a WorkerResult.
 
     Raises:
         ValueError: a value is no such thing; the message names it.
@@ -199,7 +201,8 @@ def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by
         undo=undo,
         sets=sets,
         returns=returns,
-        description=description,
+        description=description or (worker.description if worker is not None else ""),
+        worker=worker,
     )
     return ToolSpec(checked_declaration(declaration, effects, timeout=timeout))
 
@@ -210,6 +213,12 @@ def _checked_schema(name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
     except ValueError as error:
         raise ValueError(f"Tool {name!r}: input_schema: {error}") from error
     return schema
+
+
+def marked(function: Function, spec: ToolSpec) -> Function:
+    """Returns the function, which is known as a tool from then on."""
+    setattr(function, _ATTRIBUTE, spec)
+    return function
 
 
 def spec_of(candidate: object) -> ToolSpec | None:
@@ -279,7 +288,8 @@ def _timeout_s(name: str, timeout: Duration) -> float:
     return seconds
 
 
-def _version(function: Callable[..., Any]) -> str:
+def version_of(function: Callable[..., Any]) -> str:
+    """Returns 12 hex digits that change when the source of a function does."""
     try:
         code = inspect.getsource(function).encode()
     except (OSError, TypeError):

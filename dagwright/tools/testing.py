@@ -1,17 +1,25 @@
-"""Lets a tool that asks for `context()` be tested without a worker.
+"""Lets tools be tested without a worker process: those that ask for `context()`, and worker tools.
 
 with tool_context(idempotency_key="k1") as call:
     publish(report="Q1")
 assert call.heartbeats == ["half"]
+assert (await call_worker(count_words, {"text": "three small words"})).outputs == {"word_count": 3}
 """
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.tasks import Task
+from dagwright.plan.worker_results import WorkerResult
+from dagwright.plan.workers import prepared_call
 from dagwright.tools.context import CallIdentity, Cancellation, Progress, ToolContext, entered
 from dagwright.tools.questions import Ask, Models, no_models, running_loop
+from dagwright.tools.results import plain_json
+from dagwright.tools.spec import spec_of
 
 
 @dataclass(slots=True)
@@ -60,3 +68,36 @@ def tool_context(  # noqa: PLR0913 - each is one thing that a tool may see, by k
     recorded.places = call.places
     with entered(call):
         yield recorded
+
+
+async def call_worker(
+    worker: Callable[..., Any],
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    description: str = "",
+    ask: Ask = no_models,
+) -> WorkerResult:
+    """Calls a worker for the sub-goal 1 as a run would, and returns what it answers, as it is after its way as JSON.
+
+    Args:
+        arguments: its slots and parameters, as JSON.
+        description: of the sub-goal.
+        ask: who answers what the worker asks models.
+
+    Raises:
+        TypeError: it is no worker.
+        PreconditionMissing: a slot that it requires is not among the arguments.
+        InvalidArguments, InvalidResult: the arguments, or the slots that it answered, are not as declared.
+    """
+    spec = spec_of(worker)
+    if spec is None or spec.function is None or spec.declaration.worker is None:
+        raise TypeError(f"{worker!r} is no worker; decorate it with @worker_tool")
+    node = CompiledNode("sg1", title=description, tool=spec.name)
+    task = prepared_call(Task(node.id, node, 0, None, dict(arguments or {}), []), {spec.name: spec.declaration})
+    keywords = spec.bind(task.arguments)
+    with tool_context(node=node.id, ask=ask):
+        if spec.is_async:
+            answered = await spec.function(**keywords)
+        else:
+            answered = await asyncio.to_thread(spec.function, **keywords)
+    return WorkerResult(**plain_json(answered))

@@ -68,7 +68,7 @@ def run(plan: CompiledPlan, toolset: Toolset, inputs: dict[str, Any]) -> dict[st
         with tool_context(node=node.id):
             value = spec.function(**spec.bind(arguments))
             result = asyncio.run(value) if spec.is_async else value
-        results[node.id] = unwrap_worker_result(result)[0] if node.is_worker else result
+        results[node.id] = unwrap_worker_result(result).outputs if node.is_worker else result
     return results
 
 

@@ -11,6 +11,7 @@ from dagwright.plan.compiled import tool_from_json, tool_to_json
 from dagwright.plan.sent_tools import tool_to_json as sent_tool_to_json
 from dagwright.plan.sent_tools import tools_from_json, tools_to_json
 from dagwright.plan.tools import TOLD_FIELDS, Effects, ToolDeclaration
+from dagwright.plan.worker_cards import WorkerCard
 
 _TOOL = ToolDeclaration(
     "t",
@@ -25,6 +26,7 @@ _TOOL = ToolDeclaration(
     asks_models=True,
     undo="u",
     sets="cbu",
+    worker=WorkerCard(description="Finds.", requires=("a",), outputs=("b",), goal_type="support", takes_sub_goal=True),
 )
 
 
@@ -35,6 +37,7 @@ def test_every_field_of_a_declaration_is_told_or_left_out_on_purpose() -> None:
         "description",  # for people and models
         "returns",  # for the check before the run
         "agent",  # its node has what it needs of the card
+        "worker",  # a card, told as its JSON
     }  # fmt: skip
     assert {field.name for field in fields(ToolDeclaration)} == others | set(TOLD_FIELDS)
     plain = ToolDeclaration("t", Effects.IDEMPOTENT)
@@ -53,7 +56,12 @@ def test_an_agent_is_sent_with_its_card_and_what_its_model_reads_of_its_tools() 
     tools = {"agent.w": agent_declaration(card), "t": told, "other": _TOOL}
     sent = json.loads(json.dumps(tools_to_json(["agent.w", "plain"], tools)))
     assert tools_from_json(sent) == {"agent.w": tools["agent.w"], "t": told}
-    for wrong in ({"agent.v": sent["agent.w"]}, {"agent.w": {"agent": {"name": "w"}}}, {"t": {"description": 5}}):
+    for wrong in (
+        {"agent.v": sent["agent.w"]},
+        {"agent.w": {"agent": {"name": "w"}}},
+        {"t": {"description": 5}},
+        {"t": {"worker": {}}},
+    ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             tools_from_json(wrong)
 
@@ -61,6 +69,6 @@ def test_an_agent_is_sent_with_its_card_and_what_its_model_reads_of_its_tools() 
 def test_a_declaration_of_a_plan_comes_back_with_all_but_what_its_nodes_have() -> None:
     told = tool_from_json("t", tool_to_json(_TOOL))
     assert all(getattr(told, field) == getattr(_TOOL, field) for field in TOLD_FIELDS)
-    assert (told.name, told.effects) == ("t", Effects.IDEMPOTENT)
+    assert (told.name, told.effects, told.worker) == ("t", Effects.IDEMPOTENT, _TOOL.worker)
     plain = ToolDeclaration("p", Effects.READ)
     assert tool_from_json("p", tool_to_json(plain)) == plain

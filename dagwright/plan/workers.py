@@ -1,0 +1,196 @@
+"""Workers among the tools: what a set of them has to be, and what has to be there before one of them is called."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dagwright.plan.compiled import CompiledNode, Hole, HolePath
+from dagwright.plan.model import Node
+from dagwright.plan.references import ResultOf, suggestion
+from dagwright.plan.resolution import MissingData
+from dagwright.plan.tasks import Task
+from dagwright.plan.tools import ToolDeclaration, parameter_name
+from dagwright.plan.worker_cards import SUB_GOAL, WorkerCard
+from dagwright.plan.worker_results import sub_goal_id_of
+
+PRECONDITION_MISSING = "precondition_missing"
+"""Code of a worker that was not called, because a slot that it requires is not there."""
+
+
+class WorkersRefused(ValueError):
+    """A set of workers with which no planner could work; the message says all that is wrong with it."""
+
+
+class PreconditionMissing(MissingData):
+    """A slot that a worker requires is not there."""
+
+
+def workers_among(tools: Mapping[str, ToolDeclaration]) -> dict[str, WorkerCard]:
+    """Returns the cards of the workers among some tools, by name, in their order."""
+    return {name: tool.worker for name, tool in tools.items() if tool.worker is not None}
+
+
+def check_workers(workers: Mapping[str, WorkerCard]) -> None:
+    """Checks a set of workers as a whole; none at all is fine.
+
+    Raises:
+        WorkersRefused: with everything that is wrong.
+    """
+    problems = [*_set_problems(workers)]
+    if problems:
+        raise WorkersRefused("; ".join(problems))
+
+
+def _set_problems(workers: Mapping[str, WorkerCard]) -> Iterator[str]:
+    by_name: dict[str, str] = {}
+    puts_out: dict[str, str] = {}
+    for name, card in workers.items():
+        first = by_name.setdefault(name.casefold().replace("-", "_"), name)
+        if first != name:
+            yield f"the workers {first!r} and {name!r} have names that cannot be told apart"
+        for slot in card.outputs:
+            owner = puts_out.setdefault(slot, name)
+            if owner != name:
+                yield f"the workers {owner!r} and {name!r} both put out {slot!r}; a slot is put out by one worker"
+    for name, card in workers.items():
+        for slot in card.requires:
+            if slot not in puts_out:
+                near = suggestion(slot, list(puts_out))
+                yield f"the worker {name!r} requires {slot!r}, which no worker puts out" + (f"; {near}" if near else "")
+    if workers and not any(card.goal_type == "deliverable" for card in workers.values()):
+        named = ", ".join(map(repr, workers))
+        yield f"none of the workers makes a deliverable ({named}), so no question could be answered"
+
+
+# What a plan says of workers, before it runs.
+
+WorkerProblem = tuple[str, Sequence[str | int], str, str | None]
+"""Code, where in the node, what is wrong, and a hint."""
+
+
+def problems_of_worker(
+    node: Node,
+    worker: ToolDeclaration,
+    holes: Sequence[Hole],
+    *,
+    made_by: Mapping[str, ToolDeclaration],
+    is_sub_goal: bool,
+) -> Iterator[WorkerProblem]:
+    """Yields what is wrong with a node that calls a worker, beside its arguments.
+
+    Args:
+        holes: the references in its arguments.
+        made_by: id of a node -> the tool that makes its result.
+        is_sub_goal: it was written as a sub-goal, which says what its worker puts out.
+    """
+    assert worker.worker is not None
+    card, properties = worker.worker, (worker.input_schema or {}).get("properties", {})
+    written = {parameter_name(key, properties): key for key in node.arguments}
+    for slot in card.requires:
+        key = written.get(slot)
+        if key is None or node.arguments[key] is None:
+            makers = [name for name, tool in made_by.items() if tool.worker and slot in tool.worker.outputs]
+            hint = f"{makers[0]!r} puts it out" if makers else f"no node before it puts out {slot!r}"
+            message = f"{worker.name!r} requires the slot {slot!r}, which it is not given"
+            yield PRECONDITION_MISSING, ("arguments", key) if key is not None else (), message, hint
+    yield from _unknown_slots(holes, made_by)
+    if is_sub_goal:
+        yield from _wrong_card(node, worker.name, card)
+
+
+def _unknown_slots(holes: Sequence[Hole], made_by: Mapping[str, ToolDeclaration]) -> Iterator[WorkerProblem]:
+    """Yields each reference to a slot that its worker does not put out."""
+    for path, template in holes:
+        for part in template:
+            if not isinstance(part, ResultOf) or part.field != "result" or not part.path or isinstance(part.path, str):
+                continue
+            maker = made_by.get(part.node)
+            slot = part.path[0]
+            if maker is not None and maker.worker is not None and slot not in maker.worker.outputs:
+                message = (
+                    f"Invalid reference: {part}: {maker.name!r} does not put out {slot!r}; it puts out "
+                    f"{', '.join(maker.worker.outputs)}"
+                )
+                hint = suggestion(str(slot), maker.worker.outputs)
+                yield "invalid_reference", ("arguments", *path), message, hint
+
+
+def _wrong_card(node: Node, name: str, card: WorkerCard) -> Iterator[WorkerProblem]:
+    """Yields where a sub-goal says something else of its worker than the worker itself."""
+    outputs, goal_type = node.metadata.get("outputs", []), node.metadata.get("goal_type")
+    strange = [slot for slot in outputs if slot not in card.outputs]
+    if strange:
+        message = f"{name!r} does not put out {', '.join(map(repr, strange))}; it puts out {', '.join(card.outputs)}"
+        yield "invalid_field", ("metadata", "outputs"), message, suggestion(str(strange[0]), card.outputs)
+    if goal_type is not None and goal_type != card.goal_type:
+        message = f"the goal_type of {name!r} is {card.goal_type!r}, not {goal_type!r:.50}"
+        yield "invalid_field", ("metadata", "goal_type"), message, None
+
+
+# What a run does about it.
+
+
+def missing_slots(
+    card: WorkerCard, arguments: Mapping[str, Any], holes: Sequence[Hole] = ()
+) -> list[tuple[str, str | None]]:
+    """Returns the slots that a call of a worker requires and does not have, each with the reference that gave nothing.
+
+    A slot that is null is not there, and a list of slots is not if one of them is null.
+
+    Args:
+        arguments: of the call, with their values.
+        holes: the references in them.
+    """
+    found: list[tuple[str, str | None]] = []
+    for slot in card.requires:
+        wired = [hole for hole in holes if _is_of(hole[0], slot)]
+        empty = next((template for path, template in wired if _at(arguments, path) is None), None)
+        if empty is not None:
+            found.append((slot, "".join(map(str, empty))))
+        elif next((value for key, value in arguments.items() if _is_of((key,), slot)), None) is None:
+            found.append((slot, None))
+    return found
+
+
+def prepared_call(task: Task, tools: Mapping[str, ToolDeclaration]) -> Task:
+    """Returns a task that may be started: that of a worker has all that it requires, and is told its sub-goal.
+
+    Raises:
+        PreconditionMissing: a slot that the worker requires is not there.
+    """
+    declared = tools.get(task.node.tool)
+    if declared is None or declared.worker is None or task.chunk is not None:
+        return task
+    card = declared.worker
+    if missing := missing_slots(card, task.arguments, task.node.holes):
+        named = ", ".join(f"{slot!r}" + (f" ({text} is null)" if text else "") for slot, text in missing)
+        raise PreconditionMissing(f"{declared.name!r} was not called: it requires {named}")
+    if not card.takes_sub_goal:
+        return task
+    return replace(task, arguments={**task.arguments, SUB_GOAL: _sub_goal_told(task.node, declared.name, card)})
+
+
+def _sub_goal_told(node: CompiledNode, worker: str, card: WorkerCard) -> dict[str, Any]:
+    return {
+        "id": sub_goal_id_of(node.id),
+        "worker": worker,
+        "description": node.title or "",
+        "outputs": list(card.outputs),
+        "goal_type": card.goal_type,
+    }
+
+
+def _is_of(path: HolePath, slot: str) -> bool:
+    """Tells whether a place in the arguments is that of a slot, which may be written with `-` for `_`."""
+    return bool(path) and (path[0] == slot or str(path[0]).replace("-", "_") == slot)
+
+
+def _at(value: Any, path: HolePath) -> Any:
+    """Returns what stands at a path; what lies in the store is taken to be there."""
+    for step in path:
+        is_key = isinstance(value, Mapping) and step in value
+        is_index = isinstance(value, list) and isinstance(step, int) and step < len(value)
+        if not (is_key or is_index):
+            break
+        value = value[step]
+    return value

@@ -1,0 +1,318 @@
+"""Workers: their cards, sets of them, plans that call them, and what a run does with what they need and answer."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dagwright.dialects import to_document
+from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.compilation import compile_plan
+from dagwright.plan.errors import NodeError, PlanInvalid
+from dagwright.plan.regions import contract
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.stored import stored_from_json
+from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.validation import check_document
+from dagwright.plan.worker_cards import WorkerCard, worker_card_from_json
+from dagwright.plan.worker_results import (
+    MESSAGE_CHARACTERS,
+    WorkerResult,
+    sub_goal_id_of,
+    unwrap_worker_result,
+    worker_result_of,
+)
+from dagwright.plan.workers import WorkersRefused, check_workers, missing_slots
+from tests.unit.plan.building import compiled, node, plan_of, problems_of, started, states
+
+
+def card(*outputs: str, requires: tuple[str, ...] = (), goal_type: Any = "support", **fields: Any) -> WorkerCard:
+    return WorkerCard(description="Does it.", requires=requires, outputs=outputs, goal_type=goal_type, **fields)
+
+
+def schema(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+WORKERS = {
+    "find": ToolDeclaration(
+        "find", Effects.READ, schema(text={"type": "string"}), worker=card("found", "count", takes_sub_goal=True)
+    ),
+    "show": ToolDeclaration(
+        "show",
+        Effects.PURE,
+        schema(found={}, width={"type": "integer"}),
+        worker=card("table", requires=("found",), goal_type="deliverable"),
+    ),
+}
+SHOWN = node("b", tool="show", arguments={"found": "{{a.result.found}}"})
+FOUND = node("a", tool="find", title="Look for it")
+
+
+def scheduler_of(*nodes: Any) -> Scheduler:
+    scheduler = Scheduler(compiled(plan_of(*nodes), tools=WORKERS), {})
+    scheduler.begin(0.0)
+    return scheduler
+
+
+# Cards.
+
+
+def test_a_card_travels_as_json() -> None:
+    whole = card("a", "b", requires=("c",), preconditions=("The user wants it.",), takes_sub_goal=True)
+    assert worker_card_from_json(json.loads(json.dumps(whole.to_json()))) == whole
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"description": " "}, "says nothing"),
+        ({"outputs": ()}, "at least one slot"),
+        ({"outputs": ("a", "a")}, "'a' is there twice"),
+        ({"outputs": ("a b",)}, "'a b' is no name of a slot"),
+        ({"outputs": ("sub_goal",)}, "no slot is called 'sub_goal'"),
+        ({"requires": ("",)}, "is no name of a slot"),
+        ({"preconditions": ("",)}, "says nothing"),
+        ({"goal_type": "other"}, "support"),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_a_card_that_says_nothing_useful_is_none(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        worker_card_from_json({"description": "Does it.", "outputs": ("a",), "goal_type": "support", **fields})
+
+
+# Sets of workers.
+
+
+def test_a_set_of_workers_is_fine_and_so_is_none() -> None:
+    check_workers({})
+    check_workers({name: tool.worker for name, tool in WORKERS.items() if tool.worker})
+
+
+@pytest.mark.parametrize(
+    ("workers", "said"),
+    [
+        (
+            {"x": card("a", goal_type="deliverable"), "y": card("b", "a")},
+            "the workers 'x' and 'y' both put out 'a'; a slot is put out by one worker",
+        ),
+        (
+            {"x-y": card("a", goal_type="deliverable"), "X_y": card("b")},
+            "the workers 'x-y' and 'X_y' have names that cannot be told apart",
+        ),
+        ({"x": card("a"), "y": card("b")}, "none of the workers makes a deliverable ('x', 'y'), so no question"),
+        (
+            {"x": card("found", goal_type="deliverable"), "y": card("b", requires=("fuond",))},
+            "the worker 'y' requires 'fuond', which no worker puts out; did you mean 'found'?",
+        ),
+    ],
+)
+def test_a_set_that_no_planner_could_work_with_is_refused(workers: dict[str, WorkerCard], said: str) -> None:
+    with pytest.raises(WorkersRefused) as refused:
+        check_workers(workers)
+    assert str(refused.value).startswith(said)
+
+
+def test_all_that_is_wrong_with_a_set_is_told_at_once() -> None:
+    with pytest.raises(WorkersRefused) as refused:
+        check_workers({"x": card("a"), "y": card("a", requires=("q",))})
+    assert len(str(refused.value).split("; ")) == 4
+
+
+# Plans that call them.
+
+
+def told(*nodes: Any) -> list[tuple[str, str, str, str | None]]:
+    return [
+        (problem.code, problem.pointer, problem.message, problem.hint)
+        for problem in problems_of(plan_of(*nodes), tools=WORKERS)
+    ]
+
+
+def test_a_plan_that_wires_a_worker_to_what_another_puts_out_is_fine() -> None:
+    assert told(FOUND, SHOWN) == []
+
+
+@pytest.mark.parametrize("arguments", [{}, {"found": None}])
+def test_a_required_slot_that_is_not_given_is_told_with_who_puts_it_out(arguments: dict[str, Any]) -> None:
+    message = "'show' requires the slot 'found', which it is not given"
+    assert told(FOUND, node("b", tool="show", arguments=arguments)) == [
+        ("precondition_missing", "/nodes/1/arguments/found" if arguments else "/nodes/1", message, "'a' puts it out")
+    ]
+
+
+def test_a_reference_to_a_slot_that_its_worker_does_not_put_out_is_told() -> None:
+    assert told(FOUND, node("b", tool="show", arguments={"found": "{{a.result.fond}}"})) == [
+        (
+            "invalid_reference",
+            "/nodes/1/arguments/found",
+            "Invalid reference: a.result.fond: 'find' does not put out 'fond'; it puts out found, count",
+            "did you mean 'found'?",
+        )
+    ]
+
+
+def test_a_sub_goal_that_says_something_else_of_its_worker_than_the_worker_is_told() -> None:
+    raw: Any = {
+        "sub_goals": [
+            {"id": 1, "worker": "find", "outputs": ["found", "more"], "goal_type": "deliverable"},
+            {"id": 2, "worker": "show", "params": {"width": 5}},
+        ]
+    }
+    with pytest.raises(PlanInvalid) as invalid:
+        check_document(to_document(raw), tools=WORKERS)
+    assert [(problem.code, problem.pointer) for problem in invalid.value.problems] == [
+        ("invalid_field", "/sub_goals/0/outputs"),
+        ("invalid_field", "/sub_goals/0/goal_type"),
+        ("precondition_missing", "/sub_goals/1"),
+    ]
+
+
+def test_a_node_whose_tool_is_a_worker_is_one_in_every_dialect() -> None:
+    plan = compiled(plan_of(FOUND, SHOWN), tools=WORKERS)
+    assert [each.is_worker for each in plan.nodes] == [True, True]
+    assert plan.tools["show"].worker == WORKERS["show"].worker
+    contracted = contract(compiled(plan_of(FOUND, SHOWN, SHOWN | {"id": "c"}), tools=WORKERS))
+    assert [each.kind for each in contracted.nodes] == ["tool", "tool", "tool"]
+
+
+# What a run does.
+
+
+def test_a_worker_is_told_its_sub_goal_and_its_outputs_are_the_result() -> None:
+    scheduler = scheduler_of(FOUND, SHOWN)
+    (task,) = started(scheduler)
+    assert task.arguments == {
+        "sub_goal": {
+            "id": "a",
+            "worker": "find",
+            "description": "Look for it",
+            "outputs": ["found", "count"],
+            "goal_type": "support",
+        }
+    }
+    scheduler.complete("a", {"status": "success", "outputs": {"found": [1], "count": 1}, "message": "as it is"}, at=1.0)
+    (task,) = started(scheduler, at=1.0)
+    assert (task.id, task.arguments) == ("b", {"found": [1]})
+    record = scheduler.records[0]
+    assert (record.result, record.partial, record.message) == ({"found": [1], "count": 1}, False, "as it is")
+
+
+def test_a_worker_that_lacks_a_slot_is_not_called_whatever_the_plan_says() -> None:
+    scheduler = scheduler_of(FOUND, SHOWN, node("c", tool="find", arguments={"text": "{{b.result.table}}"}))
+    started(scheduler)
+    scheduler.complete("a", {"status": "partial", "outputs": {"count": 0}, "message": "three names fit"}, at=1.0)
+    assert started(scheduler, at=1.0) == []
+    assert states(scheduler) == {"a": "completed", "b": "failed", "c": "blocked"}
+    assert scheduler.records[1].error == NodeError(
+        "precondition_missing", "'show' was not called: it requires 'found' (a.result.found is null)"
+    )
+    assert (scheduler.records[0].result, scheduler.records[0].message) == (
+        {"found": None, "count": 0},
+        "three names fit",
+    )
+
+
+def test_a_list_of_slots_is_not_there_if_one_of_them_is_null() -> None:
+    both = node("b", tool="show", arguments={"found": ["{{a.result.found}}", "{{c.result.found}}"]})
+    scheduler = scheduler_of(FOUND, FOUND | {"id": "c"}, both)
+    started(scheduler)
+    scheduler.complete("a", {"found": 1, "count": 1}, at=1.0)
+    scheduler.complete("c", {"found": None, "count": 0}, at=1.0)
+    assert started(scheduler, at=1.0) == []
+    assert scheduler.records[2].error is not None
+    assert "c.result.found is null" in scheduler.records[2].error.message
+
+
+def test_what_is_null_inside_of_a_given_list_is_the_business_of_the_worker() -> None:
+    assert missing_slots(card("a", requires=("x_y",)), {"x-y": [None]}) == []
+    assert missing_slots(card("a", requires=("x_y",)), {"x-y": None, "other": 1}) == [("x_y", None)]
+
+
+def test_words_of_a_worker_are_handed_on_to_a_new_execution() -> None:
+    scheduler = scheduler_of(FOUND, SHOWN)
+    started(scheduler)
+    scheduler.complete("a", {"status": "partial", "outputs": {}, "message": "nothing is near"}, at=1.0)
+    again = Scheduler(scheduler.plan, {})
+    restore(again, json.loads(json.dumps(carry_of(scheduler))))
+    assert (again.records[0].message, again.records[0].partial) == ("nothing is near", True)
+
+
+# What workers answer.
+
+FIND = card("found", "count")
+
+
+@pytest.mark.parametrize(
+    ("outputs", "said"),
+    [
+        ({"found": 1}, "missing: 'count'"),
+        ({"found": 1, "count": 1, "more": 1}, "not declared: 'more'"),
+        ({"fuond": 1, "count": 1}, "missing: 'found'; not declared: 'fuond'"),
+    ],
+)
+def test_slots_that_are_not_exactly_those_of_the_card_are_a_failure(outputs: dict[str, Any], said: str) -> None:
+    for answer in ({"status": "success", "outputs": outputs}, outputs):
+        error = unwrap_worker_result(answer, FIND).error
+        assert error == NodeError("invalid_result", f"its slots are not those it declares: {said}")
+
+
+def test_a_partial_answer_may_leave_slots_out_and_must_not_invent_any() -> None:
+    found = unwrap_worker_result({"status": "partial", "outputs": {"count": 0}}, FIND)
+    assert (found.outputs, found.is_partial) == ({"found": None, "count": 0}, True)
+    assert unwrap_worker_result({"status": "partial", "outputs": {"more": 0}}, FIND).error is not None
+
+
+def test_an_answer_that_is_no_object_is_a_failure_of_a_worker_with_a_card() -> None:
+    assert unwrap_worker_result([1], FIND).error == NodeError(
+        "invalid_result", "a worker answers its slots, in an object"
+    )
+    assert unwrap_worker_result([1]).outputs == [1]
+
+
+def test_a_failed_answer_keeps_its_words_and_they_are_cut() -> None:
+    found = unwrap_worker_result({"status": "failed", "error": "no luck", "message": "x" * 9_999}, FIND)
+    assert (found.error, found.message) == (NodeError("worker_failed", "no luck"), "x" * MESSAGE_CHARACTERS)
+
+
+def test_words_beside_outputs_in_the_store_are_kept() -> None:
+    told_of_large = stored_from_json(
+        {
+            "ref": "r", "name": "a.result", "type": "object", "bytes": 99_999, "length": 3,
+            "projections": [
+                [["status"], {"value": "success"}],
+                [["outputs"], {"type": "object", "bytes": 99_000, "length": 1, "preview": ""}],
+                [["message"], {"value": "many"}],
+            ],
+        }
+    )  # fmt: skip
+    found = unwrap_worker_result(told_of_large, FIND)
+    assert (found.error, found.message) == (None, "many")
+
+
+@pytest.mark.parametrize(
+    ("node_id", "number"), [("sg3", 3), ("sg3#2", 3), ("sg", "sg"), ("sgx", "sgx"), ("a#2", "a#2"), ("sg١", "sg١")]
+)
+def test_the_id_of_a_sub_goal_follows_from_its_node(node_id: str, number: int | str) -> None:
+    assert sub_goal_id_of(node_id) == number
+
+
+def test_what_came_of_a_sub_goal_is_a_worker_result_with_all_five_fields() -> None:
+    done = Record(NodeStatus.COMPLETED, result={"found": 1}, partial=True, message="the rest is missing")
+    failed = Record(NodeStatus.FAILED, error=NodeError("tool_failed", "no luck"))
+    results = [worker_result_of("sg2", done), worker_result_of("sg3#2", failed), worker_result_of("sg4", Record())]
+    assert results == [
+        WorkerResult(2, "partial", {"found": 1}, message="the rest is missing"),
+        WorkerResult(3, "failed", error="no luck"),
+        None,
+    ]
+    assert list(WorkerResult().to_json()) == ["sub_goal_id", "status", "outputs", "error", "message"]
+    with pytest.raises(ValueError, match="done"):
+        WorkerResult(status="done")  # type: ignore[arg-type] # as an untyped caller would
+
+
+def test_compiling_is_not_hurt_by_workers_without_schemas() -> None:
+    bare = {"any": ToolDeclaration("any", Effects.READ, worker=card("a", goal_type="deliverable"))}
+    assert compile_plan(check_document(to_document(plan_of(node("x"))), tools=bare)).nodes[0].is_worker

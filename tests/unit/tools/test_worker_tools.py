@@ -1,0 +1,223 @@
+"""`@worker_tool`: from a function to a card and a declaration, and from what it returns to a WorkerResult."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+
+from dagwright.plan.tools import Effects
+from dagwright.plan.worker_cards import WorkerCard
+from dagwright.plan.workers import PreconditionMissing
+from dagwright.settings import Settings
+from dagwright.tools import (
+    RetryLater,
+    SubGoal,
+    ToolSpec,
+    ToolsUnreadable,
+    WorkerResult,
+    declare_activity,
+    spec_of,
+    worker_tool,
+)
+from dagwright.tools.errors import InvalidArguments, InvalidResult
+from dagwright.tools.testing import call_worker
+from dagwright.toolset import load_toolset
+from tests.unit.tools.test_wrapper import Bench
+
+
+class Query(pydantic.BaseModel):
+    index: str
+
+
+@worker_tool(
+    outputs=["hits", "hit_count"], goal_type="support", requires=["query"], preconditions=["There is a query."]
+)
+async def search(query: Query, size: int = 10) -> dict[str, Any]:
+    """Searches an index.
+
+    Args:
+        query: what es_query_gen wrote
+        size: hits at most
+    """
+    return {"hits": [query.index] * size, "hit_count": size}
+
+
+@worker_tool(outputs=["told"], goal_type="deliverable", timeout="5m", asks_models=True)
+def tell(sub_goal: SubGoal) -> WorkerResult:
+    """Tells its sub-goal."""
+    return WorkerResult(outputs={"told": sub_goal.description}, message=f"{sub_goal.id} {sub_goal.goal_type}")
+
+
+def the_spec(function: object) -> ToolSpec:
+    found = spec_of(function)
+    assert found is not None
+    return found
+
+
+def answering(value: Any, *, outputs: tuple[str, ...] = ("a", "b")) -> Any:
+    @worker_tool(outputs=outputs, goal_type="deliverable")
+    def answer() -> Any:
+        """Answers."""
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+    return answer
+
+
+def test_the_declaration_of_a_worker_has_its_card_and_what_others_give() -> None:
+    declaration = the_spec(search).declaration
+    assert declaration.worker == WorkerCard(
+        description="Searches an index.",
+        preconditions=("There is a query.",),
+        requires=("query",),
+        outputs=("hits", "hit_count"),
+        goal_type="support",
+    )
+    assert (declaration.name, declaration.effects, declaration.description) == (
+        "search",
+        Effects.READ,
+        "Searches an index.",
+    )
+    assert declaration.input_schema is not None
+    assert list(declaration.input_schema["properties"]) == ["query", "size"]
+    # What has to be there is looked after by the run, which knows values too.
+    assert "required" not in declaration.input_schema
+
+
+def test_nobody_but_the_run_gives_a_sub_goal() -> None:
+    declaration = the_spec(tell).declaration
+    assert declaration.worker is not None
+    assert declaration.worker.takes_sub_goal
+    assert declaration.input_schema == {"type": "object", "properties": {}, "additionalProperties": False}
+    assert (declaration.timeout_s, declaration.asks_models) == (300.0, True)
+
+
+async def test_a_worker_gets_its_slots_by_name_whatever_their_types() -> None:
+    assert await call_worker(search, {"query": {"index": "x"}, "size": 2}) == WorkerResult(
+        1, "success", {"hits": ["x", "x"], "hit_count": 2}
+    )
+    assert await search(query=Query(index="y"), size=1) == {"hits": ["y"], "hit_count": 1}
+
+
+async def test_a_worker_is_told_its_sub_goal() -> None:
+    result = await call_worker(tell, description="Say it")
+    assert result == WorkerResult(1, "success", {"told": "Say it"}, message="1 deliverable")
+
+
+async def test_a_worker_without_what_it_requires_is_not_called() -> None:
+    for arguments in ({}, {"query": None}):
+        with pytest.raises(PreconditionMissing, match="'search' was not called: it requires 'query'"):
+            await call_worker(search, arguments)
+    with pytest.raises(InvalidArguments, match="/query/index"):
+        await call_worker(search, {"query": {}})
+
+
+async def test_a_partial_answer_has_all_slots_and_a_failed_one_none() -> None:
+    partial = WorkerResult(status="partial", outputs={"b": 1}, message="no a")
+    assert await call_worker(answering(partial)) == WorkerResult(1, "partial", {"a": None, "b": 1}, message="no a")
+    failed = WorkerResult(status="failed", outputs={"a": 1}, error="no luck", message="ask again")
+    assert await call_worker(answering(failed)) == WorkerResult(1, "failed", {}, "no luck", "ask again")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"a": 1}, "did not put out exactly a, b: missing: 'b'"),
+        ({"a": 1, "b": 2, "c": 3}, "not declared: 'c'"),
+        (WorkerResult(status="partial", outputs={"c": 1}), "not declared: 'c'"),
+        ([1], "must return a dict of its slots or a WorkerResult, not list"),
+        (None, "not NoneType"),
+    ],
+)
+async def test_outputs_that_are_not_exactly_the_declared_slots_are_refused(value: Any, said: str) -> None:
+    with pytest.raises(InvalidResult, match=said):
+        await call_worker(answering(value))
+
+
+async def test_the_activity_of_a_worker_answers_a_worker_result() -> None:
+    result = await Bench(answering({"a": 1, "b": None})).result({})
+    assert result == {
+        "sub_goal_id": "n1",
+        "status": "success",
+        "outputs": {"a": 1, "b": None},
+        "error": None,
+        "message": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "is_final"),
+    [(RetryLater("busy"), "tool_failed", False), (ValueError("no"), "tool_failed", True), ([], "invalid_result", True)],
+)
+async def test_what_a_worker_raises_is_tried_again_where_that_is_of_use(error: Any, code: str, is_final: bool) -> None:
+    failure = await Bench(answering(error)).failure({})
+    assert (failure.type, failure.non_retryable) == (code, is_final)
+
+
+def test_a_function_that_is_no_worker_is_refused() -> None:
+    def undocumented() -> dict[str, Any]:
+        return {}
+
+    def odd(sub_goal: str) -> dict[str, Any]:
+        """Does it."""
+        return {"a": sub_goal}
+
+    def fine(x: int) -> dict[str, Any]:
+        """Does it."""
+        return {"a": x}
+
+    wrong: list[tuple[Any, Mapping[str, Any], str]] = [
+        (undocumented, {}, "Worker 'undocumented': its docstring does not say what it does"),
+        (odd, {}, "parameter 'sub_goal' is filled with the sub-goal; write `sub_goal: SubGoal`"),
+        (fine, {"requires": ["y"]}, "Worker 'fine': it requires 'y', which is none of its parameters"),
+        (fine, {"outputs": []}, "Worker 'fine': outputs"),
+        (fine, {"outputs": ["a", "a"]}, "Worker 'fine': outputs: 'a' is there twice"),
+        (fine, {"goal_type": "both"}, "Worker 'fine': goal_type"),
+        (fine, {"effects": "none"}, "effects 'none' is none of"),
+    ]
+    for function, fields, said in wrong:
+        with pytest.raises((TypeError, ValueError), match=said):
+            worker_tool(**{"outputs": ["a"], "goal_type": "support", **fields})(function)
+
+
+def test_a_worker_in_another_language_is_declared_with_its_card() -> None:
+    card = WorkerCard(description="Finds.", outputs=("found",), goal_type="deliverable")
+    spec = declare_activity("go.find", "go-tasks", effects="read", worker=card)
+    assert (spec.declaration.worker, spec.declaration.description) == (card, "Finds.")
+
+
+_MODULE = """
+from dagwright.tools import tool, worker_tool
+
+@worker_tool(outputs=["a"], goal_type="{goal_type}")
+def {name}() -> dict[str, int]:
+    '''Answers.'''
+    return {{"a": 1}}
+"""
+
+
+def _load(folder: Path, **files: str) -> Any:
+    references = []
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+        references.append(str(folder / f"{name}.py"))
+    return load_toolset(Settings(state_dir=folder), references)
+
+
+def test_workers_that_cannot_work_together_are_refused_at_the_start(tmp_path: Path) -> None:
+    first, second = (_MODULE.format(goal_type="deliverable", name=name) for name in ("one", "two"))
+    assert list(_load(tmp_path, fine=first).own.specs) == ["one"]
+    for files, said in (
+        ({"x": first, "y": second}, "the workers 'one' and 'two' both put out 'a'"),
+        ({"z": _MODULE.format(goal_type="support", name="three")}, "none of the workers makes a deliverable"),
+        (
+            {"v": _MODULE.format(goal_type="deliverable", name="render_template")},
+            "has the name of a tool that is built in",
+        ),
+        ({"u": first.replace("Answers.", "")}, "its docstring does not say what it does"),
+    ):
+        with pytest.raises(ToolsUnreadable, match=said):
+            _load(tmp_path, **files)
