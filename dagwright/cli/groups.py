@@ -1,4 +1,4 @@
-"""Commands in groups: `entities …`, `store …`, `agents …`; what they do is in a module for each group."""
+"""Commands in groups: `entities …`, `store …`, `agents …`, `new …`; what they do is in a module for each group."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -13,7 +13,8 @@ from dagwright.cli.plain_help import PlainHelp
 entities = typer.Typer(help="The parties that onboarding plans look up.", rich_markup_mode=None)
 store = typer.Typer(help="The store of large values.", rich_markup_mode=None)
 agents = typer.Typer(help="The agents that all workers on one database have.", rich_markup_mode=None)
-GROUPS: Mapping[str, typer.Typer] = {"entities": entities, "store": store, "agents": agents}
+new = typer.Typer(help="Files to begin with.", rich_markup_mode=None)
+GROUPS: Mapping[str, typer.Typer] = {"entities": entities, "store": store, "agents": agents, "new": new}
 
 
 @entities.command("load", cls=PlainHelp)
@@ -113,3 +114,18 @@ def remove_agent(
 @agents.callback()
 def _agents() -> None:
     """The agents that all workers on one database have."""
+
+
+@new.command("worker", cls=PlainHelp)
+def new_worker(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the worker: letters, digits and _.")],
+    *,
+    json: Json = False,
+) -> int:
+    """Write a worker tool and its test into this folder."""
+    return call("writing", "write_worker", name, Output(is_json=json))
+
+
+@new.callback()
+def _new() -> None:
+    """Files to begin with."""

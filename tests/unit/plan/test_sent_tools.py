@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
@@ -56,12 +57,13 @@ def test_an_agent_is_sent_with_its_card_and_what_its_model_reads_of_its_tools() 
     tools = {"agent.w": agent_declaration(card), "t": told, "other": _TOOL}
     sent = json.loads(json.dumps(tools_to_json(["agent.w", "plain"], tools)))
     assert tools_from_json(sent) == {"agent.w": tools["agent.w"], "t": told}
-    for wrong in (
+    wrong_ones: list[dict[str, Any]] = [
         {"agent.v": sent["agent.w"]},
         {"agent.w": {"agent": {"name": "w"}}},
         {"t": {"description": 5}},
         {"t": {"worker": {}}},
-    ):
+    ]
+    for wrong in wrong_ones:
         with pytest.raises(ValueError, match=next(iter(wrong))):
             tools_from_json(wrong)
 

@@ -1,0 +1,59 @@
+"""`new worker NAME`: what it writes works as it is, and what it cannot write is refused."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dagwright.cli.exits import CommandRefused, ExitCode
+from dagwright.cli.output import Output
+from dagwright.cli.writing import write_worker
+from dagwright.settings import Settings
+from dagwright.toolset import load_toolset
+
+OUTPUT = Output(is_json=False)
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path / "state"))
+
+
+def test_worker_and_test_that_are_written_work_as_they_are(tmp_path: Path) -> None:
+    assert write_worker("find_ports", OUTPUT) == ExitCode.COMPLETED
+    toolset = load_toolset(Settings(state_dir=tmp_path / "state"), ["find_ports.py"])
+    card = toolset.declarations()["find_ports"].worker
+    assert card is not None
+    assert (card.outputs, card.goal_type) == (("find_ports_text",), "deliverable")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_find_ports.py"]
+    tested = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "2 passed" in tested.stdout, tested.stdout + tested.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("find-ports", "'find-ports' is no name of a worker"),
+        ("2ports", "'2ports' is no name of a worker"),
+        ("class", "'class' is no name of a worker"),
+        ("häfen", "'häfen' is no name of a worker"),
+        ("../ports", "is no name of a worker"),
+        ("json", "'json' is the name of an installed module"),
+        ("pydantic", "'pydantic' is the name of an installed module"),
+        ("calculator", "'calculator' is the name of a tool that is built in"),
+    ],
+)
+def test_a_name_that_no_worker_can_have_is_refused_and_nothing_is_written(name: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(CommandRefused, match=said):
+        write_worker(name, OUTPUT)
+    assert [*tmp_path.glob("*.py")] == []
+
+
+def test_nothing_that_is_there_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / "test_ports.py").write_text("mine")
+    with pytest.raises(CommandRefused, match=r"test_ports\.py is there already"):
+        write_worker("ports", OUTPUT)
+    assert [path.name for path in tmp_path.glob("*.py")] == ["test_ports.py"]
+    assert (tmp_path / "test_ports.py").read_text() == "mine"
