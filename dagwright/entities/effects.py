@@ -24,8 +24,9 @@ from dagwright.entities.models import (
     Relation,
     RoleAssignment,
 )
+from dagwright.plan.lookups import UNDO
 
-UNKNOWN_CALL = "onboarding.undo"
+UNKNOWN_CALL = UNDO
 """Stands as the verb of a call that was undone and never took effect."""
 
 Row = Party | RoleAssignment | ProductSubscription | Relation

@@ -4,33 +4,14 @@ They are the run's own (`dagwright.plan.lookups`): a plan cannot name them. This
 which takes longer than a command may take to start.
 """
 
-import threading
 from typing import TYPE_CHECKING, Any
 
+from dagwright.entities.opening import LazyDatabase
 from dagwright.plan.lookups import BIND_PARTIES, FIND_PARTY
 from dagwright.tools import ToolRegistry, context, tool
 
 if TYPE_CHECKING:
     from dagwright.entities.database import EntityDatabase
-
-
-class _Store:
-    """Opens the store at the first call; safe to share among threads."""
-
-    def __init__(self, database: "EntityDatabase | str") -> None:
-        self._given = database
-        self._lock = threading.Lock()
-        self._database: EntityDatabase | None = None
-
-    @property
-    def database(self) -> "EntityDatabase":
-        """The store."""
-        from dagwright.entities.database import as_database  # noqa: PLC0415 - see the module
-
-        with self._lock:
-            if self._database is None:
-                self._database = as_database(self._given)
-            return self._database
 
 
 def lookup_tools(database: "EntityDatabase | str") -> ToolRegistry:
@@ -39,7 +20,7 @@ def lookup_tools(database: "EntityDatabase | str") -> ToolRegistry:
     Args:
         database: the store, or its URL; nothing is opened before the first call of a tool.
     """
-    store = _Store(database)
+    store = LazyDatabase(database)
 
     @tool(name=FIND_PARTY, effects="read")
     def find_party(
@@ -58,7 +39,7 @@ def lookup_tools(database: "EntityDatabase | str") -> ToolRegistry:
 
         call = context()
         search = PartySearch(
-            SqlEntityGateway(store.database), Wanted(search_text, entity_type, jurisdiction), asks=asks
+            SqlEntityGateway(store.opened), Wanted(search_text, entity_type, jurisdiction), asks=asks
         )
         return search.found(call.answers, call.checkpoint)
 
@@ -71,6 +52,6 @@ def lookup_tools(database: "EntityDatabase | str") -> ToolRegistry:
         """
         from dagwright.entities import binding  # noqa: PLC0415
 
-        return binding.bind_parties(store.database, found, key=context().idempotency_key)
+        return binding.bind_parties(store.opened, found, key=context().idempotency_key)
 
     return ToolRegistry.of(find_party, bind_parties)

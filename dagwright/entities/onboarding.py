@@ -4,7 +4,6 @@ Every command that knows tools imports this module, so it must not import SQLAlc
 command may take to start. The store and the verbs are imported when the first of them is called.
 """
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from dagwright.entities.catalogue import (
     Product,
     Role,
 )
+from dagwright.entities.opening import LazyDatabase
 from dagwright.entities.verb_results import (
     CbuFound,
     CbuRequest,
@@ -32,33 +32,15 @@ from dagwright.entities.verb_results import (
     RoleResult,
     UndoResult,
 )
+from dagwright.plan.lookups import UNDO
 from dagwright.tools import ToolSpec, context, spec_of, tool
 
 if TYPE_CHECKING:
     from dagwright.entities.database import EntityDatabase
     from dagwright.entities.verbs import OnboardingVerbs
 
-
-UNDO = "onboarding.undo"
-
-
-class _Store:
-    """Opens the store at the first call of a verb; safe to share among threads."""
-
-    def __init__(self, database: "EntityDatabase | str") -> None:
-        self._database = database
-        self._lock = threading.Lock()
-        self._verbs: OnboardingVerbs | None = None
-
-    def verbs(self) -> "OnboardingVerbs":
-        # The one place for these imports: see the module's docstring.
-        from dagwright.entities.database import as_database  # noqa: PLC0415
-        from dagwright.entities.verbs import OnboardingVerbs  # noqa: PLC0415
-
-        with self._lock:
-            if self._verbs is None:
-                self._verbs = OnboardingVerbs(as_database(self._database))
-            return self._verbs
+Verbs = Callable[[], "OnboardingVerbs"]
+"""Opens the store at the first call."""
 
 
 def onboarding_tools(database: "EntityDatabase | str") -> list[ToolSpec]:
@@ -67,12 +49,18 @@ def onboarding_tools(database: "EntityDatabase | str") -> list[ToolSpec]:
     Args:
         database: the store, or its URL; nothing is opened before the first call of a tool.
     """
-    store = _Store(database)
-    made = [*_tools_of_parties(store), *_tools_of_cbus(store), *_tools_of_links(store), _undoing_tool(store)]
+    store = LazyDatabase(database)
+
+    def verbs() -> "OnboardingVerbs":
+        from dagwright.entities.verbs import OnboardingVerbs  # noqa: PLC0415 - see the module
+
+        return OnboardingVerbs(store.opened)
+
+    made = [*_tools_of_parties(verbs), *_tools_of_cbus(verbs), *_tools_of_links(verbs), _undoing_tool(verbs)]
     return [spec for function in made if (spec := spec_of(function)) is not None]
 
 
-def _tools_of_parties(store: _Store) -> list[Callable[..., Any]]:
+def _tools_of_parties(verbs: Verbs) -> list[Callable[..., Any]]:
     @tool(name="entity.create-limited-company", effects="idempotent", undo=UNDO, returns="company")
     def create_limited_company(*, name: str, jurisdiction: str) -> CompanyResult:
         """Create a limited company, or return the one of that name and jurisdiction.
@@ -81,7 +69,7 @@ def _tools_of_parties(store: _Store) -> list[Callable[..., Any]]:
             name: registered name, legal form included.
             jurisdiction: ISO 3166 code, for example LU.
         """
-        return store.verbs().create_limited_company(context().idempotency_key, name=name, jurisdiction=jurisdiction)
+        return verbs().create_limited_company(context().idempotency_key, name=name, jurisdiction=jurisdiction)
 
     @tool(name="entity.create-person", effects="idempotent", undo=UNDO, returns="person")
     def create_person(
@@ -95,12 +83,12 @@ def _tools_of_parties(store: _Store) -> list[Callable[..., Any]]:
             date_of_birth: such as 1970-12-31; tells apart persons of one name.
         """
         key = context().idempotency_key
-        return store.verbs().create_person(key, name=name, jurisdiction=jurisdiction, date_of_birth=date_of_birth)
+        return verbs().create_person(key, name=name, jurisdiction=jurisdiction, date_of_birth=date_of_birth)
 
     return [create_limited_company, create_person]
 
 
-def _tools_of_cbus(store: _Store) -> list[Callable[..., Any]]:
+def _tools_of_cbus(verbs: Verbs) -> list[Callable[..., Any]]:
     @tool(name="cbu.ensure", effects="idempotent", undo=UNDO, sets="cbu", returns="fund")
     def ensure_cbu(
         *,
@@ -122,7 +110,7 @@ def _tools_of_cbus(store: _Store) -> list[Callable[..., Any]]:
             related_to: id of a company or fund that it is related to.
         """
         request = CbuRequest(name, jurisdiction, client_type, parent_entity_id, manco_id, related_to)
-        return store.verbs().ensure_cbu(context().idempotency_key, request)
+        return verbs().ensure_cbu(context().idempotency_key, request)
 
     @tool(name="cbu.get", effects="read", sets="cbu", returns="party")
     def get_cbu(*, cbu_id: OrganisationId) -> CbuFound:
@@ -131,7 +119,7 @@ def _tools_of_cbus(store: _Store) -> list[Callable[..., Any]]:
         Args:
             cbu_id: id of the fund or company.
         """
-        return store.verbs().get_cbu(cbu_id)
+        return verbs().get_cbu(cbu_id)
 
     @tool(name="cbu.add-product", effects="idempotent", undo=UNDO, returns="product")
     def add_product(*, cbu_id: FundId, product: Product) -> ProductResult:
@@ -141,7 +129,7 @@ def _tools_of_cbus(store: _Store) -> list[Callable[..., Any]]:
             cbu_id: id of the fund.
             product: the product.
         """
-        return store.verbs().add_product(context().idempotency_key, cbu_id=cbu_id, product=product)
+        return verbs().add_product(context().idempotency_key, cbu_id=cbu_id, product=product)
 
     @tool(name="cbu.remove-product", effects="idempotent", undo=UNDO, returns="product")
     def remove_product(*, cbu_id: FundId, product: Product) -> ProductRemoval:
@@ -151,12 +139,12 @@ def _tools_of_cbus(store: _Store) -> list[Callable[..., Any]]:
             cbu_id: id of the fund.
             product: the product.
         """
-        return store.verbs().remove_product(context().idempotency_key, cbu_id=cbu_id, product=product)
+        return verbs().remove_product(context().idempotency_key, cbu_id=cbu_id, product=product)
 
     return [ensure_cbu, get_cbu, add_product, remove_product]
 
 
-def _tools_of_links(store: _Store) -> list[Callable[..., Any]]:
+def _tools_of_links(verbs: Verbs) -> list[Callable[..., Any]]:
     @tool(name="cbu.assign-role", effects="idempotent", undo=UNDO, returns="role")
     def assign_role(*, cbu_id: OrganisationId, entity_id: AnyPartyId, role: Role) -> RoleResult:
         """Give a party a role at a fund or a company.
@@ -166,7 +154,7 @@ def _tools_of_links(store: _Store) -> list[Callable[..., Any]]:
             entity_id: id of the person or organisation that gets the role.
             role: the role.
         """
-        return store.verbs().assign_role(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, role=role)
+        return verbs().assign_role(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, role=role)
 
     @tool(name="cbu.remove-role", effects="idempotent", undo=UNDO, returns="role")
     def remove_role(*, cbu_id: OrganisationId, entity_id: AnyPartyId, role: Role) -> RoleRemoval:
@@ -177,7 +165,7 @@ def _tools_of_links(store: _Store) -> list[Callable[..., Any]]:
             entity_id: id of the person or organisation that has the role.
             role: the role.
         """
-        return store.verbs().remove_role(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, role=role)
+        return verbs().remove_role(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, role=role)
 
     @tool(name="cbu.link", effects="idempotent", undo=UNDO, returns="link")
     def link(*, cbu_id: OrganisationId, entity_id: OrganisationId, link: Link) -> LinkResult:
@@ -188,7 +176,7 @@ def _tools_of_links(store: _Store) -> list[Callable[..., Any]]:
             entity_id: id of the party to which it is linked.
             link: what that party is to the fund or company.
         """
-        return store.verbs().link(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, link=link)
+        return verbs().link(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, link=link)
 
     @tool(name="cbu.unlink", effects="idempotent", undo=UNDO, returns="link")
     def unlink(*, cbu_id: OrganisationId, entity_id: OrganisationId, link: Link) -> LinkRemoval:
@@ -199,12 +187,12 @@ def _tools_of_links(store: _Store) -> list[Callable[..., Any]]:
             entity_id: id of the party to which it is linked.
             link: what that party is to the fund or company.
         """
-        return store.verbs().unlink(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, link=link)
+        return verbs().unlink(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, link=link)
 
     return [assign_role, remove_role, link, unlink]
 
 
-def _undoing_tool(store: _Store) -> Callable[..., Any]:
+def _undoing_tool(verbs: Verbs) -> Callable[..., Any]:
     @tool(name=UNDO, effects="idempotent")
     def undo(*, key: str, arguments: dict[str, Any], result: Any = None) -> UndoResult:  # noqa: ARG001 - of every undo
         """Take back what a call of a verb did, and keep any later attempt of that call from doing anything.
@@ -214,6 +202,6 @@ def _undoing_tool(store: _Store) -> Callable[..., Any]:
             arguments: of the call; the store knows them already.
             result: of the call; the store knows it already.
         """
-        return store.verbs().undo(key)
+        return verbs().undo(key)
 
     return undo

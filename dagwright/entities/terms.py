@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from dagwright.entities.catalogue import PRODUCTS, ROLES
+from dagwright.entities.models import NameUse
 from dagwright.entities.name_search import KnownName
 from dagwright.entities.names import core_words, name_key, words_of
 from dagwright.entities.search_index import OWN_NAME
-
-_ALIAS = "alias"
 
 _PRODUCT_ALIASES: Mapping[str, Sequence[str]] = {
     "CUSTODY": ("Safekeeping", "Custodian services", "Global custody"),
@@ -112,7 +111,7 @@ def _names(kind: str) -> tuple[KnownName, ...]:
         if code in _SAME_AS:
             continue
         own = code.replace("_", " ").capitalize()
-        for name, use in ((own, OWN_NAME), *((alias, _ALIAS) for alias in aliases.get(code, ()))):
+        for name, use in ((own, OWN_NAME), *((alias, NameUse.ALIAS) for alias in aliases.get(code, ()))):
             key = name_key(name)
             found.append(KnownName(code, own, kind, "", use, words=words_of(key), core=core_words(key)))
     return tuple(found)

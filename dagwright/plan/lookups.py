@@ -24,14 +24,14 @@ from dagwright.plan.stored import StoredValue
 from dagwright.plan.tools import Effects, ToolDeclaration
 
 FIND_PARTY, BIND_PARTIES = "find_party", "bind_parties"
-_UNDO = "onboarding.undo"
-"""Takes back the parties that were created, in a run of all or nothing."""
+UNDO = "onboarding.undo"
+"""Takes back what a call of a verb did, or the parties that `bind_parties` created, in a run of all or nothing."""
 LOOKUP_TOOLS: Mapping[str, ToolDeclaration] = {
     FIND_PARTY: ToolDeclaration(FIND_PARTY, Effects.READ),
-    BIND_PARTIES: ToolDeclaration(BIND_PARTIES, Effects.IDEMPOTENT, undo=_UNDO),
+    BIND_PARTIES: ToolDeclaration(BIND_PARTIES, Effects.IDEMPOTENT, undo=UNDO),
 }
 """Tools of the run's own, which no plan can name."""
-_UNDOING = {_UNDO: ToolDeclaration(_UNDO, Effects.IDEMPOTENT)}
+_UNDOING = {UNDO: ToolDeclaration(UNDO, Effects.IDEMPOTENT)}
 MOST_LOOKUPS = 1_000
 """Distinct ones of a plan: `bind_parties` is given what was found of all of them at once."""
 
