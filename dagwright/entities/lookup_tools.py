@@ -38,9 +38,7 @@ def lookup_tools(database: "EntityDatabase | str") -> ToolRegistry:
         from dagwright.entities.resolution import PartySearch, Wanted  # noqa: PLC0415
 
         call = context()
-        search = PartySearch(
-            SqlEntityGateway(store.opened), Wanted(search_text, entity_type, jurisdiction), asks=asks
-        )
+        search = PartySearch(SqlEntityGateway(store.opened), Wanted(search_text, entity_type, jurisdiction), asks=asks)
         return search.found(call.answers, call.checkpoint)
 
     @tool(name=BIND_PARTIES, effects="idempotent")
