@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
 from dagwright.dialects.json_reader import describe
 from dagwright.plan.document import Document
-from dagwright.plan.entity_types import UnknownEntityType, is_jurisdiction, kind_of
+from dagwright.plan.entity_types import UnknownEntityType, jurisdiction_of, kind_of
 from dagwright.plan.errors import Note, Problem, pointer
 from dagwright.plan.references import Lookup, ResultOf
 
@@ -153,11 +153,12 @@ class _IntentReader:
         if entity_type is not None and not _is_entity_type(entity_type, inner):
             return
         jurisdiction = inner.name_text("jurisdiction") if lookup.get("jurisdiction") is not None else None
-        if jurisdiction is not None and not is_jurisdiction(jurisdiction):
-            message = f"'jurisdiction' must be an ISO 3166 code such as LU or US-DE, not {describe(jurisdiction)}"
-            inner.tell("invalid_field", message, "jurisdiction")
-        elif search_text is not None and entity_type is not None:
-            code = jurisdiction.strip().upper() if jurisdiction is not None else None
+        try:
+            code = jurisdiction_of(jurisdiction) if jurisdiction is not None else None
+        except ValueError as error:
+            inner.tell("invalid_field", str(error), "jurisdiction")
+            return
+        if search_text is not None and entity_type is not None:
             self.draft.holes[self.index, key] = Lookup(search_text, entity_type, code)
 
 

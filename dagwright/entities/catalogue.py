@@ -13,7 +13,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import WithJsonSchema
 
-from dagwright.plan import parties
+from dagwright.plan import parties, text_formats
 from dagwright.plan.entity_types import TERM_KINDS, kind_of
 
 
@@ -116,9 +116,15 @@ OrganisationId = Annotated[str, _id_of(PartyKind.COMPANY, PartyKind.FUND)]
 CompanyId = Annotated[str, _id_of(PartyKind.COMPANY)]
 FundId = Annotated[str, _id_of(PartyKind.FUND)]
 
-DateOfBirth = Annotated[str, WithJsonSchema({"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"})]
 
-_JURISDICTION = re.compile(r"[A-Z]{2}(-[A-Z0-9]{1,3})?")
+def _text_of(text_format: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", text_formats.KEYWORD: text_format})
+
+
+Name = Annotated[str, _text_of("name")]
+Jurisdiction = Annotated[str, _text_of("jurisdiction")]
+DateOfBirth = Annotated[str, _text_of("date")]
+
 _CLIENT_TYPE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _LEI = re.compile(r"[A-Z0-9]{18}[0-9]{2}")
 _CODE_LIMIT = 40
@@ -158,14 +164,6 @@ def checked_date_of_birth(text: str) -> str:
         return date.fromisoformat(text.strip()).isoformat()
     except ValueError:
         raise ValueError(f"date-of-birth {text!r:.80} is no date such as 1970-12-31") from None
-
-
-def checked_jurisdiction(code: str) -> str:
-    """Returns an ISO 3166 code in capitals (`LU`, `US-DE`). Raises ValueError for any other shape."""
-    capitals = code.strip().upper()
-    if not _JURISDICTION.fullmatch(capitals):
-        raise ValueError(f"jurisdiction {code!r} is no ISO 3166 code; expected two letters such as LU, or US-DE")
-    return capitals
 
 
 def checked_client_type(text: str) -> str:

@@ -18,13 +18,13 @@ from rapidfuzz import fuzz
 from sqlalchemy import ColumnElement, CompoundSelect, Select, select, union_all
 from sqlalchemy.orm import Session
 
-from dagwright.entities.catalogue import PartyKind, checked_jurisdiction, kind_of_entity_type
+from dagwright.entities.catalogue import PartyKind, kind_of_entity_type
 from dagwright.entities.models import NameUse, Party, PartyIdentifier, PartyName, PartyStatus
 from dagwright.entities.name_search import KnownName, NameIndex, is_within
 from dagwright.entities.names import clean_name, core_words, identifier_key, name_key, words_of
 from dagwright.entities.search_index import OWN_NAME
 from dagwright.entities.terms import TermNames
-from dagwright.plan.entity_types import TERM_KINDS, kind_of
+from dagwright.plan.entity_types import TERM_KINDS, jurisdiction_of, kind_of
 
 CANDIDATE_LIMIT = 10
 """Candidates that are told for one lookup; more than a person reads."""
@@ -143,7 +143,7 @@ class PartyFinder:
         if kind in TERM_KINDS:
             return _term(_checked_text(search_text), TermNames(kind))
         asked = _Asked(
-            kind_of_entity_type(entity_type), checked_jurisdiction(jurisdiction) if jurisdiction is not None else None
+            kind_of_entity_type(entity_type), jurisdiction_of(jurisdiction) if jurisdiction is not None else None
         )
         text = _checked_text(search_text)
         hits = self._exact(text, asked)

@@ -12,7 +12,9 @@ from dagwright.entities.catalogue import (
     CompanyId,
     DateOfBirth,
     FundId,
+    Jurisdiction,
     Link,
+    Name,
     OrganisationId,
     Product,
     Role,
@@ -62,7 +64,7 @@ def onboarding_tools(database: "EntityDatabase | str") -> list[ToolSpec]:
 
 def _tools_of_parties(verbs: Verbs) -> list[Callable[..., Any]]:
     @tool(name="entity.create-limited-company", effects="idempotent", undo=UNDO, returns="company")
-    def create_limited_company(*, name: str, jurisdiction: str) -> CompanyResult:
+    def create_limited_company(*, name: Name, jurisdiction: Jurisdiction) -> CompanyResult:
         """Create a limited company, or return the one of that name and jurisdiction.
 
         Args:
@@ -73,7 +75,7 @@ def _tools_of_parties(verbs: Verbs) -> list[Callable[..., Any]]:
 
     @tool(name="entity.create-person", effects="idempotent", undo=UNDO, returns="person")
     def create_person(
-        *, name: str, jurisdiction: str | None = None, date_of_birth: DateOfBirth | None = None
+        *, name: Name, jurisdiction: Jurisdiction | None = None, date_of_birth: DateOfBirth | None = None
     ) -> PersonResult:
         """Create a person, or return the one of that name, jurisdiction and date of birth.
 
@@ -92,8 +94,8 @@ def _tools_of_cbus(verbs: Verbs) -> list[Callable[..., Any]]:
     @tool(name="cbu.ensure", effects="idempotent", undo=UNDO, sets="cbu", returns="fund")
     def ensure_cbu(
         *,
-        name: str,
-        jurisdiction: str | None = None,
+        name: Name,
+        jurisdiction: Jurisdiction | None = None,
         client_type: str | None = None,
         parent_entity_id: OrganisationId | None = None,
         manco_id: CompanyId | None = None,

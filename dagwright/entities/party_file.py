@@ -18,7 +18,6 @@ from typing import Protocol
 from dagwright.entities.catalogue import (
     PartyKind,
     checked_client_type,
-    checked_jurisdiction,
     checked_lei,
     kind_of_entity_type,
     nearest,
@@ -26,6 +25,7 @@ from dagwright.entities.catalogue import (
 from dagwright.entities.models import PartyStatus
 from dagwright.entities.names import clean_name, identifier_key
 from dagwright.entities.parties import NaturalKey, is_id
+from dagwright.plan.entity_types import jurisdiction_of
 
 REQUIRED_COLUMNS = ("name", "kind")
 OPTIONAL_COLUMNS = (*("id", "jurisdiction", "client_type", "aliases", "former_names", "lei", "born", "status"),)
@@ -183,7 +183,7 @@ def _party_row(line: int, fields: Mapping[str, str]) -> PartyRow:
         key=NaturalKey(
             kind,
             clean_name(fields["name"]),
-            checked_jurisdiction(jurisdiction) if jurisdiction else "",
+            jurisdiction_of(jurisdiction) if jurisdiction else "",
             _born(fields.get("born", ""), kind),
         ),
         id=party_id,

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.entities.catalogue import PartyKind, checked_date_of_birth, checked_jurisdiction, kind_of_entity_type
+from dagwright.entities.catalogue import PartyKind, checked_date_of_birth, kind_of_entity_type
 from dagwright.entities.gateway import EntityGateway, KnownParty
 from dagwright.entities.lookup import Candidate
 from dagwright.entities.names import clean_name
+from dagwright.plan.entity_types import jurisdiction_of
 from dagwright.tools.errors import AskPerson
 
 LOOKUP_AMBIGUOUS = "lookup_ambiguous"
@@ -185,7 +186,7 @@ class PartySearch:
         try:
             name = clean_name(name)
             jurisdiction = told.get("jurisdiction", self._wanted.jurisdiction)
-            jurisdiction = checked_jurisdiction(str(jurisdiction)) if jurisdiction else None
+            jurisdiction = jurisdiction_of(str(jurisdiction)) if jurisdiction else None
             born = checked_date_of_birth(str(told["date_of_birth"])) if "date_of_birth" in told else None
         except ValueError as error:
             raise self._details(text, kind, why=f"{_sentence(error)}. ") from None

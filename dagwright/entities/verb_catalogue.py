@@ -12,6 +12,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from dagwright.entities.onboarding import onboarding_tools
+from dagwright.plan import text_formats
 from dagwright.plan.entity_types import KIND_OF
 from dagwright.plan.parties import is_made, kinds_taken, term_taken
 from dagwright.plan.tools import ToolDeclaration
@@ -76,7 +77,8 @@ def _type_of(schema: Mapping[str, Any]) -> dict[str, Any]:
     some = [choice for choice in schema.get("anyOf", [schema]) if choice != _NULL]
     if "enum" in some[0]:
         return {"one_of": list(some[0]["enum"])}
-    return {"type": _TYPES[some[0]["type"]], **({"pattern": some[0]["pattern"]} if "pattern" in some[0] else {})}
+    text_format = some[0].get(text_formats.KEYWORD)
+    return {"type": _TYPES[some[0]["type"]], **({"format": text_format} if text_format is not None else {})}
 
 
 def _fields(spec: ToolSpec) -> dict[str, str]:

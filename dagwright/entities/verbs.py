@@ -16,7 +16,6 @@ from dagwright.entities.catalogue import (
     PartyKind,
     checked_client_type,
     checked_date_of_birth,
-    checked_jurisdiction,
     checked_link,
     checked_product,
     checked_role,
@@ -59,6 +58,7 @@ from dagwright.entities.verb_results import (
     RoleResult,
     UndoResult,
 )
+from dagwright.plan.entity_types import jurisdiction_of
 
 DEFAULT_CLIENT_TYPE = "fund"
 
@@ -89,7 +89,7 @@ class NewParty:
             raise ValueError(f"jurisdiction: a company such as {self.name!r:.80} needs one")
         if self.kind is not PartyKind.PERSON and self.date_of_birth:
             raise ValueError(f"date-of-birth: only a person has one, not a {self.kind}")
-        jurisdiction = checked_jurisdiction(self.jurisdiction) if self.jurisdiction else ""
+        jurisdiction = jurisdiction_of(self.jurisdiction) if self.jurisdiction else ""
         born = checked_date_of_birth(self.date_of_birth) if self.date_of_birth else ""
         return NaturalKey(self.kind, clean_name(self.name), jurisdiction, born)
 
@@ -103,7 +103,7 @@ class OnboardingVerbs:
 
     def create_limited_company(self, key: str, *, name: str, jurisdiction: str) -> CompanyResult:
         """Returns the company of this name and jurisdiction, added if it was not there."""
-        natural_key = NaturalKey(PartyKind.COMPANY, clean_name(name), checked_jurisdiction(jurisdiction))
+        natural_key = NaturalKey(PartyKind.COMPANY, clean_name(name), jurisdiction_of(jurisdiction))
 
         def work(call: Call) -> CompanyResult:
             company, created = ensure_party(call.session, natural_key)
@@ -128,7 +128,7 @@ class OnboardingVerbs:
 
     def ensure_cbu(self, key: str, request: CbuRequest) -> CbuResult:
         """Returns the fund of this name and jurisdiction, added if it was not there, linked as asked."""
-        jurisdiction = checked_jurisdiction(request.jurisdiction) if request.jurisdiction else ""
+        jurisdiction = jurisdiction_of(request.jurisdiction) if request.jurisdiction else ""
         natural_key = NaturalKey(PartyKind.FUND, clean_name(request.name), jurisdiction)
         client_type = checked_client_type(request.client_type) if request.client_type else None
 

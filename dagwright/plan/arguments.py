@@ -94,7 +94,7 @@ class SchemaOfTool:
             for name in unexpected:
                 yield (name,), f"unknown argument {name!r}", suggestion(name, list(self._properties))
             return
-        yield place, self._choice(error) or error.message, None
+        yield place, self._choice(error) or _of_optional(error) or error.message, None
 
     def _choice(self, error: jsonschema_rs.ValidationError) -> str | None:
         """Returns what is wrong where only names decide, which the library tells with the whole of the arguments."""
@@ -102,6 +102,19 @@ class SchemaOfTool:
             return None
         choices = [" and ".join(map(repr, part["required"])) for part in self._schema["oneOf"]]
         return f"exactly one of {' or '.join(choices)} must be given"
+
+
+def _of_optional(error: jsonschema_rs.ValidationError) -> str | None:
+    """Returns what is wrong with a value that may be left out, which the library tells with the null beside it."""
+    if list(error.schema_path)[-1:] != ["anyOf"]:
+        return None
+    branches: Sequence[Sequence[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", ())
+    told = [[each.message for each in branch] for branch in branches if not _is_of_null(branch)]
+    return told[0][0] if len(told) == 1 and len(told[0]) == 1 else None
+
+
+def _is_of_null(branch: Sequence[jsonschema_rs.ValidationError]) -> bool:
+    return any(getattr(each.kind, "types", None) == ["null"] for each in branch)
 
 
 def problem_of_call(

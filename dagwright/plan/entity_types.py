@@ -25,12 +25,31 @@ TERM_KINDS: Final = ("product", "role")
 """Kinds that are no parties but words of the catalogue: what is found of them is a code, such as `FUND_ACCOUNTING`."""
 
 
-_JURISDICTION = re.compile(r"[A-Za-z]{2}(-[A-Za-z0-9]{1,3})?")
+_JURISDICTION = re.compile(r"([A-Z]{2})(-[A-Z0-9]{1,3})?")
+_CODES = """
+AD AE AF AG AI AL AM AO AQ AR AS AT AU AW AX AZ BA BB BD BE BF BG BH BI BJ BL BM BN BO BQ BR BS BT BV BW
+BY BZ CA CC CD CF CG CH CI CK CL CM CN CO CR CU CV CW CX CY CZ DE DJ DK DM DO DZ EC EE EG EH ER ES ET FI
+FJ FK FM FO FR GA GB GD GE GF GG GH GI GL GM GN GP GQ GR GS GT GU GW GY HK HM HN HR HT HU ID IE IL IM IN
+IO IQ IR IS IT JE JM JO JP KE KG KH KI KM KN KP KR KW KY KZ LA LB LC LI LK LR LS LT LU LV LY MA MC MD ME
+MF MG MH MK ML MM MN MO MP MQ MR MS MT MU MV MW MX MY MZ NA NC NE NF NG NI NL NO NP NR NU NZ OM PA PE PF
+PG PH PK PL PM PN PR PS PT PW PY QA RE RO RS RU RW SA SB SC SD SE SG SH SI SJ SK SL SM SN SO SR SS ST SV
+SX SY SZ TC TD TF TG TH TJ TK TL TM TN TO TR TT TV TW TZ UA UG UM US UY UZ VA VC VE VG VI VN VU WF WS XK
+YE YT ZA ZM ZW
+"""
+"""ISO 3166-1 alpha-2, and `XK`, which the register of LEIs has for Kosovo; of the divisions only the form is known."""
+_COUNTRIES = frozenset(_CODES.split())
 
 
-def is_jurisdiction(text: str) -> bool:
-    """Tells whether a text has the form of an ISO 3166 code, such as `LU` or `US-DE`."""
-    return _JURISDICTION.fullmatch(text.strip()) is not None
+def jurisdiction_of(text: str) -> str:
+    """Returns an ISO 3166 code in capitals (`LU`, `US-DE`). Raises ValueError for any other text."""
+    code = text.strip().upper()
+    found = _JURISDICTION.fullmatch(code)
+    if found is None:
+        raise ValueError(f"jurisdiction {text!r:.80} is no ISO 3166 code; expected two letters such as LU, or US-DE")
+    if found[1] not in _COUNTRIES:
+        meant = "; the United Kingdom is GB" if found[1] == "UK" else ""
+        raise ValueError(f"jurisdiction {text!r:.80} is no ISO 3166 code: there is no country {found[1]}{meant}")
+    return code
 
 
 class UnknownEntityType(ValueError):

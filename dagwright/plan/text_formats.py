@@ -6,11 +6,14 @@ keywords. It exists because no pattern says what a query is, and `format` promis
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import date
 from typing import Any, Final
 
 import jsonpath
 
 from dagwright.plan.durations import parse_duration
+from dagwright.plan.entity_types import jurisdiction_of
 
 KEYWORD: Final = "x-dagwright-text"
 
@@ -41,10 +44,35 @@ def check_http_url(text: str) -> None:
         raise ValueError(f"{text[:200]!r} is no address; it starts with http:// or https:// and a host")
 
 
+def check_date(text: str) -> None:
+    """Refuses a text that is no day such as `1970-12-31`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    with suppress(ValueError):
+        if date.fromisoformat(text).isoformat() == text:
+            return
+    raise ValueError(f"{text[:200]!r} is no date such as 1970-12-31")
+
+
+def check_name(text: str) -> None:
+    """Refuses a text that holds nothing to call somebody by.
+
+    Raises:
+        ValueError: it is one.
+    """
+    if not any(map(str.isalnum, text)):
+        raise ValueError(f"{text[:200]!r} is no name: it holds no letter or digit")
+
+
 PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "date": check_date,
     "duration": parse_duration,
     "http_url": check_http_url,
     "jsonpath": parse_jsonpath,
+    "jurisdiction": jurisdiction_of,
+    "name": check_name,
 }
 """Name of a format -> what raises ValueError for a text that is none."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from dagwright.plan import text_formats
 from dagwright.plan.parties import kinds_taken
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.planner.catalogue import Catalogue, arguments_told, described, fitting, json_line
@@ -52,7 +53,7 @@ def _arguments(verb: ToolDeclaration) -> dict[str, Any]:
 
 
 def _plain(schema: Any) -> Any:
-    """Returns the schema of an argument that may be left out without the null that says so."""
+    """Returns the schema of an argument, without the null of one that may be left out, its format in a word."""
     if not isinstance(schema, Mapping):
         return schema
     plain = {word: part for word, part in schema.items() if not (word == "default" and part is None)}
@@ -60,8 +61,8 @@ def _plain(schema: Any) -> Any:
     some = [choice for choice in choices if choice != {"type": "null"}] if isinstance(choices, list) else []
     if len(some) == 1 and isinstance(some[0], Mapping):
         del plain["anyOf"]
-        return {**some[0], **plain}
-    return plain
+        plain = {**some[0], **plain}
+    return {"format" if word == text_formats.KEYWORD else word: part for word, part in plain.items()}
 
 
 def _party(schema: Any, kinds: tuple[str, ...]) -> dict[str, Any]:

@@ -48,6 +48,29 @@ def test_company_holds_roles_but_subscribes_to_nothing() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("verb", "wrong", "told"),
+    [
+        ("cbu.ensure", {"jurisdiction": "Luxembourg"}, "jurisdiction 'Luxembourg' is no ISO 3166 code"),
+        ("entity.create-limited-company", {"jurisdiction": "UK"}, "no country UK; the United Kingdom is GB"),
+        ("entity.create-limited-company", {"jurisdiction": ""}, "jurisdiction '' is no ISO 3166 code"),
+        ("entity.create-limited-company", {"name": " "}, "' ' is no name: it holds no letter or digit"),
+        ("entity.create-person", {"date-of-birth": "1980-02-30"}, "'1980-02-30' is no date such as 1970-12-31"),
+        ("entity.create-person", {"date-of-birth": "19800230"}, "'19800230' is no date such as 1970-12-31"),
+        ("entity.create-person", {"jurisdiction": "XX"}, "there is no country XX"),
+        ("entity.create-person", {"name": ""}, "'' is no name"),
+        ("cbu.ensure", {"jurisdiction": "US-"}, "jurisdiction 'US-' is no ISO 3166 code"),
+        ("cbu.ensure", {"name": "\t"}, "is no name"),
+    ],
+)
+def test_value_that_no_verb_takes_is_refused(verb: str, wrong: dict[str, str], told: str) -> None:
+    right = {"name": "Apex", "jurisdiction": "us-de"}
+    assert problems_of({"verb": verb, "params": right}) == ()
+    (problem,) = problems_of({"verb": verb, "params": {**right, **wrong}})
+    assert (problem.code, problem.pointer) == ("invalid_arguments", f"/intents/0/params/{next(iter(wrong))}")
+    assert told in problem.message
+
+
 def test_product_is_no_fund() -> None:
     product = intent("cbu.add-product", refs={"cbu-id": "@result_1"}, product="CUSTODY")
     (problem,) = problems_of(FUND, product, intent("cbu.add-product", refs={"cbu-id": "@result_2"}, product="CUSTODY"))

@@ -298,6 +298,7 @@ def test_verb_is_told_with_what_of_it_is_a_party_and_what_it_makes() -> None:
         "manco_id": ["company"],
         "related_to": ["company", "fund"],
     }
+    assert ensure["params"]["jurisdiction"]["format"] == "jurisdiction"
     assert "x-dagwright" not in json.dumps(told)
 
 
