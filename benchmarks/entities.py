@@ -23,7 +23,7 @@ from sqlalchemy import Table, create_engine, insert
 from benchmarks.figures import Figure, figure_to_json, save_as, table
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.lookup import find_parties
-from dagwright.entities.models import Base, Party, PartyIdentifier, PartyName, PartySearch, SearchWord
+from dagwright.entities.models import Base, Party, PartyIdentifier, PartyName
 from dagwright.entities.names import name_key
 
 PARTIES = 1_000_000
@@ -107,9 +107,8 @@ def generated(count: int) -> Iterator[tuple[dict[str, Any], str | None, str | No
 
 
 def fill(url: str, count: int) -> list[tuple[str, str]]:
-    """Makes the store without the search index; returns the name and the kind of some parties to search for."""
-    of_searches = (PartySearch.__tablename__, SearchWord.__tablename__)
-    tables = [table for table in Base.metadata.sorted_tables if table.name not in of_searches]
+    """Makes the parties alone; returns the name and the kind of some of them to search for."""
+    tables = [Base.metadata.tables[model.__tablename__] for model in (Party, PartyName, PartyIdentifier)]
     engine = create_engine(url)
     sample = []
     try:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from rapidfuzz import fuzz
 from sqlalchemy import ColumnElement, CompoundSelect, Select, select, union_all
 from sqlalchemy.orm import Session
 
@@ -23,6 +22,7 @@ from dagwright.entities.models import NameUse, Party, PartyIdentifier, PartyName
 from dagwright.entities.name_search import KnownName, NameIndex, is_within
 from dagwright.entities.names import clean_name, core_words, identifier_key, name_key, words_of
 from dagwright.entities.search_index import OWN_NAME
+from dagwright.entities.spelling import likeness_of
 from dagwright.entities.terms import TermNames
 from dagwright.plan.entity_types import TERM_KINDS, jurisdiction_of, kind_of
 
@@ -241,17 +241,11 @@ _STEPS: tuple[Step, ...] = (_same_core, _all_words, _beginnings)
 def _near(text: _Text, names: Names) -> list[Candidate]:
     found: list[Candidate] = []
     for step, some in enumerate(names.near(text.core, likeness=NEAR_LIKENESS)):
-        rated = ((known, _likeness(text, known)) for known in some)
+        rated = ((known, likeness_of(text.core, known.core)) for known in some)
         found += [_candidate(known, rating, "another spelling") for known, rating in rated if rating >= NEAR_LIKENESS]
         if len({candidate.id for candidate in found}) >= (ENOUGH_NEAR if step == 0 else 1):
             break
     return found
-
-
-def _likeness(text: _Text, known: KnownName) -> float:
-    """Returns 0 to 100: how alike two names are, whatever the order of their words, their gaps and legal form."""
-    in_any_order = fuzz.token_sort_ratio(" ".join(text.core), " ".join(known.core))
-    return max(in_any_order, fuzz.ratio("".join(text.core), "".join(known.core)))
 
 
 def _begin(beginnings: Sequence[str], words: Sequence[str]) -> bool:

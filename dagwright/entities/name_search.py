@@ -19,6 +19,7 @@ from dagwright.entities.spelling import (
     divided_otherwise,
     fewer_words,
     likely,
+    likeness_of,
     one_edit_away,
     trigrams,
 )
@@ -29,9 +30,12 @@ _NAMES_TOLD = 200
 """Names that a search gets; ten parties are shown, and some have several names."""
 _NEAR_NAMES = 500
 """Names whose spelling is compared for one combination of words."""
+_NEAR_TOLD = 50
+"""Of these the most alike; ten parties are shown, and some have several names or are not what is wanted."""
+_TRIGRAM = 3
 _ALIKE_WORDS = 100
 """Words whose spelling is compared; those that share the most trigrams."""
-_ALIKE_POSTINGS = 20_000
+_ALIKE_POSTINGS = 10_000
 """Entries of the index of trigrams that SQLite counts: the rarest trigrams are taken up to this sum."""
 _ALIKE_SIMILARITY = "0.2"
 """Share of trigrams in common from which PostgreSQL gives a word; the threshold is its own option."""
@@ -84,27 +88,70 @@ class NameIndex:
 
     def beginnings(self, beginnings: Sequence[str]) -> list[KnownName]:
         """Returns the names with words that begin like these, in this order."""
+        if not self._begin_words(beginnings):
+            return []
         each = [self._beginning(beginning) for beginning in dict.fromkeys(beginnings)]
         pattern = "%" + "".join(f" {_escaped(beginning)}%" for beginning in beginnings)
         return self._having(self._all(each), in_order=pattern)
 
     def near(self, words: Sequence[str], *, likeness: float) -> Iterator[list[KnownName]]:
-        """Yields names that have words spelt like these, ever fewer of them.
+        """Yields names that have words spelt like these and are as alike as wanted, ever fewer of the words.
 
         Args:
+            words: of a text, legal form aside.
             likeness: rapidfuzz ratio, 0 to 100, that a name has to reach to be of use.
         """
         spellings = self._spellings(words)
         if otherwise := self._known_divisions(words):
-            yield self._having(self._expression(otherwise), limit=_NEAR_NAMES)
+            yield self._alike_among(otherwise, words, likeness=likeness)
         if all(spellings.values()):
-            whole = [spellings[word] for word in spellings]
-            yield self._having(self._expression([whole]), limit=_NEAR_NAMES)
+            yield self._alike_among([[spellings[word] for word in spellings]], words, likeness=likeness)
         for combinations in fewer_words(words, likeness=likeness):
             wanted = [[spellings[words[at]] for at in positions] for positions in combinations]
             wanted = [found for found in wanted if all(found)]
             if wanted:
-                yield self._having(self._expression(wanted), limit=_NEAR_NAMES)
+                yield self._alike_among(wanted, words, likeness=likeness)
+
+    def _alike_among(self, alternatives: Sequence[Wanted], words: Sequence[str], *, likeness: float) -> list[KnownName]:
+        """Returns the most alike of the names that have one of the alternatives."""
+        # Of hundreds of names few are alike: only of these the parties are read.
+        rated = [
+            (likeness_of(words, core.split()), name_id) for name_id, core in self._cores(self._expression(alternatives))
+        ]
+        best = sorted((-rating, name_id) for rating, name_id in rated if rating >= likeness)[:_NEAR_TOLD]
+        if not best:
+            return []
+        ids = [name_id for _, name_id in best]
+        if self._is_sqlite:
+            query = "SELECT * FROM party_search WHERE id IN (SELECT value FROM json_each(:ids))"
+            return self._fetch(query, {"ids": json.dumps(ids)})
+        return self._fetch("SELECT * FROM party_search WHERE id = ANY(:ids)", {"ids": ids})
+
+    def _cores(self, expression: str) -> list[tuple[int, str]]:
+        """Returns (`PartySearch.id`, `PartySearch.core`) of names, of the wanted kind before all if there are many."""
+        # To look for the kind too takes longer than to read names of others, unless there are many.
+        for match in (expression, self._tagged(expression)) if self._tags else (expression,):
+            query = f"SELECT s.id, s.core {self._matching()} LIMIT {_NEAR_NAMES}"
+            found = [(name_id, core) for name_id, core in self._session.execute(text(query), {"match": match})]
+            if len(found) < _NEAR_NAMES:
+                break
+        return found
+
+    def _begin_words(self, beginnings: Sequence[str]) -> bool:
+        """Tells whether each of these may begin a word; to find none among the names takes far longer."""
+        if self._is_sqlite:
+            query = (
+                "SELECT count(*) FROM json_each(:beginnings) b WHERE NOT EXISTS"
+                " (SELECT 1 FROM search_word w WHERE w.word >= b.value AND w.word < b.value || char(1114111))"
+            )
+            return not self._session.scalar(text(query), {"beginnings": json.dumps([*beginnings])})
+        # Of shorter ones the index of trigrams knows nothing; an underscore stands for any letter here.
+        long = [f"{beginning}%" for beginning in beginnings if len(beginning) >= _TRIGRAM]
+        query = (
+            "SELECT count(*) FROM unnest(CAST(:patterns AS text[])) b(pattern) WHERE NOT EXISTS"
+            " (SELECT 1 FROM search_word w WHERE lower(w.word) LIKE b.pattern)"
+        )
+        return not self._session.scalar(text(query), {"patterns": long})
 
     def _spellings(self, words: Sequence[str]) -> dict[str, Spellings]:
         """Returns for each word the words of names that it may stand for, the likeliest first."""
@@ -191,24 +238,23 @@ class NameIndex:
     def _beginning(self, word: str) -> str:
         return f"{_quoted(word)} *" if self._is_sqlite else f"{_lexeme(word)}:*"
 
-    def _having(self, expression: str, *, in_order: str | None = None, limit: int = _NAMES_WEIGHED) -> list[KnownName]:
-        quote = _quote_for(self._is_sqlite)
-        match = self._all([expression, *map(quote, self._tags)])
-        if self._is_sqlite:
-            query = (
-                "SELECT s.* FROM party_words g CROSS JOIN party_search s ON s.id = g.rowid"
-                " WHERE g.party_words MATCH :match"
-            )
-        else:
-            query = (
-                "SELECT s.* FROM party_search s"
-                " WHERE array_to_tsvector(string_to_array(s.tokens, ' ')) @@ CAST(:match AS tsquery)"
-            )
-        values: dict[str, Any] = {"match": match}
+    def _having(self, expression: str, *, in_order: str | None = None) -> list[KnownName]:
+        query = f"SELECT s.* {self._matching()}"
+        values: dict[str, Any] = {"match": self._tagged(expression)}
         if in_order is not None:
             query += r" AND ' ' || s.tokens LIKE :in_order ESCAPE '\'"
             values["in_order"] = in_order
-        return self._fetch(f"{query} LIMIT {limit}", values)
+        return self._fetch(f"{query} LIMIT {_NAMES_WEIGHED}", values)
+
+    def _tagged(self, expression: str) -> str:
+        """Returns what matches the names of an expression whose parties are what is wanted."""
+        return self._all([expression, *map(_quote_for(self._is_sqlite), self._tags)])
+
+    def _matching(self) -> str:
+        """Returns the part of a query that finds the names `s` that `:match` matches."""
+        if self._is_sqlite:
+            return "FROM party_words g CROSS JOIN party_search s ON s.id = g.rowid WHERE g.party_words MATCH :match"
+        return "FROM party_search s WHERE array_to_tsvector(string_to_array(s.tokens, ' ')) @@ CAST(:match AS tsquery)"
 
     def _fetch(self, names: str, values: dict[str, Any]) -> list[KnownName]:
         conditions = ["p.status = 'active'"]
@@ -222,7 +268,7 @@ class NameIndex:
         query = (
             f"WITH s AS MATERIALIZED ({names}) SELECT p.id, p.name, p.kind, p.jurisdiction, s.use, s.tokens, s.core"
             f" FROM s JOIN party p ON p.id = s.party_id WHERE {' AND '.join(conditions)}"
-            f" ORDER BY s.word_count, p.name, p.jurisdiction, p.id LIMIT {max(_NAMES_TOLD, _NEAR_NAMES)}"
+            f" ORDER BY s.word_count, p.name, p.jurisdiction, p.id LIMIT {_NAMES_TOLD}"
         )
         return [
             KnownName(id_, name, kind, jurisdiction, use, words=_words(tokens), core=tuple(core.split()))

@@ -44,6 +44,12 @@ def likely(word: str, known: Iterable[str]) -> list[str]:
     return [each for _, each in kept[:_SPELLINGS_KEPT]]
 
 
+def likeness_of(core: Sequence[str], other: Sequence[str]) -> float:
+    """Returns 0 to 100: how alike two names are, whatever the order of their words, their gaps and legal form."""
+    in_any_order = fuzz.token_sort_ratio(" ".join(core), " ".join(other))
+    return max(in_any_order, fuzz.ratio("".join(core), "".join(other)))
+
+
 def divided_otherwise(words: Sequence[str]) -> list[tuple[str, ...]]:
     """Returns the text with two words written as one, or one as two: `black rock`, `blackrock`."""
     joined = [(*words[:at], words[at] + words[at + 1], *words[at + 2 :]) for at in range(len(words) - 1)]

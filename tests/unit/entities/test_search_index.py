@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, insert, make_url, text, update
+from sqlalchemy import create_engine, event, insert, make_url, text, update
 from sqlalchemy.orm import Session
 
 from dagwright.entities.catalogue import PartyKind
@@ -12,8 +12,10 @@ from dagwright.entities.loading import load_parties
 from dagwright.entities.lookup import Findings, find_parties
 from dagwright.entities.migrating import StoreUnusable
 from dagwright.entities.models import Party, PartyName, PartyStatus
+from dagwright.entities.name_search import KnownName, NameIndex
 from dagwright.entities.names import name_key
 from dagwright.entities.parties import NaturalKey, add_party
+from dagwright.entities.spelling import likeness_of
 
 
 def search(database: EntityDatabase, search_text: str, *, entity_type: str = "entity") -> Findings:
@@ -173,6 +175,45 @@ def test_misspelt_name_is_near_among_many_that_share_a_word(database: EntityData
     findings = {error: search(database, text, entity_type="person") for error, text in texts.items()}
     assert {error: found.hits for error, found in findings.items()} == dict.fromkeys(texts, ())
     assert {error: found.near[0].name for error, found in findings.items()} == dict.fromkeys(texts, "John Smithfield")
+
+
+def test_near_names_are_few_and_all_alike_whatever_many_share_a_word(database: EntityDatabase) -> None:
+    add(database, *(f"Kite Smithfeld {number}" for number in range(300)), "Kate Smithfield Ltd")
+    words = ("kate", "smithfeild")
+
+    def near(session: Session) -> list[list[KnownName]]:
+        return list(NameIndex(session, kind="company").near(words, likeness=80))
+
+    found = database.read(near)
+    assert [len(names) <= 50 for names in found] == [True] * len(found)
+    assert {likeness_of(words, name.core) >= 80 for names in found for name in names} == {True}
+    assert "Kate Smithfield Ltd" in [name.name for name in found[0]]
+
+
+def test_rare_kind_is_near_behind_many_of_another(database: EntityDatabase) -> None:
+    add(database, *(f"Harbour {number}" for number in range(520)))
+    add(database, "Harbour Fund", kind=PartyKind.FUND)
+    assert [hit.name for hit in search(database, "Harbuor Fnd", entity_type="fund").near] == ["Harbour Fund"]
+
+
+def test_names_are_not_searched_for_a_beginning_that_no_word_has(database: EntityDatabase) -> None:
+    add(database, "Harbour Castle", "a_b Holdings")
+    read: list[str] = []
+
+    def beginnings(*words: str) -> list[str]:
+        def work(session: Session) -> list[str]:
+            read.clear()
+            event.listen(
+                session.get_bind(), "before_cursor_execute", lambda _c, _u, statement, *_rest: read.append(statement)
+            )
+            return [name.name for name in NameIndex(session, kind=None).beginnings(words)]
+
+        return database.read(work)
+
+    assert beginnings("harb", "cast") == ["Harbour Castle"]
+    assert beginnings("a_b", "h") == ["a_b Holdings"]
+    assert beginnings("harb", "castz") == []
+    assert not [statement for statement in read if "party_search" in statement]
 
 
 def test_rare_kind_is_found_behind_many_of_another(database: EntityDatabase) -> None:
