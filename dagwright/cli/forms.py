@@ -1,5 +1,6 @@
 """Asks a person at the terminal for the answer of a request: choices, text of several lines, typed fields."""
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -18,6 +19,8 @@ _NOT_ANSWERED = "nothing was answered; the request stays open"
 _ANY_JSON: Mapping[str, Any] = {"type": ["null", "boolean", "integer", "number", "array", "object", "string"]}
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 _NOTHING: Any = object()
+_NUMBER_OF_OPTION = re.compile(r"-?[0-9]{1,4}")
+"""Whoever writes one means an option, where another text would do too; the numbers of registers are longer."""
 
 
 def ask_answer(request: Request) -> dict[str, Any]:
@@ -70,7 +73,7 @@ def _selection(request: Request) -> dict[str, Any]:
         try:
             selected = [_chosen(text, options) for text in texts if text]
         except ValueError as error:
-            if takes_text:
+            if takes_text and not _NUMBER_OF_OPTION.fullmatch(said.strip()):
                 return {"text": said.strip()}
             _show(one_line(str(error)))
             continue
@@ -95,7 +98,7 @@ def _chosen(text: str, options: Sequence[JsonValue]) -> JsonValue:
             return option
     if text.isdecimal() and 1 <= int(text) <= len(options):
         return options[int(text) - 1]
-    raise ValueError(f"{text!r:.80} is none of the options")
+    raise ValueError(f"{text!r:.80} is none of the {len(options)} options")
 
 
 def _lines() -> str:

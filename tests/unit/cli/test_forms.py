@@ -68,6 +68,20 @@ def test_options_are_chosen_by_words_or_number(
     assert ask_answer(request) == {"selected": selected}
 
 
+def test_number_of_no_option_is_asked_again_and_another_text_is_taken(
+    typing: Typing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = asked(type="SELECTION", options=["north", "south"], takes_text=True)
+    typing("9", "0", "Smith 9")
+    assert ask_answer(request) == {"text": "Smith 9"}
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "'9' is none of the 2 options",
+        "'0' is none of the 2 options",
+    ]
+    typing("12345678")
+    assert ask_answer(request) == {"text": "12345678"}
+
+
 def test_value_in_place_of_a_failed_result_is_asked_for(typing: Typing) -> None:
     typing("value", '{"total": 5}')
     request = asked(type="SELECTION", options=["retry", "value", "skip", "stop"], purpose="error")
