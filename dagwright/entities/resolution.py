@@ -13,7 +13,7 @@ from dagwright.entities.catalogue import PartyKind, checked_date_of_birth, kind_
 from dagwright.entities.gateway import EntityGateway, KnownParty
 from dagwright.entities.lookup import Candidate
 from dagwright.entities.names import clean_name
-from dagwright.plan.entity_types import jurisdiction_of
+from dagwright.plan.entity_types import TERM_KINDS, jurisdiction_of, kind_of
 from dagwright.tools.errors import AskPerson
 
 LOOKUP_AMBIGUOUS = "lookup_ambiguous"
@@ -152,12 +152,14 @@ class PartySearch:
     def _named(self, said: str, *, before: str) -> dict[str, Any]:
         if said.casefold() == CREATE_NEW:
             return self._create_named(before)
-        party = self._gateway.get(said)
-        if party is None:
+        wanted, party = kind_of(self._wanted.entity_type), self._gateway.get(said)
+        if party is None or party.kind in TERM_KINDS:
             return self._search(said)
         # Days may have passed since it was offered, and whoever chose one means no other that is left.
         if not party.is_active:
             raise self._other_name(f"{party.name!r} is inactive. ", before)
+        if wanted not in (None, party.kind):
+            raise self._other_name(f"{party.name!r} is a {party.kind}, and a {wanted} is looked up. ", before)
         return _bound(party, CHOSEN)
 
     # What is to be created.

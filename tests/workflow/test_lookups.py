@@ -204,9 +204,7 @@ async def test_early_answer_is_kept_until_it_is_asked(
     assert results(await document_of(handle)) == [{"who": spanish}, {"other": party_ids(database, "Sarah Chen")[0]}]
 
 
-async def test_party_of_another_type_is_told_as_near_and_bound_only_by_a_person(
-    runs: Runs, database: EntityDatabase
-) -> None:
+async def test_party_of_another_type_is_told_as_near_and_bound_by_nobody(runs: Runs, database: EntityDatabase) -> None:
     handle = await runs.start({"intents": [intent(fund=looking("Larch & Rowan LLP", "cbu"))]})
     request = "lookup:cbu:Larch & Rowan LLP"
     await asks(runs, handle, request)
@@ -214,7 +212,11 @@ async def test_party_of_another_type_is_told_as_near_and_bound_only_by_a_person(
     [larch] = party_ids(database, "Larch & Rowan LLP")
     assert f"near: Larch & Rowan LLP (company, GB, {larch})" in asked["prompt"]
     await answer(handle, request, {"text": larch})
-    assert results(await document_of(handle)) == [{"fund": larch}]
+    await asks(runs, handle, f"{request}#2")
+    [again] = (await view_of(runs, handle)).document()["waiting_for"]
+    assert again["prompt"].startswith("'Larch & Rowan LLP' is a company, and a fund is looked up. Which party is meant")
+    await answer(handle, f"{request}#2", {"text": "Apex Fund"})
+    assert results(await document_of(handle)) == [{"fund": party_ids(database, "Apex Fund")[0]}]
 
 
 async def test_person_is_created_once_all_is_settled_and_not_before(

@@ -114,6 +114,21 @@ def test_near_misses_are_told_and_one_can_be_named_by_its_id(gateway: SqlEntityG
     assert talk.answer(text=chen)["reason"] == "chosen by a person"
 
 
+def test_id_of_another_type_is_asked_about_again(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+    talk = Conversation(gateway, "Nobody Known", "fund")
+    asked = talk.answer(text=id_of(loaded, "Sarah Chen"))
+    assert asked["prompt"].startswith("'Sarah Chen' is a person, and a fund is looked up. Which party is meant by fund")
+    assert talk.answer(text="CUSTODY")["prompt"].startswith("No party found for fund 'CUSTODY'")
+    assert talk.answer(text="Apex Fund")["party"]["id"] == id_of(loaded, "Apex Fund")
+    anybody = Conversation(gateway, "Nobody Known", "entity").answer(text=id_of(loaded, "Sarah Chen"))
+    assert anybody["party"]["kind"] == "person"
+
+
+def test_code_of_a_product_and_a_role_means_what_is_looked_up(gateway: SqlEntityGateway) -> None:
+    for kind in ("product", "role"):
+        assert Conversation(gateway, "Nothing known", kind).answer(text="DEPOSITARY")["party"]["kind"] == kind
+
+
 def test_company_needs_a_jurisdiction_to_be_created(gateway: SqlEntityGateway) -> None:
     talk = Conversation(gateway, "Zenith", "company")
     asked = talk.answer(text="CREATE NEW")
