@@ -134,12 +134,18 @@ class _IntentReader:
             self.draft.notes.append(Note("forward_reference", message, self.entry.node))
 
     def _read_session_name(self, key: str, name: str) -> None:
-        if name in self.context:
-            self.arguments[key] = _without_references(self.context[name])
-            del self.draft.holes[self.index, key]
+        value = self.context.get(name)
+        lacks = "the session does not have" if name not in self.context else "has no id in the session"
+        if name not in self.context or (isinstance(value, str) and not value.strip()):
+            message = f"{key!r} is @{name}, which {lacks}"
+            self.entry.tell("missing_context", message, "refs", key, hint=f"give it with --context {name}=ID")
             return
-        message = f"{key!r} is @{name}, which the session does not have"
-        self.entry.tell("missing_context", message, "refs", key, hint=f"give it with --context {name}=ID")
+        self.arguments[key] = _without_references(value)
+        if isinstance(value, str):
+            # Whether a party is taken here is known to who knows the verb.
+            self.draft.holes[self.index, key] = Lookup(value, "", session_name=name)
+        else:
+            del self.draft.holes[self.index, key]
 
     def _read_lookup(self, key: str, lookup: Any) -> None:
         if not isinstance(lookup, dict):

@@ -14,11 +14,15 @@ from dagwright.entities.catalogue import PartyKind
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.effects import Call, EffectLog
 from dagwright.entities.models import Party, PartyStatus
-from dagwright.entities.parties import described
+from dagwright.entities.parties import described, is_id
 from dagwright.entities.resolution import INVALID_FIELD, LOOKUP_NOT_FOUND, party_json
 from dagwright.entities.verbs import NewParty, create_parties
+from dagwright.plan.entity_types import TERM_KINDS
+from dagwright.plan.lookups import SESSION_NAME
 
 VERB = "bind_parties"
+MISSING_CONTEXT = "missing_context"
+"""Code of what a name of the session cannot stand for."""
 PROBLEMS_BYTES = 150_000
 """JSON of all that could not be bound: the run keeps it, and tells it."""
 
@@ -39,7 +43,8 @@ def bind_parties(database: EntityDatabase, found: Sequence[Mapping[str, Any]], *
     A party may be called otherwise by now: it is bound by its id. Nothing is created unless all can be bound.
 
     Args:
-        found: of each lookup what `PartySearch.found` told, or `{"party"}` for one that was known before.
+        found: of each lookup what `PartySearch.found` told, or `{"party"}` for one that was known before; of a name of
+            the session with `session_name` and `kinds`, one of which it has to be.
         key: idempotency key of the call.
     """
     if any("problem" in entry for entry in found):
@@ -87,7 +92,12 @@ def _bound(session: Session, found: Sequence[Mapping[str, Any]]) -> list[Entry]:
 
 def _looked_at(session: Session, entry: Mapping[str, Any]) -> Entry:
     chosen = entry["party"]
-    party = session.get(Party, chosen["id"])
+    if chosen.get("kind") in TERM_KINDS:
+        return {"party": dict(chosen), "reason": str(entry.get("reason", "")), "created": False}
+    party = session.get(Party, chosen["id"]) if is_id(chosen["id"]) else None
+    if (name := entry.get(SESSION_NAME)) is not None and (wrong := _why_not_of_session(party, entry)) is not None:
+        hint = f"give the id of a {_either(entry)} with --context {name}=ID"
+        return {"problem": {"code": MISSING_CONTEXT, "message": wrong, "hint": hint, "candidates": []}}
     if party is None:
         told = f"{chosen.get('kind', 'party')} {chosen.get('name')!r} ({chosen['id']}) is not there any more"
         return {"problem": _problem(LOOKUP_NOT_FOUND, told)}
@@ -95,6 +105,22 @@ def _looked_at(session: Session, entry: Mapping[str, Any]) -> Entry:
         return {"problem": _problem(LOOKUP_NOT_FOUND, f"{described(party)} is inactive")}
     told_party = party_json(party.id, party.name, party.kind, party.jurisdiction)
     return {"party": told_party, "reason": str(entry.get("reason", "")), "created": False}
+
+
+def _why_not_of_session(party: Party | None, entry: Mapping[str, Any]) -> str | None:
+    """Returns why what the session has under a name cannot be used, `None` if it can."""
+    name = f"@{entry[SESSION_NAME]}"
+    if party is None:
+        return f"{name} is {entry['party']['id']!r:.80}, and no party has that id."
+    if party.status != PartyStatus.ACTIVE:
+        return f"{name} is {described(party)}, which is inactive."
+    if party.kind not in entry["kinds"]:
+        return f"{name} is {described(party)}, and a {_either(entry)} is needed."
+    return None
+
+
+def _either(entry: Mapping[str, Any]) -> str:
+    return " or ".join(entry["kinds"])
 
 
 def _problem(code: str, message: str) -> dict[str, Any]:

@@ -22,7 +22,8 @@ class Document:
         pointers: RFC 6901 pointer into `plan` -> pointer into the document as written. The longest prefix
             that is here decides; what follows it is kept. Empty if both are the same document.
         holes: (node index, argument key) -> the reference whose value the argument gets. For references that the
-            plan's own syntax cannot say; `plan` holds null there.
+            plan's own syntax cannot say; `plan` holds null there. Of a name of the session it holds the value, which
+            stands where no party is taken.
         problems: what the dialect itself found wrong, with pointers into the document as written.
         notes: what the dialect has to say about a valid document.
         sub_documents: node index -> the document of its sub-plan, for its holes and its words. Its pointers are in

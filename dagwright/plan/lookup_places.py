@@ -6,7 +6,7 @@ from typing import Any
 
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import pointer
-from dagwright.plan.lookups import finder_of, problems
+from dagwright.plan.lookups import SESSION_NAME, finder_of, problems
 from dagwright.plan.references import LOOKUP_INPUT, Placeholder, Reference, ResultOf
 from dagwright.plan.states import Record
 
@@ -60,7 +60,8 @@ def _places(plan: CompiledPlan) -> Iterator[tuple[str, LookupPlace]]:
             else:
                 # Lookups are written in one dialect only, and a sub-plan's own document is not at hand here.
                 is_known = plan.dialect == "intents"
-                at = pointer("intents", number, "lookups", argument) if is_known else None
+                group = "refs" if SESSION_NAME in nodes[find_id].arguments else "lookups"
+                at = pointer("intents", number, group, argument) if is_known else None
                 place = LookupPlace(node.id, argument, at)
             if place is not None:
                 yield find_id, place

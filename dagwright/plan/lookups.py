@@ -37,6 +37,9 @@ MOST_LOOKUPS = 1_000
 
 KNOWN_BEFORE = "known before"
 """Why a party is meant that was looked up before the run."""
+SESSION_NAME = "session_name"
+"""Argument of a node of `find_party` whose party the session has, and key of what `bind_parties` is told of it."""
+_EITHER = " or "
 _FOUND = "found"
 """Argument of `bind_parties`: a list of what each `find_party` found."""
 _PATIENT = RetryRule(max_attempts=1_000, max_delay_s=60.0)
@@ -81,7 +84,9 @@ def _finds(lookups: Sequence[Lookup], taken: Sequence[str]) -> dict[str, list[Lo
         prefix = "_" + prefix
     finds: dict[str, list[Lookup]] = {}
     for lookup in lookups:
-        parts = [prefix, slug_of(lookup.entity_type), _words_of(lookup.search_text), lookup.jurisdiction or ""]
+        name = f"@{lookup.session_name}" if lookup.session_name is not None else ""
+        words = _words_of(lookup.search_text)
+        parts = [prefix, name, slug_of(lookup.entity_type), words, lookup.jurisdiction or ""]
         finds.setdefault(":".join(filter(None, parts)), []).append(lookup)
     return finds
 
@@ -102,7 +107,8 @@ def _find(node_id: str, lookup: Lookup) -> CompiledNode:
 
 def _arguments_of(lookup: Lookup) -> dict[str, Any]:
     given = {"search_text": lookup.search_text, "entity_type": lookup.entity_type}
-    return given if lookup.jurisdiction is None else {**given, "jurisdiction": lookup.jurisdiction}
+    more = {"jurisdiction": lookup.jurisdiction, SESSION_NAME: lookup.session_name}
+    return {**given, **{key: value for key, value in more.items() if value is not None}}
 
 
 def _bind(finds: Sequence[str], *, first: int) -> CompiledNode:
@@ -180,6 +186,22 @@ def lookup_of(node: CompiledNode) -> Lookup:
     return Lookup(given["search_text"], given["entity_type"], given.get("jurisdiction"))
 
 
+def found_before(node: CompiledNode, bound: Mapping[Lookup, Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Returns what a node of `find_party` finds without a call: what the session has, or what was bound before the run.
+
+    What has become of it since is seen when all is bound.
+
+    Args:
+        bound: lookups that are known before, with the party of each.
+    """
+    given = node.arguments
+    if (name := given.get(SESSION_NAME)) is not None:
+        kinds = given["entity_type"].split(_EITHER)
+        return {"party": {"id": given["search_text"]}, "reason": f"@{name}", SESSION_NAME: name, "kinds": kinds}
+    known = bound.get(lookup_of(node))
+    return None if known is None else {"party": dict(known), "reason": KNOWN_BEFORE}
+
+
 def is_settled(result: Any) -> bool:
     """Tells whether a node of a lookup came to a party, or to one that is to be created."""
     return not (isinstance(result, Mapping) and "problem" in result)
@@ -208,7 +230,7 @@ def bindings(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[dict[str
     """Yields what a run has bound: each lookup once, in order, with its party, why that one, and whether it is new."""
     told: set[str] = set()
     for node, record, entry in _told_entries(plan, records):
-        if record.status is NodeStatus.COMPLETED and node.id not in told:
+        if record.status is NodeStatus.COMPLETED and node.id not in told and SESSION_NAME not in node.arguments:
             told.add(node.id)
             yield {**node.arguments, **entry}
 

@@ -15,7 +15,7 @@ from dagwright.plan.errors import NodeError
 from dagwright.plan.items import end_of_items, items_of
 from dagwright.plan.joins import Decision, why_blocked
 from dagwright.plan.kept import take_kept
-from dagwright.plan.lookups import FIND_PARTY, KNOWN_BEFORE, is_settled, lookup_of
+from dagwright.plan.lookups import FIND_PARTY, found_before, is_settled
 from dagwright.plan.resolution import MissingData
 from dagwright.plan.run_end import unreadable
 from dagwright.plan.states import NodeStatus, Phase
@@ -90,8 +90,8 @@ class Readiness(Answering):
             condition = None
         if self.changes.kept is not None and self._takes_over(number, -1, at):
             return
-        if node.tool == FIND_PARTY and (known := self.changes.bound.get(lookup_of(node))) is not None:
-            self.records[number].result = {"party": dict(known), "reason": KNOWN_BEFORE}
+        if node.tool == FIND_PARTY and (found := found_before(node, self.changes.bound)) is not None:
+            self.records[number].result = found
             self._end(number, -1, NodeStatus.COMPLETED, at)
         elif node.for_each is not None:
             self._expand(number, condition, at)

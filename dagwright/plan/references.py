@@ -77,18 +77,22 @@ class Lookup:
     In a plan it stands as an input that nobody is asked for, under a name that no plan can write.
 
     Args:
+        search_text: of a name of the session the id that it stands for.
+        entity_type: of a name of the session the kinds that are taken, such as `company or fund`.
         jurisdiction: ISO 3166 code of the parties that are meant; `None` if any can be.
+        session_name: without its `@`, if the party is one of the session: it is looked at and not searched for.
     """
 
     search_text: str
     entity_type: str
     jurisdiction: str | None = None
+    session_name: str | None = None
 
     @property
     def input(self) -> str:
         """Name of the input; the same for the same lookup."""
-        told = json.dumps([self.search_text, self.entity_type, self.jurisdiction], ensure_ascii=True)
-        return LOOKUP_INPUT + hashlib.sha256(told.encode()).hexdigest()[:20]
+        told = [self.search_text, self.entity_type, self.jurisdiction, self.session_name]
+        return LOOKUP_INPUT + hashlib.sha256(json.dumps(told, ensure_ascii=True).encode()).hexdigest()[:20]
 
 
 LOOKUP_INPUT = "~lookup:"

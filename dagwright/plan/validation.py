@@ -5,7 +5,7 @@ refused by `compilation`, which makes the compiled plan.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dagwright.plan import graph
@@ -22,7 +22,7 @@ from dagwright.plan.lookups import LOOKUP_TOOLS, MOST_LOOKUPS
 from dagwright.plan.model import Cache, Node, Plan
 from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.plan.node_references import NodeReferences, read_references
-from dagwright.plan.parties import misplaced_parties
+from dagwright.plan.parties import kinds_taken, misplaced_parties
 from dagwright.plan.references import (
     BadReferences,
     Lookup,
@@ -282,8 +282,18 @@ class _Checker:
                 numbers.setdefault(raw["id"], index)
         return numbers
 
+    def _extra_of(self, index: int, node: Node) -> dict[str, Reference | Lookup]:
+        """Returns what the dialect found; of the names of the session those that stand where a party is taken."""
+        found: dict[str, Reference | Lookup] = {}
+        for key, part in self.extra.get(index, {}).items():
+            if not isinstance(part, Lookup) or part.session_name is None:
+                found[key] = part
+            elif (tool := self.tools.get(node.tool or "")) is not None and (kinds := kinds_taken(tool, key)):
+                found[key] = replace(part, entity_type=" or ".join(kinds))
+        return found
+
     def _read_node(self, index: int, node: Node, numbers: Mapping[str, int]) -> NodeReferences:
-        references = read_references(node, numbers, extra=self.extra.get(index, {}))
+        references = read_references(node, numbers, extra=self._extra_of(index, node))
         for problem in references.problems:
             hint = problem.hint or self.hints.near(problem.unknown, numbers, but=node.id)
             message = problem.message + (f"; {hint}" if hint else "")

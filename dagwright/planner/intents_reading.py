@@ -208,10 +208,11 @@ def _explained(raw: Mapping[str, Any]) -> str:
 
 
 def _looked_up(lookups: Sequence[Lookup]) -> str:
-    if not lookups:
+    searched = [each for each in lookups if each.session_name is None]
+    if not searched:
         return ""
-    told = [f"{one_line(each.search_text, most=80)!r} ({each.entity_type})" for each in lookups[:_LOOKUPS_SHOWN]]
-    left = len(lookups) - len(told)
+    told = [f"{one_line(each.search_text, most=80)!r} ({each.entity_type})" for each in searched[:_LOOKUPS_SHOWN]]
+    left = len(searched) - len(told)
     return f"Looked up first: {', '.join(told)}" + (f", and {left} more" if left else "")
 
 

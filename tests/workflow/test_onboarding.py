@@ -221,6 +221,44 @@ async def test_lookup_and_reference_are_used_as_the_table_says(desk: Onboarding)
     ]
 
 
+async def test_context_that_is_nobody_or_of_another_type_is_found_out_before_anything_is_made(
+    desk: Onboarding,
+) -> None:
+    plan = {
+        "intents": [
+            intent("cbu.ensure", name="Apex Capital Fund", jurisdiction="LU"),
+            intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@cbu"}),
+        ]
+    }
+    (john,) = [row for row in desk.before.rows if row.subject == "John Smith"]
+    for wrong, told in (("fund_x", "'fund_x', and no party has that id."), (john.id, "person 'John Smith' (GB), and")):
+        document = await document_of(await desk.runs.start(plan, context={"cbu": wrong}))
+        [error] = document["error"]["errors"]
+        assert (document["status"], error["code"], error["pointer"]) == (
+            "failed",
+            "missing_context",
+            "/intents/1/refs/cbu-id",
+        )
+        assert error["message"].startswith(f"@cbu is {told}")
+        assert error["hint"] == "give the id of a fund with --context cbu=ID"
+    assert desk.added() == []
+
+
+async def test_product_and_role_are_looked_up_by_what_people_call_them(desk: Onboarding) -> None:
+    plan = {
+        "intents": [
+            intent("cbu.ensure", name="Apex Capital Fund", jurisdiction="LU"),
+            intent(
+                "cbu.add-product",
+                refs={"cbu-id": "@result_1"},
+                lookups={"product": looked_up("fund accounts", "product")},
+            ),
+        ]
+    }
+    assert (await desk.runs.run(plan))["status"] == "completed"
+    assert desk.added() == [f"{FUND}: FUND_ACCOUNTING", "Apex Capital Fund: LU, fund, active"]
+
+
 async def test_two_hundred_intents_are_one_request(desk: Onboarding) -> None:
     products = ["CUSTODY", "FUND_ACCOUNTING", "DEPOSITARY"]
     intents: list[dict[str, Any]] = []

@@ -127,6 +127,16 @@ def test_name_that_the_session_does_not_have_is_missing_context() -> None:
     assert problem.hint == "give it with --context manco=ID"
 
 
+@pytest.mark.parametrize("empty", ["", "  "])
+def test_name_of_the_session_without_an_id_is_missing_context(empty: str) -> None:
+    (problem,) = problems_of(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": empty})
+    assert (problem.code, problem.message) == (
+        "missing_context",
+        "intent 1: 'a' is @cbu, which has no id in the session",
+    )
+    assert problem.hint == "give it with --context cbu=ID"
+
+
 def test_value_that_could_not_be_read_is_not_held_against_the_schema_of_the_verb() -> None:
     raw = intents(
         {"verb": "v", "refs": {"a": "@manco", "b": "manco"}, "lookups": {"c": {"search_text": "Ann"}, "d": "Ann"}}

@@ -56,6 +56,34 @@ def test_party_that_cannot_be_used_any_more_is_told_and_nothing_made(database: E
     assert names(database) == ["Bob"]
 
 
+def test_party_of_the_session_is_looked_at(database: EntityDatabase, bob: Party) -> None:
+    def named(party_id: str, *kinds: str) -> dict[str, Any]:
+        return {"party": {"id": party_id}, "reason": "@cbu", "session_name": "cbu", "kinds": [*kinds]}
+
+    [entry] = bind_parties(database, [named(bob.id, "person")], key="k")
+    assert (entry["party"]["name"], entry["reason"]) == ("Bob", "@cbu")
+    hint = "give the id of a company or fund with --context cbu=ID"
+    wrong = bind_parties(database, [named(each, "company", "fund") for each in (bob.id, "fund_x", "a\0b", "")], key="k")
+    assert [entry["problem"] for entry in wrong] == [
+        {"code": "missing_context", "message": message, "hint": hint, "candidates": []}
+        for message in (
+            "@cbu is person 'Bob' (GB), and a company or fund is needed.",
+            "@cbu is 'fund_x', and no party has that id.",
+            "@cbu is 'a\\x00b', and no party has that id.",
+            "@cbu is '', and no party has that id.",
+        )
+    ]
+    change(database, bob, status="inactive")
+    [entry] = bind_parties(database, [named(bob.id, "person")], key="k")
+    assert entry["problem"]["message"] == "@cbu is person 'Bob' (GB), which is inactive."
+
+
+def test_product_or_role_is_bound_to_its_code(database: EntityDatabase) -> None:
+    product = {"id": "FUND_ACCOUNTING", "name": "Fund accounting", "kind": "product", "jurisdiction": None}
+    [entry] = bind_parties(database, [{"party": product, "reason": "exact name"}], key="k")
+    assert entry == {"party": product, "reason": "exact name", "created": False}
+
+
 def test_what_is_wanted_is_created_once_however_often_it_is_called(database: EntityDatabase, bob: Party) -> None:
     first = bind_parties(database, [_ANN, found(bob), _ANN], key="k")
     assert [entry["created"] for entry in first] == [True, False, False]

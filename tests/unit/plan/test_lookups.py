@@ -12,6 +12,7 @@ from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_from_json, 
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.extension import Extension
 from dagwright.plan.lookups import BIND_PARTIES, FIND_PARTY, MOST_LOOKUPS, bindings
+from dagwright.plan.parties import KEYWORD
 from dagwright.plan.requests import Feedback
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, NodeStatus, RunStatus
@@ -64,6 +65,45 @@ def test_each_distinct_lookup_is_one_node_behind_those_that_were_written() -> No
     assert (bind.tool, bind.dependencies) == (BIND_PARTIES, (3, 4, 5, 6, 7))
     assert [node.dependencies for node in plan.nodes[:3]] == [(8,), (0, 8), (8,)]
     assert plan_from_json(plan_to_json(plan)) == plan
+
+
+PARTY_TOOL = ToolDeclaration(
+    "pay",
+    input_schema={
+        "type": "object",
+        "properties": {
+            "cbu_id": {"type": "string", KEYWORD: ["company", "fund"]},
+            "fund_id": {"type": "string", KEYWORD: ["fund"]},
+            "note": {"type": "string"},
+        },
+    },
+)
+
+
+def test_party_of_the_session_is_looked_at_with_the_lookups_and_not_searched_for() -> None:
+    refs = {"cbu-id": "@cbu", "fund_id": "@cbu", "note": "@cbu"}
+    raw = {"intents": [intent(refs), intent({"cbu_id": "@cbu"})]}
+    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}, context={"cbu": "fund_1"}), {})
+    assert hidden(plan)[:-1] == ["lookup:@cbu:company-or-fund:fund_1", "lookup:@cbu:fund:fund_1"]
+    scheduler, [bind] = started(plan)
+    assert bind.arguments == {
+        "found": [
+            {"party": {"id": "fund_1"}, "reason": "@cbu", "session_name": "cbu", "kinds": kinds}
+            for kinds in (["company", "fund"], ["fund"])
+        ]
+    }
+    scheduler.complete(bind.id, [{"party": {"id": "fund_1"}, "reason": "@cbu", "created": False}] * 2, at=1.0)
+    assert [task.arguments for task in tasks_of(scheduler)] == [
+        {"cbu-id": "fund_1", "fund_id": "fund_1", "note": "fund_1"},
+        {"cbu_id": "fund_1"},
+    ]
+    assert list(bindings(scheduler.plan, scheduler.records)) == []
+
+
+def test_value_of_the_session_that_is_for_no_party_is_no_lookup() -> None:
+    raw = {"intents": [intent({"note": "@cbu"})]}
+    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}, context={"cbu": "{{x}}"}), {})
+    assert hidden(plan) == []
 
 
 def test_plan_without_lookups_gets_no_nodes() -> None:

@@ -60,11 +60,14 @@ def test_intents_are_nodes_with_the_edges_of_their_references() -> None:
     )
     nodes = found.planned.nodes
     assert [(node.id, node.tool, node.dependencies) for node in nodes] == [
-        ("@result_1", "cbu.ensure", ()),
-        ("@result_2", "cbu.add-product", (0,)),
-        ("@result_3", "cbu.add-product", ()),
+        ("@result_1", "cbu.ensure", (4,)),
+        ("@result_2", "cbu.add-product", (0, 4)),
+        ("@result_3", "cbu.add-product", (4,)),
+        ("lookup:@cbu:fund:prt_9", "find_party", ()),
+        (nodes[4].id, "bind_parties", (3,)),
     ]
-    assert nodes[2].arguments["cbu-id"] == "prt_9"
+    assert nodes[3].arguments == {"search_text": "prt_9", "entity_type": "fund", "session_name": "cbu"}
+    assert "Looked up" not in found.words
     assert (found.changes, found.said) == (3, {"explanation": "Does it.", "confidence": 0.9})
 
 
