@@ -228,9 +228,7 @@ async def test_two_hundred_intents_run(client: Client, tmp_path: Path) -> None:
 async def test_intent_that_fails_blocks_only_what_needs_it_and_nothing_is_planned_again(
     client: Client, tmp_path: Path
 ) -> None:
-    script = said(
-        intent("cbu.ensure", name="Apex", jurisdiction="Luxembourg"), product("CUSTODY", "@result_1"), fund("B")
-    )
+    script = said(intent("cbu.ensure", name="Apex", client_type="?"), product("CUSTODY", "@result_1"), fund("B"))
     async with scripted_runs(client, tmp_path, script) as (server, runs):
         found = await ended(runs, await runs.start_compiled(intents_goal(runs)))
     assert (found["status"], made(found)) == (
