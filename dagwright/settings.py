@@ -80,6 +80,10 @@ class Settings(BaseSettings):
     """Address of the search server, with its name and password if it has one; None is that of the state folder."""
     opensearch_prefix: str = "maritime"
     """What the names of the indices of shipments begin with."""
+    opensearch_max_rows: int = Field(default=1_000, ge=1, le=10_000)
+    """Documents that one query may bring."""
+    opensearch_timeout_s: float = Field(default=20.0, gt=0, le=60)
+    """Seconds that the search server may take for one query."""
 
     serper_api_key: SecretStr | None = Field(default=None, validation_alias="SERPER_API_KEY")
     serper_base_url: str = Field(default=SERPER_BASE_URL, validation_alias="SERPER_BASE_URL")

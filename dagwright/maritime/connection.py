@@ -1,0 +1,51 @@
+"""How a worker reaches the search server: `async with reach_search() as search`."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from opensearchpy import AsyncOpenSearch
+
+from dagwright.maritime.indices import Indices
+from dagwright.search.asking import RETRY_AFTER, NoAnswer
+from dagwright.search.client import open_search
+from dagwright.search.errors import NotRunning
+from dagwright.search.limits import QueryLimits
+from dagwright.settings import load_settings
+from dagwright.tools.context import context
+from dagwright.tools.errors import GiveUp, RetryLater
+
+SERVER_ATTEMPTS = 24
+"""Attempts of a worker that asks the server: with `RETRY_AFTER` between them a server may be away for two minutes."""
+_SLOW_ATTEMPTS = 3
+"""Attempts after which a query that gets no answer in time is not sent again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The search server of the settings, and what may be asked of it."""
+
+    client: AsyncOpenSearch
+    indices: Indices
+    limits: QueryLimits
+
+
+@asynccontextmanager
+async def reach_search() -> AsyncIterator[Search]:
+    """Opens a client of the server that the worker's settings name, for as long as the block lasts.
+
+    Raises:
+        RetryLater: there is no server now.
+        GiveUp: it has left several attempts without an answer.
+    """
+    settings = load_settings()
+    limits = QueryLimits(rows=settings.opensearch_max_rows, timeout_s=settings.opensearch_timeout_s)
+    try:
+        async with open_search(settings) as client:
+            yield Search(client, Indices(settings.opensearch_prefix), limits)
+    except NotRunning as error:
+        raise RetryLater(str(error), after=RETRY_AFTER) from None
+    except NoAnswer as error:
+        if context().attempt < _SLOW_ATTEMPTS:
+            raise
+        raise GiveUp(f"{error}, {context().attempt} times; ask for less, such as fewer groups") from None

@@ -1,0 +1,160 @@
+"""The workers that run a query: `es_query_exec` at once, `page_query` page by page. Neither asks a model.
+
+Whoever made the query, it is checked again here, and only what passes is sent.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from dagwright.maritime.connection import SERVER_ATTEMPTS, Search, reach_search
+from dagwright.maritime.slots import EsQuery, EsResults, MissingValues
+from dagwright.plan.worker_results import WorkerResult
+from dagwright.search.answers import Gap, SearchAnswer
+from dagwright.search.asking import IndexMissing, ask
+from dagwright.search.limits import Check, QueryRefused
+from dagwright.search.read_only import ReadQuery, read_query
+from dagwright.tools.errors import GiveUp
+from dagwright.tools.worker_tools import worker_tool
+
+DEFAULT_PAGE = 20
+LARGEST_PAGE = 500
+_KEYS_KEPT = 100
+
+
+@worker_tool(
+    preconditions=["has an `es_query`"],
+    requires=["es_query"],
+    outputs=["es_results", "hit_count"],
+    goal_type="support",
+    timeout="2m",
+    max_attempts=SERVER_ATTEMPTS,
+)
+async def es_query_exec(es_query: EsQuery) -> WorkerResult:
+    """Runs a search query and returns what it finds: documents, or figures and groups, and how many documents match.
+
+    It is partial if the server could not search everything, or if a figure is there for some groups only; the message
+    says which.
+
+    Args:
+        es_query: the query, of es_query_gen
+    """
+    async with reach_search() as search:
+        query = checked(search, es_query)
+        answer = await _answer(search, query)
+    results = EsResults(
+        hits=answer.hits,
+        aggregations=answer.groups,
+        total=answer.total,
+        took_ms=answer.took_ms,
+        index=query.index,
+        missing_values=[_missing(gap) for gap in answer.gaps],
+    )
+    told = [*answer.problems, *(gap.words() for gap in answer.gaps)]
+    return WorkerResult(
+        status="partial" if told else "success",
+        outputs={"es_results": results.model_dump(), "hit_count": answer.total},
+        message=" ".join(told) or None,
+    )
+
+
+@worker_tool(
+    preconditions=[
+        "has an `es_query` that searches for documents",
+        "the user wants to see them page by page, or more of what was shown",
+    ],
+    requires=["es_query"],
+    outputs=["page_results", "has_more", "next_offset"],
+    goal_type="support",
+    timeout="2m",
+    max_attempts=SERVER_ATTEMPTS,
+)
+async def page_query(
+    es_query: EsQuery,
+    offset: int | list[Any] | None = None,
+    page_size: Annotated[int, Field(ge=1, le=LARGEST_PAGE)] = DEFAULT_PAGE,
+) -> WorkerResult:
+    """Brings one page of the documents of a search query, and says where the next one begins, if there are more.
+
+    Pages fit together: documents that the query orders alike are ordered by their identifier.
+
+    Args:
+        es_query: the query, of es_query_gen; not one of groups and figures
+        offset: where the page begins: `next_offset` of the page before, or how many documents come before it
+        page_size: documents on a page
+    """
+    async with reach_search() as search:
+        # One more than the page shows whether there is another.
+        asked = _page(search, es_query, offset, min(page_size, search.limits.rows - 1) + 1)
+        query = checked(search, asked)
+        answer = await _answer(search, query)
+    size = query.rows - 1
+    # What did not fit into the answer is on the next page.
+    has_more = len(answer.hits) + answer.left_out > size
+    hits = answer.hits[:size]
+    return WorkerResult(
+        status="partial" if answer.problems else "success",
+        outputs={
+            "page_results": {"hits": hits, "index": query.index},
+            "has_more": has_more,
+            "next_offset": answer.places[len(hits) - 1] if has_more and hits else None,
+        },
+        message=" ".join(answer.problems) or None,
+    )
+
+
+def checked(search: Search, es_query: EsQuery) -> ReadQuery:
+    """Returns a query as it may be run.
+
+    Raises:
+        QueryRefused: it may not be run.
+    """
+    return read_query(es_query.index, es_query.body, prefix=search.indices.prefix, check=Check(search.limits))
+
+
+async def _answer(search: Search, query: ReadQuery) -> SearchAnswer:
+    try:
+        return await ask(search.client, query, search.limits)
+    except IndexMissing as error:
+        raise without_index(error) from None
+
+
+def without_index(error: IndexMissing) -> GiveUp:
+    """Returns what to raise for an index that is not there: what to do is known here."""
+    return GiveUp(
+        f"{error}: load the data by `python -m dagwright.maritime load`, or set DAGWRIGHT_OPENSEARCH_PREFIX to what "
+        "the names of the indices begin with"
+    )
+
+
+def _page(search: Search, es_query: EsQuery, offset: int | list[Any] | None, rows: int) -> EsQuery:
+    """Returns the query of a page.
+
+    Raises:
+        QueryRefused: it is a query of groups, or of an index whose documents have no identifier.
+    """
+    body = {name: value for name, value in es_query.body.items() if name not in ("from", "search_after", "size")}
+    if body.keys() & {"aggs", "aggregations"}:
+        raise QueryRefused(["/aggs: groups have no pages; ask for more of them in the query, or leave aggs out"])
+    identifiers = {search.indices.shipments: "shipment_id", search.indices.helpdesk: "article_id"}
+    if es_query.index not in identifiers:
+        raise QueryRefused([f"/index: pages are of {' or '.join(identifiers)}, not of {es_query.index!r:.100}"])
+    body["sort"] = _with_identifier(body.get("sort", []), identifiers[es_query.index])
+    where = {} if offset is None else {"from": offset} if isinstance(offset, int) else {"search_after": offset}
+    return EsQuery(index=es_query.index, body={**body, **where, "size": rows})
+
+
+def _with_identifier(sort: Any, name: str) -> list[Any]:
+    sorts = list(sort) if isinstance(sort, list) else [sort]
+    named = [each if isinstance(each, str) else next(iter(each), "") for each in sorts if isinstance(each, str | dict)]
+    return sorts if name in named else [*sorts, name]
+
+
+def _missing(gap: Gap) -> MissingValues:
+    return MissingValues(
+        group=gap.group,
+        metric=gap.metric,
+        groups=gap.groups,
+        with_value=gap.with_value,
+        without=list(gap.without[:_KEYS_KEPT]),
+    )

@@ -1,0 +1,96 @@
+"""Cells of Markdown tables: any value as one line of bounded width that means nothing to Markdown."""
+
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+CELL_WIDTH = 40
+"""Columns on a screen; a wide character takes two."""
+_JOINERS = "\u200c\u200d"
+"""Parts of words and of pictures, unlike other characters that nobody sees."""
+_SPECIAL = re.compile(r"[\\|`*\[\]<>~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])")
+"""What Markdown reads something into; a `_` inside of a word is none."""
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Returns a Markdown table; numbers stand right, and null is an empty cell.
+
+    Args:
+        columns: at least one.
+        rows: each with a value for each column.
+    """
+    places = range(len(columns))
+    right = [any(_is_number(row[place]) for row in rows) for place in places]
+    lines = [
+        _line([cell(name) for name in columns]),
+        _line(["---:" if right[place] else "---" for place in places]),
+        *(_line([cell(value) for value in row]) for row in rows),
+    ]
+    return "\n".join(lines)
+
+
+def cell(value: Any, width: int = CELL_WIDTH) -> str:
+    """Returns a value as a cell of at most `width` columns, those of escapes not counted."""
+    return _SPECIAL.sub(lambda found: f"\\{found[0]}", _cut(_one_line(_plain(value)), width))
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _plain(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case str():
+            # No cell shows more, and a text may have millions.
+            return value[: 20 * CELL_WIDTH]
+        case bool():
+            return "yes" if value else "no"
+        case float() if math.isfinite(value) and abs(value) < 1e15:
+            return f"{value:.2f}".rstrip("0").rstrip(".")
+        case list():
+            return ", ".join(_plain(each) for each in value[:CELL_WIDTH])
+        case dict():
+            return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+def _one_line(text: str) -> str:
+    whole = unicodedata.normalize("NFC", text.encode(errors="replace").decode())
+    seen = ("" if _is_unseen(each) else " " if _is_break(each) else each for each in whole)
+    return " ".join("".join(seen).split())
+
+
+def _is_unseen(character: str) -> bool:
+    """Tells whether a character only steers others, such as one that turns the direction of writing."""
+    return unicodedata.category(character) == "Cf" and character not in _JOINERS
+
+
+def _is_break(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Zl", "Zp", "Co", "Cn")
+
+
+def _cut(text: str, width: int) -> str:
+    """Returns the beginning of a text that fits, with `…` if it is not all; no mark is parted from its letter."""
+    if sum(map(_width, text)) <= width:
+        return text
+    used = 0
+    for place, character in enumerate(text):
+        used += _width(character)
+        if used > width - 1:
+            return text[:place].rstrip() + "…"
+    return text
+
+
+def _width(character: str) -> int:
+    if unicodedata.combining(character) or character in _JOINERS:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -1,0 +1,345 @@
+"""The workers that query shipments, on a real search server; only the model is scripted."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.llm import Endpoint, ModelClient
+from dagwright.maritime.generating import ASKED_AT_MOST, es_query_gen
+from dagwright.maritime.querying import es_query_exec, page_query
+from dagwright.maritime.showing import show_results
+from dagwright.maritime.slots import AnalysisResult, EsQuery, EsResults, FieldDescription, MetadataResults, ValueResult
+from dagwright.plan.worker_results import WorkerResult
+from dagwright.search.asking import AccessRefused, AskFailed
+from dagwright.search.limits import QueryRefused
+from dagwright.testing import ModelServer, json_text, step
+from dagwright.tools.errors import GiveUp, RetryLater
+from dagwright.tools.testing import RecordedCall, tool_context
+from dagwright.tools.worker_tools import SubGoal
+from tests.support.search import Maritime, live_search, load_maritime
+
+pytestmark = pytest.mark.search
+
+SUB_GOAL = SubGoal(2, "es_query_gen", "the query for volumes to LA", ("es_query", "ambiguity"), "support")
+TO_LA = {"term": {"destination_port_code": "USLAX"}}
+
+
+@contextmanager
+def environment_of(maritime: Maritime) -> Iterator[None]:
+    """Lets workers find the shipments, as variables of their process would."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in maritime.environment().items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture
+def found(maritime: Maritime) -> Iterator[Maritime]:
+    with environment_of(maritime):
+        yield maritime
+
+
+def query_of(maritime: Maritime, **body: Any) -> EsQuery:
+    return EsQuery(index=maritime.indices.shipments, body=body)
+
+
+async def ran(query: EsQuery) -> WorkerResult:
+    with tool_context(node="sg3"):
+        return await es_query_exec(query)
+
+
+# es_query_exec
+
+
+async def test_documents_come_with_how_many_match(found: Maritime) -> None:
+    expected = [each["shipment_id"] for each in found.shipments() if each["carrier_name"] == "MAERSK"]
+    result = await ran(query_of(found, query={"term": {"carrier_name": "MAERSK"}}, sort=["shipment_id"], size=3))
+    assert (result.status, result.message) == ("success", None)
+    assert result.outputs["hit_count"] == len(expected) > 100
+    results = EsResults.model_validate(result.outputs["es_results"])
+    assert [each["shipment_id"] for each in results.hits] == sorted(expected)[:3]
+    assert (results.total, results.index, results.missing_values) == (len(expected), found.indices.shipments, [])
+
+
+async def test_figures_that_some_groups_lack_make_it_partial(found: Maritime) -> None:
+    volumes: Counter[str] = Counter()
+    with_days = set()
+    for each in found.shipments():
+        if each["destination_port_code"] == "USLAX":
+            volumes[each["shipper_name"]] += each["teu"]
+            if "transit_days" in each:
+                with_days.add(each["shipper_name"])
+    top = [name for name, _ in volumes.most_common(5)]
+    lacking = [name for name in top if name not in with_days]
+    groups = {
+        "by_shipper": {
+            "terms": {"field": "shipper_name", "size": 5, "order": {"volume": "desc"}},
+            "aggs": {"volume": {"sum": {"field": "teu"}}, "transit": {"avg": {"field": "transit_days"}}},
+        }
+    }
+    result = await ran(query_of(found, query=TO_LA, aggs=groups))
+    assert len(lacking) == 2
+    assert result.status == "partial"
+    assert result.message == f"transit is available for 3 of 5 (by_shipper); not for {', '.join(lacking)}."
+    results = EsResults.model_validate(result.outputs["es_results"])
+    assert results.hits == []
+    assert [gap.model_dump() for gap in results.missing_values] == [
+        {"group": "by_shipper", "metric": "transit", "groups": 5, "with_value": 3, "without": lacking}
+    ]
+    buckets = results.aggregations["by_shipper"]["buckets"]
+    assert [(each["key"], each["volume"]["value"]) for each in buckets] == volumes.most_common(5)
+    shown = show_results(results)["formatted_results"]
+    assert f"| {top[0]} | " in shown
+    assert shown.endswith("transit is available for 3 of 5.")
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ({"query": {"script_score": {"query": {"match_all": {}}, "script": {"source": "1"}}}}, "/query/script_score: "),
+        ({"script_fields": {"x": {"script": {"source": "1"}}}}, "/script_fields: "),
+        ({"runtime_mappings": {"x": {"type": "long"}}}, "/runtime_mappings: "),
+        ({"size": 1_001}, "/size: "),
+        (
+            {"query": {"terms": {"shipment_id": {"index": "secret", "id": "1", "path": "x"}}}},
+            "/query/terms/shipment_id: ",
+        ),
+    ],
+)
+async def test_query_of_whatever_origin_is_checked_before_it_runs(
+    found: Maritime, body: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(QueryRefused) as refused:
+        await ran(query_of(found, **body))
+    assert refused.value.problems[0].startswith(problem)
+
+
+async def test_row_limit_is_a_setting(found: Maritime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGWRIGHT_OPENSEARCH_MAX_ROWS", "5")
+    result = await ran(query_of(found))
+    assert len(result.outputs["es_results"]["hits"]) == 5
+    with pytest.raises(QueryRefused, match="/size: expected a whole number from 0 to 5, got 6"):
+        await ran(query_of(found, size=6))
+
+
+async def test_index_of_somebody_else_is_not_read(found: Maritime) -> None:
+    async with found.client() as client:
+        await client.index(index="secret", body={"word": "x"}, params={"refresh": "true"})
+    try:
+        for index in ("secret", f"{found.indices.shipments},secret", "*", f"{found.indices.prefix}-*"):
+            with pytest.raises(QueryRefused, match="/index: "):
+                await ran(EsQuery(index=index, body={}))
+    finally:
+        async with found.client() as client:
+            await client.indices.delete(index="secret")
+
+
+async def test_index_that_is_missing_says_what_to_do(found: Maritime) -> None:
+    with pytest.raises(GiveUp) as failed:
+        await ran(EsQuery(index=f"{found.indices.prefix}-gone", body={}))
+    assert str(failed.value) == (
+        f"There is no index '{found.indices.prefix}-gone' on the search server: load the data by `python -m "
+        "dagwright.maritime load`, or set DAGWRIGHT_OPENSEARCH_PREFIX to what the names of the indices begin with"
+    )
+
+
+async def test_query_that_the_server_does_not_take_fails_with_its_reason(found: Maritime) -> None:
+    with pytest.raises(AskFailed, match=r"failed to parse date field \[soon\]") as failed:
+        await ran(query_of(found, query={"range": {"eta_date": {"gte": "soon"}}}))
+    assert not isinstance(failed.value, AccessRefused)
+
+
+async def test_server_that_went_away_is_asked_again_and_found(tmp_path: Path) -> None:
+    async with live_search(tmp_path) as search:
+        own = await load_maritime(search, "own", documents=10)
+        with environment_of(own):
+            await search.kill()
+            with pytest.raises(RetryLater, match="The search server does not answer"):
+                await ran(query_of(own))
+            await search.start()
+            assert (await ran(query_of(own))).outputs["hit_count"] == 10
+
+
+# page_query
+
+
+async def pages_of(query: EsQuery, page_size: int, offset: Any = None) -> list[dict[str, Any]]:
+    """Returns the outputs of all pages from one on; offsets travel as JSON."""
+    pages = []
+    for _ in range(50):
+        with tool_context(node="sg4"):
+            page = await page_query(query, offset=json.loads(json.dumps(offset)), page_size=page_size)
+        assert page.status == "success"
+        pages.append(dict(page.outputs))
+        offset = page.outputs["next_offset"]
+        if not page.outputs["has_more"]:
+            assert offset is None
+            return pages
+    raise AssertionError("the pages have no end")
+
+
+@pytest.mark.parametrize(
+    "sort",
+    [
+        None,
+        [{"carrier_name": "asc"}],
+        [{"arrival_date": "desc"}, "teu"],
+        [{"transit_days": {"missing": "_first"}}],
+        ["_score"],
+    ],
+)
+async def test_pages_fit_together_whatever_the_order(found: Maritime, sort: Any) -> None:
+    expected = [each["shipment_id"] for each in found.shipments() if each["status"] != "arrived"]
+    query = {"bool": {"must_not": [{"term": {"status": "arrived"}}]}}
+    pages = await pages_of(query_of(found, query=query, **({"sort": sort} if sort else {})), page_size=300)
+    told = [each["shipment_id"] for page in pages for each in page["page_results"]["hits"]]
+    assert Counter(told) == Counter(expected)
+    assert [len(page["page_results"]["hits"]) for page in pages[:-1]] == [300] * (len(pages) - 1)
+    assert len(pages) > 1
+
+
+async def test_page_may_begin_at_a_number_and_its_documents_are_shown(found: Maritime) -> None:
+    expected = sorted(each["shipment_id"] for each in found.shipments())
+    with tool_context(node="sg4"):
+        page = await page_query(query_of(found, sort=["shipment_id"], size=1, **{"from": 3}), offset=40, page_size=2)
+    assert [each["shipment_id"] for each in page.outputs["page_results"]["hits"]] == expected[40:42]
+    assert (page.outputs["has_more"], page.outputs["next_offset"]) == (True, [expected[41]])
+    shown = show_results(EsResults.model_validate(page.outputs["page_results"]))["formatted_results"]
+    assert shown.splitlines()[2].startswith(f"| {expected[40]} | ")
+
+
+async def test_last_page_that_is_full_has_no_more(found: Maritime) -> None:
+    total = sum(each["status"] == "booked" for each in found.shipments())
+    pages = await pages_of(query_of(found, query={"term": {"status": "booked"}}), page_size=100, offset=total - 100)
+    assert [len(page["page_results"]["hits"]) for page in pages] == [100]
+
+
+async def test_helpdesk_has_pages_and_groups_have_none(found: Maritime) -> None:
+    pages = await pages_of(EsQuery(index=found.indices.helpdesk, body={}), page_size=15)
+    assert len({each["article_id"] for page in pages for each in page["page_results"]["hits"]}) > 15
+    for query in (
+        query_of(found, aggs={"a": {"sum": {"field": "teu"}}}),
+        EsQuery(index=found.indices.names, body={}),
+    ):
+        with tool_context(node="sg4"), pytest.raises(QueryRefused):
+            await page_query(query)
+
+
+# es_query_gen
+
+VOLUME = {"query": {"bool": {"filter": [TO_LA]}}, "aggs": {"volume": {"sum": {"field": "teu"}}}}
+AGGREGATION = AnalysisResult(intent_type="aggregation", question="volumes to LA")
+SEARCH = AnalysisResult(intent_type="search", question="shipments that arrived yesterday")
+
+
+def metadata_of(maritime: Maritime) -> MetadataResults:
+    described = FieldDescription(name="teu", type="integer", description="Volume.")
+    return MetadataResults(index=maritime.indices.shipments, fields=[described])
+
+
+def written(body: Any, ambiguity: Any = None) -> Any:
+    """Returns an answer of the model; the body is a text of JSON, as the strict schema wants it."""
+    return json_text({"body": json.dumps(body), "ambiguity": ambiguity})
+
+
+async def generated(
+    maritime: Maritime, server: ModelServer, analysis: Any = AGGREGATION, *, before: Any = None, **slots: Any
+) -> tuple[WorkerResult, RecordedCall]:
+    async with ModelClient(Endpoint(server.base_url), model="small") as client:
+        with tool_context(node="sg2", ask=client.complete, last_heartbeat=before) as call:
+            slots = {"metadata_results": metadata_of(maritime), **slots}
+            return await es_query_gen(analysis, sub_goal=SUB_GOAL, **slots), call
+
+
+async def test_query_is_what_the_model_wrote_bounded_and_known_to_run(found: Maritime) -> None:
+    values = [[ValueResult(text="LA", field="destination_port_code", value="USLAX", kind="port")]]
+    async with ModelServer(step(written(VOLUME), metadata={"purpose": "worker"})) as server:
+        result, _ = await generated(found, server, value_results=values)
+    assert result.status == "success"
+    assert (result.outputs["ambiguity"], result.message) == (None, None)
+    query = EsQuery.model_validate(result.outputs["es_query"])
+    assert (query.index, query.body["size"], query.body["timeout"]) == (found.indices.shipments, 0, "20000ms")
+    told = json.loads(server.calls[0].messages[1]["content"])
+    assert told["task"] == "the query for volumes to LA"
+    assert {"name": "teu", "type": "integer", "description": "Volume."} in told["fields"]
+    assert told["values"] == [{"text": "LA", "field": "destination_port_code", "value": "USLAX", "kind": "port"}]
+    expected = sum(each["teu"] for each in found.shipments() if each["destination_port_code"] == "USLAX")
+    assert (await ran(query)).outputs["es_results"]["aggregations"]["volume"]["value"] == expected
+
+
+async def test_ambiguity_is_told_beside_the_best_guess(found: Maritime) -> None:
+    body = {"query": {"range": {"arrival_date": {"gte": "2026-02-09", "lte": "2026-02-09"}}}}
+    open_question = {"question": "Which date is meant?", "options": ["arrival_date", "eta_date"]}
+    async with ModelServer(written(body, open_question)) as server:
+        result, _ = await generated(found, server, SEARCH)
+    assert result.outputs["ambiguity"] == open_question
+    assert result.message == "Which date is meant? (arrival_date or eta_date)"
+    query = EsQuery.model_validate(result.outputs["es_query"])
+    expected = sum(each.get("arrival_date") == "2026-02-09" for each in found.shipments())
+    assert (await ran(query)).outputs["hit_count"] == expected > 0
+
+
+SCRIPT = {"aggs": {"a": {"scripted_metric": {"map_script": "1"}}}}
+UNKNOWN = {"aggs": {"a": {"sum": {"field": "volume_teu"}}}}
+TEXT_FIELD = {"aggs": {"a": {"terms": {"field": "shipper_name.text"}}}}
+BAD_DATE = {"query": {"range": {"eta_date": {"gte": "last week"}}}, "aggs": VOLUME["aggs"]}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        (written(SCRIPT), "/aggs/a/scripted_metric: there is no such aggregation here"),
+        (written(UNKNOWN), "/aggs/a/sum/field: there is no field 'volume_teu'"),
+        (written(TEXT_FIELD), "Text fields are not optimised"),
+        (written(BAD_DATE), "failed to parse date field [last week]"),
+        (written({"query": {"match_all": {}}}), "/aggs: the query has aggs, for the intent is an aggregation"),
+        (
+            written(VOLUME, {"question": "?", "options": ["one"]}),
+            "/ambiguity/options: name each field that may be meant",
+        ),
+        (json_text({"query": {}}), "what was asked for"),
+    ],
+)
+async def test_model_is_told_what_is_wrong_and_writes_it_again(found: Maritime, wrong: Any, problem: str) -> None:
+    async with ModelServer(wrong, step(written(VOLUME), last=problem)) as server:
+        result, _ = await generated(found, server)
+    assert result.outputs["es_query"]["body"]["aggs"] == VOLUME["aggs"]
+
+
+async def test_model_that_never_gets_it_right_is_asked_a_few_times_only(found: Maritime) -> None:
+    async with ModelServer(step(written(UNKNOWN), times=ASKED_AT_MOST)) as server:
+        with pytest.raises(
+            GiveUp, match=r"no query that can be run, 4 times; at last: .*there is no field 'volume_teu'"
+        ):
+            await generated(found, server)
+
+
+async def test_search_has_no_aggregations(found: Maritime) -> None:
+    body = {"query": TO_LA, "sort": [{"teu": "desc"}], "size": 5}
+    async with ModelServer(written(VOLUME), step(written(body), last="has no aggs: it is a search")) as server:
+        result, _ = await generated(found, server, SEARCH)
+    assert result.outputs["es_query"]["body"]["size"] == 5
+
+
+async def test_what_an_attempt_before_was_answered_is_not_asked_again(found: Maritime) -> None:
+    async with ModelServer(written(VOLUME)) as server:
+        _, call = await generated(found, server)
+    async with ModelServer() as server:
+        result, _ = await generated(found, server, before=call.heartbeats[-1])
+    assert result.outputs["es_query"]["body"]["aggs"] == VOLUME["aggs"]
+
+
+async def test_nobody_is_asked_when_there_is_nothing_to_query(found: Maritime) -> None:
+    async with ModelServer() as server:
+        with pytest.raises(GiveUp, match="load the data by"):
+            await generated(found, server, metadata_results=MetadataResults(index=f"{found.indices.prefix}-gone"))
+        with pytest.raises(QueryRefused, match="/index: "):
+            await generated(found, server, metadata_results=MetadataResults(index="secret"))
+        two = [MetadataResults(index=found.indices.names), metadata_of(found)]
+        with pytest.raises(ValueError, match="A query is of one index"):
+            await generated(found, server, metadata_results=two)

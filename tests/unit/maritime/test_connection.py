@@ -1,0 +1,48 @@
+"""How workers reach the search server: one that is away is waited for, and the limits come from the settings."""
+
+from pathlib import Path
+
+import pytest
+
+from dagwright.maritime.connection import SERVER_ATTEMPTS, reach_search
+from dagwright.maritime.generating import es_query_gen
+from dagwright.maritime.querying import es_query_exec, page_query
+from dagwright.search.asking import RETRY_AFTER, NoAnswer
+from dagwright.tools.errors import GiveUp, RetryLater
+from dagwright.tools.spec import spec_of
+from dagwright.tools.testing import tool_context
+
+
+async def test_no_server_is_one_that_may_be_there_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path))
+    with pytest.raises(RetryLater, match="no search server runs in") as failed:
+        async with reach_search():
+            pass
+    assert failed.value.after == RETRY_AFTER
+
+
+async def test_limits_and_prefix_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGWRIGHT_OPENSEARCH_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("DAGWRIGHT_OPENSEARCH_PREFIX", "other")
+    monkeypatch.setenv("DAGWRIGHT_OPENSEARCH_MAX_ROWS", "7")
+    monkeypatch.setenv("DAGWRIGHT_OPENSEARCH_TIMEOUT_S", "2.5")
+    async with reach_search() as search:
+        assert (search.indices.shipments, search.limits.rows, search.limits.timeout_s) == ("other-shipments", 7, 2.5)
+
+
+@pytest.mark.parametrize(("attempt", "kind"), [(2, NoAnswer), (3, GiveUp)])
+async def test_query_that_gets_no_answer_is_not_sent_for_ever(
+    attempt: int, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGWRIGHT_OPENSEARCH_URL", "http://127.0.0.1:1")
+    with tool_context(attempt=attempt), pytest.raises(kind, match="It is slow"):
+        async with reach_search():
+            raise NoAnswer("It is slow")
+
+
+@pytest.mark.parametrize("worker", [es_query_gen, es_query_exec, page_query])
+def test_server_may_be_away_for_more_than_a_minute(worker: object) -> None:
+    spec = spec_of(worker)
+    assert spec is not None
+    assert spec.declaration.max_attempts == SERVER_ATTEMPTS
+    assert (SERVER_ATTEMPTS - 1) * RETRY_AFTER.total_seconds() > 90

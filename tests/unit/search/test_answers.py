@@ -1,0 +1,129 @@
+"""Answers of a search server: what is missing in them is told, and no answer is larger than it may be."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.search.answers import AnswerTooLarge, Gap, SearchAnswer, bucket_list, key_of, search_answer
+from dagwright.search.limits import QueryLimits
+
+
+def answered(
+    *documents: dict[str, Any], groups: Any = None, asked: Any = None, limits: QueryLimits | None = None, **told: Any
+) -> SearchAnswer:
+    """Returns what is made of an answer of the server."""
+    found = [{"_source": each, "sort": [place]} for place, each in enumerate(documents)]
+    body = {"took": 3, "timed_out": False, "hits": {"total": {"value": 7}, "hits": found}, **told}
+    if groups is not None:
+        body["aggregations"] = groups
+    return search_answer(body, asked or {}, limits or QueryLimits())
+
+
+AVERAGE = {"avg": {"field": "days"}}
+BY_SHIPPER = {"terms": {"field": "shipper"}, "aggs": {"volume": {"sum": {"field": "teu"}}, "days": AVERAGE}}
+
+
+def bucket(key: str, days: float | None) -> dict[str, Any]:
+    return {"key": key, "doc_count": 4, "days": {"value": days}, "volume": {"value": 0.0}}
+
+
+def test_documents_come_with_the_places_that_they_have_in_the_order() -> None:
+    answer = answered({"id": "a"}, {"id": "b"})
+    assert (answer.hits, answer.places, answer.total, answer.took_ms) == ([{"id": "a"}, {"id": "b"}], [[0], [1]], 7, 3)
+    assert (answer.gaps, answer.problems) == ([], [])
+
+
+def test_figure_that_some_groups_lack_is_told_with_their_keys() -> None:
+    groups = {"by": {"buckets": [bucket("A", 3.0), bucket("B", None), bucket("C", 1.5), bucket("D", None)]}}
+    [gap] = answered(groups=groups, asked={"by": BY_SHIPPER}).gaps
+    assert gap == Gap("by", "days", 4, ["B", "D"])
+    assert gap.words() == "days is available for 2 of 4 (by); not for B, D."
+
+
+def test_gap_in_groups_of_groups_has_the_keys_of_both() -> None:
+    months = {
+        "buckets": [{"key": 1, "key_as_string": "2026-01-01", "doc_count": 9, "by": {"buckets": [bucket("A", None)]}}]
+    }
+    asked = {"months": {"date_histogram": {"field": "eta"}, "aggs": {"by": BY_SHIPPER}}}
+    assert answered(groups={"months": months}, asked=asked).gaps == [Gap("by", "days", 1, ["2026-01-01 / A"])]
+
+
+def test_figure_over_all_documents_that_no_document_has_is_told() -> None:
+    asked = {"days": AVERAGE, "p": {"percentiles": {"field": "days"}}, "s": {"stats": {"field": "days"}}}
+    groups = {"days": {"value": None}, "p": {"values": {"50.0": None}}, "s": {"count": 0, "sum": 0.0, "avg": None}}
+    answer = answered(groups=groups, asked=asked)
+    assert [gap.words() for gap in answer.gaps] == [
+        f"{n} is not available: no document has a value." for n in ["days", "p", "s"]
+    ]
+
+
+def test_filter_is_no_group_of_its_own_for_a_gap() -> None:
+    asked = {"late": {"filter": {"match_all": {}}, "aggs": {"days": AVERAGE}}}
+    answer = answered(groups={"late": {"doc_count": 0, "days": {"value": None}}}, asked=asked)
+    assert answer.gaps == [Gap("", "days", 1, [""])]
+
+
+def test_many_groups_without_a_value_are_counted() -> None:
+    gap = Gap("by", "days", 30, [f"S{number}" for number in range(25)])
+    assert gap.words().endswith("S18, S19 and 5 more.")
+    assert gap.with_value == 5
+
+
+def test_what_the_server_could_not_do_is_told() -> None:
+    shards = {"total": 3, "failed": 1, "failures": [{"reason": {"reason": "disk is gone"}}]}
+    assert answered(timed_out=True, _shards=shards).problems == [
+        "The server ran out of time: what is here is of a part of the documents only.",
+        "1 of 3 parts of the index could not be searched (disk is gone); what is here is of the others.",
+    ]
+
+
+def test_documents_that_are_too_much_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagwright.search.answers.ANSWER_LIMIT_BYTES", 30)
+    answer = answered({"id": "a" * 10}, {"id": "b" * 5}, {"id": "c"})
+    assert (answer.hits, answer.left_out) == ([{"id": "a" * 10}], 2)
+    assert answer.problems == [
+        "Only the first 1 of 3 documents are here: all together they have more than 30 bytes; ask for fewer fields."
+    ]
+
+
+def test_more_groups_than_an_answer_may_have_are_refused() -> None:
+    groups = {
+        "a": {"buckets": [{"key": n, "doc_count": 1, "b": {"buckets": [{"key": 1, "doc_count": 1}]}} for n in range(3)]}
+    }
+    asked: dict[str, Any] = {"a": {"histogram": {}, "aggs": {"b": {"histogram": {}}}}}
+    with pytest.raises(
+        AnswerTooLarge, match=r"^The query makes 6 groups, over the limit of 5; ask for a shorter range"
+    ):
+        answered(groups=groups, asked=asked, limits=QueryLimits(buckets=5))
+
+
+def test_aggregations_come_in_the_order_in_which_they_were_asked_for() -> None:
+    groups = {
+        "z": {"value": 1},
+        "by": {"buckets": [bucket("A", 1.0)]},
+        "f": {"doc_count": 1, "y": {"value": 1}, "x": {"value": 2}},
+    }
+    asked = {"by": BY_SHIPPER, "f": {"filter": {}, "aggs": {"x": {"max": {}}, "y": {"max": {}}}}, "z": {"sum": {}}}
+    answer = answered(groups=groups, asked=asked)
+    assert list(answer.groups) == ["by", "f", "z"]
+    assert list(answer.groups["by"]["buckets"][0]) == ["key", "doc_count", "volume", "days"]
+    assert list(answer.groups["f"]) == ["doc_count", "x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("grouping", "expected"),
+    [
+        ({"buckets": [{"key": 1}, {"key": 2, "key_as_string": "2026-01-01T00:00:00.000Z"}]}, ["1", "2026-01-01"]),
+        ({"buckets": {"one": {}, "two": {}}}, ["one", "two"]),
+        ({"doc_count": 3}, [""]),
+        ({"value": 3}, None),
+        (None, None),
+    ],
+)
+def test_groups_of_each_form_have_keys(grouping: Any, expected: Any) -> None:
+    found = bucket_list(grouping)
+    assert (None if found is None else [key for key, _ in found]) == expected
+
+
+def test_group_without_a_key_has_none() -> None:
+    assert key_of({"doc_count": 1}) == ""

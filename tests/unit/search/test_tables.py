@@ -1,0 +1,141 @@
+"""Results as Markdown: every cell is harmless and short, and what is not shown is said."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagwright.search.cells import CELL_WIDTH, cell, table
+from dagwright.search.tables import MAX_COLUMNS, MAX_TABLES, document_table, group_tables
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, ""),
+        (True, "yes"),
+        (False, "no"),
+        (12, "12"),
+        (1234567, "1234567"),
+        (18.2754, "18.28"),
+        (3.0, "3"),
+        (1e300, "1e+300"),
+        (["a", 1, 2.5], "a, 1, 2.5"),
+        ({"a": 1}, '{"a": 1}'),
+        ("in_transit", "in_transit"),
+        ("_all_ or __init__", "\\_all\\_ or \\_\\_init\\_\\_"),
+        ("a|b", "a\\|b"),
+        ("a\\|b", "a\\\\\\|b"),
+        ("<script>alert(1)</script>", "\\<script\\>alert(1)\\</script\\>"),
+        ("[x](http://y) `z` *b* ~s~", "\\[x\\](http://y) \\`z\\` \\*b\\* \\~s\\~"),
+        ("Smith & Co &lt; x", "Smith & Co \\&lt; x"),
+        ("one\n\n two\ttabs\u2028three\x00four", "one two tabs three four"),
+        ("left\u202eright\u200bzero", "leftrightzero"),
+        ("half \ud800", "half ?"),
+        ("e\u0301", "é"),
+        ("Ünïcödé ☃ 船", "Ünïcödé ☃ 船"),
+    ],
+)
+def test_value_is_one_line_that_means_nothing_to_markdown(value: Any, expected: str) -> None:
+    assert cell(value) == expected
+
+
+def test_long_cells_are_cut_by_their_width_on_a_screen() -> None:
+    assert cell("x" * 41) == "x" * 39 + "…"
+    assert cell("x" * 40) == "x" * 40
+    assert cell("船" * 30) == "船" * 19 + "…"
+    assert cell("q\u0323" * 50) == "q\u0323" * 39 + "…"
+    assert cell("x" * 10_000_000).endswith("…")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.recursive(st.none() | st.floats() | st.text(), lambda inner: st.lists(inner, max_size=3), max_leaves=5))
+def test_no_value_breaks_out_of_its_cell(value: Any) -> None:
+    shown = cell(value)
+    assert "|" not in shown.replace("\\\\", "").replace("\\|", "")
+    assert shown.isprintable() or not shown.splitlines()[1:]
+    assert len(shown) <= 2 * CELL_WIDTH + CELL_WIDTH * 20
+    assert len(table(["a"], [[value]]).splitlines()) == 3
+
+
+def test_numbers_stand_right() -> None:
+    assert table(["name", "teu"], [["A", 1], ["B", None]]) == "| name | teu |\n| --- | ---: |\n| A | 1 |\n| B |  |"
+
+
+def test_documents_have_the_fields_that_matter_first_and_say_how_many_more_there_are() -> None:
+    hits: list[dict[str, Any]] = [{"teu": 3, "id": "a"}, {"id": "b", "note": "x|y"}, {"id": "c"}]
+    assert document_table(hits, total=1_234, rows=2, first=["id", "gone"]) == (
+        "| id | teu | note |\n| --- | ---: | --- |\n| a | 3 |  |\n| b |  | x\\|y |\n\n"
+        "2 of 1,234 are shown; there are 1,232 more."
+    )
+
+
+def test_documents_that_are_all_shown_say_nothing_more() -> None:
+    assert document_table([{"id": "a"}], total=1, rows=20) == "| id |\n| --- |\n| a |"
+    assert document_table([{"id": "a"}], total=None, rows=20) == "| id |\n| --- |\n| a |"
+
+
+def test_nothing_found_and_nothing_asked_for_are_told_apart() -> None:
+    assert document_table([], total=0, rows=20) == "Nothing matches."
+    assert document_table([], total=None, rows=20) == "Nothing matches."
+    assert document_table([], total=5, rows=20) == "5 match; none of them was asked for."
+
+
+def test_fields_that_have_no_room_are_named() -> None:
+    shown = document_table([{f"f{number}": number for number in range(MAX_COLUMNS + 2)}], total=1, rows=20)
+    assert shown.endswith(f"Not shown: f{MAX_COLUMNS}, f{MAX_COLUMNS + 1}.")
+    assert shown.splitlines()[0].count("|") == MAX_COLUMNS + 1
+
+
+def test_groups_and_their_figures_are_a_table() -> None:
+    buckets = [
+        {"key": "A", "doc_count": 7, "volume": {"value": 12.0}, "days": {"value": 3.25}},
+        {"key": "B|C", "doc_count": 5, "volume": {"value": 9.0}, "days": {"value": None}},
+        {"key": "D", "doc_count": 1, "volume": {"value": 1.0}, "days": {"value": 1.0}},
+    ]
+    groups = {"by_shipper": {"sum_other_doc_count": 1_000, "buckets": buckets}}
+    assert group_tables(groups, rows=2) == (
+        "| by_shipper | count | volume | days |\n| --- | ---: | ---: | ---: |\n"
+        "| A | 7 | 12 | 3.25 |\n| B\\|C | 5 | 9 |  |\n\n"
+        "2 of 3 groups are shown.\n\n1,000 more documents are in groups that were not asked for."
+    )
+
+
+def test_groups_in_groups_and_figures_over_all_have_tables_of_their_own() -> None:
+    inner = {"buckets": [{"key": "arrived", "doc_count": 2}]}
+    months = [{"key": 1, "key_as_string": "2026-01-01", "doc_count": 2, "by_status": inner}]
+    groups = {
+        "total": {"value": 4.0},
+        "first": {"value": 1.0, "value_as_string": "2026-01-01"},
+        "months": {"buckets": months},
+    }
+    assert group_tables(groups, rows=20) == (
+        "| figure | value |\n| --- | ---: |\n| total | 4 |\n| first | 2026-01-01 |\n\n"
+        "**months**\n\n| months | count |\n| --- | ---: |\n| 2026-01-01 | 2 |\n\n"
+        "**months / by\\_status**\n\n| months | by_status | count |\n| --- | --- | ---: |\n| 2026-01-01 | arrived | 2 |"
+    ).replace("by\\_status", "by_status")
+
+
+def test_filters_that_are_one_group_each_are_compared_in_one_table() -> None:
+    groups = {
+        "maersk": {"doc_count": 3, "volume": {"value": 5.0}},
+        "evergreen": {"doc_count": 2, "volume": {"value": 4.0}},
+    }
+    assert group_tables(groups, rows=20) == (
+        "| group | count | volume |\n| --- | ---: | ---: |\n| maersk | 3 | 5 |\n| evergreen | 2 | 4 |"
+    )
+
+
+def test_figures_of_several_parts_have_a_row_or_a_column_for_each() -> None:
+    stats = {"count": 2, "min": 1.0, "max": 3.0, "avg": 2.0, "sum": 4.0}
+    groups = {"s": stats, "p": {"values": {"50.0": 2.0, "50.0_as_string": "2"}}}
+    assert [line.split("|")[1].strip() for line in group_tables(groups, rows=20).splitlines()[2:]] == [
+        "s count", "s min", "s avg", "s max", "s sum", "p 50.0",
+    ]  # fmt: skip
+
+
+def test_no_groups_are_said_and_too_many_tables_counted() -> None:
+    assert group_tables({"by": {"buckets": []}}, rows=20) == "There are no groups."
+    many: dict[str, Any] = {f"g{number}": {"buckets": []} for number in range(MAX_TABLES + 2)}
+    assert group_tables(many, rows=20).endswith("2 more tables are not shown.")
