@@ -1,19 +1,16 @@
 """`run` and `watch`: start a run or find it, serve it, and follow it to its end."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from temporalio.client import Client
-
 from dagwright.cli.asked import Asked
 from dagwright.cli.async_runs import Farewell, run_async
-from dagwright.cli.background import start_worker
 from dagwright.cli.connecting import command_settings, lasting_server
 from dagwright.cli.endings import tell_end
 from dagwright.cli.exits import ExitCode, exit_code_of
+from dagwright.cli.hosting import connected_to_run, leave_to_background, served
 from dagwright.cli.leaving import WayOut
 from dagwright.cli.lines import LineWriter
 from dagwright.cli.lost_calls import LostCalls
@@ -30,12 +27,9 @@ from dagwright.plan.compiled import first_of_model
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.inputs import schema_of_missing
 from dagwright.server import Connection, LocalServer, open_connection
-from dagwright.server.retained import claim_store
 from dagwright.settings import Settings
-from dagwright.told_tools import tell_cards
 from dagwright.tools import ToolsUnreadable
 from dagwright.toolset import Toolset, load_toolset, references_of
-from worker import serving
 
 
 def run(request: RunRequest, output: Output) -> int:
@@ -101,15 +95,9 @@ def run_prepared(
         name: what lists call the run if its plan has no title.
     """
     output = showing.output
-    # Before the run is there: without its prices no worker of this process could serve it.
-    toolset.models.prices()
 
     async def work(farewell: Farewell) -> int:
-        async with open_connection(settings) as connection:
-            # Before the run is there: a store that can not be used would leave it without a worker.
-            await claim_store(toolset.store, connection.client)
-            # A worker in the background may have been started with other cards.
-            await tell_cards(toolset.store, toolset.agents)
+        async with connected_to_run(settings, toolset) as connection:
             started = await open_runs(connection, settings).start(
                 prepared.plan,
                 prepared.inputs,
@@ -119,7 +107,8 @@ def run_prepared(
                 terms=prepared.terms,
             )
             if start.is_detached:
-                return await _leave(started, prepared, connection, settings=settings, toolset=toolset, output=output)
+                await leave_to_background(settings, toolset)
+                return tell_left(started, prepared, connection, output=output)
             if start.is_keeping:
                 LocalServer(settings).keep()
             farewell.text = stays(started.workflow_id)
@@ -176,7 +165,7 @@ async def follow_to_end(
     else:
         url = connection.server.run_url(workflow_id, run_id=view.run_id)
         output.say(with_link(f"run {workflow_id}{words}", url))
-        async with _served(connection.client, toolset, settings=settings):
+        async with served(connection.client, toolset, settings=settings):
             if showing.meanwhile is not None:
                 await showing.meanwhile(runs, workflow_id, output)
             asked = Asked(runs.people, workflow_id)
@@ -202,15 +191,6 @@ def tell_run(view: RunView, document: Mapping[str, Any], output: Output) -> None
         tell_end(view, document, output)
 
 
-@asynccontextmanager
-async def _served(client: Client, toolset: Toolset | None, *, settings: Settings) -> AsyncIterator[None]:
-    if toolset is None:
-        yield
-        return
-    async with serving(client, toolset, task_queue=settings.task_queue):
-        yield
-
-
 async def _follow(feed: RunFeed, lost: LostCalls, asked: Asked, *, output: Output) -> RunView:
     last: RunView | None = None
     if output.is_terminal:
@@ -224,20 +204,6 @@ async def _follow(feed: RunFeed, lost: LostCalls, asked: Asked, *, output: Outpu
                 lines.show(await lost.marked(last), await asked.in_view(last))
     assert last is not None
     return last
-
-
-async def _leave(
-    started: Started,
-    prepared: PreparedRun,
-    connection: Connection,
-    *,
-    settings: Settings,
-    toolset: Toolset,
-    output: Output,
-) -> int:
-    LocalServer(settings).keep()
-    await start_worker(settings, toolset)
-    return tell_left(started, prepared, connection, output=output)
 
 
 def tell_left(started: Started, prepared: PreparedRun, connection: Connection, *, output: Output) -> int:

@@ -1,24 +1,20 @@
 """`ask --session`: a request as a turn of a session; waits for the turn before it, starts its run, and follows that."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from dagwright.cli.async_runs import Farewell, run_async
-from dagwright.cli.background import start_worker
 from dagwright.cli.exits import CommandRefused, ExitCode
+from dagwright.cli.hosting import connected_to_run, leave_to_background, served
 from dagwright.cli.output import Output, one_line
 from dagwright.cli.preparing import PreparedRun
 from dagwright.cli.running import Showing, Start, follow_to_end, stays, tell_left
 from dagwright.client import Origin, Runs, Started, open_runs
 from dagwright.contracts.sessions import Session, Turn
-from dagwright.server import Connection, LocalServer, open_connection
-from dagwright.server.retained import claim_store
+from dagwright.server import LocalServer
 from dagwright.sessions import PreparedTurn, Sessions, TurnNotTaken
 from dagwright.settings import Settings
-from dagwright.told_tools import tell_cards
 from dagwright.toolset import Toolset
-from worker import serving
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +35,15 @@ class SessionStart:
 def run_in_session(turn: SessionStart, start: Start, toolset: Toolset, *, showing: Showing, settings: Settings) -> int:
     """Starts the run of a turn as soon as the session is free, follows it to its end, and returns the exit code."""
     output = showing.output
-    toolset.models.prices()
 
     async def work(farewell: Farewell) -> int:
-        async with open_connection(settings) as connection:
-            await claim_store(toolset.store, connection.client)
-            await tell_cards(toolset.store, toolset.agents)
+        async with connected_to_run(settings, toolset) as connection:
             runs = open_runs(connection, settings)
             sessions = Sessions(connection, runs, task_queue=settings.task_queue)
             # A session is served as its runs are: without a worker it takes no turn.
-            async with _served(connection, toolset, settings=settings, in_background=start.is_detached):
+            if start.is_detached:
+                await leave_to_background(settings, toolset)
+            async with served(connection.client, None if start.is_detached else toolset, settings=settings):
                 started, prepared = await _started(turn, start, runs, sessions, toolset=toolset, output=output)
                 if start.is_detached:
                     return tell_left(started, prepared, connection, output=output)
@@ -107,16 +102,3 @@ async def _started(
         code = ExitCode.NO_SERVER if refused.code == "no_worker" else ExitCode.REFUSED
         raise CommandRefused(str(refused), status=refused.code, code=code) from None
     return started, newest or turn.prepare(Session(turn.name))
-
-
-@asynccontextmanager
-async def _served(
-    connection: Connection, toolset: Toolset, *, settings: Settings, in_background: bool
-) -> AsyncIterator[None]:
-    if in_background:
-        LocalServer(settings).keep()
-        await start_worker(settings, toolset)
-        yield
-        return
-    async with serving(connection.client, toolset, task_queue=settings.task_queue):
-        yield

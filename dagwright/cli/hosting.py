@@ -1,0 +1,53 @@
+"""What commands that start runs share: the connection, whoever serves the runs, and what is left to the background."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from temporalio.client import Client
+
+from dagwright.cli.background import start_worker
+from dagwright.server import Connection, LocalServer, open_connection
+from dagwright.server.retained import claim_store
+from dagwright.settings import Settings
+from dagwright.told_tools import tell_cards
+from dagwright.toolset import Toolset
+from worker import serving
+
+
+@asynccontextmanager
+async def connected_to_run(settings: Settings, toolset: Toolset) -> AsyncIterator[Connection]:
+    """Connects for a command that starts runs with these tools.
+
+    What could not be served is told before a run is there: one that nobody can serve would wait for ever.
+
+    Raises:
+        PricesUnreadable: the prices of models cannot be read, which every worker needs.
+        NoServer: none could be had.
+        StoreUnavailable: large values can not be kept.
+    """
+    toolset.models.prices()
+    async with open_connection(settings) as connection:
+        await claim_store(toolset.store, connection.client)
+        # A worker in the background may have been started with other cards.
+        await tell_cards(toolset.store, toolset.agents)
+        yield connection
+
+
+@asynccontextmanager
+async def served(client: Client, toolset: Toolset | None, *, settings: Settings) -> AsyncIterator[None]:
+    """Serves runs for as long as the block lasts.
+
+    Args:
+        toolset: tools to serve with; `None` leaves the work to others.
+    """
+    if toolset is None:
+        yield
+        return
+    async with serving(client, toolset, task_queue=settings.task_queue):
+        yield
+
+
+async def leave_to_background(settings: Settings, toolset: Toolset) -> None:
+    """Leaves the server, and a worker with these tools, in the background until `down`."""
+    LocalServer(settings).keep()
+    await start_worker(settings, toolset)
