@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from temporalio.client import Client
@@ -18,25 +17,16 @@ from dagwright.executions import Offset, executions_of
 from dagwright.feed import RunFeed
 from dagwright.feed_hub import RunFeeds, RunUpdate
 from dagwright.plan.states import NodeStatus
-from dagwright.server import Connection, Server, local
+from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.store import open_store
 from tests.support.runs import Handle, Runs, document_of, serving_runs
-from tests.support.server import live_server
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
 
 _SIZE = 90
 _RANK = {NodeStatus.PENDING: 0, NodeStatus.READY: 1, NodeStatus.RUNNING: 2, NodeStatus.COMPLETED: 3}
-
-
-@pytest.fixture(scope="module")
-async def eager_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
-    """A client of a server that suggests a new execution early."""
-    with patch.dict(local.DYNAMIC_CONFIG, {"limit.historyCount.suggestContinueAsNew": "150"}):
-        async with live_server(tmp_path_factory.mktemp("eager")) as live:
-            yield await live.start()
 
 
 @pytest.fixture

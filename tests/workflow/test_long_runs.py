@@ -5,7 +5,7 @@ The server of these tests suggests a new execution after 150 events, and the mar
 
 import random
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -23,7 +23,6 @@ from dagwright.contracts import carries, limits, wire
 from dagwright.contracts.idempotency import idempotency_key
 from dagwright.contracts.messages import read_message
 from dagwright.feed import RunFeed
-from dagwright.server import local
 from dagwright.settings import Settings
 from dagwright.store.folder import FolderStore
 from dagwright.tools import ToolRegistry, context, tool
@@ -43,28 +42,10 @@ from tests.support.runs import (
     failed,
     serving_runs,
 )
-from tests.support.server import live_server
 from tests.support.tools import Bench
 from tests.workflow.test_store_outages import outage
 
-pytestmark = pytest.mark.server
-
-_SUGGESTED_AT = {"limit.historyCount.suggestContinueAsNew": "150"}
-
-
-@pytest.fixture(scope="module")
-async def eager_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
-    """A client of a server that suggests a new execution early."""
-    with patch.dict(local.DYNAMIC_CONFIG, _SUGGESTED_AT):
-        async with live_server(tmp_path_factory.mktemp("eager")) as live:
-            yield await live.start()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def low_marks() -> Iterator[None]:
-    """Hard marks that a small run reaches."""
-    with patch.multiple(limits, HARD_MARK_EVENTS=400, DRAIN_S=0.3, LOOK_S=0.3):
-        yield
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("low_marks")]
 
 
 @pytest.fixture(scope="module")

@@ -1,39 +1,16 @@
 """Runs that take back what they did over several executions: the server suggests a new one after 150 events."""
 
-from collections.abc import AsyncIterator, Iterator
-from unittest.mock import patch
-
 import pytest
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from dagwright.contracts import limits
 from dagwright.feed import RunFeed
-from dagwright.server import local
 from dagwright.settings import Settings
 from dagwright.store.folder import FolderStore
 from tests.support.ledger import Ledger
 from tests.support.runs import chain_of, document_of, end_of, serving_runs
-from tests.support.server import live_server
 
-pytestmark = pytest.mark.server
-
-_SUGGESTED_AT = {"limit.historyCount.suggestContinueAsNew": "150"}
-
-
-@pytest.fixture(scope="module")
-async def eager_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
-    """A client of a server that suggests a new execution early."""
-    with patch.dict(local.DYNAMIC_CONFIG, _SUGGESTED_AT):
-        async with live_server(tmp_path_factory.mktemp("eager")) as live:
-            yield await live.start()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def low_marks() -> Iterator[None]:
-    """Hard marks that a small run reaches."""
-    with patch.multiple(limits, HARD_MARK_EVENTS=400, DRAIN_S=0.3):
-        yield
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("low_marks")]
 
 
 @pytest.mark.parametrize("keeps_state", [True, False], ids=["kept", "replayed"])

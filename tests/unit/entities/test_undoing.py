@@ -1,6 +1,7 @@
 """Undoing calls of the verbs: only what they changed, all of it or nothing, and never again under their key."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -80,7 +81,29 @@ CALLS: dict[str, tuple[Callable[[OnboardingVerbs, str, Ids], Any], list[str]]] =
 }
 """Verb -> a call of it that changes something, and what its undo says."""
 
-each_verb = pytest.mark.parametrize("verb", CALLS)
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One verb of `CALLS` on a database of its own."""
+
+    name: str
+    database: EntityDatabase
+    verbs: OnboardingVerbs
+    ids: Ids
+
+    def call(self, key: str) -> None:
+        CALLS[self.name][0](self.verbs, key, self.ids)
+
+    def undo(self, key: str) -> UndoResult:
+        return self.verbs.undo(key)
+
+    def overview(self) -> Any:
+        return read_overview(self.database)
+
+
+@pytest.fixture(params=CALLS)
+def verb(request: pytest.FixtureRequest, database: EntityDatabase, verbs: OnboardingVerbs, ids: Ids) -> Verb:
+    return Verb(request.param, database, verbs, ids)
 
 
 def test_every_verb_that_can_be_undone_names_its_undo() -> None:
@@ -90,66 +113,53 @@ def test_every_verb_that_can_be_undone_names_its_undo() -> None:
     assert set(undone) == set(CALLS) == set(declared) - {"cbu.get", "onboarding.undo"}
 
 
-@each_verb
-def test_call_is_undone_and_does_nothing_afterwards(
-    database: EntityDatabase, verbs: OnboardingVerbs, ids: Ids, verb: str
-) -> None:
-    call, reverted = CALLS[verb]
-    before = read_overview(database)
-    call(verbs, "k", ids)
-    assert read_overview(database) != before
-    undone = verbs.undo("k")
-    assert undone == UndoResult("k", verb, reverted)
-    assert read_overview(database) == before
-    assert verbs.undo("k") == undone
-    with pytest.raises(ValueError, match=rf"this {verb} was taken back at 20.*changes nothing any more"):
-        call(verbs, "k", ids)
-    assert read_overview(database) == before
-    call(verbs, "k2", ids)
-    assert read_overview(database) != before
+def test_call_is_undone_and_does_nothing_afterwards(verb: Verb) -> None:
+    before = verb.overview()
+    verb.call("k")
+    assert verb.overview() != before
+    undone = verb.undo("k")
+    assert undone == UndoResult("k", verb.name, CALLS[verb.name][1])
+    assert verb.overview() == before
+    assert verb.undo("k") == undone
+    with pytest.raises(ValueError, match=rf"this {verb.name} was taken back at 20.*changes nothing any more"):
+        verb.call("k")
+    assert verb.overview() == before
+    verb.call("k2")
+    assert verb.overview() != before
 
 
-@each_verb
-def test_call_that_never_took_effect_never_will(
-    database: EntityDatabase, verbs: OnboardingVerbs, ids: Ids, verb: str
-) -> None:
-    call, _ = CALLS[verb]
-    before = read_overview(database)
-    assert verbs.undo("k") == UndoResult("k", None, [])
-    assert verbs.undo("k") == UndoResult("k", None, [])
-    with pytest.raises(ValueError, match=rf"this {verb} was taken back"):
-        call(verbs, "k", ids)
-    assert read_overview(database) == before
+def test_call_that_never_took_effect_never_will(verb: Verb) -> None:
+    before = verb.overview()
+    assert verb.undo("k") == UndoResult("k", None, [])
+    assert verb.undo("k") == UndoResult("k", None, [])
+    with pytest.raises(ValueError, match=rf"this {verb.name} was taken back"):
+        verb.call("k")
+    assert verb.overview() == before
 
 
-@each_verb
-def test_call_that_found_all_as_it_should_be_takes_nothing_back(
-    database: EntityDatabase, verbs: OnboardingVerbs, ids: Ids, verb: str
-) -> None:
-    call, _ = CALLS[verb]
-    call(verbs, "k1", ids)
-    after = read_overview(database)
-    call(verbs, "k2", ids)
-    assert verbs.undo("k2") == UndoResult("k2", verb, [])
-    assert read_overview(database) == after
+def test_call_that_found_all_as_it_should_be_takes_nothing_back(verb: Verb) -> None:
+    verb.call("k1")
+    after = verb.overview()
+    verb.call("k2")
+    assert verb.undo("k2") == UndoResult("k2", verb.name, [])
+    assert verb.overview() == after
 
 
-@pytest.mark.parametrize("verb", [verb for verb in CALLS if "remove" not in verb and "unlink" not in verb])
-def test_what_another_call_relies_on_is_not_taken_back_before_it(
-    database: EntityDatabase, verbs: OnboardingVerbs, ids: Ids, verb: str
-) -> None:
-    call, _ = CALLS[verb]
-    before = read_overview(database)
-    call(verbs, "k1", ids)
-    after = read_overview(database)
-    call(verbs, "k2", ids)
-    with pytest.raises(ValueError, match=rf"stays: a {verb} has used it since"):
-        verbs.undo("k1")
-    assert read_overview(database) == after
-    call(verbs, "k1", ids)
-    verbs.undo("k2")
-    verbs.undo("k1")
-    assert read_overview(database) == before
+@pytest.mark.parametrize(
+    "verb", [name for name in CALLS if "remove" not in name and "unlink" not in name], indirect=True
+)
+def test_what_another_call_relies_on_is_not_taken_back_before_it(verb: Verb) -> None:
+    before = verb.overview()
+    verb.call("k1")
+    after = verb.overview()
+    verb.call("k2")
+    with pytest.raises(ValueError, match=rf"stays: a {verb.name} has used it since"):
+        verb.undo("k1")
+    assert verb.overview() == after
+    verb.call("k1")
+    verb.undo("k2")
+    verb.undo("k1")
+    assert verb.overview() == before
 
 
 def test_onboarding_is_undone_backwards(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
