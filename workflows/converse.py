@@ -138,14 +138,22 @@ class ConverseWorkflow:
     async def _look_after(self, run: str) -> None:
         """Asks now and then, ever more seldom, whether a run that an execution before has started ended unheard."""
         pause_s = limits.LOOK_S
-        while self._session.running is not None:
-            await workflow.sleep(pause_s, summary=wire.TIMER_LOOK)
+        while not self._has_ended(run):
+            with suppress(TimeoutError):
+                await workflow.wait_condition(
+                    lambda: self._has_ended(run), timeout=pause_s, timeout_summary=wire.TIMER_LOOK
+                )
+                return
             pause_s = min(2 * pause_s, limits.LOOK_MOST_S)
             # The next look may do better.
             with suppress(ActivityError, MessageInvalid):
                 found = read_message((await find_ended([run])).payload)
                 if isinstance(found, Mapping) and run in found:
                     self._end_turn(run, _end_from(found[run]))
+
+    def _has_ended(self, run: str) -> bool:
+        turn = self._session.running
+        return turn is None or turn.run != run
 
     def _end_turn(self, run: str, end: TurnEnd) -> None:
         self._session.end_turn(run, end, at=now_s())

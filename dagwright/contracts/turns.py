@@ -10,7 +10,7 @@ from typing import Any
 
 from dagwright.contracts import wire
 from dagwright.contracts.documents import encoded_size
-from dagwright.contracts.limits import WORKFLOW_ID_BYTES, cut_text
+from dagwright.contracts.limits import WORKFLOW_ID_BYTES
 from dagwright.contracts.messages import MessageInvalid
 from dagwright.contracts.session_names import identified, is_session_name, one_line
 from dagwright.plan.model_tools import PLAN_READER
@@ -101,7 +101,7 @@ def turn_start_from_json(message: Any) -> TurnStart:
     return TurnStart(
         run=_run_id(message.get("run")),
         start=start,
-        request=cut_text(" ".join(str(request).split()), max_bytes=REQUEST_BYTES),
+        request=one_line(str(request), max_bytes=REQUEST_BYTES) or "",
         version=version,
         workflow=str(workflow),
         memo=memo,

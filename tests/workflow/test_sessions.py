@@ -1,16 +1,18 @@
 """Sessions on the real Temporal server: turns one after the other, and what the next one knows."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from dagwright import sessions
-from dagwright.client import NO_TERMS, IdInvalid
+from dagwright.client import NO_TERMS, IdInvalid, Started
 from dagwright.contracts import limits, wire
 from dagwright.contracts.sessions import session_id
 from dagwright.preparation import check_plan, prepare_plan
@@ -309,20 +311,7 @@ async def test_turn_outlives_the_execution_that_started_it(
     bench: SessionBench, unique: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "LOOK_S", 0.5)
-    nodes = [call("a", "name_fund", name="Apex"), {**call("b", "hold", name=unique), "depends_on": ["a"]}]
-    started = await bench.sessions.take_turn(unique, bench.turn(*nodes))
-    first = (await bench.sessions.look(unique)).run_id
-    await eventually(lambda: unique in bench.bench.entered)
-    # A flood of signals that say nothing.
-    monkeypatch.setattr(limits, "HARD_MARK_SIGNALS", 3)
-    handle = bench.client.get_workflow_handle(session_id(unique))
-    for _ in range(4):
-        await handle.signal(wire.SIGNAL_TURN_ENDED, {})
-
-    async def is_elsewhere() -> bool:
-        return (await bench.sessions.look(unique)).run_id != first
-
-    await eventually(is_elsewhere)
+    started = await _turn_that_outlives_its_execution(bench, unique, monkeypatch)
     session = (await bench.sessions.look(unique)).session
     assert (session.status, session.turns[0].run) == ("running", started.workflow_id)
     run = bench.client.get_workflow_handle(started.workflow_id)
@@ -340,6 +329,67 @@ async def test_turn_outlives_the_execution_that_started_it(
         assert (turn.status, turn.outcome) == ("failed", "terminated: the sub-plan was terminated")
         bench.bench.open(unique)
     await bench.sessions.end(unique)
+
+
+async def test_turn_of_an_execution_before_is_looked_after_only_as_long_as_it_runs(
+    bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Longer than this test: only the end of the turn ends the look.
+    monkeypatch.setattr(limits, "LOOK_S", 600.0)
+    started = await _turn_that_outlives_its_execution(bench, unique, monkeypatch)
+    bench.bench.open(unique)
+    await bench.ended(unique, started.workflow_id)
+    following = await bench.sessions.take_turn(unique, bench.turn(call("c", "hold", name=f"{unique} 2")))
+    await eventually(lambda: f"{unique} 2" in bench.bench.entered)
+    kinds = await _kinds_of_events(bench, unique)
+    assert (kinds[EventType.EVENT_TYPE_TIMER_STARTED], kinds[EventType.EVENT_TYPE_TIMER_CANCELED]) == (1, 1)
+    bench.bench.open(f"{unique} 2")
+    await bench.ended(unique, following.workflow_id)
+    await bench.sessions.end(unique)
+
+
+async def test_idle_session_costs_nothing(bench: SessionBench, unique: str) -> None:
+    for number in range(2):
+        started = await bench.sessions.take_turn(unique, bench.turn(call("a", "name_fund", name=f"Fund {number}")))
+        await bench.ended(unique, started.workflow_id)
+
+    async def has_nothing_to_do() -> bool:
+        described = (await bench.client.get_workflow_handle(session_id(unique)).describe()).raw_description
+        return not (described.pending_children or described.HasField("pending_workflow_task"))
+
+    # The end of a run is heard of twice.
+    await eventually(has_nothing_to_do)
+    names = [EventType.Name(kind) for kind in await _kinds_of_events(bench, unique)]
+    assert [name for name in names if "TIMER" in name or "ACTIVITY" in name] == []
+    await bench.close(unique)
+
+
+async def _turn_that_outlives_its_execution(
+    bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> Started:
+    """Starts a turn that names a fund and then holds, in a session that goes on elsewhere meanwhile."""
+    nodes = [call("a", "name_fund", name="Apex"), {**call("b", "hold", name=unique), "depends_on": ["a"]}]
+    started = await bench.sessions.take_turn(unique, bench.turn(*nodes))
+    first = (await bench.sessions.look(unique)).run_id
+    await eventually(lambda: unique in bench.bench.entered)
+    # A flood of signals that say nothing.
+    monkeypatch.setattr(limits, "HARD_MARK_SIGNALS", 3)
+    handle = bench.client.get_workflow_handle(session_id(unique))
+    for _ in range(4):
+        await handle.signal(wire.SIGNAL_TURN_ENDED, {})
+
+    async def is_elsewhere() -> bool:
+        return (await bench.sessions.look(unique)).run_id != first
+
+    await eventually(is_elsewhere)
+    monkeypatch.setattr(limits, "HARD_MARK_SIGNALS", 8_000)
+    return started
+
+
+async def _kinds_of_events(bench: SessionBench, name: str) -> "Counter[EventType.ValueType]":
+    """Returns how many events of each kind the newest execution of a session has."""
+    history = await bench.client.get_workflow_handle(session_id(name)).fetch_history()
+    return Counter(event.event_type for event in history.events)
 
 
 async def _close_all(bench: SessionBench, name: str) -> None:
