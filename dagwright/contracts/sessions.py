@@ -13,6 +13,7 @@ from dagwright.contracts import wire
 from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.limits import cut_text
 from dagwright.contracts.messages import TurnPlace
+from dagwright.contracts.turn_summaries import TurnSummary, response_of, shortened
 from dagwright.contracts.turns import (
     EXPLANATION_BYTES,
     NAMES,
@@ -33,7 +34,8 @@ TURNS = 50
 TURNS_BYTES = 14_000
 NAMES_BYTES = 6_000
 BINDINGS_BYTES = 10_000
-"""Encoded parts of the state. Together half of the 64 KiB that a memo may have in every database of a server."""
+"""Encoded parts of the state, the turns without their answers. With those (`RESPONSES_BYTES`) and a policy it stays
+below the 64 KiB that a memo may have in every database of a server."""
 
 
 class SessionNameInvalid(ValueError):
@@ -74,6 +76,8 @@ class Turn:
         number: 1 for the first of the session.
         run: id of its run.
         status: `running`, or how the run ended.
+        outcome: what came of it, on one line.
+        response: its answer, if the outcome does not say all of it.
         names: names that it set.
         began_at, ended_at: RFC 3339.
     """
@@ -84,6 +88,7 @@ class Turn:
     status: str = RunStatus.RUNNING.value
     explanation: str | None = None
     outcome: str | None = None
+    response: str | None = None
     names: Sequence[str] = ()
     began_at: str | None = None
     ended_at: str | None = None
@@ -97,6 +102,7 @@ class Turn:
             "status": self.status,
             "explanation": self.explanation,
             "outcome": self.outcome,
+            "response": self.response,
             "names": list(self.names),
             "began_at": self.began_at,
             "ended_at": self.ended_at,
@@ -110,11 +116,25 @@ class Turn:
         """
         parts = [f"Request: {self.request or '(a plan)'}"]
         parts += [f"Plan: {self.explanation}"] if self.explanation else []
-        told = f"Result: {self.status.replace('_', ' ')}"
-        parts.append(f"{told}: {self.outcome}" if self.outcome else told)
         known = [f"@{name} ({names[name].get('name') or names[name]['id']})" for name in self.names if name in names]
         parts += [f"It set {', '.join(known)}."] if known else []
+        told = f"Result: {self.status.replace('_', ' ')}"
+        # Last, for it is what is cut where all of it is too long.
+        parts.append(f"{told}: {self.answer or self.outcome}" if self.answer or self.outcome else told)
         return "\n".join(parts)
+
+    @property
+    def answer(self) -> str | None:
+        """Its answer, as far as the session keeps it; `None` of a turn that has given none."""
+        return self.response or (self.outcome if self.status == RunStatus.COMPLETED.value else None)
+
+    def summary(self) -> TurnSummary:
+        """Returns the turn as a request is told of it that is answered in rounds."""
+        told = self.answer
+        if told is None:
+            status = self.status.replace("_", " ")
+            told = f"({status}: {self.outcome})" if self.outcome else f"({status})"
+        return TurnSummary(self.number, self.request or "(a plan)", told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +196,14 @@ class Session:
 
     def turn_words(self) -> list[str]:
         """Returns what the next planner is told of the turns that have ended, oldest first."""
-        return [turn.words(self.names) for turn in self.turns if turn.status != RunStatus.RUNNING.value]
+        return [turn.words(self.names) for turn in self._ended_turns()]
+
+    def turn_summaries(self) -> list[TurnSummary]:
+        """Returns what a request that is answered in rounds is told of them, oldest first."""
+        return [turn.summary() for turn in self._ended_turns()]
+
+    def _ended_turns(self) -> list[Turn]:
+        return [turn for turn in self.turns if turn.status != RunStatus.RUNNING.value]
 
     # What happens to it.
 
@@ -234,6 +261,7 @@ class Session:
             turn,
             status=end.status,
             outcome=end.outcome,
+            response=end.response,
             explanation=end.explanation,
             names=tuple(end.names),
             ended_at=format_time(at),
@@ -256,7 +284,10 @@ class Session:
 
     def _changed(self) -> None:
         self.version += 1
-        kept = _newest([turn.to_json() for turn in self.turns], most=TURNS, most_bytes=TURNS_BYTES)
+        responses = shortened([turn.response for turn in self.turns])
+        self.turns = [replace(turn, response=each) for turn, each in zip(self.turns, responses, strict=True)]
+        told = [{**turn.to_json(), "response": None} for turn in self.turns]
+        kept = _newest(told, most=TURNS, most_bytes=TURNS_BYTES)
         self.turns_left_out += len(self.turns) - kept
         self.turns = self.turns[len(self.turns) - kept :]
         kept = _newest(list(self.bindings), most_bytes=BINDINGS_BYTES)
@@ -329,6 +360,7 @@ def _turn_from_json(encoded: Mapping[str, Any]) -> Turn:
         status=str(encoded["status"]),
         explanation=_cut(encoded.get("explanation"), EXPLANATION_BYTES),
         outcome=_cut(encoded.get("outcome"), OUTCOME_BYTES),
+        response=response_of(encoded.get("response")),
         names=tuple(str(name) for name in encoded.get("names", ())),
         began_at=_cut(encoded.get("began_at"), 40),
         ended_at=_cut(encoded.get("ended_at"), 40),

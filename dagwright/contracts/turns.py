@@ -13,6 +13,7 @@ from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.limits import WORKFLOW_ID_BYTES
 from dagwright.contracts.messages import MessageInvalid
 from dagwright.contracts.session_names import identified, is_session_name, one_line
+from dagwright.contracts.turn_summaries import response_of
 from dagwright.plan.model_tools import PLAN_READER
 from dagwright.plan.policy import Policy, policy_from_json
 from dagwright.plan.scheduler import Scheduler
@@ -24,7 +25,7 @@ MEMO_BYTES = 16_000
 """Encoded memo of its run."""
 POLICY_BYTES = 4_000
 """Encoded policy of a session."""
-REQUEST_BYTES = 400
+REQUEST_BYTES = 1_000
 """Of the words of a request that a session remembers."""
 EXPLANATION_BYTES = 400
 OUTCOME_BYTES = 400
@@ -124,7 +125,8 @@ class TurnEnd:
     """How the run of a turn ended, as a session remembers it.
 
     Args:
-        outcome: what came of it, in words.
+        outcome: what came of it, in words on one line.
+        response: its answer, if it gave one of which the outcome does not say all.
         names: names that it set -> `{"id", "name", "kind"}`.
         bindings: parties that its lookups were bound to.
         is_unbound: it failed because not all of them could be, which a party may have been that is gone since.
@@ -132,6 +134,7 @@ class TurnEnd:
 
     status: str
     outcome: str | None = None
+    response: str | None = None
     explanation: str | None = None
     names: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     bindings: Sequence[Mapping[str, Any]] = ()
@@ -142,6 +145,7 @@ class TurnEnd:
         return {
             "status": self.status,
             "outcome": self.outcome,
+            "response": self.response,
             "explanation": self.explanation,
             "names": {name: dict(found) for name, found in self.names.items()},
             "bindings": [dict(binding) for binding in self.bindings],
@@ -161,6 +165,7 @@ def turn_end_from_json(message: Any) -> TurnEnd:
     return TurnEnd(
         status=message["status"],
         outcome=one_line(message.get("outcome"), max_bytes=OUTCOME_BYTES),
+        response=response_of(message.get("response")),
         explanation=one_line(message.get("explanation"), max_bytes=EXPLANATION_BYTES),
         names=_names_read(names if isinstance(names, Mapping) else {}),
         bindings=_bindings_read(bindings if isinstance(bindings, list) else []),
@@ -204,9 +209,11 @@ def end_of_turn(document: Mapping[str, Any], scheduler: Scheduler | None = None)
         # They may be gone with the rest that was taken back; one that stands is found again.
         bindings = [each for each in bindings if not (isinstance(each, Mapping) and each.get("created"))]
     code = error.get("code") if isinstance(error, Mapping) else None
+    outcome, response = _outcome(document), response_of(document.get("output"))
     return TurnEnd(
         status=status if status in _ENDS else RunStatus.FAILED.value,
-        outcome=_outcome(document),
+        outcome=outcome,
+        response=response if response != outcome else None,
         explanation=one_line(_explanation(scheduler), max_bytes=EXPLANATION_BYTES) if scheduler is not None else None,
         names=_names_read(names if isinstance(names, Mapping) else {}),
         bindings=_bindings_read(bindings if isinstance(bindings, list) else []),

@@ -15,6 +15,8 @@ from dagwright.planner.catalogue import Catalogue, cut, json_line
 TURNS_TOLD = 20
 """Earlier turns of a session that a model is told of, the newest ones."""
 TURN_CHARACTERS = 1_000
+NEWEST_TURN_CHARACTERS = 10_000
+"""Of the newest turn: the request may answer what that has asked, or be about what it has found."""
 REPAIR_CHARACTERS = 24 * 1024
 """What is told of the problems of one plan; a hundred of them have as many."""
 _PROBLEM_CHARACTERS = 1_200
@@ -102,8 +104,14 @@ def planning_messages(
 
 
 def turns_words(turns: Sequence[str]) -> str:
-    """Returns what a model is told of earlier turns of a session: a line of JSON each, which nothing in it can end."""
-    told = (f"- {json_line(cut(words.strip(), TURN_CHARACTERS))}" for words in turns[-TURNS_TOLD:])
+    """Returns what a model is told of earlier turns of a session: a line of JSON each, which nothing in it can end.
+
+    Args:
+        turns: at least one, the newest last.
+    """
+    *before, newest = turns[-TURNS_TOLD:]
+    kept = [*(cut(words.strip(), TURN_CHARACTERS) for words in before), cut(newest.strip(), NEWEST_TURN_CHARACTERS)]
+    told = [f"- {json_line(words)}" for words in kept]
     return "\n".join(["Done before in this session, the newest last:", *told])
 
 

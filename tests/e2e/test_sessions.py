@@ -40,7 +40,7 @@ async def test_second_request_goes_on_with_the_fund_of_the_first(command_line: C
     assert f"run {run} in the session {name}" in second.stdout
     told = server.calls[1].text
     assert '{"ref": "@cbu", "kind": "fund", "name": "Apex"}' in told
-    assert "Request: Create the Apex fund.\\nPlan: Does it.\\nResult: completed\\nIt set @cbu (Apex)." in told
+    assert "Request: Create the Apex fund.\\nPlan: Does it.\\nIt set @cbu (Apex).\\nResult: completed" in told
     assert made["id"] not in told
     document = shown.document
     assert (document["session"], document["status"], document["context"]) == (name, "idle", first.document["context"])

@@ -8,14 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.messages import MessageInvalid, RunInput, TurnPlace, run_input_from_json, run_input_to_json
 from dagwright.contracts.session_names import identified, is_session_name, names_set
 from dagwright.contracts.sessions import Session, SessionNameInvalid, session_from_json, session_id, session_name
+from dagwright.contracts.turn_summaries import CUT, OLDER_RESPONSE_BYTES, cut_inside, turn_summary_from_json
 from dagwright.contracts.turns import TurnEnd, TurnStart, end_of_turn, turn_end_from_json, turn_start_from_json
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
 from dagwright.plan.policy import policy_from_json
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Phase
+from dagwright.plan.stored import Part, Shape, StoredValue
 from dagwright.plan.tools import Effects, ToolDeclaration
 
 FUND = {"id": "CBU-1", "name": "Apex", "kind": "fund"}
@@ -140,12 +143,91 @@ def test_what_the_next_planner_is_told_of_turns() -> None:
     _done(session, "b", outcome="'x' failed: no")
     session.begin_turn(_turn("c"), at=5.0)
     assert session.turn_words() == [
-        "Request: Do it.\nPlan: Makes a fund.\nResult: completed\nIt set @cbu (Apex).",
+        "Request: Do it.\nPlan: Makes a fund.\nIt set @cbu (Apex).\nResult: completed",
         "Request: Do it.\nResult: completed: 'x' failed: no",
     ]
 
 
-def test_thousand_turns_stay_small_and_are_counted() -> None:
+_CLARIFICATION = """I found several companies for "Acme Corp":
+
+1. Acme Corp LLC
+2. Acme Corporation
+3. Acme Co
+
+Which one did you mean?"""
+
+
+def test_next_turn_is_told_the_whole_clarification_that_it_answers() -> None:
+    session = Session("s")
+    document = {"status": "completed", "output": _CLARIFICATION}
+    session.begin_turn(TurnStart("a", {}, "Show shipments from Acme Corp to Houston"), at=1.0)
+    session.end_turn("a", turn_end_from_json(end_of_turn(document).to_json()), at=2.0)
+    told = [summary.to_json() for summary in session.turn_summaries()]
+    assert told == [
+        {"turn_id": 1, "human_message": "Show shipments from Acme Corp to Houston", "ai_response": _CLARIFICATION}
+    ]
+    assert [turn_summary_from_json(each).to_json() for each in told] == told
+    assert session.turn_words() == [
+        f"Request: Show shipments from Acme Corp to Houston\nResult: completed: {_CLARIFICATION}"
+    ]
+
+
+def test_largest_answer_that_lies_in_no_store_is_kept_whole_until_a_newer_one_comes() -> None:
+    session, text = Session("s"), "row\n" * 1_600 + "\nWhich one did you mean?"
+    _done(session, "a", response=text)
+    assert session.turns[0].answer == text
+    _done(session, "b", response="Short.", outcome="Short.")
+    (older, newer) = session.turn_summaries()
+    assert newer.ai_response == "Short."
+    assert older.ai_response.startswith("row\nrow\n")
+    assert CUT in older.ai_response
+    assert older.ai_response.endswith("Which one did you mean?")
+    assert encoded_size(older.ai_response) <= OLDER_RESPONSE_BYTES
+
+
+def test_turn_without_an_answer_is_told_by_what_became_of_it() -> None:
+    session = Session("s")
+    for run, status in (("a", "failed"), ("b", "cancelled")):
+        session.begin_turn(_turn(run), at=1.0)
+        session.end_turn(run, TurnEnd(status, outcome="max_rounds: no answer" if run == "a" else None), at=2.0)
+    session.begin_turn(_turn("c"), at=3.0)
+    assert [turn.ai_response for turn in session.turn_summaries()] == [
+        "(failed: max_rounds: no answer)",
+        "(cancelled)",
+    ]
+
+
+def test_answer_in_the_store_is_kept_as_far_as_the_run_knows_it() -> None:
+    shape = Shape("text", 50_000, 49_998, "It begins so")
+    for told, expected in (
+        (Part("whole", "a" * 30_000, shape), "a"),
+        (Part("large", shape=shape), f"It begins so{CUT}"),
+    ):
+        response = end_of_turn({"status": "completed", "output": StoredValue("ref", parts={(): told})}).response
+        assert response is not None
+        assert response.startswith(expected)
+        assert CUT in response
+    assert end_of_turn({"status": "completed", "output": StoredValue("ref")}).response is None
+
+
+@given(st.text(), st.integers(min_value=100, max_value=3_000))
+def test_text_that_is_cut_fits_and_keeps_both_ends(text: str, most: int) -> None:
+    found = cut_inside(text * 50, max_bytes=most)
+    assert encoded_size(found) <= most
+    if found != (text * 50).encode(errors="replace").decode():
+        assert CUT in found
+
+
+@pytest.mark.parametrize(
+    "encoded", [None, [], {}, {"turn_id": True, "human_message": "", "ai_response": ""}, {"turn_id": 1}]
+)
+def test_summary_that_is_none_is_told(encoded: Any) -> None:
+    with pytest.raises(ValueError, match="a turn is an object such as"):
+        turn_summary_from_json(encoded)
+
+
+@pytest.mark.parametrize("sign", ["ä", "\x01", '"', "日"])
+def test_thousand_turns_stay_small_and_are_counted(sign: str) -> None:
     session = Session("s")
     words = "ä" * 200
     for number in range(1_000):
@@ -153,13 +235,15 @@ def test_thousand_turns_stay_small_and_are_counted() -> None:
         end = TurnEnd(
             "completed",
             outcome=words,
+            response=sign * 30_000,
             explanation=words,
             names={f"n{number}": {**FUND, "name": words}},
             bindings=[{**JOHN, "search_text": f"{number} {words}"}],
         )
-        session.end_turn(f"run-{number}", end, at=number)
-        assert len(json.dumps(session.to_json(), ensure_ascii=False).encode()) < 32_000
+        session.end_turn(f"run-{number}", turn_end_from_json(end.to_json()), at=number)
+        assert len(json.dumps(session.to_json(), ensure_ascii=False).encode()) < 50_000
     newest = session.turns[-1]
+    assert [turn.response is not None for turn in session.turns[-3:]] == [True, True, True]
     assert (newest.number, newest.run, session.turns_left_out + len(session.turns)) == (1_000, "run-999", 1_000)
     assert "n999" in session.names
     assert session.bindings[-1]["search_text"].startswith("999 ")
@@ -171,6 +255,7 @@ _ENDS = st.builds(
     TurnEnd,
     st.sampled_from(["completed", "failed", "cancelled", "completed_with_failures"]),
     names=_NAMES,
+    response=st.none() | st.text(max_size=4_000),
     bindings=st.lists(st.builds(lambda text: {**JOHN, "search_text": text}, _TEXT), max_size=5),
 )
 
