@@ -7,7 +7,7 @@ It needs no worker, works after the run closed, and never asks the workflow (eng
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -185,7 +185,7 @@ class RunFeed:
             description = await self._describe(reader.execution.run_id)
         return await self._view(reader, description)
 
-    async def follow(self) -> AsyncIterator[RunView]:
+    async def follow(self) -> AsyncGenerator[RunView, None]:
         """Yields the run now, after every change (at most every 0.3 s), and once more when it has closed.
 
         Raises:

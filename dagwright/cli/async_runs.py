@@ -26,6 +26,8 @@ class Farewell:
     def __init__(self, text: str = "interrupted") -> None:
         self.text = text
         self.way_out = WayOut()
+        self.instead: Callable[[], object] | None = None
+        """What the next Ctrl-C does in place of ending the command; it does so once."""
 
 
 def run_async(work: Callable[[Farewell], Coroutine[Any, Any, int]], output: Output) -> int:
@@ -46,17 +48,21 @@ def run_async(work: Callable[[Farewell], Coroutine[Any, Any, int]], output: Outp
         task = asyncio.current_task()
         assert task is not None
 
-        def interrupt() -> None:
+        def interrupt(number: int) -> None:
             nonlocal is_interrupted
+            instead, farewell.instead = farewell.instead, None
+            if instead is not None and number == signal.SIGINT:
+                instead()
+                return
             is_interrupted = True
-            for number in _SIGNALS:
-                loop.add_signal_handler(number, _leave_at_once)
+            for each in _SIGNALS:
+                loop.add_signal_handler(each, _leave_at_once)
             output.tell(farewell.text)
             farewell.way_out.open(ExitCode.INTERRUPTED)
             task.cancel()
 
         for number in _SIGNALS:
-            loop.add_signal_handler(number, interrupt)
+            loop.add_signal_handler(number, interrupt, number)
         return await work(farewell)
 
     try:

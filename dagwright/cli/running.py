@@ -5,24 +5,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from dagwright.cli.asked import Asked
 from dagwright.cli.async_runs import Farewell, run_async
 from dagwright.cli.connecting import command_settings, lasting_server
 from dagwright.cli.endings import tell_end
 from dagwright.cli.exits import ExitCode, exit_code_of
+from dagwright.cli.following import Following
 from dagwright.cli.hosting import connected_to_run, leave_to_background, served
 from dagwright.cli.leaving import WayOut
-from dagwright.cli.lines import LineWriter
-from dagwright.cli.lost_calls import LostCalls
 from dagwright.cli.model_needed import refuse_without_model
 from dagwright.cli.output import Output, acted, with_link
 from dagwright.cli.plans import STANDARD_INPUT, PlanSource, refusal, refusal_lines
 from dagwright.cli.preparing import PreparedRun, prepare_run
-from dagwright.cli.rendering import LivePicture
 from dagwright.cli.request_words import command_for_inputs
 from dagwright.cli.requests import LookRequest, RunRequest
 from dagwright.client import Origin, Runs, Started, open_runs
-from dagwright.feed import RunFeed, RunView
+from dagwright.feed import RunView
 from dagwright.plan.compiled import first_of_model
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.inputs import schema_of_missing
@@ -157,8 +154,7 @@ async def follow_to_end(
         words: what to say of a run that goes on, behind its name.
     """
     runs, output = open_runs(connection, settings), showing.output
-    feed = runs.feed(workflow_id)
-    view = await feed.read()
+    view = await runs.feed(workflow_id).read()
     if view.is_closed:
         server = lasting_server(connection, settings)
         output.say(with_link(f"run {workflow_id} has ended already", server.run_url(workflow_id, run_id=view.run_id)))
@@ -168,8 +164,7 @@ async def follow_to_end(
         async with served(connection.client, toolset, settings=settings):
             if showing.meanwhile is not None:
                 await showing.meanwhile(runs, workflow_id, output)
-            asked = Asked(runs.people, workflow_id)
-            view = await _follow(feed, LostCalls(connection.client), asked, output=output)
+            view = await Following(runs, connection.client, workflow_id, output=output).until()
             await _show_end(runs, view, showing)
             # Told before the steps in flight are waited for: one that does not end keeps nobody from the result.
             if showing.way_out is not None:
@@ -189,21 +184,6 @@ def tell_run(view: RunView, document: Mapping[str, Any], output: Output) -> None
         output.document(document)
     else:
         tell_end(view, document, output)
-
-
-async def _follow(feed: RunFeed, lost: LostCalls, asked: Asked, *, output: Output) -> RunView:
-    last: RunView | None = None
-    if output.is_terminal:
-        with LivePicture(output.console) as picture:
-            async for last in feed.follow():
-                picture.show(await lost.marked(last), await asked.in_view(last))
-    else:
-        lines = LineWriter(output.say)
-        async for last in feed.follow():
-            if not output.is_json:
-                lines.show(await lost.marked(last), await asked.in_view(last))
-    assert last is not None
-    return last
 
 
 def tell_left(started: Started, prepared: PreparedRun, connection: Connection, *, output: Output) -> int:

@@ -12,7 +12,7 @@ from dagwright.cli.running import Showing, Start, follow_to_end, stays, tell_lef
 from dagwright.client import Origin, Runs, Started, open_runs
 from dagwright.contracts.sessions import Session, Turn
 from dagwright.server import LocalServer
-from dagwright.sessions import PreparedTurn, Sessions, TurnNotTaken
+from dagwright.sessions import Busy, PreparedTurn, Sessions, TurnNotTaken
 from dagwright.settings import Settings
 from dagwright.toolset import Toolset
 
@@ -72,6 +72,31 @@ async def _started(
     Raises:
         CommandRefused: the session does not take it.
     """
+
+    def busy(other: Turn) -> None:
+        run = one_line(other.run)
+        output.tell(
+            f"{at_work(turn.name, other)}; this request waits until that has ended: `dagwright watch {run}` shows it, "
+            "`dagwright inbox` what it asks"
+        )
+
+    try:
+        return await start_turn(turn, start, runs, sessions, toolset=toolset, busy=None if start.is_detached else busy)
+    except TurnNotTaken as refused:
+        raise refusal_of(refused) from None
+
+
+async def start_turn(
+    turn: SessionStart, start: Start, runs: Runs, sessions: Sessions, *, toolset: Toolset, busy: Busy | None
+) -> tuple[Started, PreparedRun]:
+    """Starts the run of a turn as soon as the session is free; returns what it was prepared as, too.
+
+    Args:
+        busy: as `Sessions.take_turn` has it.
+
+    Raises:
+        TurnNotTaken: the session does not take it.
+    """
     newest: PreparedRun | None = None
 
     async def prepare(session: Session) -> PreparedTurn:
@@ -86,19 +111,17 @@ async def _started(
         )
         return PreparedTurn(turn.request, sending, newest.terms.policy)
 
-    def busy(other: Turn) -> None:
-        what = f" ({one_line(other.request, limit=60)})" if other.request else ""
-        run = one_line(other.run)
-        output.tell(
-            f"the session {one_line(turn.name)} is at work on the run {run}{what}; this request waits until that has "
-            f"ended: `dagwright watch {run}` shows it, `dagwright inbox` what it asks"
-        )
-
-    try:
-        started = await sessions.take_turn(
-            turn.name, prepare, run=start.workflow_id, busy=None if start.is_detached else busy
-        )
-    except TurnNotTaken as refused:
-        code = ExitCode.NO_SERVER if refused.code == "no_worker" else ExitCode.REFUSED
-        raise CommandRefused(str(refused), status=refused.code, code=code) from None
+    started = await sessions.take_turn(turn.name, prepare, run=start.workflow_id, busy=busy)
     return started, newest or turn.prepare(Session(turn.name))
+
+
+def at_work(name: str, turn: Turn) -> str:
+    """Returns what is said of a session that another turn is running in."""
+    what = f" ({one_line(turn.request, limit=60)})" if turn.request else ""
+    return f"the session {one_line(name)} is at work on the run {one_line(turn.run)}{what}"
+
+
+def refusal_of(refused: TurnNotTaken) -> CommandRefused:
+    """Returns how a command tells that a session does not take a turn."""
+    code = ExitCode.NO_SERVER if refused.code == "no_worker" else ExitCode.REFUSED
+    return CommandRefused(str(refused), status=refused.code, code=code)

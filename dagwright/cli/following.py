@@ -1,0 +1,72 @@
+"""Shows one run as it goes on: a picture on a terminal, a line for each change elsewhere, nothing with `--json`."""
+
+from collections.abc import Callable, Sequence
+
+from temporalio.client import Client
+
+from dagwright.cli.asked import Asked
+from dagwright.cli.lines import LineWriter
+from dagwright.cli.lost_calls import LostCalls
+from dagwright.cli.output import Output
+from dagwright.cli.rendering import LivePicture
+from dagwright.cli.request_words import Request
+from dagwright.client import Runs
+from dagwright.feed import RunView
+
+
+def _is_never_enough(_: Sequence[Request]) -> bool:
+    return False
+
+
+class Following:
+    """One run, from now to its end.
+
+    Args:
+        runs: of its namespace.
+        client: connected to it.
+        workflow_id: id of the run.
+        output: of the command.
+    """
+
+    def __init__(self, runs: Runs, client: Client, workflow_id: str, *, output: Output) -> None:
+        self._views = runs.feed(workflow_id).follow()
+        self._asked = Asked(runs.people, workflow_id)
+        self._lost = LostCalls(client)
+        self._output = output
+        self._lines = LineWriter(output.say)
+        self.requests: Sequence[Request] = ()
+        """What is asked of people, as it was shown last."""
+
+    async def until(self, is_enough: Callable[[Sequence[Request]], bool] = _is_never_enough) -> RunView:
+        """Shows the run until it has ended, or asks what is enough; it can be gone on with then.
+
+        Args:
+            is_enough: told what the run asks of people.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RPCError: the server has not answered for a minute.
+        """
+        if self._output.is_terminal:
+            with LivePicture(self._output.console) as picture:
+                return await self._until(is_enough, picture.show)
+        return await self._until(is_enough, self._lines.show if not self._output.is_json else None)
+
+    async def _until(
+        self,
+        is_enough: Callable[[Sequence[Request]], bool],
+        show: Callable[[RunView, Sequence[Request]], None] | None,
+    ) -> RunView:
+        last: RunView | None = None
+        async for last in self._views:
+            if show is not None:
+                self.requests = await self._asked.in_view(last)
+                show(await self._lost.marked(last), self.requests)
+            if is_enough(self.requests):
+                break
+        assert last is not None
+        return last
+
+    async def close(self) -> None:
+        """Looks no more."""
+        await self._views.aclose()
