@@ -12,7 +12,7 @@ import typer
 from dagwright.cli.calling import call
 from dagwright.cli.edge import guarded, open_standard_streams
 from dagwright.cli.exits import CommandRefused, ExitCode
-from dagwright.cli.goal_commands import ask, session
+from dagwright.cli.goal_commands import ask, chat, session
 from dagwright.cli.groups import GROUPS
 from dagwright.cli.options import (
     Agents,
@@ -132,6 +132,7 @@ def run(
 
 
 app.command(cls=PlainHelp)(ask)
+app.command(cls=PlainHelp)(chat)
 app.command(cls=PlainHelp)(session)
 
 

@@ -39,6 +39,11 @@ def tell_end(view: RunView, document: Mapping[str, Any], output: Output) -> None
 def tell_answer(view: RunView, document: Mapping[str, Any], output: Output) -> None:
     """Says what the answer to a request is, and then how its run ended."""
     _tell_made(document, output)
+    tell_end_of_answer(view, document, output)
+
+
+def tell_end_of_answer(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+    """Says how the run of a request ended whose answer has been told."""
     output.say(summary_line(view, document))
     _tell_failures(document, output)
     for line in replan_lines(document):

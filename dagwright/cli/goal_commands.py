@@ -1,13 +1,13 @@
-"""Names, options and help of `ask` and `session`; what they do is in `goals` and `sessions`."""
+"""Names, options and help of `ask`, `chat` and `session`; what they do is in `goals`, `chatting` and `sessions`."""
 
 from typing import Annotated, Literal
 
 import typer
 
 from dagwright.cli.calling import call, refuse_for_now
-from dagwright.cli.options import Agents, AllOrNothing, Budget, Context, Json, NoColor, Tools
+from dagwright.cli.options import Agents, AllOrNothing, Budget, Context, Json, Model, NoColor, Tools
 from dagwright.cli.output import Output
-from dagwright.cli.requests import AskRequest, SessionRequest
+from dagwright.cli.requests import AskRequest, ChatRequest, SessionRequest
 from dagwright.contracts.goals import MOST_PLANS, MOST_PLANS_LIMIT, MOST_REPLANS, MOST_REPLANS_LIMIT
 
 
@@ -120,6 +120,47 @@ def ask(
         is_keeping=keep,
     )
     return call("goals", "ask", request, Output(is_json=json, has_color=not no_color))
+
+
+def chat(
+    *,
+    session: Annotated[
+        str | None, typer.Option("--session", metavar="S", help="Go on with the session S; else a new one begins.")
+    ] = None,
+    profile: Annotated[
+        Literal["plan", "intents", "rounds"],
+        typer.Option("--profile", metavar="PROFILE", help="How messages are answered; /profile changes it."),
+    ] = "plan",
+    model: Model = None,
+    tools: Tools = None,
+    agents: Agents = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", hidden=True)] = None,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="DURATION", help="How long each turn may take, such as 10m.")
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", metavar="FILE", help="JSON or YAML with the calls that people are asked about."),
+    ] = None,
+    budget: Budget = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Write a JSON document for each turn, on one line, and nothing else.")
+    ] = False,
+    no_color: NoColor = False,
+) -> int:
+    """Talk: each message is a turn of a session, answered before the next; lines of a pipe are messages too."""
+    refuse_for_now({"--profile rounds": profile == "rounds", "--rounds": rounds})
+    request = ChatRequest(
+        session=session,
+        profile="intents" if profile == "intents" else "plan",
+        model=model,
+        tools=tools or [],
+        agents=agents or [],
+        timeout=timeout,
+        policy_file=policy,
+        budget=budget,
+    )
+    return call("chatting", "chat", request, Output(is_json=json, has_color=not no_color))
 
 
 def session(

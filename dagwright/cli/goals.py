@@ -68,6 +68,21 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
     return run_prepared(prepared, request, toolset, showing=showing, settings=settings)
 
 
+def prepare_request(
+    request: AskRequest, toolset: Toolset, output: Output, session: Session | None = None
+) -> PreparedRun:
+    """Returns the run of a request that is a turn of a session.
+
+    Args:
+        session: what is known of it; `None` if nothing is.
+
+    Raises:
+        CommandRefused: nothing can come of the request.
+    """
+    _refuse_options(request)
+    return _prepared(request, toolset, output, session)[0]
+
+
 def _refuse_options(request: AskRequest) -> None:
     """Refuses options that the other profile has."""
     if request.profile == "plan":

@@ -77,6 +77,31 @@ class AskRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """Arguments of `chat`; `timeout` is a duration as written, for each turn."""
+
+    session: str | None = None
+    profile: Profile = "plan"
+    model: str | None = None
+    tools: Sequence[str] = ()
+    agents: Sequence[str] = ()
+    timeout: str | None = None
+    policy_file: str | None = None
+    budget: str | None = None
+
+    def asking(self) -> AskRequest:
+        """Returns how each message is asked; its words are still missing."""
+        return AskRequest(
+            words="",
+            model=self.model,
+            timeout=self.timeout,
+            policy_file=self.policy_file,
+            budget=self.budget,
+            profile=self.profile,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class UpRequest:
     """Arguments of `up`."""
 

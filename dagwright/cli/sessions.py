@@ -13,7 +13,7 @@ from dagwright.cli.output import Output, acted, one_line, with_link
 from dagwright.cli.requests import SessionRequest
 from dagwright.cli.wording import local_date, seconds_of
 from dagwright.client import open_runs
-from dagwright.contracts.sessions import session_name
+from dagwright.contracts.sessions import Turn, session_name
 from dagwright.server import Server
 from dagwright.sessions import Sessions, SessionView
 
@@ -96,11 +96,15 @@ def _tell(view: SessionView, output: Output, server: Server) -> None:
     left_out = document["turns_left_out"] + max(0, len(document["turns"]) - _TURNS_SHOWN)
     if left_out:
         output.say(f"{left_out:,} older turns are not shown")
-    for turn in document["turns"][-_TURNS_SHOWN:]:
-        output.say(one_line(f"{turn['number']}. {turn['request'] or '(a plan)'}"))
-        output.say(one_line(f"   {turn['run']}: {_what_came_of(turn)}"))
+    for line in turn_lines(view.session.turns[-_TURNS_SHOWN:]):
+        output.say(line)
 
 
-def _what_came_of(turn: Mapping[str, Any]) -> str:
-    status = turn["status"].replace("_", " ")
-    return f"{status}: {turn['outcome']}" if turn["outcome"] else status
+def turn_lines(turns: Sequence[Turn]) -> list[str]:
+    """Returns two lines for each turn: what was asked, and what came of it."""
+    lines = []
+    for turn in turns:
+        status = turn.status.replace("_", " ")
+        came = f"{status}: {turn.outcome}" if turn.outcome else status
+        lines += [one_line(f"{turn.number}. {turn.request or '(a plan)'}"), one_line(f"   {turn.run}: {came}")]
+    return lines

@@ -19,6 +19,8 @@ from dagwright.testing import ModelServer
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 240.0
+SCREEN_S = 90.0
+"""How long something may take to be shown on a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,58 @@ class Ended:
     def document(self) -> Any:
         """The one JSON document on stdout."""
         return json.loads(self.stdout)
+
+
+class Terminal:
+    """A command on a terminal of its own, with which a test talks."""
+
+    def __init__(self, process: Process, master: int) -> None:
+        self.process = process
+        self.screen = ""
+        """All that was written so far."""
+        self._master = master
+        self._loop = asyncio.get_running_loop()
+        self._seen = 0
+        self._changed = asyncio.Event()
+        self._is_over = False
+        self._reading = asyncio.create_task(asyncio.to_thread(self._read))
+
+    async def shows(self, words: str) -> None:
+        """Waits until something is shown that comes behind all that was waited for before."""
+        try:
+            async with asyncio.timeout(SCREEN_S):
+                while (found := self.screen.find(words, self._seen)) < 0:
+                    assert not self._is_over, f"{words!r} never came; there was:\n{self.screen}"
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            raise AssertionError(f"{words!r} never came; there was:\n{self.screen}") from None
+        self._seen = found + len(words)
+
+    def types(self, text: str) -> None:
+        """Types; `\\r` is Enter, `\\x03` Ctrl-C, `\\x04` Ctrl-D."""
+        os.write(self._master, text.encode())
+
+    async def ended(self) -> int:
+        """Waits for the end of the command and returns its exit code."""
+        code = await asyncio.wait_for(self.process.wait(), TIMEOUT_S)
+        await self._reading
+        return code
+
+    def _read(self) -> None:
+        with suppress(OSError):
+            while part := os.read(self._master, 65_536):
+                self._loop.call_soon_threadsafe(self._take, part.decode(errors="replace"))
+        os.close(self._master)
+        self._loop.call_soon_threadsafe(self._end)
+
+    def _take(self, part: str) -> None:
+        self.screen += part
+        self._changed.set()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._changed.set()
 
 
 class CommandLine:
@@ -72,23 +126,40 @@ class CommandLine:
         self, *arguments: str, answers: str = "", program: tuple[str, ...] = ("starter.py",)
     ) -> tuple[int, str]:
         """Runs a command on a terminal of its own; returns its exit code and all that was on the screen."""
-        master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-        process = await asyncio.create_subprocess_exec(
-            *_command(program),
-            *arguments,
-            cwd=self.folder,
-            env={**self.environment, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"},
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-        )
-        os.close(slave)
+        process, master = await self._on_terminal(*arguments, program=program)
         os.write(master, answers.encode())
         screen = asyncio.create_task(asyncio.to_thread(_read_all, master))
         code = await asyncio.wait_for(process.wait(), TIMEOUT_S)
         return code, await screen
+
+    async def terminal(self, *arguments: str) -> Terminal:
+        """Starts a command on a terminal of its own."""
+        return Terminal(*await self._on_terminal(*arguments, program=("starter.py",)))
+
+    async def _on_terminal(self, *arguments: str, program: tuple[str, ...]) -> tuple[Process, int]:
+        """Starts a command on a terminal; returns the other end of that, too."""
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        # This terminal does not say where its cursor is.
+        more = {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"}
+        process = await asyncio.create_subprocess_exec(
+            *_command(program),
+            *arguments,
+            cwd=self.folder,
+            env={**self.environment, **more},
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=_take_terminal,
+        )
+        os.close(slave)
+        return process, master
+
+
+def _take_terminal() -> None:
+    """Makes the terminal on stdin that of the process, which Ctrl-C is sent to."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _command(program: tuple[str, ...]) -> list[str]:

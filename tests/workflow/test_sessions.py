@@ -337,6 +337,11 @@ async def test_turn_of_an_execution_before_is_looked_after_only_as_long_as_it_ru
     # Longer than this test: only the end of the turn ends the look.
     monkeypatch.setattr(limits, "LOOK_S", 600.0)
     started = await _turn_that_outlives_its_execution(bench, unique, monkeypatch)
+
+    async def is_looking() -> bool:
+        return (await _kinds_of_events(bench, unique))[EventType.EVENT_TYPE_TIMER_STARTED] == 1
+
+    await eventually(is_looking)
     bench.bench.open(unique)
     await bench.ended(unique, started.workflow_id)
     following = await bench.sessions.take_turn(unique, bench.turn(call("c", "hold", name=f"{unique} 2")))

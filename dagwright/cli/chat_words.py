@@ -1,0 +1,72 @@
+"""What is said in a chat beside the answers: its commands, what it was about so far, how to go on. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dagwright.cli.output import one_line
+from dagwright.contracts.sessions import Session
+
+COMMANDS: Mapping[str, str] = {
+    "/help": "what can be typed here",
+    "/status": "the session, and the run that goes on in it",
+    "/turns": "what was asked so far, and what came of it",
+    "/profile [NAME]": "how the next messages are answered: plan, intents or rounds",
+    "/cancel": "ask the run that goes on to stop",
+    "/new [NAME]": "begin another session",
+    "/quit": "end the chat; the session stays",
+}
+TURNS_SHOWN = 3
+"""Earlier turns that a chat begins with."""
+TURNS_LISTED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A message, or a command with what stands behind it.
+
+    Args:
+        command: with its slash; `None` of a message.
+        text: the message, or what stands behind the command.
+    """
+
+    command: str | None
+    text: str
+
+
+def typed(line: str) -> Typed:
+    """Returns what somebody typed; two slashes begin a message that begins with one."""
+    text = line.strip()
+    if text.startswith("//"):
+        return Typed(None, text[1:])
+    if not text.startswith("/"):
+        return Typed(None, text)
+    command, _, rest = text.partition(" ")
+    return Typed(command.lower(), rest.strip())
+
+
+def help_lines() -> list[str]:
+    """Returns what can be typed."""
+    width = max(map(len, COMMANDS))
+    return [
+        "Enter sends what you have typed, Alt-Enter begins a new line. Ctrl-C leaves a run as it is, Ctrl-D ends the "
+        "chat.",
+        *(f"{name:<{width}}  {words}" for name, words in COMMANDS.items()),
+    ]
+
+
+def going_on(name: str) -> str:
+    """Returns how a session is gone on with."""
+    return f"go on with it later: dagwright chat --session {one_line(_quoted(name))}"
+
+
+def _quoted(name: str) -> str:
+    return name if all(sign.isalnum() or sign in "-_." for sign in name) else "'" + name.replace("'", "'\\''") + "'"
+
+
+def status_line(session: Session, *, profile: str) -> str:
+    """Returns one line about a session."""
+    count = session.turns_left_out + len(session.turns)
+    turns = f"{count:,} turn{'' if count == 1 else 's'}"
+    running = session.running
+    told = f"; at work on the run {one_line(running.run)} ({one_line(running.request, limit=60)})" if running else ""
+    return f"session {one_line(session.name)}: {session.status}, {turns}; profile {profile}{told}"

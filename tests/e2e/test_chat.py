@@ -1,0 +1,247 @@
+"""`chat`: a conversation on a terminal and from a pipe, with the scripted model."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from dagwright.testing import ModelServer, step
+from tests.e2e.command import CommandLine, Ended, Terminal, asking
+from tests.support.eventually import eventually
+from tests.support.goals import call, written
+
+pytestmark = pytest.mark.server
+
+ENTER, CTRL_C, CTRL_D = "\r", "\x03", "\x04"
+PROMPT = "\x1b[?2004h"
+"""Sent when something can be typed: what is pasted from now on is marked as such."""
+Talk = Callable[..., Awaitable[Terminal]]
+_QUESTION = {"id": "ask", "human": {"type": "SELECTION", "prompt": "Which Acme?", "options": ["Acme Co", "Acme LLC"]}}
+
+
+def _sum(expression: str = "1") -> str:
+    return written(call("a", "calculator", expression=expression))
+
+
+@pytest.fixture
+async def talk(own_command_line: CommandLine) -> AsyncIterator[Talk]:
+    """Starts chats on terminals; one that a test leaves is killed before its server is ended."""
+    started: list[Terminal] = []
+
+    async def start(commands: CommandLine, *arguments: str) -> Terminal:
+        started.append(await commands.terminal("chat", *arguments))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.process.returncode is None:
+            each.process.kill()
+            await each.ended()
+
+
+async def _turns(commands: CommandLine, name: str) -> list[dict[str, Any]]:
+    shown: list[dict[str, Any]] = (await commands("session", name, "--json")).document["turns"]
+    return shown
+
+
+async def test_each_line_of_a_pipe_is_answered_with_what_was_said_before_it(command_line: CommandLine) -> None:
+    clarification = "I found two companies:\n\n1. Acme LLC\n2. Acme Co\n\nWhich one did you mean?"
+    async with ModelServer(_sum(), clarification, _sum("2"), "Seven.") as server:
+        commands = asking(command_line, server)
+        said = "Show Acme.\n\n/turns\n/nonsense\nAcme LLC\n"
+        end = await commands("chat", "--session", "piped", "--json", text=said)
+        shown = await _turns(commands, "piped")
+    first, second = (json.loads(line) for line in end.stdout.splitlines())
+    assert (end.code, first["session"], first["request"], first["output"]) == (0, "piped", "Show Acme.", clarification)
+    assert (second["request"], second["output"], second["status"]) == ("Acme LLC", "Seven.", "completed")
+    assert end.stderr == "there is no /nonsense; /help lists what there is\n"
+    assert json.dumps(clarification)[1:-1].replace("\\", "\\\\") in json.dumps(server.calls[2].text)[1:-1]
+    assert [(turn["request"], turn["response"] or turn["outcome"]) for turn in shown] == [
+        ("Show Acme.", clarification),
+        ("Acme LLC", "Seven."),
+    ]
+
+
+async def test_turn_that_fails_is_told_and_the_chat_goes_on(command_line: CommandLine) -> None:
+    bad = written({"id": "a", "tool": "nobody_knows"})
+    async with ModelServer(*[bad] * 4, _sum(), "One.") as server:
+        end = await asking(command_line, server)("chat", "--session", "failing", text="Bad.\nGood.\n")
+    assert end.code == 1
+    assert "the model wrote 4 plans, and none can be run" in end.stdout
+    assert "One." in end.stdout.splitlines()
+    assert "dagwright chat --session failing" in end.stdout.splitlines()[-1]
+
+
+async def test_person_talks_asks_how_it_is_and_goes_on_later(own_command_line: CommandLine, talk: Talk) -> None:
+    async with ModelServer(_sum(), "It is **one**.\n\n- and no more", _sum(), "Two.") as server:
+        commands = asking(own_command_line, server)
+        chat = await talk(commands)
+        await chat.shows("session chat-")
+        name = f"chat-{chat.screen.partition('session chat-')[2].partition(';')[0]}"
+        await chat.shows(PROMPT)
+        # A line break within the message.
+        chat.types(f"How much\x1b{ENTER}is it?{ENTER}")
+        await chat.shows("one")
+        await chat.shows("and no more")
+        await chat.shows("completed")
+        chat.types(f"/status{ENTER}")
+        await chat.shows(f"session {name}: idle, 1 turn; profile plan")
+        chat.types(f"/turns{ENTER}")
+        await chat.shows("1. How much is it?")
+        chat.types(f"/profile nobody{ENTER}")
+        await chat.shows("there is no profile nobody")
+        chat.types(f"/help{ENTER}")
+        await chat.shows("/cancel")
+        await chat.shows(PROMPT)
+        chat.types(CTRL_D)
+        await chat.shows(f"dagwright chat --session {name}")
+        assert await chat.ended() == 0
+        again = await talk(commands, "--session", name)
+        await again.shows("1 turn")
+        await again.shows("> How much is it?")
+        await again.shows("and no more")
+        await again.shows(PROMPT)
+        again.types(f"And now?{ENTER}")
+        await again.shows("Two.")
+        again.types(f"/quit{ENTER}")
+        assert await again.ended() == 0
+        turns = await _turns(commands, name)
+    assert [turn["request"] for turn in turns] == ["How much is it?", "And now?"]
+    assert "**one**" not in chat.screen
+
+
+async def test_what_a_run_asks_is_asked_in_place(own_command_line: CommandLine, talk: Talk) -> None:
+    async with ModelServer(written(_QUESTION), "Done.") as server:
+        commands = asking(own_command_line, server)
+        chat = await talk(commands, "--session", "asked")
+        await chat.shows(PROMPT)
+        chat.types(f"Show it.{ENTER}")
+        await chat.shows("Which? (number or name):")
+        chat.types(f"3{ENTER}")
+        await chat.shows("is none of the options")
+        chat.types(f"2{ENTER}")
+        await chat.shows("Done.")
+        chat.types(CTRL_D)
+        assert await chat.ended() == 0
+        assert '["Acme LLC"]' in server.calls[1].text
+
+
+async def test_ctrl_c_leaves_the_run_and_a_second_one_the_chat(own_command_line: CommandLine, talk: Talk) -> None:
+    released = asyncio.Event()
+    async with ModelServer(_sum(), step("One.", released=released), _sum(), "Two.") as server:
+        commands = asking(own_command_line, server)
+        chat = await talk(commands, "--session", "left")
+        await chat.shows(PROMPT)
+        chat.types(f"First.{ENTER}")
+        await eventually(lambda: len(server.calls) == 2)
+        chat.types(CTRL_C)
+        await chat.shows("goes on, and the next message waits for it")
+        chat.types(f"Second.{ENTER}")
+        await chat.shows("this message waits until that has ended")
+        released.set()
+        await chat.shows("One.")
+        await chat.shows("Two.")
+        await chat.shows(PROMPT)
+        chat.types(CTRL_C)
+        await chat.shows("Ctrl-C again ends the chat")
+        chat.types(CTRL_C)
+        assert await chat.ended() == 130
+        turns = await _turns(commands, "left")
+    assert [(turn["request"], turn["outcome"]) for turn in turns] == [("First.", "One."), ("Second.", "Two.")]
+
+
+async def test_run_that_was_left_is_cancelled_from_the_chat(own_command_line: CommandLine, talk: Talk) -> None:
+    async with ModelServer(written(_QUESTION)) as server:
+        commands = asking(own_command_line, server)
+        chat = await talk(commands, "--session", "stopped")
+        await chat.shows(PROMPT)
+        chat.types(f"Show it.{ENTER}")
+        await chat.shows("Which? (number or name):")
+        chat.types(CTRL_C)
+        await chat.shows("goes on, and the next message waits for it")
+        chat.types(f"/cancel{ENTER}")
+        await chat.shows("cancelled")
+        await chat.shows(PROMPT)
+        chat.types(f"/new other{ENTER}")
+        await chat.shows("session other: idle, 0 turns")
+        chat.types(CTRL_D)
+        await chat.shows("dagwright chat --session other")
+        assert await chat.ended() == 0
+        assert [turn["status"] for turn in await _turns(commands, "stopped")] == ["cancelled"]
+
+
+async def test_messages_of_two_chats_at_once_are_answered_one_after_the_other(command_line: CommandLine) -> None:
+    async with ModelServer(_sum(), "One.", _sum(), "Two.") as server:
+        commands = asking(command_line, server)
+        ends: list[Ended] = await asyncio.gather(
+            *(commands("chat", "--session", "both", "--json", text=f"{name}\n") for name in ("Ann", "Bob"))
+        )
+        turns = await _turns(commands, "both")
+    documents = [json.loads(end.stdout) for end in ends]
+    assert [end.code for end in ends] == [0, 0]
+    assert sorted(document["output"] for document in documents) == ["One.", "Two."]
+    assert [turn["outcome"] for turn in turns] == ["One.", "Two."]
+    assert turns[1]["began_at"] >= turns[0]["ended_at"]
+
+
+async def test_chat_goes_on_when_server_and_worker_are_back(own_command_line: CommandLine, talk: Talk) -> None:
+    released = asyncio.Event()
+    async with ModelServer(_sum(), step("One.", released=released), _sum(), "Two.") as server:
+        commands = asking(own_command_line, server)
+        kept = await commands("up", "--json")
+        assert kept.code == 0
+        chat = await talk(commands, "--session", "lost")
+        await chat.shows(PROMPT)
+        chat.types(f"First.{ENTER}")
+        await eventually(lambda: len(server.calls) == 2)
+        record = json.loads((own_command_line.folder / "state" / "server.json").read_text())
+        os.kill(record["pid"], signal.SIGKILL)
+        released.set()
+        assert (await commands("up", "--json")).code == 0
+        await chat.shows("One.")
+        await chat.shows(PROMPT)
+        record = json.loads((own_command_line.folder / "state" / "server.json").read_text())
+        os.kill(record["pid"], signal.SIGKILL)
+        # Nobody else starts it again.
+        chat.types(f"Second.{ENTER}")
+        await chat.shows("the Temporal server does not answer")
+        await chat.shows("Two.")
+        chat.types(CTRL_D)
+        assert await chat.ended() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["--session", " "], "bad_usage"),
+        (["--budget", "much"], "bad_usage"),
+        (["--profile", "rounds"], "not_available"),
+    ],
+)
+async def test_chat_that_could_answer_nothing_is_refused(
+    command_line: CommandLine, arguments: list[str], status: str
+) -> None:
+    async with ModelServer() as server:
+        end = await asking(command_line, server)("chat", *arguments, "--json", text="Hello.\n")
+    assert (end.code, end.document["status"]) == (2, status)
+
+
+async def test_killed_chat_leaves_its_turn_to_the_next_one(own_command_line: CommandLine, talk: Talk) -> None:
+    gone = asyncio.Event()
+    async with ModelServer(_sum(), step("Nobody hears it.", released=gone), "One.", _sum(), "Two.") as server:
+        commands = asking(own_command_line, server)
+        chat = await talk(commands, "--session", "killed")
+        await chat.shows(PROMPT)
+        chat.types(f"First.{ENTER}")
+        await eventually(lambda: len(server.calls) == 2)
+        chat.process.kill()
+        await chat.ended()
+        gone.set()
+        end = await commands("chat", "--session", "killed", "--json", text="Second.\n")
+        turns = await _turns(commands, "killed")
+    assert (end.code, json.loads(end.stdout)["output"]) == (0, "Two.")
+    assert [(turn["request"], turn["outcome"]) for turn in turns] == [("First.", "One."), ("Second.", "Two.")]
