@@ -104,6 +104,10 @@ def run(
         bool, typer.Option("--approve-plan", help="A model wrote the plan: ask somebody whether it may run.")
     ] = False,
     all_or_nothing: AllOrNothing = False,
+    session: Annotated[
+        str | None,
+        typer.Option("--session", metavar="S", help="A turn of the session S: its names, such as @cbu, stand for ids."),
+    ] = None,
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
@@ -121,6 +125,7 @@ def run(
         policy_file=policy,
         budget=budget,
         model=model,
+        session=session,
         is_by_model=approve_plan,
         is_all_or_nothing=all_or_nothing,
         is_mending=mend,
@@ -128,7 +133,12 @@ def run(
         is_detached=detach,
         is_keeping=keep,
     )
-    return call("running", "run", request, Output(is_json=json, has_color=not no_color))
+    output = Output(is_json=json, has_color=not no_color)
+    return (
+        call("running", "run", request, output)
+        if session is None
+        else call("session_turns", "run_plan", request, output)
+    )
 
 
 app.command(cls=PlainHelp)(ask)

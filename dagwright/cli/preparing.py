@@ -15,6 +15,7 @@ from dagwright.cli.plans import read_inputs_file, read_pairs, read_plan, read_po
 from dagwright.cli.requests import RunRequest
 from dagwright.client import NO_TERMS, Terms
 from dagwright.contracts.limits import NOTES
+from dagwright.contracts.sessions import Session
 from dagwright.dialects.written_values import CUT_OFF, Mend, folded
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.durations import parse_duration
@@ -50,8 +51,11 @@ class PreparedRun:
     terms: Terms
 
 
-def prepare_run(request: RunRequest, toolset: Toolset, output: Output) -> PreparedRun:
+def prepare_run(request: RunRequest, toolset: Toolset, output: Output, session: Session | None = None) -> PreparedRun:
     """Returns what the request asks for, asking a person for missing inputs if one is there.
+
+    Args:
+        session: whose turn it is. Such a run asks itself for what is missing: it may have to be prepared again.
 
     Raises:
         PlanInvalid: the plan or its inputs are wrong.
@@ -61,11 +65,13 @@ def prepare_run(request: RunRequest, toolset: Toolset, output: Output) -> Prepar
     model = None if request.model is None else {"model": request.model}
     is_whole, asks = request.is_all_or_nothing, request.is_asking
     beside = replace(NO_TERMS.beside, budget=budget, model=model, all_or_nothing=is_whole, asks=asks)
-    terms = Terms(deadline_s_of(request.timeout), read_policy(request.policy_file), beside=beside)
+    chosen = read_policy(request.policy_file) or (session.policy if session is not None else None)
+    terms = Terms(deadline_s_of(request.timeout), chosen, beside=beside)
     context = read_pairs(request.context, option="--context")
+    known = {**(session.ids() if session is not None else {}), **context}
     texts = read_pairs(request.inputs, option="--input")
     given = read_inputs_file(request.inputs_file)
-    raw, checked, mends = (_mended if request.is_mending else _strict)(request, toolset, output, context=context)
+    raw, checked, mends = (_mended if request.is_mending else _strict)(request, toolset, output, context=known)
     policy = terms.policy or default_policy("model" if request.is_by_model else "person")
     if refused := policy_problems(checked, policy):
         raise PlanInvalid(refused)
@@ -77,12 +83,14 @@ def prepare_run(request: RunRequest, toolset: Toolset, output: Output) -> Prepar
     if problems:
         wrong = input_problems(checked, values, given=[*values, *texts])
         raise PlanInvalid([*problems, *wrong])
-    can_ask = request.is_asking and not request.is_detached and output.can_ask
+    asks_itself = request.is_detached or session is not None
+    can_ask = request.is_asking and not asks_itself and output.can_ask
     if can_ask:
         values = ask_inputs(checked.inputs, values)
+    # What tells the run from others of its id is what was asked, and not what the session knew then.
     source = {"plan": raw, "dialect": checked.dialect, "context": context}
     # A run that is left to the background asks for what is missing itself.
-    prepare = prepare_to_ask if request.is_detached and request.is_asking else prepare_plan
+    prepare = prepare_to_ask if asks_itself and request.is_asking else prepare_plan
     plan = prepare(checked, values)
     if request.is_by_model or (policy.approves_changes and changes_of(plan)):
         terms = _with_approval(terms, plan, can_ask=can_ask)

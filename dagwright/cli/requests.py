@@ -42,6 +42,7 @@ class RunRequest:
     policy_file: str | None = None
     budget: str | None = None
     model: str | None = None
+    session: str | None = None
     is_by_model: bool = False
     is_all_or_nothing: bool = False
     is_mending: bool = False

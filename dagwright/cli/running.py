@@ -36,12 +36,17 @@ def run(request: RunRequest, output: Output) -> int:
     try:
         prepared = prepare_run(request, toolset, output)
     except PlanInvalid as invalid:
-        _refuse(request, invalid, output)
+        tell_refused(request, invalid, output)
         return ExitCode.REFUSED
     if (asking := first_of_model(prepared.plan)) is not None:
         refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, whose=asking)
-    name = None if request.plan == STANDARD_INPUT else Path(request.plan).name
-    return run_prepared(prepared, request, toolset, showing=Showing(tell_run, output), settings=settings, name=name)
+    showing = Showing(tell_run, output)
+    return run_prepared(prepared, request, toolset, showing=showing, settings=settings, name=name_of_plan(request))
+
+
+def name_of_plan(request: RunRequest) -> str | None:
+    """Returns what a plan is called that has no title."""
+    return None if request.plan == STANDARD_INPUT else Path(request.plan).name
 
 
 class Start(Protocol):
@@ -207,7 +212,8 @@ def _toolset_of_run(settings: Settings, references: Sequence[str], output: Outpu
         return load_toolset(settings)
 
 
-def _refuse(request: RunRequest, invalid: PlanInvalid, output: Output) -> None:
+def tell_refused(request: RunRequest, invalid: PlanInvalid, output: Output) -> None:
+    """Says what is wrong with the plan of a request."""
     source = PlanSource(request.plan, None, invalid)
     if output.is_json:
         output.document(refusal(source, invalid))

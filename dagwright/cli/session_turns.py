@@ -1,20 +1,34 @@
-"""`ask --session`: a request as a turn of a session; waits for the turn before it, starts its run, and follows that."""
+"""`ask --session` and `run --session`: a turn of a session, which waits for the one before it and is then followed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from dagwright.cli.async_runs import Farewell, run_async
+from dagwright.cli.connecting import command_settings
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.hosting import connected_to_run, leave_to_background, served
+from dagwright.cli.model_needed import refuse_without_model
 from dagwright.cli.output import Output, one_line
-from dagwright.cli.preparing import PreparedRun
-from dagwright.cli.running import Showing, Start, follow_to_end, stays, tell_left
+from dagwright.cli.preparing import PreparedRun, prepare_run
+from dagwright.cli.requests import RunRequest
+from dagwright.cli.running import (
+    Showing,
+    Start,
+    follow_to_end,
+    name_of_plan,
+    stays,
+    tell_left,
+    tell_refused,
+    tell_run,
+)
 from dagwright.client import Origin, Runs, Started, open_runs
-from dagwright.contracts.sessions import Session, Turn
+from dagwright.contracts.sessions import Session, Turn, session_name
+from dagwright.plan.compiled import first_of_model
+from dagwright.plan.errors import PlanInvalid
 from dagwright.server import LocalServer
 from dagwright.sessions import Busy, PreparedTurn, Sessions, TurnNotTaken
 from dagwright.settings import Settings
-from dagwright.toolset import Toolset
+from dagwright.toolset import Toolset, load_toolset, references_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +39,37 @@ class SessionStart:
         name: of the session.
         request: in words.
         prepare: returns the run for what the session knows.
+        title: what lists call the run if its plan has no title.
     """
 
     name: str
     request: str
     prepare: Callable[[Session], PreparedRun]
+    title: str | None = None
+
+
+def run_plan(request: RunRequest, output: Output) -> int:
+    """Runs a plan as a turn of a session, and returns the exit code.
+
+    Raises:
+        SessionNameInvalid: no session can have that name.
+    """
+    settings = command_settings()
+    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    name, title = session_name(request.session or ""), name_of_plan(request)
+
+    def prepare(session: Session) -> PreparedRun:
+        prepared = prepare_run(request, toolset, output, session)
+        if (asking := first_of_model(prepared.plan)) is not None:
+            refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, whose=asking)
+        return prepared
+
+    turn = SessionStart(name, f"(the plan {title})" if title else "", prepare, title)
+    try:
+        return run_in_session(turn, request, toolset, showing=Showing(tell_run, output), settings=settings)
+    except PlanInvalid as invalid:
+        tell_refused(request, invalid, output)
+        return ExitCode.REFUSED
 
 
 def run_in_session(turn: SessionStart, start: Start, toolset: Toolset, *, showing: Showing, settings: Settings) -> int:
@@ -105,7 +145,7 @@ async def start_turn(
         sending = await runs.prepared(
             newest.plan,
             newest.inputs,
-            origin=Origin(newest.source),
+            origin=Origin(newest.source, turn.title),
             tools=toolset.references,
             terms=newest.terms,
         )

@@ -190,6 +190,10 @@ class Session:
             return "ended" if self.has_ended else "ending"
         return "idle" if self.running is None else "running"
 
+    def ids(self) -> dict[str, str]:
+        """Returns what the names of the session stand for in a plan: name without `@` -> id."""
+        return {name: str(known["id"]) for name, known in self.names.items()}
+
     def turn_of(self, run: str) -> Turn | None:
         """Returns the turn that a run is of, as far as it is remembered."""
         return next((turn for turn in reversed(self.turns) if turn.run == run), None)
@@ -245,7 +249,7 @@ class Session:
             found["options"] = {"policy": self.policy.to_json(), **(options or {})}
         if "compiled" not in found and not found.get("context"):
             # Nobody has read the plan yet, so nobody has put in what its names stand for.
-            found["context"] = {name: known["id"] for name, known in self.names.items()}
+            found["context"] = self.ids()
         return found
 
     def end_turn(self, run: str, end: TurnEnd, *, at: float) -> bool:

@@ -88,12 +88,16 @@ async def test_person_talks_asks_how_it_is_and_goes_on_later(own_command_line: C
         await chat.shows("one")
         await chat.shows("and no more")
         await chat.shows("completed")
+        await chat.shows(PROMPT)
         chat.types(f"/status{ENTER}")
         await chat.shows(f"session {name}: idle, 1 turn; profile plan")
+        await chat.shows(PROMPT)
         chat.types(f"/turns{ENTER}")
         await chat.shows("1. How much is it?")
+        await chat.shows(PROMPT)
         chat.types(f"/profile nobody{ENTER}")
         await chat.shows("there is no profile nobody")
+        await chat.shows(PROMPT)
         chat.types(f"/help{ENTER}")
         await chat.shows("/cancel")
         await chat.shows(PROMPT)
@@ -107,11 +111,12 @@ async def test_person_talks_asks_how_it_is_and_goes_on_later(own_command_line: C
         await again.shows(PROMPT)
         again.types(f"And now?{ENTER}")
         await again.shows("Two.")
+        await again.shows(PROMPT)
         again.types(f"/quit{ENTER}")
         assert await again.ended() == 0
         turns = await _turns(commands, name)
     assert [turn["request"] for turn in turns] == ["How much is it?", "And now?"]
-    assert "**one**" not in chat.screen
+    assert "\x1b[1mone" in chat.screen
 
 
 async def test_what_a_run_asks_is_asked_in_place(own_command_line: CommandLine, talk: Talk) -> None:
@@ -123,8 +128,10 @@ async def test_what_a_run_asks_is_asked_in_place(own_command_line: CommandLine, 
         await chat.shows("Which? (number or name):")
         chat.types(f"3{ENTER}")
         await chat.shows("is none of the options")
+        await chat.shows("Which? (number or name):")
         chat.types(f"2{ENTER}")
         await chat.shows("Done.")
+        await chat.shows(PROMPT)
         chat.types(CTRL_D)
         assert await chat.ended() == 0
         assert '["Acme LLC"]' in server.calls[1].text
@@ -140,6 +147,7 @@ async def test_ctrl_c_leaves_the_run_and_a_second_one_the_chat(own_command_line:
         await eventually(lambda: len(server.calls) == 2)
         chat.types(CTRL_C)
         await chat.shows("goes on, and the next message waits for it")
+        await chat.shows(PROMPT)
         chat.types(f"Second.{ENTER}")
         await chat.shows("this message waits until that has ended")
         released.set()
@@ -148,6 +156,7 @@ async def test_ctrl_c_leaves_the_run_and_a_second_one_the_chat(own_command_line:
         await chat.shows(PROMPT)
         chat.types(CTRL_C)
         await chat.shows("Ctrl-C again ends the chat")
+        await chat.shows(PROMPT)
         chat.types(CTRL_C)
         assert await chat.ended() == 130
         turns = await _turns(commands, "left")
@@ -163,11 +172,13 @@ async def test_run_that_was_left_is_cancelled_from_the_chat(own_command_line: Co
         await chat.shows("Which? (number or name):")
         chat.types(CTRL_C)
         await chat.shows("goes on, and the next message waits for it")
+        await chat.shows(PROMPT)
         chat.types(f"/cancel{ENTER}")
         await chat.shows("cancelled")
         await chat.shows(PROMPT)
         chat.types(f"/new other{ENTER}")
         await chat.shows("session other: idle, 0 turns")
+        await chat.shows(PROMPT)
         chat.types(CTRL_D)
         await chat.shows("dagwright chat --session other")
         assert await chat.ended() == 0
@@ -210,6 +221,7 @@ async def test_chat_goes_on_when_server_and_worker_are_back(own_command_line: Co
         chat.types(f"Second.{ENTER}")
         await chat.shows("the Temporal server does not answer")
         await chat.shows("Two.")
+        await chat.shows(PROMPT)
         chat.types(CTRL_D)
         assert await chat.ended() == 0
 

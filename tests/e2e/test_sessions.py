@@ -1,14 +1,18 @@
 """`ask --session` and `session`: several requests that know of each other, with the scripted model."""
 
 import asyncio
+import json
 import signal
+from typing import Any
 
 import pytest
 
 from dagwright.testing import ModelServer
 from tests.e2e.command import CommandLine, asking, ended
+from tests.support.chaos_tools import FOLDER_VARIABLE
 from tests.support.eventually import eventually
 from tests.support.goals import call, written
+from tests.support.held_starter import ENDED, SENT, UNSENT
 from tests.support.intents import fund, product, said
 from tests.support.onboarding import intent, looked_up
 
@@ -66,6 +70,33 @@ async def test_second_request_goes_on_with_the_fund_of_the_first(command_line: C
     assert [turn["request"] for turn in anew.document["turns"]] == ["Create the Zenith fund."]
 
 
+async def test_plan_runs_with_the_names_of_a_session_and_leaves_its_own(own_command_line: CommandLine) -> None:
+    def plan(name: str, *intents: Any) -> str:
+        path = own_command_line.folder / f"{name}.json"
+        path.write_text(json.dumps({"intents": intents}), encoding="utf-8")
+        return str(path)
+
+    made = plan("made", intent("cbu.ensure", name="Apex", jurisdiction="LU"))
+    more = plan("more", intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@cbu"}))
+    commands = own_command_line
+    alone = await commands("run", more, "--json")
+    early = await commands("run", more, "--session", "plans", "--json")
+    first = await commands("run", made, "--session", "plans", "--json")
+    order = ("run", more, "--session", "plans", "--id", "plans-second", "--json")
+    second, again = await commands(*order), await commands(*order)
+    shown = await commands("session", "plans", "--json")
+    fund = first.document["context"]["cbu"]["id"]
+    assert (alone.code, early.code, alone.document["errors"][0]["code"]) == (2, 2, early.document["errors"][0]["code"])
+    assert [end.code for end in (first, second, again)] == [0, 0, 0]
+    assert second.document["nodes"]["@result_1"]["lineage"] is not None
+    assert fund in json.dumps(second.document["nodes"]["@result_1"]["result"])
+    assert again.document["run_id"] == second.document["run_id"]
+    assert [(turn["request"], turn["status"]) for turn in shown.document["turns"]] == [
+        ("(the plan made.json)", "completed"),
+        ("(the plan more.json)", "completed"),
+    ]
+
+
 async def test_request_waits_visibly_for_the_one_before_it_and_is_refused_where_nobody_waits(
     own_command_line: CommandLine,
 ) -> None:
@@ -110,6 +141,32 @@ async def test_turn_of_a_command_that_was_killed_is_one_run_and_frees_its_sessio
     assert (left.document["status"], left.document["turns"][0]["status"]) == ("running", "running")
     assert (end.code, end.document["output"]) == (0, "One.")
     assert [(turn["run"], turn["status"]) for turn in shown.document["turns"]] == [("session-killed", "completed")]
+
+
+@pytest.mark.parametrize("point", [UNSENT, SENT, ENDED])
+async def test_turn_of_a_command_that_was_killed_at_any_moment_is_one_run(
+    own_command_line: CommandLine, point: str
+) -> None:
+    async with ModelServer(written(call("a", "calculator", expression="1")), "One.") as server:
+        commands = asking(own_command_line, server)
+        commands.environment[FOLDER_VARIABLE] = str(commands.folder)
+        held = commands.folder / f"hold-{point}"
+        held.touch()
+        order = ("ask", "--session", "k", "First.", "--id", "turn-1", "--json")
+        killed = await commands.start(*order, program=("tests/support/held_starter.py",))
+        await eventually((commands.folder / f"reached-{point}").exists)
+        killed.kill()
+        await ended(killed)
+        left = await commands("session", "k", "--json")
+        end = await commands(*order)
+        shown = await commands("session", "k", "--json")
+    if point == UNSENT:
+        assert left.document["status"] == "not_found"
+    else:
+        assert [turn["run"] for turn in left.document["turns"]] == ["turn-1"]
+    assert (end.code, end.document["output"]) == (0, "One.")
+    turns = [(turn["run"], turn["status"], turn["outcome"]) for turn in shown.document["turns"]]
+    assert (turns, shown.document["status"]) == ([("turn-1", "completed", "One.")], "idle")
 
 
 _MARIAS = "id,name,kind,jurisdiction\nm-es,Maria Garcia,person,ES\nm-pt,Maria Garcia,person,PT\n"

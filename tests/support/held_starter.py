@@ -1,5 +1,6 @@
-"""A client script whose `fork` stops at fault points: when it has read the other run and started nothing, and when the
-new run is there and nobody has been told.
+"""A client script whose commands stop at fault points: `fork` when it has read the other run and started nothing, and
+when the new run is there and nobody has been told; a turn of a session before it is sent, when it has been taken and
+nothing was followed yet, and when its run has ended.
 
 Run as a program in place of `starter.py`; it has the same commands.
 """
@@ -12,13 +13,17 @@ from typing import Any
 from dagwright.client import Runs, Started
 from dagwright.contracts.messages import RunInput
 from dagwright.forks import Draft, Forks
+from dagwright.sessions import PreparedTurn, Sessions
 from tests.support.chaos_tools import FOLDER_VARIABLE, fault_point
 
 READ = "fork-read"
 STARTED = "fork-started"
+UNSENT, SENT, ENDED = "turn-unsent", "turn-sent", "turn-ended"
 
 _ready = Forks.ready
 _start = Runs.start
+_send = Sessions._send
+_settled = Sessions.settled
 
 
 async def _held_ready(self: Forks, draft: Draft) -> RunInput:
@@ -34,7 +39,20 @@ async def _held_start(self: Runs, *arguments: Any, **options: Any) -> Started:
     return started
 
 
+async def _held_send(self: Sessions, name: str, turn: PreparedTurn, **options: Any) -> None:
+    fault_point(UNSENT)
+    await _send(self, name, turn, **options)
+    fault_point(SENT)
+
+
+async def _held_settled(self: Sessions, name: str, run: str) -> None:
+    fault_point(ENDED)
+    await _settled(self, name, run)
+
+
 if __name__ == "__main__":
     Forks.ready = _held_ready  # type: ignore[method-assign]
     Runs.start = _held_start  # type: ignore[method-assign]
+    Sessions._send = _held_send  # type: ignore[method-assign]
+    Sessions.settled = _held_settled  # type: ignore[method-assign]
     runpy.run_path(str(Path(__file__).parents[2] / "starter.py"), run_name="__main__")
