@@ -1,9 +1,12 @@
 """Runs that take back what they did over several executions: the server suggests a new one after 150 events."""
 
+from unittest.mock import patch
+
 import pytest
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
+from dagwright.contracts import limits
 from dagwright.feed import RunFeed
 from dagwright.settings import Settings
 from dagwright.store.folder import FolderStore
