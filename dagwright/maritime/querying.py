@@ -49,6 +49,7 @@ async def es_query_exec(es_query: EsQuery) -> WorkerResult:
         took_ms=answer.took_ms,
         index=query.index,
         missing_values=[_missing(gap) for gap in answer.gaps],
+        query=query.body,
     )
     told = [*answer.problems, *(gap.words() for gap in answer.gaps)]
     return WorkerResult(

@@ -137,3 +137,5 @@ class EsResults(_Slot):
     took_ms: int = 0
     index: str = ""
     missing_values: list[MissingValues] = Field(default_factory=list)
+    query: dict[str, Any] = Field(default_factory=dict)
+    """The body that was asked: what its figures are, and what the result is about."""

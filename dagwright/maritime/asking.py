@@ -1,0 +1,89 @@
+"""How the workers here ask a model: data beside the task, an answer by a schema, another try where it is of no use."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from dagwright.contracts.model_calls import Action, Message, system, user
+from dagwright.contracts.model_failures import ModelFailure
+from dagwright.planner.catalogue import json_line
+from dagwright.tools import GiveUp, context
+
+PURPOSE = "worker"
+"""Label of the calls, by which scripts and logs tell them from those of the planner."""
+ASKED_AT_MOST = 3
+"""The first answer and two repairs."""
+QUESTION_CHARACTERS = 8_000
+_PROBLEM_CHARACTERS = 1_500
+
+T = TypeVar("T")
+
+
+class Unusable(ValueError):
+    """An answer of a model cannot be used; the message tells the model why."""
+
+
+class NoUsableAnswer(GiveUp):
+    """A model that was told what is wrong did not get it right.
+
+    Args:
+        problem: of its last answer.
+    """
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"The model gave no answer that can be used, {ASKED_AT_MOST} times; at last: {problem}")
+        self.problem = problem
+
+
+def data_lines(title: str, items: Iterable[Any]) -> str:
+    """Returns data for a model, each on a line of its own as JSON, so that none can end its line and say more."""
+    return "\n".join([f"{title}:", *map(json_line, items)])
+
+
+async def usable_answer(task: str, data: str, *, schema: Mapping[str, Any], read: Callable[[Any], T]) -> T:
+    """Returns what `read` makes of the answer of the model, which is told what is wrong as long as that is `Unusable`.
+
+    An answer that could be used is kept in the heartbeat, so that the next attempt does not pay for it again.
+
+    Args:
+        task: what the model is to do, in words of ours alone.
+        data: what it is to do it with.
+        read: raises `Unusable` for an answer that cannot be used.
+
+    Raises:
+        NoUsableAnswer: no answer could be used.
+        ModelFailure: the model does not answer.
+    """
+    kept = context().last_heartbeat
+    if isinstance(kept, dict) and "answer" in kept:
+        return read(kept["answer"])
+    said: list[Message] = [system(task), user(data)]
+    problem = ""
+    for _ in range(ASKED_AT_MOST):
+        try:
+            answer = await context().ask_model(said, purpose=PURPOSE, output=schema)
+            found = read(answer.output)
+        except ModelFailure as failure:
+            if failure.action is not Action.FIX:
+                raise
+            problem, written = str(failure), Message(role="assistant", content=failure.partial or "{}")
+        except Unusable as wrong:
+            problem, written = str(wrong), answer.message
+        else:
+            context().heartbeat({"answer": answer.output})
+            return found
+        said += [written, user(f"That cannot be used. {problem[:_PROBLEM_CHARACTERS]}\nWrite the whole answer again.")]
+    raise NoUsableAnswer(problem)
+
+
+def checked_question(text: str) -> str:
+    """Returns a question without blanks around it.
+
+    Raises:
+        ValueError: it says nothing, or too much.
+    """
+    asked = text.strip()
+    if not asked:
+        raise ValueError("The question is empty; say in 'question' what is asked")
+    if len(asked) > QUESTION_CHARACTERS:
+        raise ValueError(f"The question has {len(asked):,} characters, over the limit of {QUESTION_CHARACTERS:,}")
+    return asked

@@ -1,0 +1,188 @@
+"""Days that words such as `last quarter` mean, seen from a day: a model says the words, and the days are reckoned here.
+
+Weeks begin on Monday, quarters with January. A period is the days from its first to its last, both of them included.
+"""
+
+import re
+from calendar import monthrange
+from collections.abc import Callable
+from datetime import date, timedelta
+
+Period = tuple[date | None, date | None]
+"""First and last day; `None` where there is no end."""
+
+FORMS = (
+    "today, yesterday, this week, last month, next quarter, last year, last 30 days, 2 weeks ago, 2025, Q4, Q4 2025, "
+    "December, December 2025, 2025-12, 2025-12-31, 2025-10-01 to 2025-12-31, since 2025-10-01, before 2026"
+)
+"""How a period may be written, for whoever has written one that cannot be read."""
+
+_MOST_UNITS = 10_000
+_MONTHS = (
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
+    "december",
+)  # fmt: skip
+_UNIT = r"(day|week|month|quarter|year)s?"
+_NAMED_DAYS = {"today": 0, "yesterday": -1, "tomorrow": 1}
+_STEPS = {"this": 0, "current": 0, "last": -1, "previous": -1, "past": -1, "next": 1}
+
+
+class UnknownPeriod(ValueError):
+    """Words do not mean days that could be reckoned."""
+
+
+def period_of(words: str, today: date) -> Period:
+    """Returns the days that words mean.
+
+    Args:
+        words: in one of the `FORMS`, in small or capital letters.
+        today: the day from which they are said.
+
+    Raises:
+        UnknownPeriod: they are in none of the forms; the message says which there are.
+    """
+    text = " ".join(words.replace(",", " ").casefold().split()).removeprefix("the ").removeprefix("in ")
+    try:
+        found = _open_period(text, today) or _between(text, today) or _whole(text, today)
+    except (ValueError, OverflowError):
+        # A day that no month has, or a year that no calendar has.
+        found = None
+    if found is None:
+        raise UnknownPeriod(
+            f"{words[:60]!r} is no period that can be reckoned; write it in one of these forms: {FORMS}"
+        )
+    first, last = found
+    if first is not None and last is not None and first > last:
+        raise UnknownPeriod(f"{words[:60]!r} ends before it begins")
+    return found
+
+
+def _open_period(text: str, today: date) -> Period | None:
+    match = re.fullmatch(r"(since|after|until|till|by|before) (.+)", text)
+    inner = _whole(match[2], today) if match is not None else None
+    if match is None or inner is None:
+        return None
+    first, last = inner
+    assert first is not None
+    assert last is not None
+    ends: dict[str, Period] = {
+        "since": (first, None),
+        "after": (last + timedelta(days=1), None),
+        "before": (None, first - timedelta(days=1)),
+    }
+    return ends.get(match[1], (None, last))
+
+
+def _between(text: str, today: date) -> Period | None:
+    match = re.fullmatch(r"(?:between |from )?(.+?) (?:to|and|until|till|through|-|–) (.+)", text)
+    if match is None:
+        return None
+    first, last = _whole(match[1], today), _whole(match[2], today)
+    return (first[0], last[1]) if first is not None and last is not None else None
+
+
+def _whole(text: str, today: date) -> Period | None:
+    if text in _NAMED_DAYS:
+        return _days(today + timedelta(days=_NAMED_DAYS[text]))
+    for pattern, reader in _READERS:
+        match = re.fullmatch(pattern, text)
+        if match is not None:
+            return reader(match, today)
+    return None
+
+
+def _days(day: date) -> Period:
+    return day, day
+
+
+def _stepped(match: re.Match[str], today: date) -> Period:
+    """`last quarter`: the whole unit before the one of today."""
+    return _unit_at(today, match[2], _STEPS[match[1]])
+
+
+def _ago(match: re.Match[str], today: date) -> Period:
+    """`2 weeks ago`: a day for days, else the whole unit."""
+    return _unit_at(today, match[2], -_count(match[1]))
+
+
+def _span(match: re.Match[str], today: date) -> Period:
+    """`last 30 days`: so many, today included."""
+    count, unit = _count(match[2]), match[3]
+    forward = _STEPS[match[1]] > 0
+    if unit in ("day", "week"):
+        days = timedelta(days=count * (7 if unit == "week" else 1) - 1)
+        return (today, today + days) if forward else (today - days, today)
+    months = count * {"month": 1, "quarter": 3, "year": 12}[unit]
+    if forward:
+        return today, _months_later(today, months) - timedelta(days=1)
+    return _months_later(today, -months) + timedelta(days=1), today
+
+
+def _quarter(match: re.Match[str], today: date) -> Period:
+    """`Q4 2025`; without a year the latest that has begun."""
+    number, year = int(match["quarter"]), int(match["year"] or match["before"] or today.year)
+    first = date(year, 3 * number - 2, 1)
+    if not (match["year"] or match["before"]) and first > today:
+        first = date(today.year - 1, first.month, 1)
+    return _unit_at(first, "quarter", 0)
+
+
+def _month(match: re.Match[str], today: date) -> Period | None:
+    """`December 2025`; without a year the latest that has begun."""
+    number = next((place for place, name in enumerate(_MONTHS, 1) if _is_month(match[1], name)), None)
+    if number is None:
+        return None
+    first = date(int(match[2] or today.year), number, 1)
+    if not match[2] and first > today:
+        first = date(today.year - 1, number, 1)
+    return _unit_at(first, "month", 0)
+
+
+def _is_month(text: str, name: str) -> bool:
+    return text == name or (len(text) >= 3 and text.rstrip(".") in (name[:3], name[:4]))
+
+
+def _numbers(match: re.Match[str], _: date) -> Period:
+    """`2025`, `2025-12` or `2025-12-31`."""
+    year, month, day = (int(part) if part else None for part in match.groups())
+    assert year is not None
+    if month is None:
+        return date(year, 1, 1), date(year, 12, 31)
+    return _days(date(year, month, day)) if day is not None else _unit_at(date(year, month, 1), "month", 0)
+
+
+_READERS: tuple[tuple[str, Callable[[re.Match[str], date], Period | None]], ...] = (
+    (rf"({'|'.join(_STEPS)}) {_UNIT}", _stepped),
+    (rf"(last|past|previous|next) (\d+) {_UNIT}", _span),
+    (rf"(\d+) {_UNIT} ago", _ago),
+    (r"(?:(?P<before>\d{4})[ -]?)?q(?P<quarter>[1-4])(?:[ -]?(?P<year>\d{4}))?", _quarter),
+    (r"([a-z]+\.?)(?: (\d{4}))?", _month),
+    (r"(\d{4})(?:-(\d{2}))?(?:-(\d{2}))?", _numbers),
+)
+
+
+def _unit_at(day: date, unit: str, steps: int) -> Period:
+    """Returns the unit in which a day is, or one that is so many steps from it."""
+    if unit == "day":
+        return _days(day + timedelta(days=steps))
+    if unit == "week":
+        first = day - timedelta(days=day.weekday()) + timedelta(weeks=steps)
+        return first, first + timedelta(days=6)
+    length = {"month": 1, "quarter": 3, "year": 12}[unit]
+    begin = date(day.year, day.month - (day.month - 1) % length, 1)
+    first = _months_later(begin, steps * length)
+    return first, _months_later(first, length) - timedelta(days=1)
+
+
+def _months_later(day: date, months: int) -> date:
+    """Returns the same day of another month, its last one if it has no such day."""
+    count = day.year * 12 + day.month - 1 + months
+    year, month = count // 12, count % 12 + 1
+    return date(year, month, min(day.day, monthrange(year, month)[1]))
+
+
+def _count(text: str) -> int:
+    count = int(text) if len(text) <= 5 else _MOST_UNITS + 1
+    if not 1 <= count <= _MOST_UNITS:
+        raise ValueError(text)
+    return count

@@ -1,0 +1,129 @@
+"""What the search server itself says of an index: its fields with what they mean, and which values they have."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+from opensearchpy.exceptions import OpenSearchException
+
+from dagwright.maritime.connection import Search
+from dagwright.maritime.querying import without_index
+from dagwright.maritime.slots import FieldDescription
+from dagwright.search.asking import IndexMissing, failure_of
+
+NUMBERS = frozenset({"integer", "long", "short", "float", "double", "half_float", "scaled_float"})
+VALUES_READ = 500
+"""Distinct values of a field that are looked at; a field with more has names, not kinds."""
+_GRACE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class IndexField:
+    """A field as the mapping has it.
+
+    Args:
+        synonyms: what people call it.
+    """
+
+    name: str
+    type: str
+    description: str = ""
+    synonyms: tuple[str, ...] = ()
+
+    def told(self) -> dict[str, Any]:
+        """Returns what a model is told of it."""
+        words = {"also_called": list(self.synonyms)} if self.synonyms else {}
+        return {"field": self.name, "type": self.type, "description": self.description, **words}
+
+    def description_slot(self) -> FieldDescription:
+        """Returns it as it stands in the slot `metadata_results`."""
+        return FieldDescription(name=self.name, type=self.type, description=self.description)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFields:
+    """The fields of an index, and the day that its data are of.
+
+    Args:
+        today: the day for which the data were made, if the mapping says so, else the day that it is (UTC).
+    """
+
+    index: str
+    by_name: Mapping[str, IndexField]
+    today: date
+
+    def of_type(self, *types: str) -> list[str]:
+        """Returns the names of the fields of some types."""
+        return [name for name, field in self.by_name.items() if field.type in types]
+
+
+async def read_fields(search: Search, index: str) -> IndexFields:
+    """Returns the fields of an index, in the order of its mapping.
+
+    Raises:
+        GiveUp: there is no such index, or we may not read it.
+        RetryLater: the server cannot be asked now.
+    """
+    try:
+        told = await search.client.indices.get_mapping(index=index)
+    except OpenSearchException as error:
+        raise _failure(error, index) from None
+    # An alias is told by the name of its index.
+    mapping = next(iter(told.values()))["mappings"]
+    meta = mapping.get("_meta", {})
+    about = meta.get("fields", {})
+    fields = {name: _field(name, each, about.get(name, {})) for name, each in mapping.get("properties", {}).items()}
+    in_order = {name: fields[name] for name in [*(name for name in about if name in fields), *fields]}
+    return IndexFields(index, in_order, _today(meta))
+
+
+def _field(name: str, mapped: Mapping[str, Any], about: Mapping[str, Any]) -> IndexField:
+    words = tuple(str(word) for word in about.get("synonyms", ()))
+    return IndexField(name, str(mapped.get("type", "object")), str(about.get("description", "")), words)
+
+
+def _today(meta: Mapping[str, Any]) -> date:
+    loaded = meta.get("loaded")
+    if isinstance(loaded, Mapping) and isinstance(loaded.get("today"), str):
+        return date.fromisoformat(loaded["today"])
+    return datetime.now(UTC).date()
+
+
+async def find(search: Search, index: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns what the server answers to a query of ours.
+
+    Raises:
+        GiveUp: there is no such index, or we may not read it.
+        RetryLater: the server cannot be asked now.
+    """
+    timeout_s = search.limits.timeout_s
+    try:
+        found: Mapping[str, Any] = await search.client.search(
+            index=index,
+            body={**body, "timeout": f"{timeout_s:g}s"},
+            params={"request_timeout": timeout_s + _GRACE_S},
+        )
+    except OpenSearchException as error:
+        raise _failure(error, index) from None
+    return found
+
+
+async def documents(search: Search, index: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the documents that a query of ours finds, best first; raises as `find`."""
+    found = await find(search, index, body)
+    return [hit["_source"] for hit in found["hits"]["hits"]]
+
+
+async def values_of(search: Search, index: str, fields: Sequence[str]) -> dict[str, list[str]]:
+    """Returns the most frequent values of some keyword fields, at most `VALUES_READ` of each; raises as `find`."""
+    if not fields:
+        return {}
+    groups = {name: {"terms": {"field": name, "size": VALUES_READ}} for name in fields}
+    found = await find(search, index, {"size": 0, "aggs": groups})
+    return {name: [str(each["key"]) for each in found["aggregations"][name]["buckets"]] for name in fields}
+
+
+def _failure(error: OpenSearchException, index: str) -> Exception:
+    failure = failure_of(error, index)
+    return without_index(failure) if isinstance(failure, IndexMissing) else failure

@@ -1,0 +1,201 @@
+"""Figures of what queries found, and figures of a text that nobody has reckoned."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.maritime.analyzing import labels_of
+from dagwright.maritime.figures import Table, tables_of
+from dagwright.maritime.slots import EsResults
+from dagwright.maritime.stray_figures import stray_figures
+
+
+def told(tables: list[Table], title: str) -> list[dict[str, Any]]:
+    (found,) = (each for each in tables if each.title == title)
+    return [{name: text for name, text in row.items() if name != "table"} for row in found.told()]
+
+
+def volume(total: int, teu: float, carrier: str) -> EsResults:
+    query = {
+        "query": {"bool": {"filter": [{"term": {"carrier_name": carrier}}, {"term": {"destination_port": "LA"}}]}},
+        "aggs": {"volume": {"sum": {"field": "teu"}}, "transit": {"avg": {"field": "transit_days"}}},
+    }
+    figures = {"volume": {"value": teu}, "transit": {"value": None if carrier == "ZIM" else 15.125}}
+    return EsResults(total=total, aggregations=figures, query=query)
+
+
+def test_several_results_are_compared_figure_by_figure() -> None:
+    results = [volume(200, 1500.0, "MAERSK"), volume(150, 1000.0, "EVERGREEN")]
+    assert labels_of(results) == ["MAERSK", "EVERGREEN"]
+    assert told(tables_of(results, labels_of(results)), "All that matches") == [
+        {
+            "figure": "documents",
+            "MAERSK": "200",
+            "EVERGREEN": "150",
+            "MAERSK minus EVERGREEN": "50",
+            "MAERSK of EVERGREEN": "133.33 %",
+        },
+        {
+            "figure": "volume",
+            "MAERSK": "1,500",
+            "EVERGREEN": "1,000",
+            "MAERSK minus EVERGREEN": "500",
+            "MAERSK of EVERGREEN": "150 %",
+        },
+        {
+            "figure": "transit",
+            "MAERSK": "15.12",
+            "EVERGREEN": "15.12",
+            "MAERSK minus EVERGREEN": "0",
+            "MAERSK of EVERGREEN": "100 %",
+        },
+    ]
+
+
+def test_a_figure_without_a_value_is_said_to_have_none_and_is_not_compared() -> None:
+    results = [volume(200, 1500.0, "MAERSK"), volume(9, 90.0, "ZIM")]
+    rows = told(tables_of(results, ["MAERSK", "ZIM"]), "All that matches")
+    assert rows[2] == {
+        "figure": "transit",
+        "MAERSK": "15.12",
+        "ZIM": "no value",
+        "MAERSK minus ZIM": "no value",
+        "MAERSK of ZIM": "no value",
+    }
+    assert rows[3] == {"note": "transit has no value for ZIM."}
+
+
+def grouped(*groups: tuple[str, int, float, float | None]) -> EsResults:
+    buckets = [
+        {"key": key, "doc_count": count, "volume": {"value": teu}, "transit": {"value": days}}
+        for key, count, teu, days in groups
+    ]
+    inner = {"volume": {"sum": {"field": "teu"}}, "transit": {"avg": {"field": "transit_days"}}}
+    query = {"aggs": {"by_shipper": {"terms": {"field": "shipper_name"}, "aggs": inner}}}
+    return EsResults(total=30, aggregations={"by_shipper": {"buckets": buckets}}, query=query)
+
+
+def test_groups_have_shares_differences_a_sum_and_what_is_missing() -> None:
+    found = tables_of([grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, None))], [""])
+    assert told(found, "by_shipper") == [
+        {
+            "by_shipper": "A",
+            "documents": "20",
+            "share of documents": "66.67 %",
+            "documents: first minus this": "0",
+            "volume": "300",
+            "share of volume": "75 %",
+            "volume: first minus this": "0",
+            "transit": "15.5",
+            "transit: first minus this": "0",
+        },
+        {
+            "by_shipper": "B",
+            "documents": "10",
+            "share of documents": "33.33 %",
+            "documents: first minus this": "10",
+            "volume": "100",
+            "share of volume": "25 %",
+            "volume: first minus this": "200",
+            "transit": "no value",
+            "transit: first minus this": "no value",
+        },
+        {
+            "by_shipper": "all together",
+            "documents": "30",
+            "share of documents": "100 %",
+            "documents: first minus this": "no value",
+            "volume": "400",
+            "share of volume": "100 %",
+            "volume: first minus this": "no value",
+            # Averages cannot be added up.
+            "transit": "no value",
+            "transit: first minus this": "no value",
+        },
+        {"note": "transit is there for 1 of 2; not for B."},
+    ]
+
+
+def test_figures_of_unknown_kind_are_not_added_up() -> None:
+    result = grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0)).model_copy(update={"query": {}})
+    columns = told(tables_of([result], [""]), "by_shipper")[0]
+    assert [name for name in columns if name.startswith("share")] == ["share of documents"]
+
+
+def test_documents_have_sums_averages_and_how_many_have_no_value() -> None:
+    hits: list[dict[str, Any]] = [
+        {"id": "1", "status": "arrived", "teu": 4, "days": 10.5},
+        {"id": "2", "status": "booked", "teu": 2},
+        {"id": "3", "status": "arrived", "teu": 6, "days": 11.5},
+    ]
+    found = tables_of([EsResults(hits=hits, total=8)], [""])
+    title = "Documents, the first 3 of 8"
+    assert told(found, title) == [
+        {
+            "field": "teu",
+            "with a value": "3",
+            "without one": "0",
+            "total": "12",
+            "average": "4",
+            "least": "2",
+            "most": "6",
+        },
+        {
+            "field": "days",
+            "with a value": "2",
+            "without one": "1",
+            "total": "22",
+            "average": "11",
+            "least": "10.5",
+            "most": "11.5",
+        },
+    ]
+    assert told(found, f"{title}: status") == [
+        {"status": "arrived", "documents": "2", "share": "66.67 %"},
+        {"status": "booked", "documents": "1", "share": "33.33 %"},
+    ]
+
+
+def test_results_that_do_not_differ_by_their_queries_are_told_by_their_places() -> None:
+    same = volume(1, 1.0, "MAERSK")
+    assert labels_of([same, same]) == ["result 1", "result 2"]
+    assert labels_of([same]) == [""]
+    ranges = [
+        EsResults(query={"query": {"range": {"eta_date": {"gte": "2025-10-01", "lte": "2025-12-31"}}}}),
+        EsResults(query={"query": {"range": {"eta_date": {"gte": "2026-01-01"}}}}),
+    ]
+    assert labels_of(ranges) == ["2025-10-01 to 2025-12-31", "2026-01-01"]
+
+
+NUMBERS = [1500, 133.333333, 15.125, -50, 75.0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1,500 TEU, 1.500 TEU and 1'500 TEU",
+        "133 %, 133.3 % and 133,33 %",
+        "50 fewer, 15.1 days, 75 %",
+        "Q4 of 2025 and SH-00000042",
+        "1. MAERSK\n2. EVERGREEN",
+        "no figures at all",
+    ],
+)
+def test_figures_that_were_reckoned_may_be_written_in_any_way(text: str) -> None:
+    assert stray_figures(text, NUMBERS, ["volumes in 2025", "SH-00000042"]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "stray"),
+    [
+        ("about 1,501 TEU", ["1,501"]),
+        ("1.5 thousand", ["1.5"]),
+        ("134 % and 133.4 %", ["134", "133.4"]),
+        ("a third: 33 %", ["33"]),
+        ("in 2024, 2024 again", ["2024"]),
+        ("15.2 days", ["15.2"]),
+        ("8" * 60, ["8" * 60]),
+    ],
+)
+def test_figures_that_nobody_reckoned_are_found(text: str, stray: list[str]) -> None:
+    assert stray_figures(text, NUMBERS, ["volumes in 2025"]) == stray
