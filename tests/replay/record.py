@@ -19,16 +19,20 @@ from unittest.mock import patch
 from pydantic import SecretStr
 
 from dagwright.contracts import wire
+from dagwright.entities.database import EntityDatabase
+from dagwright.entities.loading import load_parties
 from dagwright.server import local
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer
 from tests.replay.model_scenarios import MODEL_STEPS
 from tests.replay.scenarios import GO_ON_AFTER_EVENTS, SCENARIOS
+from tests.support.ledger import Ledger
 from tests.support.runs import histories_of, serving_runs
 from tests.support.server import live_server
 from tests.support.tools import Bench
 
 HISTORIES = Path(__file__).parent / "histories"
+_PARTIES = Path(__file__).parents[2] / "examples" / "onboarding" / "parties.csv"
 
 Json = dict[str, Any]
 
@@ -58,7 +62,11 @@ async def _record_on_server(names: Sequence[str]) -> None:
                 openai_base_url=model.base_url,
                 openai_api_key=SecretStr("key"),
             )
-            async with serving_runs(client, bench.registry(), settings=settings) as runs:
+            database = EntityDatabase(settings.database_url)
+            load_parties(database, _PARTIES)
+            database.dispose()
+            registry = bench.registry().merged(Ledger().registry())
+            async with serving_runs(client, registry, settings=settings) as runs:
                 for name in names:
                     handle = await SCENARIOS[name](runs, bench)
                     for number, history in enumerate(await histories_of(client, handle)):

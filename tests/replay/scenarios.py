@@ -249,6 +249,37 @@ async def _people(runs: Runs, bench: Bench) -> Handle:
     return handle
 
 
+async def _undone(runs: Runs, bench: Bench) -> Handle:
+    """A run of all or nothing that fails, and takes back what it, its items and its sub-plan did."""
+    nodes = [
+        _make("a"),
+        {"id": "sub", "plan": {"nodes": [_make("b")]}, "depends_on": ["a"]},
+        {**_make("m", "{{item}}"), "for_each": ["x", "y"], "key": "{{item}}", "depends_on": ["a"]},
+        {"id": "refuse", "tool": "refuse", "depends_on": ["sub", "m"]},
+    ]
+    handle = await runs.start({"nodes": nodes}, all_or_nothing=True)
+    await document_of(handle)
+    return handle
+
+
+def _make(node: str, name: str = "") -> dict[str, Any]:
+    return {"id": node, "tool": "make", "arguments": {"name": f"replay {node} {name}"}}
+
+
+async def _looked_up(runs: Runs, bench: Bench) -> Handle:
+    """A run that asks who is meant, creates that party, and takes it back with the rest."""
+    sarah, nobody = ({"search_text": name, "entity_type": "person"} for name in ("Sarah Chen", "Vera Replay"))
+    intents = [
+        {"verb": "make", "params": {"name": "replay"}, "refs": {}, "lookups": {"after": nobody}},
+        {"verb": "refuse", "params": {}, "refs": {"message": "@result_1"}, "lookups": {"after": sarah}},
+    ]
+    handle = await runs.start({"intents": intents}, all_or_nothing=True)
+    await asks(runs, handle, "lookup:person:Vera Replay")
+    await answer(handle, "lookup:person:Vera Replay", {"text": "create new"})
+    await document_of(handle)
+    return handle
+
+
 async def _session(runs: Runs, bench: Bench) -> Handle:
     """A session that goes on in a new execution; its last run cannot read its input, so it does not report."""
     handle = await runs.start_raw({"session": "replay"}, workflow_id="session-replay", workflow=wire.WORKFLOW_CONVERSE)
@@ -293,6 +324,8 @@ SCENARIOS: dict[str, Scenario] = {
     "cancelled_through_temporal": _cancelled_through_temporal,
     "cancelled_sub_plan": _cancelled_sub_plan,
     "session": _session,
+    "undone": _undone,
+    "looked_up": _looked_up,
 }
 """Name of the history -> the run that makes it."""
 
