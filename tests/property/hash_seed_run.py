@@ -3,14 +3,30 @@
 import json
 import random
 import sys
+from collections.abc import Mapping
 from typing import Any
 
-from dagwright.contracts.documents import graph_document
+from dagwright.contracts.documents import RunFacts, graph_document, result_document
+from dagwright.contracts.sessions import Session
+from dagwright.contracts.turns import TurnStart, end_of_turn
 from dagwright.plan.compilation import compile_plan
 from dagwright.plan.compiled import plan_to_json
 from dagwright.plan.errors import NodeError, PlanInvalid
+from dagwright.plan.lookups import with_lookups
+from dagwright.plan.references import Lookup
 from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.steering import standing_notes
+from dagwright.plan.tasks import Task
+from dagwright.plan.tools import Effects, ToolDeclaration
+from tests.unit.plan import building
 from tests.unit.plan.building import check, node, plan_of
+
+_TOOLS: Mapping[str, ToolDeclaration] = {
+    **building.TOOLS,
+    "make": ToolDeclaration("make", Effects.IDEMPOTENT, undo="unmake", sets="made"),
+    "unmake": ToolDeclaration("unmake", Effects.IDEMPOTENT),
+}
+_NAMES = ["Ann Lee", "Bob Ray", "Eva Twin", "Max Ade"]
 
 
 def random_plan(source: random.Random) -> dict[str, Any]:
@@ -24,7 +40,7 @@ def random_plan(source: random.Random) -> dict[str, Any]:
         made = node(
             name,
             *needs,
-            tool=source.choice(["any", "single", "pair"]),
+            tool=source.choice(["any", "single", "pair", "make"]),
             arguments={f"x{place}": "<{{" + need + ".result}}>" for place, need in enumerate(reads)},
             join=source.choice(["all", "all_done"]),
             on_error=source.choice(["block", "skip", {"value": {"b": 1, "a": 2}}]),
@@ -39,35 +55,55 @@ def random_plan(source: random.Random) -> dict[str, Any]:
     return plan_of(*nodes)
 
 
-def history_of(raw: dict[str, Any], source: random.Random) -> list[Any]:
-    """Returns everything that can be seen of a plan: its problems, or its compiled form and one whole run."""
+def history_of(raw: dict[str, Any], source: random.Random, session: Session) -> list[Any]:
+    """Returns everything that can be seen of a plan: its problems, or its compiled form and one whole run.
+
+    The run looks parties up, does all or nothing, and is a turn of a session.
+    """
     try:
-        checked = check(raw)
+        checked = check(raw, tools=_TOOLS)
     except PlanInvalid as invalid:
         return [problem.to_json() for problem in invalid.problems]
-    plan = compile_plan(checked)
+    plan = with_lookups(compile_plan(checked), [Lookup(name, "person") for name in source.sample(_NAMES, 3)])
     seen: list[Any] = [plan_to_json(plan), checked.levels, checked.critical_path]
     scheduler = Scheduler(plan, {})
+    scheduler.changes.all_or_nothing = True
     scheduler.begin(0.0)
-    running: list[str] = []
+    running: list[Task] = []
     while True:
         while (task := scheduler.next_task(0.0)) is not None:
-            running.append(task.id)
+            running.append(task)
             seen.append([task.id, task.arguments])
         if not running:
             break
         ended = running.pop(source.randrange(len(running)))
-        if source.random() < 0.2:
-            scheduler.fail(ended, NodeError("tool_failed", ended), at=1.0)
+        if ended.node.kind != "lookup" and source.random() < 0.05:
+            scheduler.fail(ended.id, NodeError("tool_failed", ended.id), at=1.0)
         else:
-            scheduler.complete(ended, {"b": ended, "a": 1}, at=1.0)
-    return [*seen, graph_document(scheduler), scheduler.output()[0], scheduler.status()]
+            scheduler.complete(ended.id, _answer(ended), at=1.0)
+    document = result_document(scheduler, RunFacts("run", "1", notes=standing_notes(scheduler)))
+    turn = TurnStart(f"run {session.version}", {}, "Do it.")
+    session.begin_turn(turn, at=1.0)
+    session.end_turn(turn.run, end_of_turn(document, scheduler), at=2.0)
+    return [*seen, graph_document(scheduler), document, session.to_json(), scheduler.status()]
+
+
+def _answer(task: Task) -> Any:
+    """Returns what the call of a task gives back."""
+    match task.node.tool:
+        case "find_party":
+            name = task.arguments["search_text"]
+            return {"party": {"id": f"id {name}", "name": name, "kind": "person"}}
+        case "bind_parties":
+            return [{**found, "reason": "exact name", "created": True} for found in task.arguments["found"]]
+    return {"b": task.id, "a": 1, "id": task.id}
 
 
 def main() -> None:
     """Writes one JSON document to standard output."""
     source = random.Random(7)
-    json.dump([history_of(random_plan(source), source) for _ in range(60)], sys.stdout)
+    session = Session("seeds")
+    json.dump([history_of(random_plan(source), source, session) for _ in range(60)], sys.stdout)
 
 
 if __name__ == "__main__":
