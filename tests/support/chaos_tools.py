@@ -20,6 +20,8 @@ from dagwright.tools import AskPerson, context, tool
 
 FOLDER_VARIABLE = "CHAOS_FOLDER"
 """Environment variable of the worker process: the folder that test and tools share."""
+LIVING_OBJECTS = "living-objects.json"
+"""In that folder: how many objects the worker has of each type."""
 
 _POLL_S = 0.02
 
@@ -144,6 +146,12 @@ async def echo(**arguments: Any) -> dict[str, Any]:
 
 @tool(effects="read")
 def living_objects() -> int:
-    """Collects the garbage of the worker and returns how many objects are left that a collection looks at."""
+    """Collects the garbage of the worker and returns how many objects are left that a collection looks at.
+
+    How many there are of each type is written to `<folder>/living-objects.json`.
+    """
     gc.collect()
-    return len(gc.get_objects())
+    # Not by `isinstance`, which has objects of `openai` load all of its modules.
+    types = Counter(f"{type(each).__module__}.{type(each).__qualname__}" for each in gc.get_objects())
+    (_folder() / LIVING_OBJECTS).write_text(json.dumps(types), encoding="utf-8")
+    return types.total()
