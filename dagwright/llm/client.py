@@ -26,6 +26,7 @@ from dagwright.llm.bodies import Prepared
 from dagwright.llm.failures import Asked, Trouble, error_of, failure_of
 from dagwright.llm.manners import Manner, Manners, OutputMode, next_manner
 from dagwright.llm.prices import PriceTable, shipped_prices
+from dagwright.tools.redaction import Redaction
 
 if TYPE_CHECKING:
     from dagwright.llm.transport import Transport
@@ -194,7 +195,8 @@ class ModelClient:
 
     def _failure(self, trouble: Trouble, prepared: Prepared) -> ModelFailure:
         asked = Asked(
-            self._endpoint.url,
+            # Of what stands in an address beside where it leads some is secret.
+            Redaction().place(self._endpoint.url),
             model=prepared.model,
             max_tokens=prepared.call.config.max_tokens,
             api_key=self._endpoint.key,

@@ -10,6 +10,7 @@ from dagwright.contracts.model_calls import NamedEndpoint
 from dagwright.llm.client import ANSWER_S, Endpoint, ModelClient
 from dagwright.llm.manners import Manners
 from dagwright.llm.prices import PricesUnreadable, PriceTable, read_prices, shipped_prices
+from dagwright.tools.redaction import Redaction
 
 
 def _no_secret(name: str) -> str | None:  # noqa: ARG001 - the signature of a source of secrets
@@ -104,7 +105,6 @@ class ModelClients:
             return Endpoint(named.base_url)
         key = self._setup.secret(named.secret)
         if not key:
-            raise SecretMissing(
-                f"the key of {named.base_url} is not set; set DAGWRIGHT_SECRET_{named.secret} for the worker"
-            )
+            shown = Redaction().place(named.base_url)
+            raise SecretMissing(f"the key of {shown} is not set; set DAGWRIGHT_SECRET_{named.secret} for the worker")
         return Endpoint(named.base_url, key)

@@ -21,6 +21,8 @@ from dagwright.llm.failures import ErrorBody, Trouble, error_body
 ANSWER_BYTES = 32_000_000
 """What an answer in one piece may have: that of a stream, whose characters JSON writes with up to six bytes each, and
 what stands around them. A worker holds it in memory."""
+ERROR_BYTES = 64 * 1024
+"""What is read of the body of an answer that is none: a sentence and what stands around it, or a page of a proxy."""
 _COMPLETIONS = "/chat/completions"
 
 
@@ -41,6 +43,8 @@ class Transport:
             api_key=api_key or "none",
             max_retries=0,
             timeout=httpx2.Timeout(answer_s, connect=connect_s),
+            # The library reads all of an error, however much that is.
+            http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [_bound_error]}),
         )
 
     async def post(self, body: Mapping[str, Any]) -> Any:
@@ -104,6 +108,29 @@ async def _whole(response: httpx2.Response) -> Any:
                 raise Trouble("answer", f"answered with over {ANSWER_BYTES:,} bytes", error=ModelError.OUTPUT_INVALID)
         kind = response.headers.get("content-type", "").partition(";")[0].strip()
         return json.loads(content) if kind.endswith("json") else content.decode(errors="replace")
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """The beginning of the body of an answer."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, *, most_bytes: int) -> None:
+        self._stream = stream
+        self._left_bytes = most_bytes
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._stream:
+            yield piece[: self._left_bytes]
+            self._left_bytes -= len(piece)
+            if self._left_bytes <= 0:
+                return
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def _bound_error(response: httpx2.Response) -> None:
+    if not response.is_success and isinstance(response.stream, httpx2.AsyncByteStream):
+        response.stream = _Bounded(response.stream, most_bytes=ERROR_BYTES)
 
 
 @contextmanager

@@ -7,7 +7,19 @@ from typing import Any
 import pytest
 
 from dagwright.contracts.model_failures import ACTIONS
-from dagwright.llm import Action, ModelCall, ModelConfig, ModelError, ModelFailure, OutputSchema, Usage
+from dagwright.llm import (
+    Action,
+    Endpoint,
+    ModelCall,
+    ModelClient,
+    ModelConfig,
+    ModelError,
+    ModelFailure,
+    OutputSchema,
+    Usage,
+)
+from dagwright.llm.failures import Trouble
+from dagwright.llm.transport import ERROR_BYTES
 from dagwright.testing import (
     Answer,
     Completion,
@@ -152,6 +164,27 @@ async def test_every_failure_has_its_meaning(answer: Answer, error: ModelError, 
     assert words in str(failure)
     assert KEY not in str(failure)
     assert "small at http://127.0.0.1:" in str(failure)
+
+
+async def test_of_a_long_error_only_the_beginning_is_read() -> None:
+    long = Raw(b"busy " * 2_000_000, status=503, content_type="text/plain")
+    async with ModelServer(long) as server, client_of(server) as client:
+        with pytest.raises(ModelFailure) as caught:
+            await client.complete(saying())
+    assert caught.value.error is E.UNAVAILABLE
+    trouble = caught.value.__cause__
+    assert isinstance(trouble, Trouble)
+    assert len(trouble.body.text) == ERROR_BYTES
+
+
+async def test_failure_tells_the_address_of_the_service_without_what_may_be_secret() -> None:
+    async with ModelServer(busy()) as server:
+        address = server.base_url.replace("://", "://ann:hush@")
+        async with ModelClient(Endpoint(address, KEY), model="small") as client:
+            with pytest.raises(ModelFailure) as caught:
+                await client.complete(saying())
+    assert f"small at {server.base_url}" in str(caught.value)
+    assert "hush" not in str(caught.value)
 
 
 async def streaming(client: Any, call: ModelCall) -> None:
