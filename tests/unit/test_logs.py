@@ -156,6 +156,12 @@ def test_console_is_plain_when_it_is_no_terminal(capsys: pytest.CaptureFixture[s
     assert line.split(maxsplit=1)[1].split() == ["[info", "]", "called", "[dagwright.tools]", "node_id=fetch"]
 
 
+def test_client_of_the_search_server_does_not_tell_each_request_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(Settings())
+    logging.getLogger("opensearch").warning("GET http://127.0.0.1:9200/goods [status:N/A request:0.001s]")
+    assert capsys.readouterr().err == ""
+
+
 def test_lost_server_is_told_in_one_sentence_and_not_again_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(Settings(log_format="json"))
     core = logging.getLogger("temporalio.core")
