@@ -13,7 +13,6 @@ from typing import Any
 
 import yaml
 from opensearchpy import AsyncOpenSearch
-from opensearchpy.exceptions import NotFoundError
 
 from dagwright.maritime.indices import Indices
 from dagwright.maritime.names import name_documents
@@ -89,9 +88,9 @@ async def _refuse_foreign(client: AsyncOpenSearch, index: str) -> None:
 
 async def _meta(client: AsyncOpenSearch, index: str) -> Mapping[str, Any] | None:
     """Returns what the mapping of an index says of it; None if there is no such index."""
-    try:
-        found = await client.indices.get_mapping(index=index)
-    except NotFoundError:
+    # What is expected to be missing now and then is not to be logged as a failure.
+    found = await client.indices.get_mapping(index=index, ignore=404)
+    if "error" in found:
         return None
     (mapping,) = found.values()
     meta: Mapping[str, Any] = mapping["mappings"].get("_meta", {})
