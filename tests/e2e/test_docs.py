@@ -181,7 +181,10 @@ def _known_commands() -> set[str]:
 def _known_options() -> set[str]:
     code = "".join(
         path.read_text(encoding="utf-8")
-        for path in [ROOT / "worker.py", ROOT / "scripts/setup", ROOT / "Makefile", *ROOT.glob("dagwright/cli/*.py")]
+        for path in [
+            *(ROOT / name for name in ("worker.py", "scripts/setup", "Makefile", "dagwright/maritime/__main__.py")),
+            *ROOT.glob("dagwright/cli/*.py"),
+        ]
     )
     return set(re.findall(r"--[a-z][a-z-]+", code)) | {"--task-queue"}
 
