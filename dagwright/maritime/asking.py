@@ -1,6 +1,7 @@
 """How the workers here ask a model: data beside the task, an answer by a schema, another try where it is of no use."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from dagwright.contracts.model_calls import Action, Message, system, user
@@ -55,7 +56,8 @@ async def usable_answer(task: str, data: str, *, schema: Mapping[str, Any], read
     """
     kept = context().last_heartbeat
     if isinstance(kept, dict) and "answer" in kept:
-        return read(kept["answer"])
+        with suppress(Unusable):
+            return read(kept["answer"])
     said: list[Message] = [system(task), user(data)]
     problem = ""
     for _ in range(ASKED_AT_MOST):

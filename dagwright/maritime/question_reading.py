@@ -11,6 +11,8 @@ from dagwright.maritime.fields import NUMBERS, IndexFields
 from dagwright.maritime.slots import AnalysisResult, DateRange, Filter, Metric
 
 MOST_NAMES = 20
+NAME_CHARACTERS = 200
+"""Of one name: the server looks for each of its words."""
 KIND_FIELDS: Mapping[str, tuple[str, ...]] = {
     "shipper": ("shipper_name",),
     "carrier": ("carrier_name",),
@@ -98,8 +100,8 @@ def _problems(told: Mapping[str, Any], question: str, fields: IndexFields) -> It
         yield f"names: at most {MOST_NAMES} are looked up at once"
     for name in told["names"]:
         text = " ".join(name["text"].casefold().split())
-        if not text or text not in words:
-            yield f"names: {name['text'][:60]!r} does not stand so in the question"
+        if not text or len(text) > NAME_CHARACTERS or text not in words:
+            yield f"names: {name['text'][:60]!r} does not stand so in the question, or is no name"
     for metric in told["metrics"]:
         yield from _metric_problems(metric, fields)
     for condition in told["conditions"]:

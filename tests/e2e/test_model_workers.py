@@ -174,7 +174,7 @@ async def test_an_identifier_is_taken_as_it_stands(found: Maritime) -> None:
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
-        ({"names": [name("Hapag", "carrier")]}, "'Hapag' does not stand so in the question"),
+        ({"names": [name("Hapag", "carrier")]}, "'Hapag' does not stand so in the question, or is no name"),
         ({"metrics": [{"op": "avg", "field": "status"}]}, "avg needs a field of numbers, and status is keyword"),
         ({"metrics": [{"op": "sum", "field": None}]}, "sum needs a field"),
         ({"conditions": [{"field": "teu", "op": "gt", "values": ["many"]}]}, "teu is a number, and 'many' is none"),

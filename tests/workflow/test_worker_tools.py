@@ -1,0 +1,105 @@
+"""Worker tools, run on the real server: slots from one to the next, what is missing, and what they say besides."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+
+from dagwright.settings import Settings
+from dagwright.tools import RetryLater, SubGoal, ToolRegistry, WorkerResult, context, worker_tool
+from tests.support.runs import Runs, document_of, events_of, histories_of, serving_runs
+
+pytestmark = pytest.mark.server
+
+LARGE = 20_000
+"""Characters that go to the payload store."""
+
+
+@worker_tool(outputs=["found", "size"], goal_type="support")
+def find(outcome: str, sub_goal: SubGoal) -> WorkerResult | dict[str, Any]:
+    """Finds something."""
+    if outcome == "raises":
+        raise ValueError("no luck")
+    if outcome == "busy" and context().attempt < 2:
+        raise RetryLater("busy")
+    if outcome == "failed":
+        return WorkerResult(status="failed", error="no luck", message="try another word")
+    if outcome == "partial":
+        return WorkerResult(status="partial", outputs={"size": 0}, message="three names fit")
+    if outcome == "odd":
+        return {"found": 1, "length": 2}
+    text = "x" * LARGE if outcome == "large" else f"{sub_goal.id}: {sub_goal.description}"
+    return WorkerResult(outputs={"found": text, "size": len(text)}, message="as it is")
+
+
+@worker_tool(requires=["found"], outputs=["shown"], goal_type="deliverable")
+async def show(found: str | list[str]) -> dict[str, str]:
+    """Shows what was found."""
+    return {"shown": "+".join(each[:20] for each in (found if isinstance(found, list) else [found]))}
+
+
+@pytest.fixture(params=[True, False], ids=["kept", "replayed"])
+async def workers(request: pytest.FixtureRequest, client: Client, tmp_path: Any) -> AsyncIterator[Runs]:
+    settings = Settings(state_dir=tmp_path)
+    async with serving_runs(client, ToolRegistry.of(find, show), settings=settings, keeps_state=request.param) as runs:
+        yield runs
+        await runs.check_ended()
+
+
+def sub_goal(number: int, worker: str, *, params: Any = None, inputs: Any = None) -> dict[str, Any]:
+    outputs = {"find": ["found", "size"], "show": ["shown"]}[worker]
+    given = {"params": params or {}, "inputs": inputs or {}}
+    return {"id": number, "worker": worker, "description": f"Do {number}", "outputs": outputs, **given}
+
+
+def found_by(number: int) -> dict[str, Any]:
+    return {"from_sub_goal": number, "slot": "found"}
+
+
+async def test_slots_go_from_worker_to_worker_and_words_stand_beside_them(workers: Runs) -> None:
+    sub_goals = [
+        sub_goal(1, "find", params={"outcome": "busy"}),
+        sub_goal(2, "find", params={"outcome": "large"}),
+        sub_goal(3, "show", inputs={"found": [found_by(1), found_by(2)]}),
+    ]
+    document = await document_of(await workers.start({"sub_goals": sub_goals}, dialect="subgoals"))
+    nodes = document["nodes"]
+    assert document["status"] == "completed"
+    assert (nodes["sg1"]["result"], nodes["sg1"]["message"], nodes["sg1"]["attempts"]) == (
+        {"found": "1: Do 1", "size": 7},
+        "as it is",
+        2,
+    )
+    assert nodes["sg2"]["message"] == "as it is"
+    assert nodes["sg3"]["result"] == {"shown": "1: Do 1+" + "x" * 20}
+
+
+async def test_a_worker_without_its_slot_is_never_called(workers: Runs) -> None:
+    sub_goals = [
+        sub_goal(1, "find", params={"outcome": "partial"}),
+        sub_goal(2, "show", inputs={"found": found_by(1)}),
+        sub_goal(3, "find", params={"outcome": "failed"}),
+        sub_goal(4, "find", params={"outcome": "raises"}),
+        sub_goal(5, "find", params={"outcome": "odd"}),
+    ]
+    handle = await workers.start({"sub_goals": sub_goals}, dialect="subgoals")
+    nodes = (await document_of(handle))["nodes"]
+    told = {
+        name: (node["status"], node["partial"], node.get("message"), (node["error"] or {}).get("code"))
+        for name, node in nodes.items()
+    }
+    assert told == {
+        "sg1": ("completed", True, "three names fit", None),
+        "sg2": ("failed", False, None, "precondition_missing"),
+        "sg3": ("failed", False, "try another word", "worker_failed"),
+        "sg4": ("failed", False, None, "tool_failed"),
+        "sg5": ("failed", False, None, "invalid_result"),
+    }
+    assert nodes["sg1"]["result"] == {"found": None, "size": 0}
+    assert nodes["sg2"]["error"]["message"] == "'show' was not called: it requires 'found' (sg1.result.found is null)"
+    assert "missing: 'size'; not declared: 'length'" in nodes["sg5"]["error"]["message"]
+    (history,) = await histories_of(workers.client, handle)
+    scheduled = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+    assert "show" not in {each.activity_task_scheduled_event_attributes.activity_type.name for each in scheduled}
