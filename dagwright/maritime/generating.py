@@ -8,12 +8,13 @@ which writes it again, at most `ASKED_AT_MOST` times in all.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import date
 from typing import Any, NamedTuple, TypeVar
 
 from dagwright.contracts.model_calls import Action, Message, ModelAnswer, system, user
 from dagwright.contracts.model_failures import ModelFailure
 from dagwright.maritime.connection import SERVER_ATTEMPTS, Search, reach_search
+from dagwright.maritime.fields import read_fields
 from dagwright.maritime.query_prompt import ANSWER, TASK
 from dagwright.maritime.querying import without_index
 from dagwright.maritime.slots import Ambiguity, AnalysisResult, EsQuery, MetadataResults, ValueResult
@@ -73,7 +74,10 @@ async def es_query_gen(
     async with reach_search() as search:
         try:
             types = await field_types(search.client, index) if _is_ours(search, index) else {}
-            question = _question(analyses, described, _flat(value_results or []), sub_goal=sub_goal, types=types)
+            # The day for which the data were made: from it the days of the analysis were reckoned.
+            today = (await read_fields(search, index)).today
+            values = _flat(value_results or [])
+            question = _question(analyses, described, values, sub_goal=sub_goal, types=types, today=today)
             job = _Job(search, index, types, is_aggregation=any(each.intent_type == "aggregation" for each in analyses))
             written = await _written(job, question)
         except IndexMissing as error:
@@ -181,11 +185,12 @@ def _question(
     *,
     sub_goal: SubGoal,
     types: Mapping[str, str],
+    today: date,
 ) -> str:
     """Returns what the model is told of the question, as JSON."""
     about = {field.name: field.description for each in described for field in each.fields}
     told = {
-        "today": datetime.now(UTC).date().isoformat(),
+        "today": today.isoformat(),
         "task": sub_goal.description,
         "analysis": [each.model_dump(exclude_none=True) for each in analyses],
         "values": [each.model_dump(exclude={"score"}) for each in values],

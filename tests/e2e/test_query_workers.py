@@ -265,7 +265,7 @@ async def test_query_is_what_the_model_wrote_bounded_and_known_to_run(found: Mar
     query = EsQuery.model_validate(result.outputs["es_query"])
     assert (query.index, query.body["size"], query.body["timeout"]) == (found.indices.shipments, 0, "20000ms")
     told = json.loads(server.calls[0].messages[1]["content"])
-    assert told["task"] == "the query for volumes to LA"
+    assert (told["task"], told["today"]) == ("the query for volumes to LA", "2026-02-10")
     assert {"name": "teu", "type": "integer", "description": "Volume."} in told["fields"]
     assert told["values"] == [{"text": "LA", "field": "destination_port_code", "value": "USLAX", "kind": "port"}]
     expected = sum(each["teu"] for each in found.shipments() if each["destination_port_code"] == "USLAX")
