@@ -91,7 +91,7 @@ def _terms(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     given = check.known(value, path, keys=keys)
     told: Json = {"field": check.field_name(given.get("field"), (*path, "field")), "size": _DEFAULT_GROUPS}
     if "size" in given:
-        told["size"] = check.count(given["size"], (*path, "size"), least=1, most=check.limits.rows)
+        told["size"] = check.count(given["size"], (*path, "size"), least=1, most=check.limits.buckets)
     if "missing" in given:
         told["missing"] = check.scalar(given["missing"], (*path, "missing"))
     for name in ("include", "exclude"):

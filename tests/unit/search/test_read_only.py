@@ -129,7 +129,7 @@ def test_each_problem_is_told_with_its_place(body: Any, problem: str) -> None:
             {"a": {"scripted_metric": {}}},
             "/aggs/a/scripted_metric: there is no such aggregation here; allowed: terms, ",
         ),
-        ({"a": {"terms": {"field": "teu", "size": 101}}}, "/aggs/a/terms/size: expected a whole number from 1 to 100"),
+        ({"a": {"terms": {"field": "teu", "size": 501}}}, "/aggs/a/terms/size: expected a whole number from 1 to 500"),
         ({"a": {"terms": {"field": "teu", "include": ".*"}}}, "/aggs/a/terms/include: expected a list of at most 5 "),
         (
             {"a": {"terms": {"script": {"source": "1"}}}},
