@@ -46,7 +46,9 @@ def test_processes_that_start_together_make_each_row_once(database_url: str) -> 
     finally:
         for worker in workers:
             worker.kill()
-    assert [(stderr, code) for _, stderr, code in ended] == [("", 0)] * PROCESSES
+    # Who waits long for another one that makes the tables says so.
+    errors = [[line for line in each.splitlines() if "brought to this version" not in line] for _, each, _ in ended]
+    assert [*zip(errors, (code for *_, code in ended), strict=True)] == [([], 0)] * PROCESSES
     made = [stdout.split() for stdout, _, _ in ended]
     assert made == [made[0]] * PROCESSES
     assert len(set(made[0])) == 10
