@@ -1,7 +1,7 @@
 """What a run tells in its search attributes: its state, and whom it waits for.
 
 Each write is an event and work for the server, so they are written when they change, at most once in five seconds,
-and at the end.
+and at the end. That somebody is waited for is written at once: who looks for what is asked would not see it.
 """
 
 import asyncio
@@ -38,14 +38,17 @@ class SearchAttributes:
             self._write(RunStatus.RUNNING.value, [])
 
     def tell(self, state: str, awaiting: list[str], *, at: float, wake: Callable[[], None]) -> None:
-        """Tells state and whom the run waits for, now or as soon as it may.
+        """Tells state and whom the run waits for, now or as soon as it may; that it begins to wait for anyone, now.
 
         Args:
             wake: called when it may; this is to be called again then.
         """
-        if not self.are_there or self._timer is not None or (state, awaiting) == (self._state, self._awaiting):
+        asks = bool(awaiting) and not self._awaiting
+        if not self.are_there or (state, awaiting) == (self._state, self._awaiting):
             return
-        left_s = 0.0 if self._told_at is None else self._told_at + TELLING_PAUSE_S - at
+        if self._timer is not None and not asks:
+            return
+        left_s = 0.0 if self._told_at is None or asks else self._told_at + TELLING_PAUSE_S - at
         if left_s <= 0:
             self._told_at = at
             self._write(state, awaiting)

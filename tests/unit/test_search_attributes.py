@@ -1,0 +1,38 @@
+"""What a run tells in its search attributes, and when."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+
+from dagwright.contracts import wire
+from workflows import search_attributes
+from workflows.search_attributes import SearchAttributes
+
+
+def _nothing() -> None:
+    pass
+
+
+async def test_that_somebody_is_asked_is_told_at_once_and_all_else_at_most_every_five_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[list[Any]] = []
+    given = TypedSearchAttributes([SearchAttributePair(SearchAttributeKey.for_keyword(wire.SEARCH_STATE), "running")])
+    fake = SimpleNamespace(
+        info=lambda: SimpleNamespace(typed_search_attributes=given),
+        upsert_search_attributes=lambda updates: told.append([update.value for update in updates]),
+        sleep=lambda *_, **__: asyncio.Event().wait(),
+    )
+    monkeypatch.setattr(search_attributes, "workflow", fake)
+    attributes = SearchAttributes()
+    attributes.tell("waiting", ["ann"], at=0.0, wake=_nothing)
+    attributes.tell("running", [], at=6.0, wake=_nothing)
+    # Somebody approved the plan, and now a lookup asks.
+    attributes.tell("waiting", ["anyone"], at=6.2, wake=_nothing)
+    attributes.tell("running", [], at=6.3, wake=_nothing)
+    attributes.tell("waiting", ["anyone", "bob"], at=6.4, wake=_nothing)
+    attributes.rest()
+    assert told == [["waiting", ["ann"]], ["running", None], ["waiting", ["anyone"]]]
