@@ -68,7 +68,8 @@ def _show(candidates: Sequence[Candidate], output: Output) -> None:
 
 
 def _tell(report: LoadReport, file: str, output: Output) -> None:
-    output.say(f"{file}: {report.added} added, {report.updated} updated, {report.unchanged} unchanged")
+    refused = f", {len(report.refused):,} refused" if report.refused else ""
+    output.say(f"{file}: {report.added} added, {report.updated} updated, {report.unchanged} unchanged{refused}")
     if report.ignored_columns:
         output.say(f"columns that mean nothing here: {', '.join(report.ignored_columns)}")
     for row in report.refused[:REFUSALS_SHOWN]:
