@@ -13,7 +13,8 @@ from dagwright.chunk_items import ItemNotBegun, OpenFeed, view_of_item
 from dagwright.feed import RunNotFound, RunView
 from dagwright.insides import InnerNode, Insides, unreadable_note
 from dagwright.plan.reasons import Kind, Reason, reason_of
-from dagwright.plan.requests import BUDGET_TASK
+from dagwright.plan.requests import BUDGET_TASK, Request
+from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
 from dagwright.plan.times import format_time
 from dagwright.plan.why import REASONS_TOLD, Chain, sentence, what_holds, why
@@ -96,13 +97,29 @@ class Explanation:
     def _words_of_nothing(self) -> str:
         if self.view.is_closed:
             return f"the run {self.view.workflow_id} {self.view.status.replace('_', ' ')}"
+        if self.asked_before():
+            return "; ".join(f"{one.id} {one.waits_for.partition(chr(10))[0]}" for one in self.asked_before())
         scheduler = self.view.scheduler
-        # What was asked before the first node belongs to none.
-        book = None if scheduler is None else scheduler.requests
-        asked = [] if book is None else [one for one in book.open.values() if one.task in ("", BUDGET_TASK)]
-        if asked:
-            return "; ".join(f"{one.id} {one.waits_for.partition(chr(10))[0]}" for one in asked)
+        nodes = zip(scheduler.plan.nodes, scheduler.records, strict=True) if scheduler is not None else ()
+        looking = [
+            str(node.title) for node, record in nodes if node.kind == "lookup" and record.status is NodeStatus.RUNNING
+        ]
+        if looking:
+            return f"the run {self.view.workflow_id} is {'; '.join(looking[:_SENTENCES])}"
         return f"the run {self.view.workflow_id} has no step that has begun"
+
+    def asked_before(self) -> Sequence[Request]:
+        """Returns what is asked for no node that is shown: for inputs, for leave, for what is looked up."""
+        scheduler = self.view.scheduler
+        if scheduler is None or self.node:
+            return ()
+        shown = {reason.node for reason in self.chain.reasons}
+        return [one for one in scheduler.requests.open.values() if one.task not in shown and _is_before(scheduler, one)]
+
+
+def _is_before(scheduler: Scheduler, request: Request) -> bool:
+    """Tells whether a request belongs to no node, or to one that looks something up before all others."""
+    return request.task in ("", BUDGET_TASK) or scheduler.node_of(request.task).kind == "lookup"
 
 
 class Explaining:

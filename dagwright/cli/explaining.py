@@ -9,6 +9,7 @@ from dagwright.cli.async_runs import Farewell, run_async
 from dagwright.cli.connecting import command_settings, connected_to_read
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.output import Output, one_line
+from dagwright.cli.request_words import answer_words
 from dagwright.cli.requests import LookRequest
 from dagwright.cli.wording import closing_words, counted, near_time, step_words
 from dagwright.client import open_runs
@@ -18,6 +19,7 @@ from dagwright.plan.why import sentence
 from dagwright.store import open_store
 
 _LINE = 1_000
+_ANSWERS_TOLD = 5
 
 
 def why(request: LookRequest, output: Output) -> int:
@@ -57,6 +59,8 @@ def _lines(told: Explanation) -> Iterator[str]:
         starts = [*told.starts()]
         if not starts:
             yield told.words(near_time)
+            for request in told.asked_before()[:_ANSWERS_TOLD]:
+                yield f"  {answer_words(request.to_json(told.view.workflow_id))}"
         for start in starts:
             blocks = start.facts.get("blocks")
             held = f"; {blocks:,} {'node is' if blocks == 1 else 'nodes are'} blocked by it" if blocks else ""

@@ -12,6 +12,8 @@ from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
 from dagwright.entities.models import Party
 from dagwright.entities.parties import NaturalKey, add_party
+from dagwright.explaining import Explaining
+from dagwright.feed import RunFeed
 from dagwright.plan.references import Lookup
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
@@ -416,3 +418,15 @@ async def test_fork_takes_over_what_was_bound_and_asks_nobody_again(runs: Runs, 
     assert draft.outlook.reused == ["@result_1"]
     assert document["nodes"]["@result_1"]["result"] == {"who": spanish}
     assert [binding["party"]["id"] for binding in document["lookups"]] == [spanish]
+
+
+async def test_why_a_run_waits_for_a_lookup(runs: Runs, database: EntityDatabase) -> None:
+    handle = await runs.start({"intents": [intent(who=looking("Maria Garcia"))]})
+    await asks(runs, handle, MARIA)
+    told = await Explaining(lambda workflow_id: RunFeed(runs.client, workflow_id), runs.store).of_run(handle.id)
+    assert told.words(str) == (
+        f"{MARIA} waits for anyone: Which person is meant by 'Maria Garcia'? Or write another name."
+    )
+    assert [request.id for request in told.asked_before()] == [MARIA]
+    await answer(handle, MARIA, {"text": "Sarah Chen"})
+    assert (await document_of(handle))["status"] == "completed"
