@@ -11,7 +11,7 @@ from dagwright.cli.asking import NO, YES, checked_value, default_words, question
 from dagwright.cli.exits import CommandRefused
 from dagwright.cli.output import one_line, terminal_text, value_text
 from dagwright.cli.plans import typed_value, value_as_text
-from dagwright.cli.request_words import Request, asked_of, option_label, option_name
+from dagwright.cli.request_words import Request, asked_of, option_label, option_name, party_lines
 from dagwright.contracts.wire import ACTIVITY_READ_MODEL_PLAN
 
 _END_OF_TEXT = "."
@@ -75,6 +75,8 @@ class _Form:
     def _approval(self, request: Request) -> dict[str, Any]:
         if request.get("tool") and request["tool"] != ACTIVITY_READ_MODEL_PLAN:
             _show(f"{one_line(str(request['tool']))} with {value_text(request.get('arguments'))}")
+            for line in party_lines(request):
+                _show(line)
         while True:
             said = self._line("Approve? (yes or no): ").strip().lower()
             if said in YES:

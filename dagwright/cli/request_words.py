@@ -93,7 +93,12 @@ def _call_of(request: Request) -> list[str]:
     if not request.get("tool") or _is_long(request):
         return []
     arguments = json.dumps(request.get("arguments") or {}, ensure_ascii=False)
-    return [one_line(f"{request['tool']} with {arguments}", limit=_CALL_SHOWN)]
+    return [one_line(f"{request['tool']} with {arguments}", limit=_CALL_SHOWN), *party_lines(request)]
+
+
+def party_lines(request: Request) -> list[str]:
+    """Returns a line for each party in the call that is to be approved: its id, and what it is called."""
+    return [one_line(f"{party} is {name}", limit=300) for party, name in (request.get("parties") or {}).items()]
 
 
 def _is_long(request: Request) -> bool:

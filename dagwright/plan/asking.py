@@ -17,6 +17,7 @@ from dagwright.plan.compiled import inline_tools
 from dagwright.plan.errors import NodeError
 from dagwright.plan.human_fields import question_raised
 from dagwright.plan.inputs import schema_of_missing
+from dagwright.plan.lookups import parties_of_call
 from dagwright.plan.plan_words import plan_words
 from dagwright.plan.policy import INLINE_AGENT, LETTING_INLINE, REFUSED_INLINE, Policy, letting_run
 from dagwright.plan.questions import BadQuestion, request_of
@@ -264,6 +265,7 @@ class Asking(AnswerReader, ABC):
             )
             if purpose == "approval":
                 request.arguments = self._arguments_of(number, item)
+                request.parties = parties_of_call(node, request.arguments, record_of=self.record_of) or None
         except BadQuestion as error:
             return error.error
         request.checkpoint = checkpoint

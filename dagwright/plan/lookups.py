@@ -10,7 +10,7 @@ not looked up again.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from dagwright.plan.errors import NodeError
 from dagwright.plan.paths import MissingValue, get_value
 from dagwright.plan.references import Lookup, Placeholder, Reference, ResultOf
 from dagwright.plan.states import NodeStatus, Record
-from dagwright.plan.stored import StoredValue
+from dagwright.plan.stored import Path, StoredValue
 from dagwright.plan.tools import Effects, ToolDeclaration
 
 FIND_PARTY, BIND_PARTIES = "find_party", "bind_parties"
@@ -200,6 +200,52 @@ def found_before(node: CompiledNode, bound: Mapping[Lookup, Mapping[str, Any]]) 
         return {"party": {"id": given["search_text"]}, "reason": f"@{name}", SESSION_NAME: name, "kinds": kinds}
     known = bound.get(lookup_of(node))
     return None if known is None else {"party": dict(known), "reason": KNOWN_BEFORE}
+
+
+# What people are told of it.
+
+
+def words_of_bound(plan: CompiledPlan, part: Reference) -> str | None:
+    """Returns what is looked up for a part of an argument, in words; `None` for any other reference."""
+    if not isinstance(part, ResultOf):
+        return None
+    hidden = {node.id: node for node in plan.nodes[plan.written_count :] if node.kind == "lookup"}
+    find_id = finder_of(hidden.get(part.node), part.path)
+    if find_id is None:
+        return None
+    given = hidden[find_id].arguments
+    text, name = str(given["search_text"])[:_WORDS_IN_TITLE], given.get(SESSION_NAME)
+    return f"{text} ({given['entity_type']})" if name is None else f"@{name} ({text})"
+
+
+def parties_of_call(node: CompiledNode, arguments: Any, *, record_of: Callable[[str], Record | None]) -> dict[str, str]:
+    """Returns the parties in the arguments of a call whose names the run knows: id -> name and kind.
+
+    Args:
+        arguments: with every hole filled.
+        record_of: returns what became of a node.
+    """
+    found: dict[str, str] = {}
+    for path, template in node.holes:
+        part = template[0]
+        if len(path) != 1 or len(template) != 1 or not isinstance(part, ResultOf):
+            continue
+        record = record_of(part.node)
+        base = part.path[:-1] if part.path[-1:] == ("id",) else part.path
+        party_id, name, kind = (
+            _text_at(record.result if record is not None else None, (*base, key)) for key in ("id", "name", "kind")
+        )
+        if party_id and name and isinstance(arguments, Mapping) and arguments.get(path[0]) == party_id:
+            found[party_id] = f"{name} ({kind})" if kind else name
+    return found
+
+
+def _text_at(result: Any, path: Path) -> str | None:
+    try:
+        value = get_value(result, path, start="")
+    except MissingValue:
+        return None
+    return value[:_WORDS_IN_TITLE] if isinstance(value, str) else None
 
 
 def is_settled(result: Any) -> bool:

@@ -11,6 +11,8 @@ import pydantic_core
 from dagwright.plan.agents import strongest
 from dagwright.plan.arguments import with_parts
 from dagwright.plan.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan, agent_tools
+from dagwright.plan.lookups import words_of_bound
+from dagwright.plan.references import Template
 from dagwright.plan.tools import Effects, ToolDeclaration
 
 _NODES_SHOWN = 40
@@ -124,15 +126,21 @@ def _node_words(plan: CompiledPlan, node: CompiledNode) -> str:
     what = "" if is_agent else {"plan": "a sub-plan", "human": "asks a person"}.get(node.kind, "")
     if not what:
         what = f"{one_line(node.tool, most=_NAME_SHOWN)} ({_effects_of(plan, node).value})"
-    given = f" with {_arguments(node)}" if changes_something(plan, node) and node.arguments else ""
+    given = f" with {_arguments(plan, node)}" if changes_something(plan, node) and node.arguments else ""
     title = f" “{one_line(node.title, most=_NAME_SHOWN)}”" if node.title else ""
     return f"{one_line(node.id, most=_NAME_SHOWN)}{title}: {what}{each}{given}{after}"
 
 
-def _arguments(node: CompiledNode) -> str:
-    """Returns the arguments as JSON, with `…` where a result is to stand."""
-    shown = with_parts(node.arguments, [(path, "…") for path, _ in node.holes])
+def _arguments(plan: CompiledPlan, node: CompiledNode) -> str:
+    """Returns the arguments as JSON, with what is looked up in its words, and `…` where a result is to stand."""
+    parts = [(path, _part_words(plan, template)) for path, template in node.holes]
+    shown = with_parts(node.arguments, parts)
     return one_line(pydantic_core.to_json(shown).decode(), most=_ARGUMENTS_SHOWN)
+
+
+def _part_words(plan: CompiledPlan, template: Template) -> str:
+    part = template[0] if len(template) == 1 else ""
+    return (None if isinstance(part, str) else words_of_bound(plan, part)) or "…"
 
 
 def one_line(text: str, *, most: int) -> str:

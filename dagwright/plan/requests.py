@@ -52,6 +52,7 @@ class Request:
         deadline_s: seconds from asking to the deadline, and from escalating to the next one.
         on_timeout: `fail`, `{"default": answer}` or `{"escalate": assignee}`; `fail` once it has escalated.
         tool, arguments: of an approval, what is to be called; the arguments as far as they are here.
+        parties: of an approval, names of the parties in the arguments: id -> name and kind; `None` if none is known.
         checkpoint: of what a tool asked, what it kept for its next call.
     """
 
@@ -73,6 +74,7 @@ class Request:
     on_timeout: str | Mapping[str, Any] = _ON_TIMEOUT_FAIL
     tool: str = ""
     arguments: Any = None
+    parties: Mapping[str, str] | None = None
     checkpoint: Any = None
 
     @property
@@ -110,6 +112,7 @@ class Request:
         }
         if self.purpose == "approval":
             told |= {"tool": self.tool, "arguments": with_shown(self.arguments, shown_in_arguments)}
+            told |= {"parties": dict(self.parties)} if self.parties else {}
         return told
 
 

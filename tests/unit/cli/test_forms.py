@@ -32,6 +32,12 @@ def typing(monkeypatch: pytest.MonkeyPatch) -> Typing:
     return prepare
 
 
+def test_approval_names_the_parties_of_the_call(typing: Typing, capsys: pytest.CaptureFixture[str]) -> None:
+    typing("yes")
+    ask_answer(asked(tool="cbu.get", arguments={"cbu-id": "fund_1"}, parties={"fund_1": "Apex (fund)"}))
+    assert capsys.readouterr().out.splitlines()[-1] == "fund_1 is Apex (fund)"
+
+
 def test_approval_is_yes_or_no(typing: Typing, capsys: pytest.CaptureFixture[str]) -> None:
     questions = typing("maybe", "Yes")
     answer = ask_answer(asked(tool="publish", arguments={"to": "all"}))

@@ -1,6 +1,7 @@
 """Lookups as nodes: which nodes a plan gets, what waits for them, and what they come to."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.extension import Extension
 from dagwright.plan.lookups import BIND_PARTIES, FIND_PARTY, MOST_LOOKUPS, bindings
 from dagwright.plan.parties import KEYWORD
+from dagwright.plan.plan_words import plan_words
+from dagwright.plan.policy import Policy, Rule
 from dagwright.plan.requests import Feedback
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, NodeStatus, RunStatus
@@ -98,6 +101,30 @@ def test_party_of_the_session_is_looked_at_with_the_lookups_and_not_searched_for
         {"cbu_id": "fund_1"},
     ]
     assert list(bindings(scheduler.plan, scheduler.records)) == []
+
+
+def test_approval_of_a_call_names_its_parties() -> None:
+    tool = replace(PARTY_TOOL, returns="fund")
+    raw = {
+        "intents": [
+            {"verb": "pay", "params": {}, "refs": {"cbu-id": "@cbu"}, "lookups": {"fund_id": looking("Apex", "fund")}},
+            {"verb": "pay", "params": {"note": "n"}, "refs": {"cbu_id": "@result_1"}, "lookups": None},
+        ]
+    }
+    plan = prepare_plan(check_plan(raw, {"pay": tool}, context={"cbu": "fund_1"}), {})
+    assert '{"cbu-id":"@cbu (fund_1)","fund_id":"Apex (fund)"}' in plan_words(plan)
+    scheduler = Scheduler(plan, {}, policy=Policy((Rule("ask", tool="pay"),)))
+    scheduler.begin(0.0)
+    [find] = tasks_of(scheduler)
+    scheduler.complete(find.id, {"party": {"id": "fund_2"}, "reason": ""}, at=1.0)
+    [bind] = tasks_of(scheduler)
+    bound = [
+        {"party": {"id": party["party"]["id"], "name": "Apex", "kind": "fund"}, "reason": "", "created": False}
+        for party in bind.arguments["found"]
+    ]
+    scheduler.complete(bind.id, bound, at=2.0)
+    [asked] = scheduler.requests.open.values()
+    assert asked.to_json("run")["parties"] == {"fund_1": "Apex (fund)", "fund_2": "Apex (fund)"}
 
 
 def test_value_of_the_session_that_is_for_no_party_is_no_lookup() -> None:
