@@ -31,7 +31,7 @@ from activities.call_headers import (
     known_secrets,
     wanted_parts,
 )
-from activities.errors import ToolParked, failure_of, posture_of, question_of, whole_of
+from activities.errors import ToolParked, failure_of, posture_of, posture_of_worker, question_of, whole_of
 from activities.heartbeats import Heartbeats
 from activities.model_asks import ModelAsks, failure_details
 from activities.parked_calls import ParkedCalls
@@ -260,7 +260,9 @@ class _Call:
                 details |= self._redaction.value(question_of(error))
             except InvalidResult as odd:
                 error = odd
-        posture = posture_of(error, self._spec.declaration.effects)
+        declaration = self._spec.declaration
+        judge = posture_of if declaration.worker is None else posture_of_worker
+        posture = judge(error, declaration.effects)
         whole = whole_of(error, self._redaction)
         ref = await self._values.keep_failure(whole) if whole is not None else None
         if ref is not None:

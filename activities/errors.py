@@ -6,7 +6,7 @@ The server keeps what is made here in the history of the run, so texts are cut a
 import json
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any
@@ -78,6 +78,9 @@ class ToolParked(Exception):
     """The tool is parked, so nothing was done; the server holds the call back."""
 
 
+_MAY_PASS = (ToolError, ModelFailure, ApplicationError, WorkerStopped, ToolParked, OSError, httpx.HTTPError)
+
+
 @dataclass(frozen=True, slots=True)
 class Posture:
     """What to do about a failure: `code` names it, `delay` is what a service asked for."""
@@ -115,6 +118,16 @@ def posture_of(error: BaseException, effects: Effects) -> Posture:
     code = WORKER_STOPPED if isinstance(error, WorkerStopped) else TOOL_FAILED
     is_final = isinstance(error, GiveUp | ValueError | TypeError | httpx.InvalidURL | httpx.UnsupportedProtocol)
     return Posture(code, is_final=is_final or effects is Effects.WRITE)
+
+
+def posture_of_worker(error: BaseException, effects: Effects) -> Posture:
+    """Returns what to do about `error`, raised by a worker tool of these effects.
+
+    It is tried again only for what says that it may pass, or has to do with a connection: all else is told to the
+    planner at once, which may know another way.
+    """
+    posture = posture_of(error, effects)
+    return posture if posture.is_final or isinstance(error, _MAY_PASS) else replace(posture, is_final=True)
 
 
 def _posture_of_status(response: httpx.Response, effects: Effects) -> Posture:

@@ -2,7 +2,7 @@
 
 A worker takes slots and parameters as keyword arguments, and returns its own slots, all of them, in a dict; or a
 `WorkerResult`, where it has more to say: that it has found a part only, that it failed, or what a planner should know.
-What it raises is dealt with as for every tool: tried again if that is of use, and the sub-goal has failed at last.
+What it raises fails the sub-goal; what may pass, such as `RetryLater`, is tried again before.
 """
 
 import functools

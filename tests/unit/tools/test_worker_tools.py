@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pydantic
 import pytest
 
@@ -150,9 +151,16 @@ async def test_the_activity_of_a_worker_answers_a_worker_result() -> None:
 
 @pytest.mark.parametrize(
     ("error", "code", "is_final"),
-    [(RetryLater("busy"), "tool_failed", False), (ValueError("no"), "tool_failed", True), ([], "invalid_result", True)],
+    [
+        (RetryLater("busy"), "tool_failed", False),
+        (ConnectionResetError("gone"), "tool_failed", False),
+        (httpx.ConnectError("gone"), "not_started", False),
+        (KeyError("a mistake"), "tool_failed", True),
+        (ValueError("no"), "tool_failed", True),
+        ([], "invalid_result", True),
+    ],
 )
-async def test_what_a_worker_raises_is_tried_again_where_that_is_of_use(error: Any, code: str, is_final: bool) -> None:
+async def test_what_a_worker_raises_is_tried_again_where_that_may_help(error: Any, code: str, is_final: bool) -> None:
     failure = await Bench(answering(error)).failure({})
     assert (failure.type, failure.non_retryable) == (code, is_final)
 
