@@ -48,6 +48,7 @@ from dagwright.llm.clients import ModelClients
 from dagwright.plan.stored import stored_to_json
 from dagwright.plan.tools import Effects
 from dagwright.planner.prompts import broken_off_words
+from dagwright.planner.rounds_reading import read_round
 from dagwright.tools.errors import InvalidArguments, ResultTooLarge, ValueLost
 from dagwright.tools.redaction import Redaction
 from dagwright.tools.results import encoded_json, plain_json
@@ -91,8 +92,11 @@ class _Asking:
 
     async def _answered(self, request: ModelRequest) -> ModelAnswer:
         if request.planning is None:
-            answer = await self._models.ask(request.call, request.endpoint)
-            return await self._with_conversation(request, answer)
+            answer = await self._with_conversation(request, await self._models.ask(request.call, request.endpoint))
+            if request.round is None:
+                return answer
+            # In a thread: a schema may be long, and nothing of this worker could heartbeat meanwhile.
+            return replace(answer, read=await asyncio.to_thread(read_round, answer.output, answer.text, request.round))
         node = request.call.labels.node or self._info.activity_id
         plan = PlanSent(request.planning, node=node, info=self._info)
         if told := await plan.begin():

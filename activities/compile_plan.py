@@ -13,6 +13,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.heartbeats import kept_alive
 from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.contracts.rounds import MAX_ROUNDS
 from dagwright.contracts.wire import ACTIVITY_COMPILE_PLAN, ANSWER_HAS_STATE, ANSWER_NOTIFY
 from dagwright.plan.agents import agent_cards
 from dagwright.plan.compiled import CompiledPlan, plan_to_json
@@ -20,6 +21,7 @@ from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.policy import default_policy, policy_from_json
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan_pages import made_to_travel
+from dagwright.planner.rounds_starting import is_rounds, rounds_of_document
 from dagwright.planner.starting import goal_of_document, is_goal
 from dagwright.preparation import check_plan, policy_problems, prepare_to_ask, unknown_tools
 from dagwright.store import PayloadStore
@@ -40,6 +42,7 @@ def compile_activity(
     *,
     has_state: Callable[[], Awaitable[bool]],
     notifies: bool = False,
+    max_rounds: int = MAX_ROUNDS,
     added: Callable[[], Mapping[str, ToolDeclaration]] = dict,
 ) -> CompileActivity:
     """Returns the activity `compile_plan` for the tools that its worker knows; large plans go into the store.
@@ -48,6 +51,7 @@ def compile_activity(
         has_state: tells whether the namespace has the search attribute for the state of runs: who starts a run from
             outside does not set it, and the run must not if it is not there.
         notifies: whether the worker has a hook, which whoever starts a run from outside cannot know either.
+        max_rounds: of a question that is answered in rounds and does not say it.
         added: returns the agents that there are by now, for plans that name one that the worker did not know.
     """
 
@@ -64,7 +68,7 @@ def compile_activity(
             with kept_alive():
                 answer[ANSWER_HAS_STATE] = await has_state()
                 # In a thread: a large plan would hold up the heartbeats of all that this worker does.
-                compiled = await _compiled(message, tools, store, added=added)
+                compiled = await _compiled(message, tools, store, added=added, max_rounds=max_rounds)
                 sent = await made_to_travel(compiled, store)
         except PlanInvalid as error:
             problems = [problem.to_json() for problem in error.problems[:_PROBLEMS_SHOWN]]
@@ -81,7 +85,10 @@ async def _compiled(
     store: PayloadStore,
     *,
     added: Callable[[], Mapping[str, ToolDeclaration]],
+    max_rounds: int,
 ) -> CompiledPlan:
+    if is_goal(message["plan"]) and is_rounds(message["plan"]):
+        return await asyncio.to_thread(rounds_of_document, message["plan"], tools, max_rounds=max_rounds)
     try:
         return await asyncio.to_thread(_compiled_with, message, tools)
     except PlanInvalid as error:

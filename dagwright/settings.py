@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from dagwright.contracts.hooks import signing_key
+from dagwright.contracts.rounds import MAX_ROUNDS, MAX_ROUNDS_LIMIT
 from dagwright.store.errors import LocationInvalid
 from dagwright.store.location import parse_location
 
@@ -72,6 +73,8 @@ class Settings(BaseSettings):
     """`console` for people, `json` for one JSON object a line."""
     model: str | None = None
     """The model that planners and agents use unless a command names another."""
+    max_rounds: int = Field(default=MAX_ROUNDS, ge=1, le=MAX_ROUNDS_LIMIT)
+    """How often the planner of a question is asked that is answered in rounds, unless the question says it."""
     prices: Path | None = None
     """A YAML or JSON file with what models cost, in place of the prices that ship."""
     search_url: str | None = None

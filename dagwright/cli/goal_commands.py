@@ -9,6 +9,7 @@ from dagwright.cli.options import Agents, AllOrNothing, Budget, Context, Json, M
 from dagwright.cli.output import Output
 from dagwright.cli.requests import AskRequest, ChatRequest, SessionRequest
 from dagwright.contracts.goals import MOST_PLANS, MOST_PLANS_LIMIT, MOST_REPLANS, MOST_REPLANS_LIMIT
+from dagwright.contracts.rounds import MAX_ROUNDS, MAX_ROUNDS_LIMIT
 
 
 def ask(
@@ -49,11 +50,23 @@ def ask(
     profile: Annotated[
         Literal["plan", "intents", "rounds"],
         typer.Option(
-            "--profile", metavar="PROFILE", help="plan, or intents: calls of verbs about parties that are looked up."
+            "--profile",
+            metavar="PROFILE",
+            help="plan; intents: calls of verbs about parties that are looked up; rounds: worker tools, planned round "
+            "by round.",
         ),
     ] = "plan",
     context: Context = None,
-    rounds: Annotated[int | None, typer.Option("--rounds", hidden=True)] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            "--rounds",
+            metavar="N",
+            min=1,
+            max=MAX_ROUNDS_LIMIT,
+            help=f"How often the planner is asked (profile rounds); else DAGWRIGHT_MAX_ROUNDS, or {MAX_ROUNDS}.",
+        ),
+    ] = None,
     confidence: Annotated[
         float | None,
         typer.Option(
@@ -96,7 +109,6 @@ def ask(
     no_color: NoColor = False,
 ) -> int:
     """Have a model plan a request, run the plan, and answer."""
-    refuse_for_now({"--profile rounds": profile == "rounds", "--rounds": rounds})
     request = AskRequest(
         words=words,
         model=model,
@@ -108,7 +120,8 @@ def ask(
         budget=budget,
         max_repairs=max_repairs,
         max_replans=max_replans,
-        profile="intents" if profile == "intents" else "plan",
+        profile=profile,
+        rounds=rounds,
         context=context or [],
         confidence=confidence,
         session=session,

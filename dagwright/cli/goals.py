@@ -8,17 +8,17 @@ from dagwright.cli.budgets import read_budget
 from dagwright.cli.connecting import command_settings
 from dagwright.cli.endings import failure_lines, mend_lines, summary_line, tell_answer
 from dagwright.cli.exits import CommandRefused
-from dagwright.cli.model_needed import refuse_without_model
+from dagwright.cli.model_needed import model_config, refuse_without_model
 from dagwright.cli.output import Output, one_line
 from dagwright.cli.plan_approval import approve_on_terminal
 from dagwright.cli.plans import read_pairs, read_policy
 from dagwright.cli.preparing import PreparedRun, deadline_s_of
 from dagwright.cli.requests import AskRequest
+from dagwright.cli.rounds import ask_in_rounds
 from dagwright.cli.running import Showing, run_prepared
 from dagwright.cli.session_turns import SessionStart, run_in_session
 from dagwright.client import NO_TERMS, Terms
 from dagwright.contracts.goals import context_from_json
-from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
 from dagwright.contracts.sessions import Session, session_name
 from dagwright.feed import RunView
 from dagwright.planner import Asked, GoalRefused, prepare_goal
@@ -41,6 +41,10 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
     Raises:
         CommandRefused: nothing can come of it.
     """
+    if request.profile == "rounds":
+        return ask_in_rounds(request, settings, output)
+    if request.rounds is not None:
+        raise CommandRefused("--rounds: only --profile rounds has that")
     if request.is_plan_only and request.asks_first:
         raise CommandRefused(
             "with --plan-only nothing is run, so there is nothing to approve: leave one of the two out"
@@ -107,11 +111,11 @@ def _prepared(
     policy = read_policy(request.policy_file) or (session.policy if session is not None else None)
     terms = Terms(deadline_s_of(request.timeout), policy, beside=beside)
     asked = Asked(
-        _config(request),
+        model_config(request.model),
         asks_first=request.asks_first,
         ends_with_plan=request.is_plan_only,
         policy=terms.policy,
-        profile=request.profile,
+        profile="intents" if request.profile == "intents" else "plan",
         context=_context(request),
         confidence=request.confidence,
     )
@@ -149,15 +153,6 @@ def _context(request: AskRequest) -> Mapping[str, Mapping[str, Any]]:
         return context_from_json(read_pairs(request.context, option="--context"))
     except ValueError as error:
         raise CommandRefused(f"--{error}") from None
-
-
-def _config(request: AskRequest) -> ModelConfig:
-    if request.model is None:
-        return ModelConfig()
-    try:
-        return model_config_from_json({"model": request.model})
-    except ValueError as error:
-        raise CommandRefused(f"--model: {error}") from None
 
 
 def _tell_answer(view: RunView, document: Mapping[str, Any], output: Output) -> None:

@@ -1,7 +1,8 @@
-"""Refuses what would ask a model of nobody, before anything starts."""
+"""Which model a command asks; refuses what would ask one of nobody, before anything starts."""
 
 from dagwright.cli.background import will_start_worker
 from dagwright.cli.exits import CommandRefused
+from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
 from dagwright.settings import Settings
 from dagwright.toolset import Toolset
 
@@ -31,3 +32,20 @@ def refuse_without_model(
     if toolset.models.endpoint.lacks_key:
         advice = "set OPENAI_API_KEY, or OPENAI_BASE_URL for a service that needs no key"
         raise CommandRefused(f"there is no key for {toolset.models.endpoint.url}{words}: {advice}", status="no_key")
+
+
+def model_config(model: str | None) -> ModelConfig:
+    """Returns how a command has models asked.
+
+    Args:
+        model: the one that it names.
+
+    Raises:
+        CommandRefused: no model can be called so.
+    """
+    if model is None:
+        return ModelConfig()
+    try:
+        return model_config_from_json({"model": model})
+    except ValueError as error:
+        raise CommandRefused(f"--model: {error}") from None

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from typing import Literal
 
 from dagwright.cli.exits import CommandRefused
 from dagwright.cli.output import one_line
@@ -65,7 +66,8 @@ class AskRequest:
     budget: str | None = None
     max_repairs: int | None = None
     max_replans: int | None = None
-    profile: Profile = "plan"
+    profile: Profile | Literal["rounds"] = "plan"
+    rounds: int | None = None
     context: Sequence[str] = ()
     confidence: float | None = None
     session: str | None = None

@@ -79,6 +79,10 @@ class AgentPursuit:
             return turn.after_calls()
         return turn.after_answer()
 
+    def shortfall(self, state: RunState) -> NodeError | None:  # noqa: ARG002 - a pursuit
+        """Returns nothing: what such a run lacks is told by its nodes."""
+        return None
+
     def is_own(self, node_id: str) -> bool:
         """Tells whether an id is one of a turn, or of what one calls or asks."""
         return _OWN_ID.fullmatch(node_id) is not None

@@ -8,6 +8,7 @@ from typing import Any
 from dagwright.contracts import wire
 from dagwright.contracts.limits import DOCUMENT_LIMIT_BYTES, DOCUMENT_NODES, INLINE_VALUE_BYTES
 from dagwright.contracts.lineage import seen_of_run
+from dagwright.contracts.rounds_documents import rounds_document
 from dagwright.contracts.session_names import names_set
 from dagwright.plan.chunks import counts_of_items, is_cut, shown_items
 from dagwright.plan.compiled import CompiledNode, agent_of
@@ -66,12 +67,13 @@ def counted_result_document(scheduler: Scheduler, facts: RunFacts, *, status: st
 def _without_nodes(scheduler: Scheduler | None, facts: RunFacts, *, status: str | None) -> dict[str, Any]:
     output, error = scheduler.output() if scheduler is not None and scheduler.is_finished else (None, None)
     if scheduler is not None:
-        error = _error_of(scheduler) or error
+        error = _error_of(scheduler) or scheduler.shortfall() or error
     notes = [dict(note) for note in facts.notes]
     if scheduler is not None and scheduler.is_finished and (left_out := scheduler.ends_left_out()):
         notes.append(_left_out_note(left_out))
     seen = seen_of_run(scheduler) if scheduler is not None else None
     names = names_set(scheduler) if scheduler is not None else {}
+    rounds = rounds_document(scheduler, _compacted) if scheduler is not None else None
     looked_up = list(bindings(scheduler.plan, scheduler.records)) if scheduler is not None else []
     unbound = lookup_errors(scheduler.plan, scheduler.records) if scheduler is not None and scheduler.error else []
     return {
@@ -87,6 +89,7 @@ def _without_nodes(scheduler: Scheduler | None, facts: RunFacts, *, status: str 
         "notes": notes,
         **({"context": names} if names else {}),
         **({"lookups": looked_up} if looked_up else {}),
+        **({"rounds": rounds} if rounds is not None else {}),
         **({wire.DETAIL_SEEN: seen.told()} if seen else {}),
     }
 
@@ -276,6 +279,10 @@ def counted_document(document: Mapping[str, Any]) -> dict[str, Any]:
     counts = Counter(document.get("nodes_ref", {}).get("counts", {}))
     counts.update(node["status"] for node in document["nodes"].values())
     return {**document, "nodes": {}, "nodes_ref": {"ref": "history", "counts": dict(sorted(counts.items()))}}
+
+
+def _compacted(value: Any, ref: str) -> Any:
+    return compact_value(value, ref=ref)
 
 
 def compact_value(value: Any, *, ref: str) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 from dagwright.contracts.goal_progress import Progress, Stage
 from dagwright.contracts.goals import APPROVE, READ, Goal, goal_from_json, is_own, may_start_early, tools_read
+from dagwright.plan.errors import NodeError
 from dagwright.plan.extension import Extension
 from dagwright.plan.run_state import RunState
 from dagwright.plan.tools import ToolDeclaration
@@ -78,6 +79,10 @@ class GoalPursuit:
             return Stage.OVER
         clash = run.clash_with(approved)
         return run.approval(read, found, problems=clash) if clash else run.planned(asked, approved)
+
+    def shortfall(self, state: RunState) -> NodeError | None:  # noqa: ARG002 - a pursuit
+        """Returns nothing: what such a run lacks is told by its nodes."""
+        return None
 
     def is_own(self, node_id: str) -> bool:
         """Tells whether an id is one of those that the run itself gives."""

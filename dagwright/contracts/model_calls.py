@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dagwright.contracts.so_far import SoFar, so_far_from_json
+from dagwright.contracts.sub_goals import RoundAsked, round_asked_from_json
 from dagwright.contracts.usage import Usage
 from dagwright.plan.references import suggestion
 
@@ -238,6 +239,7 @@ class ModelAnswer:
         usage: of this call alone.
         conversation: reference of all that was said, this answer with it, if the request `is_continued`.
         accepted: nodes of this plan and of those before it that were sent to the run, if the request is for `planning`.
+        read: what the answer means, if the request says what it is to be read against.
     """
 
     message: Message
@@ -247,6 +249,7 @@ class ModelAnswer:
     usage: Usage = field(default_factory=Usage)
     conversation: str | None = None
     accepted: Sequence[Mapping[str, Any]] | None = None
+    read: Mapping[str, Any] | None = None
 
     @property
     def text(self) -> str:
@@ -295,6 +298,7 @@ class ModelRequest:
         endpoint: `None` for the service of the worker's settings.
         cuts: place of a message of `call` -> characters at which it is cut, with a mark, once all of it is there.
         planning: `None` for an answer that is taken when it is whole.
+        round: of a planner of rounds, what its answer is read against; `None` for any other answer.
     """
 
     call: ModelCall
@@ -303,6 +307,7 @@ class ModelRequest:
     endpoint: NamedEndpoint | None = None
     cuts: Mapping[int, int] = field(default_factory=dict)
     planning: Planning | None = None
+    round: RoundAsked | None = None
 
 
 def messages_to_json(messages: Sequence[Message]) -> Any:
@@ -344,6 +349,8 @@ def request_to_json(request: ModelRequest) -> Json:
         }
         if request.planning.so_far is not None:
             encoded["planning"]["so_far"] = request.planning.so_far.to_json()
+    if request.round is not None:
+        encoded["round"] = request.round.to_json()
     return {**encoded, "messages": messages_to_json(call.messages)}
 
 
@@ -373,6 +380,7 @@ def request_from_json(encoded: Any) -> ModelRequest:
             endpoint=None if endpoint is None else NamedEndpoint(**endpoint),
             cuts={int(place): int(characters) for place, characters in encoded.get("cuts", ())},
             planning=_planning_from_json(encoded.get("planning")),
+            round=round_asked_from_json(encoded["round"]) if "round" in encoded else None,
         )
     except ValidationError as error:
         raise ValueError("; ".join(_problem(each) for each in error.errors(include_url=False))) from None
@@ -406,4 +414,6 @@ def answer_to_json(answer: ModelAnswer) -> Json:
         encoded["conversation"] = answer.conversation
     if answer.accepted is not None:
         encoded["accepted"] = [dict(node) for node in answer.accepted]
+    if answer.read is not None:
+        encoded["read"] = dict(answer.read)
     return encoded

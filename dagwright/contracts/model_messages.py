@@ -1,6 +1,8 @@
 """What of a request is really said to a model: messages cut to their length, and those of a user in one piece."""
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
 from dagwright.contracts.model_calls import Message, ModelRequest
 
@@ -33,3 +35,12 @@ def joined(messages: Sequence[Message]) -> list[Message]:
         else:
             found.append(message)
     return found
+
+
+def json_line(value: Any) -> str:
+    """Returns a value as JSON on one line, whoever reads it and by whichever signs."""
+    # Line ends of Unicode's own would split a line for whoever reads by them.
+    text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
+    for sign in ("\x85", "\u2028", "\u2029"):
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text.encode("utf-8", errors="replace").decode()

@@ -10,13 +10,15 @@ from typing import Any
 from dagwright.contracts import wire
 from dagwright.contracts.agent_pursuit import AgentPursuit
 from dagwright.contracts.goal_pursuit import GoalPursuit
+from dagwright.contracts.rounds_pursuit import RoundsPursuit
 from dagwright.plan.compiled import CompiledPlan
-from dagwright.plan.model_tools import AGENT_KIND, GOAL_KIND
+from dagwright.plan.model_tools import AGENT_KIND, GOAL_KIND, ROUNDS_KIND
 from dagwright.plan.pursuit import Pursuit
 
 _KINDS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], Pursuit]]] = {
     AGENT_KIND: (wire.WORKFLOW_RUN_AGENT, AgentPursuit.from_json),
     GOAL_KIND: (wire.WORKFLOW_PURSUE_GOAL, GoalPursuit.from_json),
+    ROUNDS_KIND: (wire.WORKFLOW_PURSUE_GOAL, RoundsPursuit.from_json),
 }
 """Kind of a pursuit -> workflow type of its runs, and what reads it or says in a ValueError what is wrong."""
 

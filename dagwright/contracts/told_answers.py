@@ -28,6 +28,8 @@ ANSWERED: tuple[Want, ...] = ((("output", "answer"), "value"), (("output", "miss
 """Of an answer to a request: its text, and what is missing in it."""
 ACCEPTED: Want = (("accepted",), "value")
 """Of a plan whose nodes were sent to the run while the model wrote it: which."""
+READ: Want = (("read",), "whole")
+"""Of a planner's answer that the worker reads which asked for it: what was read."""
 MARKER: Want = (("marker",), "value")
 """Of a large answer in which the model asks a person: the words in which it does (`contracts.agent_asking`)."""
 TOOL_CALLS_BYTES = 128 * 1024
@@ -96,6 +98,11 @@ def gaps_in(value: Any) -> Sequence[str]:
     """Returns what an answer to a request says that is missing in it."""
     missing = _at(value, *ANSWERED[1][0])
     return [gap.strip() for gap in missing if isinstance(gap, str) and gap.strip()] if isinstance(missing, list) else ()
+
+
+def read_in(value: Any) -> Any:
+    """Returns what was read of the answer of a planner; `None` if nothing was."""
+    return _at(value, *READ[0])
 
 
 def usage_of_answer(value: Any) -> Usage:

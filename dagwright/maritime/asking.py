@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from dagwright.contracts.model_calls import Action, Message, system, user
 from dagwright.contracts.model_failures import ModelFailure
-from dagwright.planner.catalogue import json_line
+from dagwright.contracts.model_messages import json_line
 from dagwright.tools import GiveUp, context
 
 PURPOSE = "worker"

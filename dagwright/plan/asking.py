@@ -36,6 +36,14 @@ ANSWERS_BYTES = 512 * 1024
 _FINAL_ERRORS = frozenset({"rejected", "refused", "no_answer", "invalid_condition", "deadline_exceeded"})
 """Failures that nobody is asked about: people or the plan have decided already."""
 
+_NOBODY = "nobody is asked while a question is answered in rounds"
+_BY_POLICY = f"the policy of the run wants an approval, and {_NOBODY}; a rule that lets the tool run lets it run"
+_ASKS_NOBODY: Mapping[str, str] = {
+    "approval": _BY_POLICY, "raised": f"it asks a person, and {_NOBODY}", "answer": f"it asks a person, and {_NOBODY}",
+    "error": _NOBODY,
+}  # fmt: skip
+"""Purpose of a request -> why it is not opened."""
+
 
 @dataclass(frozen=True, slots=True)
 class Raised:
@@ -257,6 +265,8 @@ class Asking(AnswerReader, ABC):
         checkpoint: Any = None,
     ) -> NodeError | None:
         """Opens a request, and takes the answer if it is there already; returns why it cannot be asked."""
+        if self.plan.asks_nobody:
+            return NodeError("refused", _ASKS_NOBODY[purpose])
         node, record, task_id = self.plan.nodes[number], self._record(number, item), self._task_id(number, item)
         tool = (node.tool or node.title or node.id) if purpose == "approval" else ""
         try:

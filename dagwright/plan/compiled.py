@@ -14,7 +14,7 @@ from operator import attrgetter, is_not
 from typing import Any, Literal, get_args
 
 from dagwright.plan.agent_cards import is_inline
-from dagwright.plan.model_tools import AGENT_KIND, AGENT_PREFIX, GOAL_KIND
+from dagwright.plan.model_tools import AGENT_KIND, AGENT_PREFIX, GOAL_KIND, ROUNDS_KIND
 from dagwright.plan.references import Index, Item, Placeholder, Reference, ResultOf, Secret, Template
 from dagwright.plan.stored import Want, path_from_json, path_to_json
 from dagwright.plan.tools import TOLD_FIELDS, Effects, ToolDeclaration
@@ -160,6 +160,11 @@ class CompiledPlan:
     def has_planner(self) -> bool:
         """Tells whether a model plans for the run, and can be asked to plan again."""
         return self.pursuit is not None and self.pursuit.get("kind") == GOAL_KIND
+
+    @property
+    def asks_nobody(self) -> bool:
+        """Tells whether its run never waits for a person: what would be asked is refused, and what there is counts."""
+        return self.pursuit is not None and self.pursuit.get("kind") == ROUNDS_KIND
 
     @property
     def written_count(self) -> int:

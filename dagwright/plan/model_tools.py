@@ -8,5 +8,6 @@ PURPOSE_ANSWER = "answer"
 """Purpose of a call that makes the answer of what there is: a run that finishes makes it, whatever is left."""
 AGENT_PREFIX = "agent."
 """Begins the name of the tool that an agent is; the name of the agent follows."""
-AGENT_KIND, GOAL_KIND = "agent", "goal"
-"""Kinds of pursuits: what a plan grows by that is the run of an agent, or of a request in words."""
+AGENT_KIND, GOAL_KIND, ROUNDS_KIND = "agent", "goal", "rounds"
+"""Kinds of pursuits: what a plan grows by that is the run of an agent, of a request in words, or of a question that is
+answered in rounds of workers."""

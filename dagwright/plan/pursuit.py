@@ -42,6 +42,10 @@ class Pursuit(Protocol):
         """
         ...
 
+    def shortfall(self, state: RunState) -> NodeError | None:
+        """Returns why a run that ends with something has not reached all that it is for; `None` if it has."""
+        ...
+
     def is_own(self, node_id: str) -> bool:
         """Tells whether an id is one of those that the pursuit itself gives, by which it finds its way."""
         ...

@@ -237,7 +237,7 @@ class Rationing(Remaking):
         short = budget.short_of(used=total, grown=grown)
         request = self.requests.of_task(BUDGET_TASK)
         words = budget.words(short, used=total, grown=grown) if short else ""
-        if short and budget.on_limit == "finish":
+        if short and (budget.on_limit == "finish" or self.plan.asks_nobody):
             self._finish(budget, words, at)
         elif short and request is None:
             self._ask_for_more(budget, words, at)

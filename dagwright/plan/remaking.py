@@ -209,7 +209,13 @@ class Remaking(Readiness):
         """Returns the state of the run (contract.md section 4)."""
         if self.changes.takes_back and self.is_finished:
             return RunStatus.FAILED if left_standing(self) else RunStatus.COMPLETED
-        return super().status()
+        status = super().status()
+        is_short = status is RunStatus.COMPLETED and self.shortfall() is not None
+        return RunStatus.COMPLETED_WITH_FAILURES if is_short else status
+
+    def shortfall(self) -> NodeError | None:
+        """Returns why a run that has ended with something has not reached all that it is for."""
+        return self.pursuit.shortfall(self) if self.pursuit is not None and self.is_finished else None
 
     def _begin_undoing(self, at: float) -> None:
         """Grows by the nodes that take back what the run did, all of which has ended."""

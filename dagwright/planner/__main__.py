@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from dagwright.planner.intents_schema import INTENTS_FILE, intents_schema
+from dagwright.planner.rounds_schema import ROUNDS_FILE, rounds_schema
 from dagwright.planner.schema import RESPONSE_FILE, response_schema, text_of
 
 
@@ -13,7 +14,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not fresh")
     is_checking = parser.parse_args().check
     code = 0
-    for file, schema in ((RESPONSE_FILE, response_schema()), (INTENTS_FILE, intents_schema())):
+    formats = ((RESPONSE_FILE, response_schema), (INTENTS_FILE, intents_schema), (ROUNDS_FILE, rounds_schema))
+    for file, schema in ((file, schema()) for file, schema in formats):
         text = text_of(schema)
         if not is_checking:
             file.write_text(text, encoding="utf-8")

@@ -4,11 +4,11 @@ Each stands on a line of its own as JSON, so that no name or description, whoeve
 something else.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dagwright.contracts.model_messages import json_line
 from dagwright.plan.agent_cards import AgentCard
 from dagwright.plan.tools import ToolDeclaration
 
@@ -113,15 +113,6 @@ def _outline(schema: Mapping[str, Any]) -> Any:
     }
     outline = {"types": types, "required": schema.get("required", []), "note": "the schema is longer than this"}
     return outline if len(json_line(outline)) <= SCHEMA_CHARACTERS else "a long schema, which is not told"
-
-
-def json_line(value: Any) -> str:
-    """Returns a value as JSON on one line, whoever reads it and by whichever signs."""
-    # Line ends of Unicode's own would split a line for whoever reads by them.
-    text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
-    for sign in ("\x85", "\u2028", "\u2029"):
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text.encode("utf-8", errors="replace").decode()
 
 
 def cut(text: str, most: int) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.contracts.model_calls import Message, system, user
-from dagwright.planner.catalogue import Catalogue, cut, json_line
+from dagwright.contracts.model_messages import json_line
+from dagwright.planner.catalogue import Catalogue, cut
 from dagwright.planner.prompts import turns_words
 
 _NAME_CHARACTERS = 200

@@ -5,12 +5,13 @@ The texts travel with the run, so a change of them changes no run that is going 
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from dagwright.contracts.goals import Profile
 from dagwright.contracts.model_calls import Message, system, user
+from dagwright.contracts.model_messages import json_line
 from dagwright.plan.errors import Problem
-from dagwright.planner.catalogue import Catalogue, cut, json_line
+from dagwright.planner.catalogue import Catalogue, cut
 
 TURNS_TOLD = 20
 """Earlier turns of a session that a model is told of, the newest ones."""
@@ -131,7 +132,7 @@ def broken_off_words(nodes: Sequence[Any]) -> str:
     return f"Your last answer broke off before the plan was whole. {accepted_words(nodes)}\nWrite the plan again."
 
 
-_REPAIRS: Mapping[Profile, tuple[str, str]] = {
+_REPAIRS: Mapping[Profile | Literal["rounds"], tuple[str, str]] = {
     "plan": (
         "This plan cannot be run:",
         "Write the whole plan again, as one JSON object, with all of this put right and all else as it was.",
@@ -141,11 +142,15 @@ _REPAIRS: Mapping[Profile, tuple[str, str]] = {
         "Write all intents again, as one JSON object with explanation and confidence, with all of this put right and "
         "all else as it was.",
     ),
+    "rounds": (
+        "This answer cannot be taken:",
+        "Write the whole answer again, as one JSON object with reasoning and action, with all of this put right.",
+    ),
 }
 """What stands before and behind the problems."""
 
 
-def repair_words(problems: Sequence[Problem], *, profile: Profile = "plan") -> str:
+def repair_words(problems: Sequence[Problem], *, profile: Profile | Literal["rounds"] = "plan") -> str:
     """Returns what a model is told of a plan of its that cannot be run: every problem, with its place and a hint."""
     told: list[str] = []
     left, room = 0, REPAIR_CHARACTERS

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from dagwright.contracts.model_messages import json_line
 from dagwright.plan import text_formats
 from dagwright.plan.parties import kinds_taken
 from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.planner.catalogue import Catalogue, arguments_told, described, fitting, json_line
+from dagwright.planner.catalogue import Catalogue, arguments_told, described, fitting
 from dagwright.tools.builtin import HELPERS
 
 

@@ -439,10 +439,6 @@ def test_file_that_is_not_there_is_told_with_mend_too(command: str, capsys: pyte
     assert json.loads(capsys.readouterr().out)["errors"][0]["code"] == "unreadable"
 
 
-def test_help_of_ask_offers_nothing_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command_line(["ask", "--help"]) == 0
-    assert "--rounds" not in capsys.readouterr().out
-
 
 async def test_interrupt_while_the_program_is_still_loading_ends_it_quietly(tmp_path: Path) -> None:
     # Found instead of the library, which takes its time.

@@ -19,6 +19,9 @@ from tests.unit.plan.building import compiled, ids_of, node, plan_of, scheduler_
 class _Free:
     """Has no ids of its own."""
 
+    def shortfall(self, state: RunState) -> NodeError | None:
+        return None
+
     def is_own(self, node_id: str) -> bool:
         return False
 

@@ -1,0 +1,116 @@
+"""`ask --profile rounds`: a question is planned round by round, and answered from what workers found."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from dagwright.cli.budgets import read_budget
+from dagwright.cli.endings import tell_answer
+from dagwright.cli.exits import CommandRefused
+from dagwright.cli.model_needed import model_config, refuse_without_model
+from dagwright.cli.output import Output, one_line
+from dagwright.cli.plans import read_policy
+from dagwright.cli.preparing import PreparedRun, deadline_s_of
+from dagwright.cli.requests import AskRequest
+from dagwright.cli.running import Showing, run_prepared
+from dagwright.client import NO_TERMS, Terms
+from dagwright.feed import RunView
+from dagwright.planner import GoalRefused, RoundsAsked, prepare_rounds
+from dagwright.settings import Settings
+from dagwright.toolset import Toolset, load_toolset, references_of
+
+_WORDS = 600
+"""Characters of one line of what a planner or a worker says."""
+
+
+def ask_in_rounds(request: AskRequest, settings: Settings, output: Output) -> int:
+    """Answers a question in rounds of workers, and returns the exit code.
+
+    Raises:
+        CommandRefused: nothing can come of it.
+    """
+    _refuse_options(request)
+    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    prepared = prepared_rounds(request, toolset, output)
+    refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached)
+    showing = Showing(_tell, output)
+    return run_prepared(prepared, request, toolset, showing=showing, settings=settings)
+
+
+def _refuse_options(request: AskRequest) -> None:
+    """Refuses options that other profiles have."""
+    of_others = {
+        "--plan-only": request.is_plan_only,
+        "--approve-plan": request.asks_first,
+        "--max-repairs": request.max_repairs is not None,
+        "--max-replans": request.max_replans is not None,
+        "--context": request.context,
+        "--confidence": request.confidence is not None,
+        "--session": request.session is not None,
+    }
+    if given := [name for name, value in of_others.items() if value]:
+        raise CommandRefused(f"{' and '.join(given)}: --profile rounds has no such option; leave it out")
+
+
+def prepared_rounds(request: AskRequest, toolset: Toolset, output: Output) -> PreparedRun:
+    """Returns the run of a question.
+
+    Raises:
+        CommandRefused: nothing can come of it.
+    """
+    # Nobody is asked anything in such a run, a person at this terminal neither.
+    budget = read_budget(request.budget, is_asking=False)
+    beside = replace(NO_TERMS.beside, budget=budget, all_or_nothing=request.is_all_or_nothing, asks=False)
+    terms = Terms(deadline_s_of(request.timeout), read_policy(request.policy_file), beside=beside)
+    asked = RoundsAsked(model_config(request.model), request.rounds or toolset.max_rounds)
+    try:
+        plan, note = prepare_rounds(request.words, toolset.declarations(), asked)
+    except GoalRefused as refused:
+        raise CommandRefused(str(refused), status=refused.code) from None
+    if note is not None:
+        output.tell(one_line(note, limit=1_000))
+    source = {
+        "goal": request.words.strip(),
+        "profile": "rounds",
+        "config": asked.config.to_json(),
+        "max_rounds": asked.max_rounds,
+    }
+    return PreparedRun(plan, source, {}, terms)
+
+
+def _tell(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+    if output.is_json:
+        output.document(document)
+        return
+    for line in round_lines(document):
+        output.say(line)
+    tell_answer(view, document, output)
+
+
+def round_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what a question means, and what each round planned and brought; nothing of any other run."""
+    told = document.get("rounds")
+    if not isinstance(told, Mapping):
+        return
+    if told.get("intention"):
+        yield f"What is meant: {one_line(str(told['intention']), limit=_WORDS)}"
+    sub_goals = {sub_goal["id"]: sub_goal for sub_goal in told.get("sub_goals", ())}
+    for each in told.get("rounds", ()):
+        yield f"Round {each['round']} ({each['action'] or 'no plan'}): {_said(each['reasoning']) or 'no reason given'}"
+        for result in each["results"]:
+            yield _result_line(result, sub_goals)
+    waiting = [f"sg{number}" for number, each in sub_goals.items() if each["status"] == "pending"]
+    if waiting:
+        yield f"Never begun: {', '.join(waiting)}"
+
+
+def _result_line(result: Mapping[str, Any], sub_goals: Mapping[int, Mapping[str, Any]]) -> str:
+    number = result["sub_goal_id"]
+    sub_goal = sub_goals.get(number, {})
+    words = " — ".join(filter(None, [_said(result["error"]), _said(result["message"])]))
+    told = f"  sg{number} {one_line(str(sub_goal.get('worker', '')))}: {result['status']}"
+    return f"{told}: {words}" if words else told
+
+
+def _said(text: Any) -> str:
+    return one_line(str(text), limit=_WORDS) if text else ""

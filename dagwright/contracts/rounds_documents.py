@@ -1,0 +1,170 @@
+"""The rounds of a run as documents show them: how far it has come, each sub-goal, and what each round brought.
+
+Of all that only a bounded part stands in it, as it is written into the end of the run: what a sub-goal put out stands
+in full at its node.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pydantic_core
+
+from dagwright.contracts.limits import cut_text
+from dagwright.contracts.rounds import ANSWER, INTENTION, Rounds
+from dagwright.contracts.rounds_pursuit import RoundsPursuit, why_stopped
+from dagwright.contracts.rounds_so_far import NOT_STARTED, Progress, RoundsSoFar
+from dagwright.contracts.sub_goals import inputs_to_json
+from dagwright.contracts.told_answers import told_answer
+from dagwright.plan.pursuit import GivenUp
+from dagwright.plan.run_state import RunState
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import NodeStatus, RunStatus
+from dagwright.plan.stored import is_whole
+from dagwright.plan.worker_results import sub_goal_id_of
+
+PHASES = ("idle", "planning", "executing", "joining", "done", "failed")
+_RESULTS_BYTES = 128 * 1024
+"""JSON of what all sub-goals put out, as far as it stands here."""
+_MOST_OF_RESULT = 8 * 1024
+_PARAMS_BYTES = 1024
+_WORDS_BYTES = 1_000
+
+Compact = Callable[[Any, str], Any]
+"""Value and what refers to it -> what stands for it in a document that is bounded."""
+
+
+def rounds_document(scheduler: Scheduler, compact: Compact) -> dict[str, Any] | None:
+    """Returns how far a run has come that answers a question in rounds; `None` of any other run.
+
+    Args:
+        compact: shortens large values.
+    """
+    pursuit = scheduler.pursuit
+    if not isinstance(pursuit, RoundsPursuit):
+        return None
+    run = RoundsSoFar(scheduler, pursuit.rounds)
+    try:
+        return _document(run, scheduler, pursuit.rounds, compact)
+    except GivenUp as given_up:
+        # Something else stands where an answer of the planner should; the run has ended by that.
+        return {"phase": "failed", "question": pursuit.rounds.question, "planner_reasoning": given_up.error.message}
+
+
+def _document(run: RoundsSoFar, scheduler: Scheduler, rounds: Rounds, compact: Compact) -> dict[str, Any]:
+    last = run.last
+    output = scheduler.output()[0] if scheduler.is_finished and scheduler.error is None else None
+    return {
+        "phase": _phase(run, scheduler),
+        "round": last.round,
+        "max_rounds": rounds.max_rounds,
+        "question": rounds.question,
+        "intention": _intention(scheduler),
+        "sub_goals": [*_sub_goals(run, compact)],
+        "planner_reasoning": next((call.reasoning for call in reversed(run.calls) if call.reasoning), None),
+        "synthesis_inputs": _synthesis_inputs(run, scheduler),
+        "final_response": compact(output, "output"),
+        "rounds": [_round(run, number) for number in range(1, last.round + 1)],
+    }
+
+
+def _phase(run: RoundsSoFar, scheduler: Scheduler) -> str:
+    if scheduler.is_finished:
+        ended_well = scheduler.status() in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
+        return "done" if ended_well else "failed"
+    if scheduler.number_of(ANSWER) is not None:
+        return "done"
+    first, last = scheduler.records[0], run.last
+    if first.started_at is None and not first.status.is_final:
+        return "idle"
+    if last.action == "continue":
+        return "joining" if run.is_joined else "executing"
+    is_called = last.record.status is NodeStatus.RUNNING or last.record.status.is_final
+    return "planning" if is_called or last.round == 1 or last.is_repair else "joining"
+
+
+def _intention(state: RunState) -> str | None:
+    number = state.number_of(state.newest_id(INTENTION))
+    record = state.records[number] if number is not None else None
+    if record is None or record.status is not NodeStatus.COMPLETED:
+        return None
+    try:
+        text = told_answer(record.result).text
+    except ValueError:
+        return None
+    return text if isinstance(text, str) else text.shape.preview if text.shape is not None else None
+
+
+def _sub_goals(run: RoundsSoFar, compact: Compact) -> Iterator[dict[str, Any]]:
+    most = min(_MOST_OF_RESULT, _RESULTS_BYTES // max(1, len(run.sub_goals)))
+    for each in run.sub_goals.values():
+        result = each.record.result if each.is_done else None
+        yield {
+            **each.sub_goal.to_json(),
+            "params": _short(dict(each.sub_goal.params), most=_PARAMS_BYTES),
+            "inputs": inputs_to_json(each.sub_goal.inputs),
+            "status": each.status,
+            "result": _result(each, result, compact, most=most),
+            "error": each.error and cut_text(each.error, max_bytes=_WORDS_BYTES),
+        }
+
+
+def _result(each: Progress, result: Any, compact: Compact, *, most: int) -> Any:
+    """Returns what a sub-goal put out, slot by slot; where that is too much, what refers to its node."""
+    shown = compact(result, f"node:{each.node.id}")
+    if len(pydantic_core.to_json(shown)) <= most or not isinstance(result, Mapping):
+        return shown
+    size = len(pydantic_core.to_json(result)) if is_whole(result) else None
+    return {"ref": f"node:{each.node.id}", "bytes": size, "preview": _preview(shown)}
+
+
+def _short(value: Any, *, most: int) -> Any:
+    encoded = pydantic_core.to_json(value)
+    return value if len(encoded) <= most else {"bytes": len(encoded), "preview": _preview(value)}
+
+
+def _preview(value: Any) -> str:
+    return pydantic_core.to_json(value).decode(errors="replace")[:200]
+
+
+def _synthesis_inputs(run: RoundsSoFar, scheduler: Scheduler) -> dict[str, Any] | None:
+    if run.last.action == "done":
+        return dict(run.last.synthesis_inputs)
+    is_stopped = scheduler.number_of(ANSWER) is not None and why_stopped(run) is not None
+    return inputs_to_json(run.deliverables()) if is_stopped else None
+
+
+def _round(run: RoundsSoFar, number: int) -> dict[str, Any]:
+    calls = run.calls_of(number)
+    taken = next((call for call in reversed(calls) if call.action is not None), calls[-1])
+    return {
+        "round": number,
+        "reasoning": taken.reasoning or None,
+        "action": taken.action,
+        "sub_goals": [sub_goal.id for sub_goal in taken.sub_goals],
+        "results": [*_results_of(run, number)],
+    }
+
+
+def _results_of(run: RoundsSoFar, number: int) -> Iterator[dict[str, Any]]:
+    """Yields what ended in a round, those with it that were begun before and those that were begun again since."""
+    first = run.calls_of(number)[0].number
+    after = run.calls_of(number + 1)
+    until = after[0].record.started_at if after else None
+    began = run.state.records[first].ended_at
+    ids = {each.sub_goal.node_id for each in run.sub_goals.values()}
+    for node, record in run.state.shown():
+        if node.id.partition("#")[0] not in ids or record.ended_at is None or began is None:
+            continue
+        error = record.error
+        if record.ended_at < began or (until is not None and record.ended_at > until):
+            continue
+        if error is not None and error.code == NOT_STARTED:
+            continue
+        words = f"{error.code}: {error.message}" if error is not None else None
+        is_done = error is None and (record.status is NodeStatus.COMPLETED or record.result is not None)
+        yield {
+            "sub_goal_id": sub_goal_id_of(node.id),
+            "status": "failed" if not is_done else "partial" if record.partial else "success",
+            "error": words and cut_text(words, max_bytes=_WORDS_BYTES),
+            "message": record.message and cut_text(record.message, max_bytes=_WORDS_BYTES),
+        }

@@ -1,0 +1,282 @@
+"""A question as a pursuit: a planner says which workers do what, they run, it is asked again, a model answers.
+
+The pursuit is the join of each round: it is asked when something has ended, and calls the planner once nothing of the
+round can go on. What comes next follows from plan and records alone. Ids: `intention` puts the question into words,
+`plan`, `plan#2`… are the planner's calls with those that mend, `sg1`, `sg2`… the sub-goals as it numbers them, and
+`answer` is the last node. A sub-goal that is begun again is `sg1#2`, which takes the place of `sg1`.
+
+Replay: ids, order and content of the nodes are part of the history of a run.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dagwright.contracts.goals import tools_read
+from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
+from dagwright.contracts.model_nodes import CALL_MODEL
+from dagwright.contracts.rounds import (
+    ANSWER,
+    BUDGET_SPENT,
+    INTENTION,
+    MAX_ROUNDS_REACHED,
+    MOST_REPAIRS,
+    PLAN,
+    PLANNER_FAILED,
+    PLANNER_INVALID,
+    PLANNER_REPEATS,
+    PLANNER_STOPPED,
+    Rounds,
+    is_own,
+    rounds_from_json,
+)
+from dagwright.contracts.rounds_nodes import (
+    Output,
+    answer_node,
+    output_of_answer,
+    output_without_answer,
+    planner_node,
+    repair_node,
+    worker_node,
+)
+from dagwright.contracts.rounds_so_far import PlannerCall, RoundsSoFar
+from dagwright.contracts.rounds_words import caveats, state_words
+from dagwright.contracts.sub_goals import SUB_GOAL_PREFIX, Input, SubGoal, inputs_from_json, refs_of
+from dagwright.plan.compiled import CompiledNode
+from dagwright.plan.errors import NodeError
+from dagwright.plan.extension import Extension
+from dagwright.plan.growing import free_id
+from dagwright.plan.pursuit import GivenUp
+from dagwright.plan.run_state import RunState
+from dagwright.plan.states import NodeStatus
+from dagwright.plan.tools import ToolDeclaration
+
+
+class RoundsPursuit:
+    """Adds what a question needs: the sub-goals of a round, the next call of the planner, and the answer."""
+
+    def __init__(self, rounds: Rounds) -> None:
+        self.rounds = self._rounds = rounds
+        self._workers = tools_read(list(rounds.workers))
+
+    @classmethod
+    def from_json(cls, encoded: Mapping[str, Any]) -> "RoundsPursuit":
+        """Returns the pursuit that a question stands for.
+
+        Raises:
+            ValueError: it is none.
+        """
+        return cls(rounds_from_json(encoded))
+
+    def follow(self, state: RunState) -> Extension | None:
+        """Returns what is to be done next for the question.
+
+        Raises:
+            GivenUp: the planner says that it cannot be answered, or has to stop and there is nothing to answer with.
+        """
+        run = RoundsSoFar(state, self._rounds)
+        if state.number_of(ANSWER) is not None:
+            return self._without_answer(run)
+        refuse_without_intention(state)
+        last = run.last
+        if not last.record.status.is_final:
+            return None
+        if (stopped := why_stopped(run)) is not None:
+            return self._stop(run, stopped)
+        if last.action is None:
+            return self._repair(run, last)
+        if last.action == "failed":
+            raise GivenUp(NodeError(PLANNER_FAILED, cut_text(last.reasoning, max_bytes=MESSAGE_LIMIT_BYTES)))
+        if last.action == "done":
+            return self._answer(run, _inputs(last), None)
+        if not run.has_begun(last):
+            return self._begin(run, last)
+        return self._plan_next(run) if run.is_joined else None
+
+    def shortfall(self, state: RunState) -> NodeError | None:
+        """Returns why the planner did not come to its end, of a run that answers with what there was."""
+        if state.number_of(ANSWER) is None:
+            return None
+        try:
+            return why_stopped(RoundsSoFar(state, self._rounds))
+        except GivenUp as given_up:
+            return given_up.error
+
+    def is_own(self, node_id: str) -> bool:
+        """Tells whether an id is one of those that the run itself gives."""
+        return is_own(node_id)
+
+    def refusal_of_result(self, node_id: str, result: Any) -> str | None:
+        """Returns why nobody may give a result: a model has to say it, or it is not what the worker puts out."""
+        if not is_own(node_id):
+            return None
+        if not node_id.startswith(SUB_GOAL_PREFIX):
+            return f"{node_id!r} is a node of the run itself, which goes by its result: try it again instead"
+        return None if isinstance(result, Mapping) else f"the result of {node_id!r} is an object of the slots it puts out"
+
+    # What is added.
+
+    def _begin(self, run: RoundsSoFar, call: PlannerCall) -> Extension:
+        """Returns the nodes of what the planner wants; each starts as soon as the slots are there that it gets."""
+        state = run.state
+        base = state.plan.written_count
+        new = {sub_goal.id: base + place for place, sub_goal in enumerate(call.sub_goals)}
+        nodes: list[CompiledNode] = []
+        for sub_goal in call.sub_goals:
+            numbers = (self._number_of(run, source, new) for source in sub_goal.sources)
+            before = run.sub_goals.get(sub_goal.id)
+            tool = self._workers.get(sub_goal.worker)
+            if tool is None:
+                raise GivenUp(NodeError("invalid_result", f"{call.node.id!r} wants a worker {sub_goal.worker!r}"))
+            node = worker_node(
+                sub_goal,
+                tool,
+                node_id=sub_goal.node_id if before is None else free_id(state, before.number),
+                dependencies=tuple(dict.fromkeys((*numbers, call.number))),
+                supersedes=None if before is None else before.node.id,
+            )
+            nodes.append(node)
+        return Extension(base, tuple(nodes), self._tools(nodes))
+
+    @staticmethod
+    def _number_of(run: RoundsSoFar, source: int, new: Mapping[int, int]) -> int:
+        if source in new:
+            return new[source]
+        if source not in run.sub_goals:
+            raise GivenUp(NodeError("invalid_result", f"there is no sub-goal {source}, which another one needs"))
+        return run.sub_goals[source].number
+
+    def _plan_next(self, run: RoundsSoFar) -> Extension:
+        """Returns the call in which the planner is told what became of the round."""
+        number = run.last.round + 1
+        # Nothing takes the place of what is done, so these edges never lead in a circle.
+        ends = [each.number for each in run.sub_goals.values() if each.round == run.last.round and each.is_done]
+        node = planner_node(
+            self._rounds,
+            self._free(run, PLAN),
+            state_words(run, number=number),
+            number=number,
+            known=[each.known() for each in run.sub_goals.values()],
+            dependencies=(run.last.number, *ends),
+        )
+        return self._extension(run, node)
+
+    def _repair(self, run: RoundsSoFar, last: PlannerCall) -> Extension:
+        node = repair_node(
+            self._rounds,
+            self._free(run, PLAN),
+            str((last.found or {}).get("repair", "")),
+            before=last.node.id,
+            number=last.round,
+            known=[each.known() for each in run.sub_goals.values()],
+            behind=last.number,
+        )
+        return self._extension(run, node)
+
+    def _answer(self, run: RoundsSoFar, inputs: Mapping[str, Input], stopped: NodeError | None) -> Extension:
+        """Returns the call that answers; what was only to help and came to nothing is left behind then."""
+        sources = dict.fromkeys(ref.from_sub_goal for given in inputs.values() for ref in refs_of(given))
+        if missing := [source for source in sources if source not in run.sub_goals]:
+            raise GivenUp(NodeError("invalid_result", f"the answer is to be made of sub-goal {missing[0]}, not there"))
+        numbers = [run.sub_goals[source].number for source in sources]
+        node = answer_node(
+            self._rounds, inputs, caveats(run, stopped), dependencies=tuple(dict.fromkeys((*numbers, run.last.number)))
+        )
+        left = () if stopped is not None else tuple(run.left_behind())
+        return self._extension(run, node, output=output_of_answer(), given_up=left)
+
+    def _stop(self, run: RoundsSoFar, stopped: NodeError) -> Extension:
+        """Returns the call that answers with what there is.
+
+        Raises:
+            GivenUp: there is nothing.
+        """
+        deliverables = run.deliverables()
+        if not deliverables:
+            raise GivenUp(stopped)
+        return self._answer(run, deliverables, stopped)
+
+    def _without_answer(self, run: RoundsSoFar) -> Extension | None:
+        """Returns what the run gives out instead of an answer that could not be written."""
+        number = run.state.number_of(run.state.newest_id(ANSWER))
+        assert number is not None
+        status = run.state.records[number].status
+        output = output_of_answer()
+        if status.is_final and status is not NodeStatus.COMPLETED:
+            stopped = why_stopped(run)
+            output = output_without_answer(_inputs(run.last) if stopped is None else run.deliverables())
+        if tuple(run.state.plan.output_holes) == tuple(output[1]):
+            return None
+        return self._extension(run, output=output)
+
+    def _extension(
+        self, run: RoundsSoFar, *nodes: CompiledNode, output: Output | None = None, given_up: Sequence[str] = ()
+    ) -> Extension:
+        return Extension(
+            run.state.plan.written_count, nodes, self._tools(nodes), output=output, given_up=tuple(given_up)
+        )
+
+    def _tools(self, nodes: Sequence[CompiledNode]) -> dict[str, ToolDeclaration]:
+        known = {**self._workers, CALL_MODEL.name: CALL_MODEL}
+        return {node.tool: known[node.tool] for node in nodes}
+
+    @staticmethod
+    def _free(run: RoundsSoFar, name: str) -> str:
+        number = run.state.number_of(name)
+        assert number is not None
+        return free_id(run.state, number)
+
+
+def refuse_without_intention(state: RunState) -> None:
+    """Looks whether the question could be put into words, without which nothing is planned.
+
+    Raises:
+        GivenUp: it could not.
+    """
+    number = state.number_of(state.newest_id(INTENTION))
+    assert number is not None
+    record = state.records[number]
+    if record.status.is_final and record.status is not NodeStatus.COMPLETED:
+        reason = f": {record.reason}" if record.reason else ""
+        message = f"the question could not be put into words: {INTENTION!r} was {record.status.value}{reason}"
+        raise GivenUp(record.error or NodeError(PLANNER_STOPPED, message))
+
+
+def _inputs(last: PlannerCall) -> Mapping[str, Input]:
+    try:
+        return inputs_from_json(dict(last.synthesis_inputs))
+    except ValueError as error:
+        raise GivenUp(NodeError("invalid_result", f"{last.node.id!r}: {error}")) from None
+
+
+def why_stopped(run: RoundsSoFar) -> NodeError | None:
+    """Returns why the planner is not asked any more though it has not come to its end; `None` if it may go on."""
+    last = run.last
+    status, record = last.record.status, last.record
+    if not status.is_final:
+        return None
+    if status is NodeStatus.SKIPPED:
+        return NodeError(BUDGET_SPENT, f"the budget was used up before round {last.round} was planned: {record.reason}")
+    if status is not NodeStatus.COMPLETED:
+        words = f"the planner was not heard in round {last.round}: {last.node.id!r} was {status.value}"
+        return record.error or NodeError(PLANNER_STOPPED, f"{words}{f': {record.reason}' if record.reason else ''}")
+    if last.action is None:
+        return _why_unreadable(run, last)
+    is_over = last.action == "continue" and last.round >= run.rounds.max_rounds
+    if is_over and run.has_begun(last) and run.is_joined:
+        most = run.rounds.max_rounds
+        return NodeError(MAX_ROUNDS_REACHED, f"after {most} round{'s' if most > 1 else ''} the planner wants to go on")
+    return None
+
+
+def _why_unreadable(run: RoundsSoFar, last: PlannerCall) -> NodeError | None:
+    """Returns why an answer that is of no use is not shown to the planner once more."""
+    found = last.found or {}
+    words = str(found.get("words", ""))
+    repeated = [call for call in run.calls if call.found is not None and call.found.get("repeats") is True]
+    if found.get("repeats") is True and len(repeated) > 1:
+        told = f"the planner wants what was done already, and was told so: {words}"
+        return NodeError(PLANNER_REPEATS, cut_text(told, max_bytes=MESSAGE_LIMIT_BYTES))
+    if sum(call.is_repair for call in run.calls_of(last.round)) < MOST_REPAIRS:
+        return None
+    told = f"in round {last.round} the planner gave {MOST_REPAIRS + 1} answers that are of no use; {words}"
+    return NodeError(PLANNER_INVALID, cut_text(told, max_bytes=MESSAGE_LIMIT_BYTES))

@@ -1,0 +1,183 @@
+"""Sub-goals: what a planner of rounds wants done, by which worker, and from which slots of others.
+
+The fields are those in which planners write them and documents show them. It must not import how models are asked: a
+call of a planner carries what its answer is read against.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from dagwright.plan.worker_cards import GoalType
+
+SUB_GOAL_PREFIX = "sg"
+"""Begins the id of the node of a sub-goal; its number follows."""
+SubGoalStatus = Literal["pending", "running", "success", "partial", "failed"]
+"""`pending` is what waits for slots that are not there, or for its turn."""
+STATUSES: Sequence[SubGoalStatus] = get_args(SubGoalStatus)
+DONE: Sequence[SubGoalStatus] = ("success", "partial")
+
+
+@dataclass(frozen=True, slots=True)
+class InputRef:
+    """A slot that another sub-goal puts out."""
+
+    from_sub_goal: int
+    slot: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the reference as planners write it."""
+        return {"from_sub_goal": self.from_sub_goal, "slot": self.slot}
+
+
+Input = InputRef | tuple[InputRef, ...]
+"""One slot, or several as a list."""
+
+
+def refs_of(given: Input) -> tuple[InputRef, ...]:
+    """Returns the references of an input."""
+    return (given,) if isinstance(given, InputRef) else given
+
+
+def inputs_to_json(inputs: Mapping[str, Input]) -> dict[str, Any]:
+    """Returns inputs as planners write them."""
+    return {
+        name: given.to_json() if isinstance(given, InputRef) else [ref.to_json() for ref in given]
+        for name, given in inputs.items()
+    }
+
+
+def inputs_from_json(encoded: Any) -> dict[str, Input]:
+    """Returns the inputs that `inputs_to_json` told.
+
+    Raises:
+        ValueError: they are none.
+    """
+    try:
+        return {
+            str(name): tuple(map(_ref_from_json, given)) if isinstance(given, list) else _ref_from_json(given)
+            for name, given in encoded.items()
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"these are no inputs: {error!r}") from None
+
+
+def _ref_from_json(encoded: Any) -> InputRef:
+    return InputRef(int(encoded["from_sub_goal"]), str(encoded["slot"]))
+
+
+@dataclass(frozen=True, slots=True)
+class SubGoal:
+    """One piece of work for one worker.
+
+    Args:
+        inputs: argument of the worker -> the slots that it gets.
+        params: arguments that are written out.
+        outputs: slots that the worker puts out.
+    """
+
+    id: int
+    worker: str
+    description: str
+    goal_type: GoalType
+    outputs: tuple[str, ...] = ()
+    inputs: Mapping[str, Input] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def node_id(self) -> str:
+        """Returns the id of its node."""
+        return f"{SUB_GOAL_PREFIX}{self.id}"
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """Returns the sub-goals whose slots it gets, each once."""
+        return tuple(dict.fromkeys(ref.from_sub_goal for given in self.inputs.values() for ref in refs_of(given)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the sub-goal as planners write it."""
+        return {
+            "id": self.id,
+            "worker": self.worker,
+            "description": self.description,
+            "inputs": inputs_to_json(self.inputs),
+            "params": dict(self.params),
+            "outputs": list(self.outputs),
+            "goal_type": self.goal_type,
+        }
+
+
+def sub_goal_from_json(encoded: Any) -> SubGoal:
+    """Returns the sub-goal that `SubGoal.to_json` told.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return SubGoal(
+            int(encoded["id"]),
+            str(encoded["worker"]),
+            str(encoded["description"]),
+            "deliverable" if encoded["goal_type"] == "deliverable" else "support",
+            tuple(map(str, encoded["outputs"])),
+            inputs_from_json(encoded["inputs"]),
+            dict(encoded["params"]),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"this is no sub-goal: {error!r}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSubGoal:
+    """What became of a sub-goal, as far as an answer of the planner is read against it.
+
+    Args:
+        slots: of one that is done, those that are not null.
+        tries: how often it was begun; 1 for one that was never tried again.
+    """
+
+    sub_goal: SubGoal
+    status: SubGoalStatus
+    slots: tuple[str, ...] = ()
+    tries: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as it travels."""
+        return {**self.sub_goal.to_json(), "status": self.status, "slots": list(self.slots), "tries": self.tries}
+
+
+@dataclass(frozen=True, slots=True)
+class RoundAsked:
+    """Says of a call that its answer is one of a planner of rounds, and what it is read against.
+
+    Args:
+        workers: what the planner may use, as `contracts.goals` tells tools.
+        known: the sub-goals that there are, in the order in which they came up.
+    """
+
+    workers: Sequence[Mapping[str, Any]]
+    known: Sequence[KnownSubGoal] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as it travels."""
+        return {"workers": [dict(worker) for worker in self.workers], "known": [each.to_json() for each in self.known]}
+
+
+def round_asked_from_json(encoded: Any) -> RoundAsked:
+    """Returns what `RoundAsked.to_json` told.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return RoundAsked(tuple(encoded["workers"]), tuple(map(_known_from_json, encoded["known"])))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"this is no question to a planner of rounds: {error!r}") from None
+
+
+def _known_from_json(encoded: Any) -> KnownSubGoal:
+    if encoded["status"] not in STATUSES:
+        raise ValueError(f"{encoded['status']!r:.40} is no status of a sub-goal")
+    return KnownSubGoal(
+        sub_goal_from_json(encoded), encoded["status"], tuple(map(str, encoded["slots"])), int(encoded["tries"])
+    )

@@ -1,0 +1,249 @@
+"""Checks what a planner of rounds wants against what there is: sub-goals, slots, workers, and what was done already."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dagwright.contracts.rounds import MOST_TRIES
+from dagwright.contracts.sub_goals import (
+    DONE,
+    Input,
+    InputRef,
+    KnownSubGoal,
+    RoundAsked,
+    SubGoal,
+    inputs_to_json,
+    refs_of,
+)
+from dagwright.plan.arguments import SchemaOfTool
+from dagwright.plan.compiled import Hole
+from dagwright.plan.errors import Problem, pointer
+from dagwright.plan.graph import levels_of
+from dagwright.plan.references import suggestion
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.planner.rounds_fields import Fields
+from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SYNTHESIS_INPUTS
+
+REPEATED = "repeated"
+"""Code of the problem that a planner wants what was done already."""
+PRECONDITION = "precondition_missing"
+_WORDS = re.compile(r"\W+")
+_PROBLEMS_OF_ARGUMENTS = 5
+
+
+class RoundChecks:
+    """What one answer is checked against.
+
+    Args:
+        workers: what it may use.
+    """
+
+    def __init__(self, asked: RoundAsked, workers: Mapping[str, ToolDeclaration]) -> None:
+        self.workers = workers
+        self._known = {each.sub_goal.id: each for each in asked.known}
+
+    # What is done.
+
+    def synthesis(self, raw: Any) -> tuple[list[Problem], Mapping[str, Input]]:
+        """Returns what is wrong with the slots that an answer is to be made of, and the slots."""
+        fields = Fields()
+        at = "synthesis_inputs"
+        inputs = fields.inputs(raw if raw is not None else {}, at)
+        problems = fields.problems
+        if not inputs and not problems:
+            hint = "name the slots of deliverables, begin one, or say failed with the reason"
+            problems.append(Problem("empty_plan", "'done' needs the slots of which the answer is made", f"/{at}", hint=hint))
+        if sum(len(refs_of(given)) for given in inputs.values()) > MAX_SYNTHESIS_INPUTS:
+            problems.append(Problem("too_large", f"an answer is made of at most {MAX_SYNTHESIS_INPUTS} slots", f"/{at}"))
+        for name, ref, place in _each_ref(inputs):
+            known = self._known.get(ref.from_sub_goal)
+            where = pointer(at, name, *place)
+            if (problem := self._problem_of_slot(ref, known, where)) is not None:
+                problems.append(problem)
+            elif known is not None and ref.slot not in known.slots:
+                told = f"it is {known.status}" if known.status not in DONE else f"its slots are {_listed(known.slots)}"
+                message = f"sub-goal {ref.from_sub_goal} has nothing in the slot {ref.slot!r}: {told}"
+                problems.append(Problem("invalid_reference", message, where))
+        has_deliverable = any(self._is_deliverable(ref) for _, ref, _ in _each_ref(inputs))
+        if not problems and not has_deliverable:
+            hint = "begin a worker whose goal_type is deliverable, or say failed with the reason"
+            problems.append(Problem("no_deliverable", "no deliverable is among these slots", f"/{at}", hint=hint))
+        return problems, inputs
+
+    def _is_deliverable(self, ref: InputRef) -> bool:
+        known = self._known.get(ref.from_sub_goal)
+        return known is not None and known.sub_goal.goal_type == "deliverable"
+
+    def _problem_of_slot(self, ref: InputRef, source: KnownSubGoal | SubGoal | None, at: str) -> Problem | None:
+        """Returns what is wrong with a reference, whatever has become of what it names."""
+        if source is None:
+            hint = f"there are {_listed(sorted(self._known))}" if self._known else None
+            message = f"there is no sub-goal {ref.from_sub_goal}"
+            return Problem("invalid_reference", message, f"{at}/from_sub_goal", hint=hint)
+        sub_goal = source.sub_goal if isinstance(source, KnownSubGoal) else source
+        if ref.slot in sub_goal.outputs:
+            return None
+        declared = _listed(sub_goal.outputs)
+        message = f"{sub_goal.worker!r} of sub-goal {sub_goal.id} has no slot {ref.slot!r}; it puts out {declared}"
+        return Problem("invalid_reference", message, f"{at}/slot", hint=suggestion(ref.slot, list(sub_goal.outputs)))
+
+    # What goes on.
+
+    def begun(self, sub_goals: Sequence[SubGoal]) -> Sequence[SubGoal]:
+        """Returns what is new of an answer: what waits as it was written before goes on by itself."""
+        return tuple(sub_goal for sub_goal in sub_goals if not self._is_waiting_already(sub_goal))
+
+    def _is_waiting_already(self, sub_goal: SubGoal) -> bool:
+        known = self._known.get(sub_goal.id)
+        return known is not None and known.status == "pending" and self._work(known.sub_goal) == self._work(sub_goal)
+
+    def problems_of(self, sub_goals: Sequence[SubGoal]) -> Iterator[Problem]:
+        """Yields what is wrong with the sub-goals of an answer that is well written."""
+        ids: set[int] = set()
+        new = {sub_goal.id: sub_goal for sub_goal in self.begun(sub_goals)}
+        found: list[Problem] = []
+        for place, sub_goal in enumerate(sub_goals):
+            at = ("sub_goals", place)
+            if sub_goal.id in ids:
+                message = f"two sub-goals have the id {sub_goal.id}"
+                found.append(Problem("duplicate_id", message, pointer(*at, "id"), sub_goal.node_id))
+            ids.add(sub_goal.id)
+            if sub_goal.id in new:
+                found += self._problems_of(sub_goal, at, new)
+        if not found:
+            found += self._problems_of_all(new)
+        yield from found
+
+    def _problems_of(
+        self, sub_goal: SubGoal, at: tuple[str | int, ...], new: Mapping[int, SubGoal]
+    ) -> Iterator[Problem]:
+        known = self._known.get(sub_goal.id)
+        if known is not None and known.status not in ("failed", "pending"):
+            message = f"sub-goal {sub_goal.id} is there already: it is {known.status}"
+            hint = "use its slots, or give new work a new id"
+            yield Problem("duplicate_id", message, pointer(*at, "id"), sub_goal.node_id, hint)
+        elif (repeated := self._repeated(sub_goal)) is not None:
+            yield Problem(REPEATED, repeated[0], pointer(*at), sub_goal.node_id, repeated[1])
+        yield from self._problems_of_inputs(sub_goal, at, new)
+        yield from self._problems_of_arguments(sub_goal, at)
+
+    def _repeated(self, sub_goal: SubGoal) -> tuple[str, str] | None:
+        """Returns what is said of work that was done before, and a hint."""
+        work = self._work(sub_goal)
+        for each in self._known.values():
+            if each.status not in (*DONE, "failed") or self._work(each.sub_goal) != work:
+                continue
+            if each.sub_goal.id != sub_goal.id:
+                hint = "use its slots" if each.status in DONE else f"give it the id {each.sub_goal.id} to try it again"
+                hint = f"{hint}, do something else, or say done or failed"
+                return f"the same was done already: it is sub-goal {each.sub_goal.id}, and it is {each.status}", hint
+            if each.tries >= MOST_TRIES:
+                told = f"sub-goal {sub_goal.id} was tried {each.tries} times in the same way, and failed each time"
+                return told, "find another way, or say done or failed"
+        return None
+
+    def _work(self, sub_goal: SubGoal) -> str:
+        """Returns the same text for the same work: of a worker that reads the description, only in the same words."""
+        worker = self.workers.get(sub_goal.worker)
+        card = worker.worker if worker is not None else None
+        reads = card is None or card.takes_sub_goal
+        words = _WORDS.sub(" ", sub_goal.description.casefold()).strip() if reads else ""
+        parts = [sub_goal.worker, dict(sub_goal.params), inputs_to_json(sub_goal.inputs), words]
+        return json.dumps(parts, sort_keys=True, ensure_ascii=False)
+
+    def _problems_of_inputs(
+        self, sub_goal: SubGoal, at: tuple[str | int, ...], new: Mapping[int, SubGoal]
+    ) -> Iterator[Problem]:
+        worker = self.workers[sub_goal.worker]
+        required = worker.worker.requires if worker.worker is not None else ()
+        for slot in required:
+            if slot not in sub_goal.inputs and sub_goal.params.get(slot) is None:
+                message = f"{sub_goal.worker!r} requires {slot!r}, which is neither among the inputs nor the params"
+                hint = f"wire it to a sub-goal that puts out {slot!r}"
+                yield Problem(PRECONDITION, message, pointer(*at, "inputs"), sub_goal.node_id, hint)
+        for name, ref, place in _each_ref(sub_goal.inputs):
+            where = pointer(*at, "inputs", name, *place)
+            known = self._known.get(ref.from_sub_goal)
+            source = new.get(ref.from_sub_goal) or known
+            if (problem := self._problem_of_slot(ref, source, where)) is not None:
+                yield problem
+            elif isinstance(source, KnownSubGoal) and source.status == "failed":
+                message = f"sub-goal {ref.from_sub_goal} has failed, so {name!r} will never be there"
+                hint = f"begin sub-goal {ref.from_sub_goal} again in this answer, or wire another one"
+                yield Problem(PRECONDITION, message, where, sub_goal.node_id, hint)
+            elif isinstance(source, KnownSubGoal) and source.status in DONE and ref.slot not in source.slots:
+                if name in required:
+                    message = f"{ref.slot!r} of sub-goal {ref.from_sub_goal} is null, and {sub_goal.worker!r} requires it"
+                    yield Problem(PRECONDITION, message, where, sub_goal.node_id)
+
+    def _problems_of_arguments(self, sub_goal: SubGoal, at: tuple[str | int, ...]) -> Iterator[Problem]:
+        schema = self.workers[sub_goal.worker].input_schema
+        if schema is None:
+            return
+        arguments: dict[str, Any] = dict(sub_goal.params)
+        holes: list[Hole] = []
+        for name, given in sub_goal.inputs.items():
+            arguments[name] = None if isinstance(given, InputRef) else [None] * len(given)
+            paths = [(name,)] if isinstance(given, InputRef) else [(name, place) for place in range(len(given))]
+            holes += [(path, ()) for path in paths]
+        try:
+            found = [*SchemaOfTool(schema).problems_of(arguments, holes)]
+        except ValueError:
+            # Its worker made it, and will judge the call.
+            return
+        for path, message, hint in found[:_PROBLEMS_OF_ARGUMENTS]:
+            group = "inputs" if path and path[0] in sub_goal.inputs else "params"
+            yield Problem("invalid_arguments", message, pointer(*at, group, *path), sub_goal.node_id, hint)
+
+    def _problems_of_all(self, new: Mapping[int, SubGoal]) -> Iterator[Problem]:
+        """Yields what is wrong with sub-goals that are right one by one: a circle, or that nothing can start."""
+        if len(self._known.keys() | new.keys()) > MAX_OF_RUN:
+            message = f"the question has more than {MAX_OF_RUN} sub-goals with these"
+            yield Problem("too_large", message, "/sub_goals", hint="say done with what there is, or failed")
+            return
+        sub_goals = {number: each.sub_goal for number, each in self._known.items()} | dict(new)
+        places = {number: place for place, number in enumerate(sub_goals)}
+        needed = [
+            [places[source] for source in each.sources if source in places] for each in sub_goals.values()
+        ]
+        if any(place in sources for place, sources in enumerate(needed)) or levels_of(needed) is None:
+            yield Problem("cycle", "sub-goals wait for one another in a circle", "/sub_goals", hint="break it")
+            return
+        if new and not any(self._can_start(sub_goal, new, {}) for sub_goal in new.values()):
+            hint = "begin what has all its inputs, try again what has failed, or say done or failed"
+            yield Problem(PRECONDITION, "nothing of this can start: what it waits for has failed", "/sub_goals", hint=hint)
+        if not new:
+            hint = "begin something new, try again what has failed, or say done or failed"
+            yield Problem("empty_plan", "all of this waits already, and nothing of it can start", "/sub_goals", hint=hint)
+
+    def _can_start(self, sub_goal: SubGoal, new: Mapping[int, SubGoal], told: dict[int, bool]) -> bool:
+        """Tells whether a sub-goal has a way to begin; there is no circle.
+
+        Args:
+            told: what is known of others already, by their ids.
+        """
+        if sub_goal.id not in told:
+            told[sub_goal.id] = all(self._can_be_there(source, new, told) for source in sub_goal.sources)
+        return told[sub_goal.id]
+
+    def _can_be_there(self, source: int, new: Mapping[int, SubGoal], told: dict[int, bool]) -> bool:
+        if source in new:
+            return self._can_start(new[source], new, told)
+        known = self._known.get(source)
+        if known is None or known.status == "failed":
+            return False
+        return known.status in DONE or self._can_start(known.sub_goal, new, told)
+
+
+def _each_ref(inputs: Mapping[str, Input]) -> Iterator[tuple[str, InputRef, tuple[int, ...]]]:
+    """Yields name, reference, and its place in a list if it stands in one."""
+    for name, given in inputs.items():
+        if isinstance(given, InputRef):
+            yield name, given, ()
+        else:
+            yield from ((name, ref, (place,)) for place, ref in enumerate(given))
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return ", ".join(map(str, values)) or "none"

@@ -1,0 +1,139 @@
+"""The fields of a planner's sub-goals: from what a model wrote to what is meant, or what is wrong with each field."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from dagwright.contracts.sub_goals import Input, InputRef, SubGoal
+from dagwright.plan.errors import Problem, pointer
+from dagwright.plan.references import suggestion
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.planner.rounds_schema import MAX_SUB_GOALS
+
+DESCRIPTION_CHARACTERS = 2_000
+_MAX_ID = 10**9
+_ID = re.compile(r"\s*(?:sg|sub_goal|sub-goal)?[ _-]?([0-9]{1,9})\s*", re.IGNORECASE)
+"""A number as a text, and the ways in which models name a sub-goal."""
+_GROUPS = ("inputs", "params", "synthesis_inputs", "sub_goals")
+_SHAPE = 'an object such as {"from_sub_goal": 1, "slot": "…"}, or a list of such'
+
+
+def plain(raw: Any) -> Any:
+    """Returns an answer with what models write as texts of JSON as it is meant.
+
+    The response format has them write so, and an answer that does not fit it as a whole comes as it was written.
+    """
+    if not isinstance(raw, Mapping):
+        return raw
+    found = {name: _of_json(value) if name in _GROUPS else value for name, value in raw.items()}
+    if isinstance(sub_goals := found.get("sub_goals"), list):
+        found["sub_goals"] = [plain(each) for each in sub_goals]
+    return found
+
+
+def _of_json(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        read = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return read if isinstance(read, dict | list | None) else value
+
+
+def sub_goal_id(value: Any) -> int | None:
+    """Returns the number of a sub-goal, however it is written; `None` if it is none."""
+    if isinstance(value, str) and (match := _ID.fullmatch(value)) is not None:
+        value = int(match.group(1))
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    is_id = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_ID
+    return value if is_id else None
+
+
+class Fields:
+    """Reads fields, and takes note of each that is wrong.
+
+    Args:
+        problems: what is wrong so far.
+    """
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def _tell(self, code: str, message: str, *at: str | int, hint: str | None = None, node: str | None = None) -> None:
+        self.problems.append(Problem(code, message, pointer(*at), node, hint))
+
+    def sub_goals(self, raw: Any, workers: Mapping[str, ToolDeclaration]) -> list[SubGoal]:
+        """Returns the sub-goals of an answer that goes on."""
+        if not isinstance(raw, list) or not raw:
+            hint = "begin at least one, or say done or failed"
+            self._tell("empty_plan", "'continue' needs a list of sub-goals", "sub_goals", hint=hint)
+            return []
+        if len(raw) > MAX_SUB_GOALS:
+            message = f"there are {len(raw):,} sub-goals; at most {MAX_SUB_GOALS} are begun at once"
+            self._tell("too_large", message, "sub_goals", hint="begin those that come first")
+            return []
+        found = [self._sub_goal(each, place, workers) for place, each in enumerate(raw)]
+        return [each for each in found if each is not None]
+
+    def _sub_goal(self, raw: Any, place: int, workers: Mapping[str, ToolDeclaration]) -> SubGoal | None:
+        at = ("sub_goals", place)
+        if not isinstance(raw, Mapping):
+            self._tell("invalid_field", f"a sub-goal must be an object, not {raw!r:.60}", *at)
+            return None
+        before = len(self.problems)
+        number = sub_goal_id(raw.get("id"))
+        if number is None:
+            self._tell("invalid_field", f"'id' must be a whole number from 0, not {raw.get('id')!r:.60}", *at, "id")
+        worker = self._worker(raw.get("worker"), workers, *at, "worker")
+        description = raw.get("description") or ""
+        if not isinstance(description, str):
+            self._tell("invalid_field", f"'description' must be a text, not {description!r:.60}", *at, "description")
+        params = raw.get("params") or {}
+        if not isinstance(params, Mapping):
+            self._tell("invalid_field", f"'params' must be an object, not {params!r:.60}", *at, "params")
+            params = {}
+        inputs = self.inputs(raw.get("inputs") or {}, *at, "inputs")
+        for name in inputs.keys() & params.keys():
+            self._tell("invalid_field", f"{name!r} is given twice, in params and in inputs", *at, "inputs", name)
+        if len(self.problems) > before or number is None or worker is None:
+            return None
+        card = worker.worker
+        assert card is not None
+        # What the worker puts out, and what for, its card says, whatever the planner repeats of it.
+        words = " ".join(description.split())[:DESCRIPTION_CHARACTERS]
+        return SubGoal(number, worker.name, words, card.goal_type, tuple(card.outputs), inputs, dict(params))
+
+    def _worker(self, name: Any, workers: Mapping[str, ToolDeclaration], *at: str | int) -> ToolDeclaration | None:
+        worker = workers.get(name) if isinstance(name, str) else None
+        if worker is None:
+            hint = suggestion(str(name), list(workers)) or f"there are {', '.join(workers)}"
+            self._tell("unknown_tool", f"there is no worker {name!r:.80}", *at, hint=hint)
+        return worker
+
+    def inputs(self, raw: Any, *at: str | int) -> dict[str, Input]:
+        """Returns inputs by name; those that are none are left out."""
+        if not isinstance(raw, Mapping):
+            self._tell("invalid_field", f"{at[-1]!r} must be an object of name -> slot, not {raw!r:.60}", *at)
+            return {}
+        found: dict[str, Input] = {}
+        for name, given in raw.items():
+            if isinstance(given, list):
+                refs = [self._ref(each, *at, name, place) for place, each in enumerate(given)]
+                if not refs:
+                    self._tell("invalid_field", f"the input {name!r} is an empty list", *at, name)
+                found[str(name)] = tuple(ref for ref in refs if ref is not None)
+            elif (ref := self._ref(given, *at, name)) is not None:
+                found[str(name)] = ref
+        return found
+
+    def _ref(self, raw: Any, *at: str | int) -> InputRef | None:
+        source = sub_goal_id(raw.get("from_sub_goal")) if isinstance(raw, Mapping) else None
+        slot = raw.get("slot") if isinstance(raw, Mapping) else None
+        if source is None or not isinstance(slot, str):
+            hint = "values that are written out stand in params"
+            self._tell("invalid_field", f"expected {_SHAPE}, not {raw!r:.100}", *at, hint=hint)
+            return None
+        return InputRef(source, slot)

@@ -1,0 +1,125 @@
+"""What is made of an answer of a planner of rounds: sub-goals that a run can begin, or all that is wrong with them.
+
+It is read by the worker that asked, so a round costs no call more, and it is read against what the run knew when it
+asked. Nothing of it is trusted: it may use the workers that it was told of, slots that are put out, and arguments that
+workers take; what was done already is not done again.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dagwright.contracts.documents import encoded_size
+from dagwright.contracts.goals import tools_read
+from dagwright.contracts.sub_goals import RoundAsked, SubGoal, inputs_to_json
+from dagwright.dialects.written_text import read_written_json
+from dagwright.dialects.written_values import CUT_OFF, Mend
+from dagwright.plan.errors import PlanInvalid, Problem
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.planner.prompts import repair_words
+from dagwright.planner.rounds_checks import REPEATED, RoundChecks
+from dagwright.planner.rounds_fields import Fields, plain
+
+READ_BYTES = 96 * 1024
+"""JSON of what is begun by one answer: it stands in the history, and in the state of the run from then on."""
+REASONING_CHARACTERS = 4_000
+_ACTIONS = ("continue", "done", "failed")
+_WORDS_CHARACTERS = 1_000
+_PROBLEMS_TOLD = 100
+
+
+def read_round(output: Any, text: str, asked: RoundAsked) -> dict[str, Any]:
+    """Returns what an answer means, as the run takes it: `{"valid": true, "action", "reasoning", …}`.
+
+    One that is of no use is `{"valid": false, "problems", "repair": what the planner is to be told, "words": the same in
+    short, "repeats": whether it wants what was done already}`.
+
+    Args:
+        output: the answer, if it fits the response format; null if it has to be found in the text.
+        text: all that the model said.
+        asked: what it is read against.
+
+    Raises:
+        ValueError: what it is to be read against is of no use.
+    """
+    workers = tools_read(list(asked.workers))
+    raw: Any = None
+    try:
+        raw, mends = _written(output, text)
+        read = _read(raw, asked, workers, mends)
+        if (size := encoded_size(read)) > READ_BYTES:
+            message = f"the answer has {size:,} bytes; at most {READ_BYTES:,} are taken"
+            hint = "begin fewer sub-goals, and let workers find what is long"
+            raise PlanInvalid([Problem("too_large", message, hint=hint)])
+    except PlanInvalid as invalid:
+        return _refused(invalid.problems, raw)
+    return read
+
+
+def _written(output: Any, text: str) -> tuple[Any, Sequence[Mend]]:
+    if output is not None and not isinstance(output, str):
+        return plain(output), ()
+    written = read_written_json(text if output is None else output)
+    return plain(written.value), written.mends
+
+
+def _read(
+    raw: Any, asked: RoundAsked, workers: Mapping[str, ToolDeclaration], mends: Sequence[Mend]
+) -> dict[str, Any]:
+    if cut := [mend for mend in mends if mend.code == CUT_OFF]:
+        raise PlanInvalid([Problem(CUT_OFF, f"a part of the answer is missing: {mend.message}") for mend in cut])
+    if not isinstance(raw, Mapping):
+        raise PlanInvalid([Problem("invalid_field", "the answer must be one object with 'action'")])
+    reasoning = raw.get("reasoning")
+    told = {"valid": True, "action": raw.get("action"), "reasoning": _reasoning(reasoning)}
+    checks = RoundChecks(asked, workers)
+    match raw.get("action"):
+        case "continue":
+            problems, sub_goals = _sub_goals(raw, checks)
+            told["sub_goals"] = [sub_goal.to_json() for sub_goal in sub_goals]
+        case "done":
+            problems, inputs = checks.synthesis(raw.get("synthesis_inputs"))
+            told["synthesis_inputs"] = inputs_to_json(inputs)
+        case "failed":
+            hint = "say in 'reasoning' why the question cannot be answered"
+            is_said = bool(told["reasoning"].strip())
+            problems = [] if is_said else [Problem("invalid_field", "nothing says why", "/reasoning", hint=hint)]
+        case action:
+            message = f"'action' must be {', '.join(_ACTIONS)}, not {action!r:.60}"
+            problems = [Problem("invalid_field", message, "/action")]
+    if problems:
+        raise PlanInvalid(problems)
+    return told
+
+
+def _reasoning(said: Any) -> str:
+    text = said if isinstance(said, str) else ""
+    return text if len(text) <= REASONING_CHARACTERS else f"{text[:REASONING_CHARACTERS]} […cut]"
+
+
+def _sub_goals(raw: Mapping[str, Any], checks: RoundChecks) -> tuple[list[Problem], Sequence[SubGoal]]:
+    """Returns what is wrong with the sub-goals of an answer, and those that are begun."""
+    fields = Fields()
+    written = fields.sub_goals(raw.get("sub_goals"), checks.workers)
+    if fields.problems:
+        return fields.problems, ()
+    return [*checks.problems_of(written)], checks.begun(written)
+
+
+def _refused(problems: Sequence[Problem], raw: Any) -> dict[str, Any]:
+    told = [problem.to_json() for problem in problems[:_PROBLEMS_TOLD]]
+    return {
+        "valid": False,
+        "reasoning": _reasoning(raw.get("reasoning")) if isinstance(raw, Mapping) else "",
+        "problems": told,
+        "problem_count": len(problems),
+        "repeats": any(problem.code == REPEATED for problem in problems),
+        "words": "; ".join(_in_short(problems))[:_WORDS_CHARACTERS],
+        "repair": repair_words(problems, profile="rounds"),
+    }
+
+
+def _in_short(problems: Sequence[Problem]) -> Iterator[str]:
+    for problem in problems[:5]:
+        yield f"{problem.code}{f' at {problem.pointer}' if problem.pointer else ''}: {problem.message}"
+    if (left := len(problems) - 5) > 0:
+        yield f"and {left} more"

@@ -1,0 +1,77 @@
+"""The response format of the profile `rounds`: what a planner may answer in each round.
+
+What it writes beyond that is read all the same.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from dagwright.planner.schema import RESPONSE_FILE
+
+ROUNDS_FILE: Path = RESPONSE_FILE.with_name("rounds.schema.json")
+MAX_SUB_GOALS = 50
+"""Sub-goals that one answer begins."""
+MAX_OF_RUN = 100
+"""Sub-goals of all rounds of one question."""
+MAX_SYNTHESIS_INPUTS = 50
+
+
+def rounds_schema() -> dict[str, Any]:
+    """Returns the JSON Schema (2020-12) of what a planner of rounds answers."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Answer of Dagwright's planner of rounds",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "reasoning": {
+                "type": "string",
+                "description": "Why this is the next step, in one to three sentences; of failed, why there is no answer.",
+            },
+            "action": {"type": "string", "enum": ["continue", "done", "failed"]},
+            "sub_goals": {
+                "type": "array",
+                "items": {"$ref": "#/$defs/SubGoal"},
+                "maxItems": MAX_SUB_GOALS,
+                "description": "Of continue: what is begun in this round.",
+            },
+            "synthesis_inputs": {
+                "type": "object",
+                "additionalProperties": {"$ref": "#/$defs/Input"},
+                "description": "Of done: name -> the slots that the answer is made of.",
+            },
+        },
+        "required": ["reasoning", "action"],
+        "$defs": {"SubGoal": _SUB_GOAL, "Input": _INPUT, "InputRef": _INPUT_REF},
+    }
+
+
+_SUB_GOAL: dict[str, Any] = {
+    "type": "object",
+    "description": "One piece of work for one worker.",
+    "additionalProperties": False,
+    "properties": {
+        "id": {"type": "integer", "minimum": 0, "description": "A new number; that of a failed one tries it again."},
+        "worker": {"type": "string"},
+        "description": {"type": "string", "description": "What this is for, understandable by itself."},
+        "inputs": {
+            "type": "object",
+            "additionalProperties": {"$ref": "#/$defs/Input"},
+            "description": "Argument of the worker -> the slots that it gets.",
+        },
+        "params": {"type": "object", "description": "Argument of the worker -> its value."},
+        "outputs": {"type": "array", "items": {"type": "string"}, "description": "The slots that the worker puts out."},
+        "goal_type": {"type": "string", "enum": ["support", "deliverable"]},
+    },
+    "required": ["id", "worker", "description", "inputs", "params"],
+}
+_INPUT: dict[str, Any] = {
+    "anyOf": [{"$ref": "#/$defs/InputRef"}, {"type": "array", "items": {"$ref": "#/$defs/InputRef"}, "minItems": 1}]
+}
+_INPUT_REF: dict[str, Any] = {
+    "type": "object",
+    "description": "A slot that another sub-goal puts out, of this round or of one before.",
+    "additionalProperties": False,
+    "properties": {"from_sub_goal": {"type": "integer"}, "slot": {"type": "string"}},
+    "required": ["from_sub_goal", "slot"],
+}

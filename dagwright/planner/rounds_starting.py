@@ -1,0 +1,132 @@
+"""From a question to the plan that its run starts with, if it is to be answered in rounds of workers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagwright.contracts.documents import encoded_size
+from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES, summary_of
+from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
+from dagwright.contracts.rounds import MAX_ROUNDS, Rounds, TurnSummary, checked_max_rounds, turns_from_json
+from dagwright.contracts.rounds_nodes import rounds_plan
+from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.errors import PlanInvalid, Problem, pointer
+from dagwright.plan.model_tools import ROUNDS_KIND
+from dagwright.plan.references import suggestion
+from dagwright.plan.tools import ToolDeclaration
+from dagwright.planner.goals import GoalRefused, checked_goal
+from dagwright.planner.reading import tools_told
+from dagwright.planner.rounds_prompts import ANSWER_PROMPT, PLANNER_PROMPT, intention_messages, registry_of
+from dagwright.planner.rounds_schema import rounds_schema
+
+ROUNDS_PROFILE = ROUNDS_KIND
+"""The profile, as `ask` and whoever starts a run from outside name it."""
+_FIELDS = ("goal", "profile", "config", "max_rounds", "turns")
+TURNS = 1_000
+"""Turns that may come along; the newest of them are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsAsked:
+    """How a question is to be answered.
+
+    Args:
+        config: how models are asked.
+        max_rounds: how often the planner is asked, repairs not counted.
+        turns: what was said before in the conversation, oldest first.
+    """
+
+    config: ModelConfig = field(default_factory=ModelConfig)
+    max_rounds: int = MAX_ROUNDS
+    turns: Sequence[TurnSummary] = ()
+
+
+def workers_among(tools: Mapping[str, ToolDeclaration]) -> dict[str, ToolDeclaration]:
+    """Returns the tools that are workers."""
+    return {name: tool for name, tool in tools.items() if tool.worker is not None}
+
+
+def prepare_rounds(
+    words: Any, tools: Mapping[str, ToolDeclaration], asked: RoundsAsked
+) -> tuple[CompiledPlan, str | None]:
+    """Returns the plan that a run for a question starts with, and what is worth saying of it.
+
+    Args:
+        words: the question as it was given.
+        tools: what there is; the workers among them may be used.
+
+    Raises:
+        GoalRefused: nothing can come of it.
+    """
+    workers = workers_among(tools)
+    if not any(tool.worker is not None and tool.worker.goal_type == "deliverable" for tool in workers.values()):
+        message = "there is no worker whose goal_type is deliverable, so nothing could be answered"
+        raise GoalRefused("no_tools", message, hint="name workers with --tools, such as --tools dagwright.maritime")
+    registry = registry_of(workers)
+    question = checked_goal(words, registry)
+    rounds = Rounds(
+        question,
+        tools_told(registry.tools),
+        registry.text,
+        rounds_schema(),
+        PLANNER_PROMPT,
+        ANSWER_PROMPT,
+        asked.config,
+        asked.max_rounds,
+    )
+    plan = rounds_plan(rounds, intention_messages(question, asked.turns), title=summary_of(question))
+    if (size := max(encoded_size(dict(node.arguments)) for node in plan.nodes)) > ARGUMENTS_LIMIT_BYTES // 2:
+        message = f"the workers and the question have {size:,} bytes together; at most {ARGUMENTS_LIMIT_BYTES // 2:,} fit"
+        raise GoalRefused("too_large", message, hint="describe workers in fewer words, or ask in fewer")
+    return plan, registry.note()
+
+
+def is_rounds(document: Mapping[str, Any]) -> bool:
+    """Tells whether a request in words is to be answered in rounds."""
+    return document.get("profile") == ROUNDS_PROFILE
+
+
+def rounds_of_document(
+    document: Mapping[str, Any], tools: Mapping[str, ToolDeclaration], *, max_rounds: int = MAX_ROUNDS
+) -> CompiledPlan:
+    """Returns the plan that a run starts with which is given a question in place of a plan.
+
+    Args:
+        document: `{"goal", "profile": "rounds", "config": how models are asked, "max_rounds", "turns": what was said
+            before, objects with turn_id, human_message and ai_response}`; all but the first two may be left out.
+        max_rounds: of a question that does not say it.
+
+    Raises:
+        PlanInvalid: it is none, or nothing can come of it.
+    """
+    problems = [
+        Problem(
+            "invalid_field",
+            f"a question that is answered in rounds has no field {name!r:.60}",
+            pointer(str(name)),
+            hint=suggestion(str(name), _FIELDS),
+        )
+        for name in document
+        if name not in _FIELDS
+    ]
+    config, turns, most = ModelConfig(), tuple[TurnSummary, ...](), max_rounds
+    try:
+        config = model_config_from_json(document.get("config", {}))
+    except ValueError as error:
+        problems.append(Problem("invalid_field", f"config: {error}", pointer("config")))
+    try:
+        turns = turns_from_json(document.get("turns", []))
+        if len(turns) > TURNS:
+            raise ValueError(f"turns: at most {TURNS:,} are taken, the newest of them")
+    except ValueError as error:
+        problems.append(Problem("invalid_field", str(error), pointer("turns")))
+    try:
+        most = checked_max_rounds(document.get("max_rounds", max_rounds))
+    except ValueError as error:
+        problems.append(Problem("invalid_field", str(error), pointer("max_rounds")))
+    if problems:
+        raise PlanInvalid(problems)
+    try:
+        return prepare_rounds(document["goal"], tools, RoundsAsked(config, most, turns))[0]
+    except GoalRefused as refused:
+        raise PlanInvalid([Problem(refused.code, refused.message, pointer("goal"), hint=refused.hint)]) from None
