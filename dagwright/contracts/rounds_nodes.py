@@ -18,9 +18,10 @@ from dagwright.contracts.model_calls import (
 )
 from dagwright.contracts.model_nodes import CALL_MODEL, model_node
 from dagwright.contracts.rounds import ANSWER, INTENTION, PLAN, PLANNER, REPAIR, Rounds
+from dagwright.contracts.rounds_so_far import PlannerCall
 from dagwright.contracts.sub_goals import Input, InputRef, KnownSubGoal, RoundAsked, SubGoal, refs_of
 from dagwright.contracts.told_answers import READ
-from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole, RetryRule
+from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole, Join, RetryRule
 from dagwright.plan.model_tools import PURPOSE_ANSWER, ROUNDS_KIND
 from dagwright.plan.references import Part, Placeholder, ResultOf
 from dagwright.plan.stored import Want
@@ -86,20 +87,19 @@ def planner_node(
 
 
 def repair_node(
-    rounds: Rounds, node_id: str, words: str, *, before: str, number: int, known: Sequence[KnownSubGoal], behind: int
+    rounds: Rounds, node_id: str, call: PlannerCall, *, words: str, known: Sequence[KnownSubGoal]
 ) -> CompiledNode:
     """Returns the call in which the planner is shown what is wrong with its answer.
 
     Args:
-        before: id of the call that brought the answer.
-        number: of the round.
-        behind: number of that call's node.
+        call: the one that brought the answer.
+        known: what the next one is read against.
     """
     # What was said before lies in the store, and is not said again in each call.
     request = replace(_planner_request(rounds, [user(words)], purpose=REPAIR, known=known), before="")
-    holes: list[Hole] = [(("before",), (ResultOf(before, "result", ("conversation",)),))]
-    title = f"round {number}: mending the plan"
-    return _planner_call(node_id, request, title=title, dependencies=(behind,), holes=holes)
+    holes: list[Hole] = [(("before",), (ResultOf(call.node.id, "result", ("conversation",)),))]
+    title = f"round {call.round}: mending the plan"
+    return _planner_call(node_id, request, title=title, dependencies=(call.number,), holes=holes)
 
 
 def _planner_request(
@@ -120,7 +120,7 @@ def _planner_call(
 ) -> CompiledNode:
     node = model_node(node_id, request, title=title, dependencies=dependencies, holes=holes)
     # It waits for what is told as text, and for whatever became of it.
-    join = ("all_done", 0) if request.before is None and node_id != PLAN else ("all", 0)
+    join: Join = ("all_done", 0) if request.before is None and node_id != PLAN else ("all", 0)
     return replace(node, wanted=(*node.wanted, READ), join=join)
 
 
@@ -177,7 +177,7 @@ def _slot(ref: InputRef) -> ResultOf:
 def answer_node(
     rounds: Rounds, inputs: Mapping[str, Input], caveats: str, *, dependencies: Sequence[int]
 ) -> CompiledNode:
-    """Returns the call in which a model answers the question from slots, which it is told whole as far as there is room.
+    """Returns the call in which a model answers the question from slots, each told as far as there is room.
 
     Args:
         inputs: name -> the slots.

@@ -40,7 +40,7 @@ from dagwright.contracts.rounds_nodes import (
 )
 from dagwright.contracts.rounds_so_far import PlannerCall, RoundsSoFar
 from dagwright.contracts.rounds_words import caveats, state_words
-from dagwright.contracts.sub_goals import SUB_GOAL_PREFIX, Input, SubGoal, inputs_from_json, refs_of
+from dagwright.contracts.sub_goals import SUB_GOAL_PREFIX, Input, inputs_from_json, refs_of
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
 from dagwright.plan.extension import Extension
@@ -55,7 +55,7 @@ class RoundsPursuit:
     """Adds what a question needs: the sub-goals of a round, the next call of the planner, and the answer."""
 
     def __init__(self, rounds: Rounds) -> None:
-        self.rounds = self._rounds = rounds
+        self.rounds = rounds
         self._workers = tools_read(list(rounds.workers))
 
     @classmethod
@@ -73,7 +73,7 @@ class RoundsPursuit:
         Raises:
             GivenUp: the planner says that it cannot be answered, or has to stop and there is nothing to answer with.
         """
-        run = RoundsSoFar(state, self._rounds)
+        run = RoundsSoFar(state, self.rounds)
         if state.number_of(ANSWER) is not None:
             return self._without_answer(run)
         refuse_without_intention(state)
@@ -97,7 +97,7 @@ class RoundsPursuit:
         if state.number_of(ANSWER) is None:
             return None
         try:
-            return why_stopped(RoundsSoFar(state, self._rounds))
+            return why_stopped(RoundsSoFar(state, self.rounds))
         except GivenUp as given_up:
             return given_up.error
 
@@ -111,7 +111,9 @@ class RoundsPursuit:
             return None
         if not node_id.startswith(SUB_GOAL_PREFIX):
             return f"{node_id!r} is a node of the run itself, which goes by its result: try it again instead"
-        return None if isinstance(result, Mapping) else f"the result of {node_id!r} is an object of the slots it puts out"
+        return (
+            None if isinstance(result, Mapping) else f"the result of {node_id!r} is an object of the slots it puts out"
+        )
 
     # What is added.
 
@@ -151,7 +153,7 @@ class RoundsPursuit:
         # Nothing takes the place of what is done, so these edges never lead in a circle.
         ends = [each.number for each in run.sub_goals.values() if each.round == run.last.round and each.is_done]
         node = planner_node(
-            self._rounds,
+            self.rounds,
             self._free(run, PLAN),
             state_words(run, number=number),
             number=number,
@@ -162,13 +164,11 @@ class RoundsPursuit:
 
     def _repair(self, run: RoundsSoFar, last: PlannerCall) -> Extension:
         node = repair_node(
-            self._rounds,
+            self.rounds,
             self._free(run, PLAN),
-            str((last.found or {}).get("repair", "")),
-            before=last.node.id,
-            number=last.round,
+            last,
+            words=str((last.found or {}).get("repair", "")),
             known=[each.known() for each in run.sub_goals.values()],
-            behind=last.number,
         )
         return self._extension(run, node)
 
@@ -179,7 +179,7 @@ class RoundsPursuit:
             raise GivenUp(NodeError("invalid_result", f"the answer is to be made of sub-goal {missing[0]}, not there"))
         numbers = [run.sub_goals[source].number for source in sources]
         node = answer_node(
-            self._rounds, inputs, caveats(run, stopped), dependencies=tuple(dict.fromkeys((*numbers, run.last.number)))
+            self.rounds, inputs, caveats(run, stopped), dependencies=tuple(dict.fromkeys((*numbers, run.last.number)))
         )
         left = () if stopped is not None else tuple(run.left_behind())
         return self._extension(run, node, output=output_of_answer(), given_up=left)

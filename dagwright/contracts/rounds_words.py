@@ -1,4 +1,4 @@
-"""What a planner of rounds is told of what has been done so far: each sub-goal on a line of its own, within a fixed size.
+"""What a planner of rounds is told of what was done so far: each sub-goal on a line of its own, within a fixed size.
 
 It stands as text in the call, so that a run that went on for ten rounds says no more than one of two: values are shown
 by their beginning, and go to workers whole and by reference. Nothing of a value can end its line and say something else.
@@ -59,7 +59,11 @@ def _state_lines(run: RoundsSoFar) -> Iterator[str]:
 
 
 def _head(one: Progress) -> dict[str, Any]:
-    told: dict[str, Any] = {"id": one.sub_goal.id, "worker": one.sub_goal.worker, "description": one.sub_goal.description}
+    told: dict[str, Any] = {
+        "id": one.sub_goal.id,
+        "worker": one.sub_goal.worker,
+        "description": one.sub_goal.description,
+    }
     if one.sub_goal.params:
         told["params"] = _shown(dict(one.sub_goal.params), limit=_PARAMS_CHARACTERS)
     if one.sub_goal.inputs:

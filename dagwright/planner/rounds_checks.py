@@ -53,9 +53,13 @@ class RoundChecks:
         problems = fields.problems
         if not inputs and not problems:
             hint = "name the slots of deliverables, begin one, or say failed with the reason"
-            problems.append(Problem("empty_plan", "'done' needs the slots of which the answer is made", f"/{at}", hint=hint))
+            problems.append(
+                Problem("empty_plan", "'done' needs the slots of which the answer is made", f"/{at}", hint=hint)
+            )
         if sum(len(refs_of(given)) for given in inputs.values()) > MAX_SYNTHESIS_INPUTS:
-            problems.append(Problem("too_large", f"an answer is made of at most {MAX_SYNTHESIS_INPUTS} slots", f"/{at}"))
+            problems.append(
+                Problem("too_large", f"an answer is made of at most {MAX_SYNTHESIS_INPUTS} slots", f"/{at}")
+            )
         for name, ref, place in _each_ref(inputs):
             known = self._known.get(ref.from_sub_goal)
             where = pointer(at, name, *place)
@@ -174,7 +178,9 @@ class RoundChecks:
                 yield Problem(PRECONDITION, message, where, sub_goal.node_id, hint)
             elif isinstance(source, KnownSubGoal) and source.status in DONE and ref.slot not in source.slots:
                 if name in required:
-                    message = f"{ref.slot!r} of sub-goal {ref.from_sub_goal} is null, and {sub_goal.worker!r} requires it"
+                    message = (
+                        f"{ref.slot!r} of sub-goal {ref.from_sub_goal} is null, and {sub_goal.worker!r} requires it"
+                    )
                     yield Problem(PRECONDITION, message, where, sub_goal.node_id)
 
     def _problems_of_arguments(self, sub_goal: SubGoal, at: tuple[str | int, ...]) -> Iterator[Problem]:
@@ -204,18 +210,20 @@ class RoundChecks:
             return
         sub_goals = {number: each.sub_goal for number, each in self._known.items()} | dict(new)
         places = {number: place for place, number in enumerate(sub_goals)}
-        needed = [
-            [places[source] for source in each.sources if source in places] for each in sub_goals.values()
-        ]
+        needed = [[places[source] for source in each.sources if source in places] for each in sub_goals.values()]
         if any(place in sources for place, sources in enumerate(needed)) or levels_of(needed) is None:
             yield Problem("cycle", "sub-goals wait for one another in a circle", "/sub_goals", hint="break it")
             return
         if new and not any(self._can_start(sub_goal, new, {}) for sub_goal in new.values()):
             hint = "begin what has all its inputs, try again what has failed, or say done or failed"
-            yield Problem(PRECONDITION, "nothing of this can start: what it waits for has failed", "/sub_goals", hint=hint)
+            yield Problem(
+                PRECONDITION, "nothing of this can start: what it waits for has failed", "/sub_goals", hint=hint
+            )
         if not new:
             hint = "begin something new, try again what has failed, or say done or failed"
-            yield Problem("empty_plan", "all of this waits already, and nothing of it can start", "/sub_goals", hint=hint)
+            yield Problem(
+                "empty_plan", "all of this waits already, and nothing of it can start", "/sub_goals", hint=hint
+            )
 
     def _can_start(self, sub_goal: SubGoal, new: Mapping[int, SubGoal], told: dict[int, bool]) -> bool:
         """Tells whether a sub-goal has a way to begin; there is no circle.

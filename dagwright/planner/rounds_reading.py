@@ -62,15 +62,13 @@ def _written(output: Any, text: str) -> tuple[Any, Sequence[Mend]]:
     return plain(written.value), written.mends
 
 
-def _read(
-    raw: Any, asked: RoundAsked, workers: Mapping[str, ToolDeclaration], mends: Sequence[Mend]
-) -> dict[str, Any]:
+def _read(raw: Any, asked: RoundAsked, workers: Mapping[str, ToolDeclaration], mends: Sequence[Mend]) -> dict[str, Any]:
     if cut := [mend for mend in mends if mend.code == CUT_OFF]:
         raise PlanInvalid([Problem(CUT_OFF, f"a part of the answer is missing: {mend.message}") for mend in cut])
     if not isinstance(raw, Mapping):
         raise PlanInvalid([Problem("invalid_field", "the answer must be one object with 'action'")])
-    reasoning = raw.get("reasoning")
-    told = {"valid": True, "action": raw.get("action"), "reasoning": _reasoning(reasoning)}
+    reasoning = _reasoning(raw.get("reasoning"))
+    told: dict[str, Any] = {"valid": True, "action": raw.get("action"), "reasoning": reasoning}
     checks = RoundChecks(asked, workers)
     match raw.get("action"):
         case "continue":
@@ -81,8 +79,7 @@ def _read(
             told["synthesis_inputs"] = inputs_to_json(inputs)
         case "failed":
             hint = "say in 'reasoning' why the question cannot be answered"
-            is_said = bool(told["reasoning"].strip())
-            problems = [] if is_said else [Problem("invalid_field", "nothing says why", "/reasoning", hint=hint)]
+            problems = [] if reasoning.strip() else [Problem("invalid_field", "nothing says why", "/reasoning", hint=hint)]
         case action:
             message = f"'action' must be {', '.join(_ACTIONS)}, not {action!r:.60}"
             problems = [Problem("invalid_field", message, "/action")]

@@ -76,7 +76,9 @@ def prepare_rounds(
     )
     plan = rounds_plan(rounds, intention_messages(question, asked.turns), title=summary_of(question))
     if (size := max(encoded_size(dict(node.arguments)) for node in plan.nodes)) > ARGUMENTS_LIMIT_BYTES // 2:
-        message = f"the workers and the question have {size:,} bytes together; at most {ARGUMENTS_LIMIT_BYTES // 2:,} fit"
+        message = (
+            f"the workers and the question have {size:,} bytes together; at most {ARGUMENTS_LIMIT_BYTES // 2:,} fit"
+        )
         raise GoalRefused("too_large", message, hint="describe workers in fewer words, or ask in fewer")
     return plan, registry.note()
 

@@ -229,7 +229,7 @@ def bare(document: Document) -> Document:
     for name in ("error", "notes"):
         if document[name]:
             found[name] = bare_error(document[name]) if name == "error" else document[name]
-    return found
+    return {**found, "rounds": document["rounds"]} if "rounds" in document else found
 
 
 def bare_node(node: Mapping[str, Any]) -> Document:

@@ -439,7 +439,6 @@ def test_file_that_is_not_there_is_told_with_mend_too(command: str, capsys: pyte
     assert json.loads(capsys.readouterr().out)["errors"][0]["code"] == "unreadable"
 
 
-
 async def test_interrupt_while_the_program_is_still_loading_ends_it_quietly(tmp_path: Path) -> None:
     # Found instead of the library, which takes its time.
     (tmp_path / "typer.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(600)\n", encoding="utf-8")

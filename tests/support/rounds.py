@@ -1,0 +1,185 @@
+"""Questions that are answered in rounds, for tests: small workers, what a planner says, and the runs of it."""
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+from temporalio.client import Client
+
+from dagwright.plan.compiled import CompiledPlan
+from dagwright.planner import RoundsAsked, prepare_rounds
+from dagwright.settings import Settings
+from dagwright.testing import ModelServer
+from dagwright.tools import AskPerson, GiveUp, SubGoal, ToolRegistry, WorkerResult, worker_tool
+from tests.support.runs import Document, Runs, serving_runs
+from tests.support.tools import Bench
+
+NUMBERS = {"Maersk": [3, 4], "Evergreen": [5, 6]}
+
+
+class Workers:
+    """The workers of the tests, and what they share with a test.
+
+    Args:
+        calls: worker -> how often it was called.
+        failing: name -> how often `pick` still fails for it.
+    """
+
+    def __init__(self, bench: Bench | None = None) -> None:
+        self.bench = bench or Bench()
+        self.calls: Counter[str] = Counter()
+        self.failing: Counter[str] = Counter()
+
+    def registry(self) -> ToolRegistry:
+        """Returns the workers as tools."""
+        return ToolRegistry.of(
+            self._pick(), self._add_up(), self._compare(), self._clarify(), self._part(), self._hold(), self._ask(),
+            self._table(),
+        )  # fmt: skip
+
+    def _pick(self) -> Any:
+        @worker_tool(outputs=["numbers"], goal_type="support", preconditions=["the question names a carrier"])
+        async def pick(name: str) -> dict[str, Any]:
+            """Picks the numbers of a carrier."""
+            self.calls["pick"] += 1
+            if self.failing[name]:
+                self.failing[name] -= 1
+                raise GiveUp(f"the numbers of {name} are not there")
+            return {"numbers": NUMBERS[name]}
+
+        return pick
+
+    def _add_up(self) -> Any:
+        @worker_tool(outputs=["total"], goal_type="support", requires=["numbers"])
+        async def add_up(numbers: list[float] | None = None) -> dict[str, Any]:
+            """Adds numbers up."""
+            self.calls["add_up"] += 1
+            return {"total": sum(numbers or ())}
+
+        return add_up
+
+    def _compare(self) -> Any:
+        @worker_tool(outputs=["comparison"], goal_type="deliverable", requires=["totals"])
+        async def compare(totals: list[float] | None = None, *, sub_goal: SubGoal) -> dict[str, Any]:
+            """Puts totals beside one another, in words."""
+            self.calls["compare"] += 1
+            told = " and ".join(f"{total:g}" for total in totals or ())
+            return {"comparison": f"{sub_goal.description}: {told}"}
+
+        return compare
+
+    def _clarify(self) -> Any:
+        @worker_tool(outputs=["clarification"], goal_type="deliverable")
+        async def clarify(question: str) -> dict[str, Any]:
+            """Puts a question to the person."""
+            self.calls["clarify"] += 1
+            return {"clarification": question}
+
+        return clarify
+
+    def _part(self) -> Any:
+        @worker_tool(outputs=["found", "rest"], goal_type="support")
+        async def part(names: list[str]) -> WorkerResult:
+            """Finds what there is for some names."""
+            self.calls["part"] += 1
+            there = [name for name in names if name in NUMBERS]
+            return WorkerResult(status="partial", outputs={"found": there}, message=f"{len(there)} of {len(names)}")
+
+        return part
+
+    def _hold(self) -> Any:
+        @worker_tool(outputs=["held"], goal_type="support")
+        async def hold(name: str) -> dict[str, Any]:
+            """Waits until the test lets it go on."""
+            self.bench.enter(name)
+            await self.bench.wait(name)
+            return {"held": name}
+
+        return hold
+
+    def _ask(self) -> Any:
+        @worker_tool(outputs=["leave"], goal_type="support", effects="write")
+        async def ask_leave(words: str) -> dict[str, Any]:
+            """Asks a person, which nobody is here."""
+            raise AskPerson({"type": "APPROVAL", "prompt": words})
+
+        return ask_leave
+
+    def _table(self) -> Any:
+        @worker_tool(outputs=["rows", "row_count"], goal_type="support")
+        async def table(count: int) -> dict[str, Any]:
+            """Makes a long table."""
+            return {"rows": [{"row": row, "text": "x" * 50} for row in range(count)], "row_count": count}
+
+        return table
+
+
+@asynccontextmanager
+async def rounds_runs(
+    client: Client, folder: Path, *script: Any, workers: Workers | None = None, keeps_state: bool = True
+) -> AsyncIterator[tuple[ModelServer, Runs]]:
+    """Serves questions whose models say what a script says; each run is looked at, and replayed, in the end."""
+    async with ModelServer(*script) as server:
+        settings = Settings(
+            state_dir=folder, model="small", openai_base_url=server.base_url, openai_api_key=SecretStr("key")
+        )
+        registry = (workers or Workers()).registry()
+        async with serving_runs(client, registry, settings=settings, keeps_state=keeps_state) as runs:
+            yield server, runs
+            await runs.check_ended()
+
+
+def question(runs: Runs, words: str = "Compare Maersk and Evergreen.", **asked: Any) -> CompiledPlan:
+    """Returns the plan of a question for which the workers of the tests may be used."""
+    return prepare_rounds(words, runs.tools, RoundsAsked(**asked))[0]
+
+
+def goes_on(*sub_goals: Mapping[str, Any], reasoning: str = "It is the next step.") -> str:
+    """Returns an answer of a planner that begins sub-goals."""
+    return json.dumps({"reasoning": reasoning, "action": "continue", "sub_goals": list(sub_goals)})
+
+
+def done(reasoning: str = "All is there.", **inputs: Any) -> str:
+    """Returns an answer of a planner that has all it needs; `inputs` are `ref`s."""
+    return json.dumps({"reasoning": reasoning, "action": "done", "synthesis_inputs": inputs})
+
+
+def failed(reasoning: str) -> str:
+    """Returns an answer of a planner that gives up."""
+    return json.dumps({"reasoning": reasoning, "action": "failed"})
+
+
+def sub_goal(number: int, worker: str, description: str = "", **given: Any) -> dict[str, Any]:
+    """Returns a sub-goal; `given` are its params, and its inputs where they are `ref`s."""
+    inputs = {name: value for name, value in given.items() if is_ref(value)}
+    params = {name: value for name, value in given.items() if not is_ref(value)}
+    return {"id": number, "worker": worker, "description": description, "inputs": inputs, "params": params}
+
+
+def ref(number: int, slot: str) -> dict[str, Any]:
+    """Returns a reference to a slot of a sub-goal."""
+    return {"from_sub_goal": number, "slot": slot}
+
+
+def is_ref(value: Any) -> bool:
+    """Tells whether a value is a reference, or a list of such."""
+    if isinstance(value, list):
+        return bool(value) and all(map(is_ref, value))
+    return isinstance(value, dict) and "from_sub_goal" in value
+
+
+def said_to(server: ModelServer, node: str) -> str:
+    """Returns all that a model was told in the last call of a node."""
+    return next(call.text for call in reversed(server.calls) if call.metadata.get("node") == node)
+
+
+def results_of(document: Document) -> list[list[tuple[int, str]]]:
+    """Returns what came of each round: the sub-goals with their status."""
+    return [
+        [(result["sub_goal_id"], result["status"]) for result in each["results"]]
+        for each in document["rounds"]["rounds"]
+    ]

@@ -1,0 +1,322 @@
+"""Questions that are answered in rounds, on the real server with the scripted model."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.plan.policy import Policy
+from dagwright.testing import ANY_NUMBER, Refused, step
+from tests.support.eventually import eventually
+from tests.support.goals import ended, purposes
+from tests.support.rounds import (
+    Workers,
+    done,
+    failed,
+    goes_on,
+    question,
+    ref,
+    results_of,
+    rounds_runs,
+    said_to,
+    sub_goal,
+)
+from tests.support.runs import Document
+
+pytestmark = pytest.mark.server
+
+INTENTION = "Compare the totals of Maersk and Evergreen."
+PICK = sub_goal(1, "pick", name="Maersk")
+CLARIFY = sub_goal(9, "clarify", question="Which one?")
+ASK_BACK = (goes_on(CLARIFY), done(question=ref(9, "clarification")), "Which one do you mean?")
+
+
+@pytest.fixture(params=[True, False], ids=["kept", "replayed"])
+def keeps_state(request: pytest.FixtureRequest) -> bool:
+    """Whether the worker keeps runs in memory."""
+    return bool(request.param)
+
+
+async def test_question_is_planned_round_by_round_and_answered(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    script = (
+        INTENTION,
+        goes_on(sub_goal(1, "pick", name="Maersk"), sub_goal(2, "pick", name="Evergreen"), reasoning="First both."),
+        goes_on(
+            sub_goal(3, "add_up", numbers=ref(1, "numbers")),
+            sub_goal(4, "add_up", numbers=ref(2, "numbers")),
+            sub_goal(5, "compare", "Maersk and Evergreen", totals=[ref(3, "total"), ref(4, "total")]),
+        ),
+        done(comparison=ref(5, "comparison")),
+        "Maersk has 7 and Evergreen 11.",
+    )
+    workers = Workers()
+    async with rounds_runs(client, tmp_path, *script, workers=workers, keeps_state=keeps_state) as (server, runs):
+        found = await ended(runs, await runs.start_compiled(question(runs)))
+    assert (found["status"], found["output"]) == ("completed", "Maersk has 7 and Evergreen 11.")
+    assert [*found["nodes"]] == ["intention", "plan", "sg1", "sg2", "plan#2", "sg3", "sg4", "sg5", "plan#3", "answer"]
+    assert purposes([*server.calls]) == [
+        ("intention", "intention"),
+        ("plan", "planner"),
+        ("plan#2", "planner"),
+        ("plan#3", "planner"),
+        ("answer", "answer"),
+    ]
+    assert workers.calls == {"pick": 2, "add_up": 2, "compare": 1}
+    rounds = found["rounds"]
+    assert (rounds["phase"], rounds["round"], rounds["max_rounds"]) == ("done", 3, 10)
+    assert (rounds["question"], rounds["intention"]) == ("Compare Maersk and Evergreen.", INTENTION)
+    assert results_of(found) == [[(1, "success"), (2, "success")], [(3, "success"), (4, "success"), (5, "success")], []]
+    assert rounds["sub_goals"][4] == {
+        "id": 5,
+        "worker": "compare",
+        "description": "Maersk and Evergreen",
+        "inputs": {"totals": [ref(3, "total"), ref(4, "total")]},
+        "params": {},
+        "outputs": ["comparison"],
+        "goal_type": "deliverable",
+        "status": "success",
+        "result": {"comparison": "Maersk and Evergreen: 7 and 11"},
+        "error": None,
+    }
+    assert rounds["synthesis_inputs"] == {"comparison": ref(5, "comparison")}
+    assert rounds["final_response"] == "Maersk has 7 and Evergreen 11."
+    assert [each["reasoning"] for each in rounds["rounds"]] == ["First both.", "It is the next step.", "All is there."]
+
+
+async def _ended(client: Client, folder: Path, *script: Any, workers: Workers | None = None, **asked: Any) -> Document:
+    """Returns the document of a question of which the intention is that of the tests."""
+    async with rounds_runs(client, folder, INTENTION, *script, workers=workers) as (_, runs):
+        return await ended(runs, await runs.start_compiled(question(runs, **asked)))
+
+
+async def test_sub_goals_of_a_round_run_at_once_and_the_next_one_begins_as_soon_as_its_slots_are_there(
+    client: Client, tmp_path: Path
+) -> None:
+    workers = Workers()
+    first = goes_on(
+        sub_goal(1, "hold", name="rounds a"),
+        sub_goal(2, "hold", name="rounds b"),
+        PICK | {"id": 3},
+        sub_goal(4, "add_up", numbers=ref(3, "numbers")),
+    )
+    async with rounds_runs(client, tmp_path, INTENTION, first, *ASK_BACK, workers=workers) as (server, runs):
+        handle = await runs.start_compiled(question(runs))
+        await eventually(lambda: {"rounds a", "rounds b"} <= {*workers.bench.entered} and workers.calls["add_up"] == 1)
+        document = await handle.query("status")
+        # The join waits for all of the round.
+        assert document["rounds"]["phase"] == "executing"
+        assert len(server.calls) == 2
+        workers.bench.open("rounds a")
+        workers.bench.open("rounds b")
+        found = await ended(runs, handle)
+    assert found["status"] == "completed"
+    assert [sorted(each) for each in results_of(found)[:1]] == [
+        [(1, "success"), (2, "success"), (3, "success"), (4, "success")]
+    ]
+
+
+async def test_failed_sub_goal_is_told_tried_again_and_what_waits_for_it_goes_on(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    workers = Workers()
+    workers.failing["Maersk"] = 1
+    script = (
+        INTENTION,
+        goes_on(
+            PICK,
+            sub_goal(2, "add_up", numbers=ref(1, "numbers")),
+            sub_goal(3, "compare", "one alone", totals=[ref(2, "total")]),
+        ),
+        goes_on(PICK, reasoning="Once more."),
+        done(comparison=ref(3, "comparison")),
+        "It is 7.",
+    )
+    async with rounds_runs(client, tmp_path, *script, workers=workers, keeps_state=keeps_state) as (server, runs):
+        found = await ended(runs, await runs.start_compiled(question(runs)))
+    assert (found["status"], found["output"]) == ("completed", "It is 7.")
+    states = {name: node["status"] for name, node in found["nodes"].items() if name.startswith("sg")}
+    assert states == {"sg1": "superseded", "sg2": "completed", "sg3": "completed", "sg1#2": "completed"}
+    assert results_of(found) == [[(1, "failed")], [(2, "success"), (3, "success"), (1, "success")], []]
+    assert found["rounds"]["rounds"][0]["results"][0] == {
+        "sub_goal_id": 1,
+        "status": "failed",
+        "error": "tool_failed: the numbers of Maersk are not there",
+        "message": None,
+    }
+    told = said_to(server, "plan#2")
+    assert '"error": "tool_failed: the numbers of Maersk are not there"' in told
+    assert '"waits_for": [{"sub_goal": 1, "which": "failed"}]' in told
+    assert "This is round 2 of 10." in told
+
+
+async def test_partial_result_and_its_message_are_told_and_what_is_null_is_not_there(
+    client: Client, tmp_path: Path
+) -> None:
+    script = (
+        INTENTION,
+        goes_on(sub_goal(1, "part", names=["Maersk", "MSC"])),
+        # What is null is required: told back. Then only the part that is there.
+        goes_on(sub_goal(2, "add_up", numbers=ref(1, "rest"))),
+        goes_on(sub_goal(2, "clarify", question="What is MSC?")),
+        done(question=ref(2, "clarification"), found=ref(1, "found")),
+        "I know Maersk alone.",
+    )
+    async with rounds_runs(client, tmp_path, *script) as (server, runs):
+        found = await ended(runs, await runs.start_compiled(question(runs)))
+    assert found["status"] == "completed"
+    assert results_of(found)[0] == [(1, "partial")]
+    assert found["rounds"]["rounds"][0]["results"][0]["message"] == "1 of 2"
+    assert found["rounds"]["sub_goals"][0]["result"] == {"found": ["Maersk"], "rest": None}
+    assert '"status": "partial", "message": "1 of 2", "outputs": {"found": ["Maersk"], "rest": null}' in said_to(
+        server, "plan#2"
+    )
+    assert purposes([*server.calls])[2:4] == [("plan#2", "planner"), ("plan#3", "repair")]
+    assert "'rest' of sub-goal 1 is null, and 'add_up' requires it" in said_to(server, "plan#3")
+    assert found["rounds"]["round"] == 3
+    # Whoever answers is told of the caveat.
+    assert '"status": "partial", "message": "1 of 2"' in said_to(server, "answer")
+
+
+async def test_slot_that_does_not_exist_is_told_back_and_mended(client: Client, tmp_path: Path) -> None:
+    wrong = goes_on(PICK, sub_goal(2, "add_up", numbers=ref(1, "number")))
+    right = goes_on(PICK, sub_goal(2, "add_up", numbers=ref(1, "numbers")))
+    async with rounds_runs(client, tmp_path, INTENTION, wrong, right, *ASK_BACK) as (server, runs):
+        found = await ended(runs, await runs.start_compiled(question(runs)))
+    assert found["status"] == "completed"
+    assert "'pick' of sub-goal 1 has no slot 'number'; it puts out numbers" in said_to(server, "plan#2")
+    assert results_of(found)[0] == [(1, "success"), (2, "success")]
+    assert found["rounds"]["round"] == 3
+
+
+async def test_answers_that_are_of_no_use_are_mended_three_times_and_then_the_run_ends_with_the_reason(
+    client: Client, tmp_path: Path
+) -> None:
+    found = await _ended(client, tmp_path, "No.", "[]", goes_on(sub_goal(1, "fly")), done())
+    assert found["status"] == "failed"
+    assert found["error"] == (
+        "planner_invalid: in round 1 the planner gave 4 answers that are of no use; empty_plan at /synthesis_inputs: "
+        "'done' needs the slots of which the answer is made"
+    )
+    assert found["output"] is None
+    assert (found["rounds"]["phase"], found["rounds"]["round"]) == ("failed", 1)
+
+
+async def test_done_without_a_deliverable_or_with_a_slot_that_is_not_there_is_told_back(
+    client: Client, tmp_path: Path
+) -> None:
+    script = (INTENTION, goes_on(PICK), done(numbers=ref(1, "numbers")), done(numbers=ref(2, "numbers")), *ASK_BACK)
+    async with rounds_runs(client, tmp_path, *script) as (server, runs):
+        found = await ended(runs, await runs.start_compiled(question(runs)))
+    assert (found["status"], found["output"]) == ("completed", "Which one do you mean?")
+    assert "no deliverable is among these slots" in said_to(server, "plan#3")
+    assert "there is no sub-goal 2" in said_to(server, "plan#4")
+
+
+async def test_planner_that_repeats_itself_is_told_once_and_then_stopped(client: Client, tmp_path: Path) -> None:
+    again = goes_on(PICK | {"id": 2})
+    workers = Workers()
+    found = await _ended(client, tmp_path, goes_on(PICK), again, again, workers=workers)
+    assert found["status"] == "failed"
+    assert found["error"].startswith("planner_repeats: the planner wants what was done already, and was told so: ")
+    assert workers.calls == {"pick": 1}
+
+
+async def test_planner_that_is_stopped_answers_with_the_deliverables_there_are(client: Client, tmp_path: Path) -> None:
+    again = goes_on(CLARIFY | {"id": 2})
+    found = await _ended(client, tmp_path, goes_on(CLARIFY), again, again, "Which one?")
+    assert (found["status"], found["output"]) == ("completed_with_failures", "Which one?")
+    assert found["error"].startswith("planner_repeats: ")
+    assert found["rounds"]["synthesis_inputs"] == {"sg9_clarification": ref(9, "clarification")}
+
+
+async def test_worker_that_always_fails_is_tried_three_times_and_the_run_says_why(
+    client: Client, tmp_path: Path
+) -> None:
+    workers = Workers()
+    workers.failing["Maersk"] = 100
+    found = await _ended(client, tmp_path, *[goes_on(PICK)] * 5, workers=workers)
+    assert found["status"] == "failed"
+    assert "sub-goal 1 was tried 3 times in the same way, and failed each time" in found["error"]
+    assert workers.calls == {"pick": 3}
+
+
+@pytest.mark.parametrize("has_deliverable", [True, False])
+async def test_last_round_ends_with_the_deliverables_there_are(
+    client: Client, tmp_path: Path, *, has_deliverable: bool
+) -> None:
+    script = (goes_on(CLARIFY if has_deliverable else PICK), goes_on(sub_goal(5, "pick", name="Evergreen")), "Which?")
+    found = await _ended(client, tmp_path, *script[: 3 if has_deliverable else 2], max_rounds=2)
+    assert found["status"] == ("completed_with_failures" if has_deliverable else "failed")
+    assert found["output"] == ("Which?" if has_deliverable else None)
+    assert found["error"] == "max_rounds: after 2 rounds the planner wants to go on"
+    assert found["rounds"]["phase"] == ("done" if has_deliverable else "failed")
+    assert results_of(found)[1] == [(5, "success")]
+
+
+async def test_planner_that_gives_up_fails_the_run_with_its_reason(client: Client, tmp_path: Path) -> None:
+    found = await _ended(client, tmp_path, goes_on(PICK), failed("There is no such carrier."))
+    assert (found["status"], found["error"]) == ("failed", "planner_failed: There is no such carrier.")
+    assert found["rounds"]["planner_reasoning"] == "There is no such carrier."
+
+
+async def test_nobody_is_asked(client: Client, tmp_path: Path) -> None:
+    workers = Workers()
+    script = (INTENTION, goes_on(sub_goal(1, "ask_leave", words="May I?")), *ASK_BACK)
+    async with rounds_runs(client, tmp_path, *script, workers=workers) as (server, runs):
+        found = await ended(runs, await runs.start_compiled(question(runs)))
+    assert found["status"] == "completed"
+    assert "nobody is asked while a question is answered in rounds" in said_to(server, "plan#2")
+    # What only was to help is left behind.
+    assert found["nodes"]["sg1"]["status"] == "superseded"
+
+
+async def test_tool_that_asks_while_it_runs_fails_in_words(client: Client, tmp_path: Path) -> None:
+    policy = Policy()
+    script = (INTENTION, goes_on(sub_goal(1, "ask_leave", words="May I?")), *ASK_BACK)
+    async with rounds_runs(client, tmp_path, *script) as (server, runs):
+        found = await ended(runs, await runs.start_compiled(question(runs), policy=policy))
+    assert found["status"] == "completed"
+    assert "refused: it asks a person, and nobody is asked" in said_to(server, "plan#2")
+
+
+async def test_run_at_its_budget_ends_with_what_there_is(client: Client, tmp_path: Path) -> None:
+    async with rounds_runs(client, tmp_path, INTENTION, goes_on(CLARIFY), "Which one?") as (_, runs):
+        handle = await runs.start_compiled(question(runs), budget={"calls": 2, "on_limit": "ask"})
+        found = await ended(runs, handle)
+    assert (found["status"], found["output"]) == ("completed_with_failures", "Which one?")
+    assert found["error"].startswith("budget_spent: ")
+
+
+async def test_answer_that_cannot_be_written_leaves_the_deliverables(client: Client, tmp_path: Path) -> None:
+    refused = Refused(400, "no", code="content_filter")
+    script = (goes_on(CLARIFY), done(question=ref(9, "clarification")), step(refused, times=ANY_NUMBER))
+    found = await _ended(client, tmp_path, *script)
+    assert (found["status"], found["output"]) == ("completed_with_failures", "Which one?")
+    assert found["nodes"]["answer"]["status"] == "failed"
+
+
+async def test_large_slots_are_told_by_their_beginning_and_go_on_by_reference(client: Client, tmp_path: Path) -> None:
+    script = (INTENTION, goes_on(sub_goal(1, "table", count=2_000)), *ASK_BACK)
+    async with rounds_runs(client, tmp_path, *script) as (server, runs):
+        found = await ended(runs, await runs.start_compiled(question(runs)))
+    assert found["status"] == "completed"
+    told = said_to(server, "plan#2")
+    assert '"rows": {"not_shown": "it is long; workers get all of it", "type": "list", "length": 2000' in told
+    assert '"row_count": 2000' in told
+    assert len(told) < 20_000
+
+
+async def test_turns_are_told_to_whoever_puts_the_question_into_words(client: Client, tmp_path: Path) -> None:
+    turns = [{"turn_id": 1, "human_message": "Compare Maersk.", "ai_response": "With which one?"}]
+    document = {"goal": "Evergreen", "profile": "rounds", "max_rounds": 3, "turns": turns}
+    async with rounds_runs(client, tmp_path, INTENTION, *ASK_BACK) as (server, runs):
+        handle = await runs.start_raw({"plan": document}, workflow="PursueGoal")
+        found = await ended(runs, handle)
+    assert (found["status"], found["rounds"]["max_rounds"]) == ("completed", 3)
+    told = said_to(server, "intention")
+    assert '- {"human": "Compare Maersk.", "answer": "With which one?"}' in told
+    assert told.endswith("The newest message:\nEvergreen")
+    assert f"What it means:\n{INTENTION}" in said_to(server, "plan")
