@@ -1,7 +1,7 @@
 """What a planner of rounds is told of what was done so far: each sub-goal on a line of its own, within a fixed size.
 
 It stands as text in the call, so that a run that went on for ten rounds says no more than one of two: values are shown
-by their beginning, and go to workers whole and by reference. Nothing of a value can end its line and say something else.
+by their beginning, and go to workers whole and by reference. Nothing of a value can end its line and say more.
 """
 
 import json

@@ -176,12 +176,9 @@ class RoundChecks:
                 message = f"sub-goal {ref.from_sub_goal} has failed, so {name!r} will never be there"
                 hint = f"begin sub-goal {ref.from_sub_goal} again in this answer, or wire another one"
                 yield Problem(PRECONDITION, message, where, sub_goal.node_id, hint)
-            elif isinstance(source, KnownSubGoal) and source.status in DONE and ref.slot not in source.slots:
-                if name in required:
-                    message = (
-                        f"{ref.slot!r} of sub-goal {ref.from_sub_goal} is null, and {sub_goal.worker!r} requires it"
-                    )
-                    yield Problem(PRECONDITION, message, where, sub_goal.node_id)
+            elif name in required and isinstance(source, KnownSubGoal) and not _may_be_there(ref, source):
+                message = f"{ref.slot!r} of sub-goal {ref.from_sub_goal} is null, and {sub_goal.worker!r} requires it"
+                yield Problem(PRECONDITION, message, where, sub_goal.node_id)
 
     def _problems_of_arguments(self, sub_goal: SubGoal, at: tuple[str | int, ...]) -> Iterator[Problem]:
         schema = self.workers[sub_goal.worker].input_schema
@@ -242,6 +239,11 @@ class RoundChecks:
         if known is None or known.status == "failed":
             return False
         return known.status in DONE or self._can_start(known.sub_goal, new, told)
+
+
+def _may_be_there(ref: InputRef, source: KnownSubGoal) -> bool:
+    """Tells whether a slot holds something, or may come to hold something."""
+    return source.status not in DONE or ref.slot in source.slots
 
 
 def _each_ref(inputs: Mapping[str, Input]) -> Iterator[tuple[str, InputRef, tuple[int, ...]]]:

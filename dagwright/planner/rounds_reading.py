@@ -30,8 +30,8 @@ _PROBLEMS_TOLD = 100
 def read_round(output: Any, text: str, asked: RoundAsked) -> dict[str, Any]:
     """Returns what an answer means, as the run takes it: `{"valid": true, "action", "reasoning", …}`.
 
-    One that is of no use is `{"valid": false, "problems", "repair": what the planner is to be told, "words": the same in
-    short, "repeats": whether it wants what was done already}`.
+    One that is of no use is `{"valid": false, "problems", "repair": what the planner is to be told, "words": the same
+    in short, "repeats": whether it wants what was done already}`.
 
     Args:
         output: the answer, if it fits the response format; null if it has to be found in the text.
@@ -79,7 +79,9 @@ def _read(raw: Any, asked: RoundAsked, workers: Mapping[str, ToolDeclaration], m
             told["synthesis_inputs"] = inputs_to_json(inputs)
         case "failed":
             hint = "say in 'reasoning' why the question cannot be answered"
-            problems = [] if reasoning.strip() else [Problem("invalid_field", "nothing says why", "/reasoning", hint=hint)]
+            problems = (
+                [] if reasoning.strip() else [Problem("invalid_field", "nothing says why", "/reasoning", hint=hint)]
+            )
         case action:
             message = f"'action' must be {', '.join(_ACTIONS)}, not {action!r:.60}"
             problems = [Problem("invalid_field", message, "/action")]

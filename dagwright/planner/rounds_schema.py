@@ -26,7 +26,7 @@ def rounds_schema() -> dict[str, Any]:
         "properties": {
             "reasoning": {
                 "type": "string",
-                "description": "Why this is the next step, in one to three sentences; of failed, why there is no answer.",
+                "description": "Why this is the next step, in one to three sentences; why there is none, of failed.",
             },
             "action": {"type": "string", "enum": ["continue", "done", "failed"]},
             "sub_goals": {
