@@ -6,6 +6,7 @@ from typing import Any
 from dagwright.cli.output import Output, one_line, terminal_text, value_text
 from dagwright.cli.plans import value_as_text
 from dagwright.cli.progress import format_duration
+from dagwright.cli.round_words import round_lines
 from dagwright.cli.wording import is_excused, node_words, usage_lines
 from dagwright.contracts.documents import OUTPUT_LEFT_OUT
 from dagwright.contracts.goal_replans import PLANNING_AGAIN
@@ -56,7 +57,12 @@ def tell_end_of_answer(view: RunView, document: Mapping[str, Any], output: Outpu
 
 
 def _tell_made(document: Mapping[str, Any], output: Output) -> None:
-    """Says what a run gives out; of intents, which have no answer, what the model says of them, and what each made."""
+    """Says what a run gives out, and before that what each round of a question has brought.
+
+    Of intents, which have no answer, it says what the model says of them, and what each made.
+    """
+    for line in round_lines(document):
+        output.say(line)
     done = [*done_lines(document)]
     for line in done:
         output.say(line)

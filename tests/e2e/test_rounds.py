@@ -1,0 +1,87 @@
+"""`ask --profile rounds`: a question answered by worker tools of a file, with the scripted model."""
+
+import pytest
+
+from dagwright.testing import ModelServer
+from tests.e2e.command import CommandLine, asking
+from tests.support.rounds import done, goes_on, ref, sub_goal
+
+pytestmark = pytest.mark.server
+
+WORKERS = '''
+from dagwright.tools import WorkerResult, worker_tool
+
+@worker_tool(outputs=["total"], goal_type="support")
+def count(name: str) -> WorkerResult:
+    """Counts the shipments of a carrier."""
+    if name == "Nobody":
+        raise ValueError("there is no carrier Nobody")
+    return WorkerResult(status="partial", outputs={"total": len(name)}, message="of this year alone")
+
+@worker_tool(outputs=["table"], goal_type="deliverable", requires=["total"])
+def show(total: float | None = None) -> dict:
+    """Shows a count."""
+    return {"table": f"| {total} |"}
+'''
+SCRIPT = (
+    "How many shipments does Maersk have?",
+    goes_on(sub_goal(1, "count", name="Maersk"), sub_goal(2, "count", name="Nobody"), reasoning="Count\nboth."),
+    goes_on(sub_goal(3, "show", total=ref(1, "total")), reasoning="Show it."),
+    done(reasoning="There it is.", table=ref(3, "table")),
+    "It has 6.",
+)
+
+
+async def test_rounds_are_told_and_then_the_answer(command_line: CommandLine) -> None:
+    (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
+    ask = ("ask", "How many?", "--profile", "rounds", "--tools", "workers.py", "--id", "rounds-told")
+    async with ModelServer(*SCRIPT) as server:
+        end = await asking(command_line, server)(*ask)
+        again = await asking(command_line, server)(*ask, "--json")
+        other = await asking(command_line, server)(*ask, "--rounds", "3", "--json")
+    assert (end.code, end.stderr) == (0, "")
+    lines = end.stdout.splitlines()
+    first = lines.index("What is meant: How many shipments does Maersk have?")
+    assert lines[first + 1 : first + 8] == [
+        "Round 1 (continue): Count both.",
+        "  sg1 count: partial: of this year alone",
+        "  sg2 count: failed: tool_failed: there is no carrier Nobody",
+        "Round 2 (continue): Show it.",
+        "  sg3 show: success",
+        "Round 3 (done): There it is.",
+        "It has 6.",
+    ]
+    assert (again.code, again.document["rounds"]["final_response"]) == (0, "It has 6.")
+    assert again.document["rounds"]["max_rounds"] == 10
+    # Another number of rounds is another question.
+    assert (other.code, other.document["status"]) == (2, "id_in_use")
+
+
+async def test_number_of_rounds_comes_from_the_settings_and_from_the_question(command_line: CommandLine) -> None:
+    (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
+    ask = ("ask", "How many?", "--profile", "rounds", "--tools", "workers.py", "--json")
+    one = goes_on(sub_goal(1, "count", name="Maersk"))
+    async with ModelServer("How many?", one, "How many?", one) as server:
+        commands = asking(command_line, server)
+        told = CommandLine(commands.folder, {**commands.environment, "DAGWRIGHT_MAX_ROUNDS": "1"})
+        by_setting = await told(*ask, "--id", "rounds-setting")
+        by_option = await commands(*ask, "--id", "rounds-option", "--rounds", "1")
+    for end in (by_setting, by_option):
+        assert (end.code, end.document["error"]["code"]) == (1, "max_rounds")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--profile", "rounds"], "there is no worker whose goal_type is deliverable"),
+        (["--profile", "rounds", "--tools", "workers.py", "--plan-only"], "--plan-only: --profile rounds has no such"),
+        (["--rounds", "3"], "--rounds: only --profile rounds has that"),
+        (["--profile", "rounds", "--tools", "workers.py", "--rounds", "0"], "'--rounds'"),
+    ],
+)
+async def test_what_is_wrong_with_a_question_is_told_before_anything_starts(
+    command_line: CommandLine, options: list[str], words: str
+) -> None:
+    (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
+    end = await command_line("ask", "How many?", *options)
+    assert (end.code, words in end.stderr) == (2, True)

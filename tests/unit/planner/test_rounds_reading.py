@@ -1,0 +1,248 @@
+"""What is made of an answer of a planner of rounds: what may begin, and what goes back with which words."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from dagwright.contracts.sub_goals import (
+    KnownSubGoal,
+    RoundAsked,
+    SubGoal,
+    SubGoalStatus,
+    inputs_from_json,
+    round_asked_from_json,
+)
+from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.worker_cards import WorkerCard
+from dagwright.planner.reading import tools_told
+from dagwright.planner.rounds_reading import read_round
+from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SUB_GOALS
+from tests.support.rounds import done, failed, goes_on, ref, sub_goal
+
+
+def worker(name: str, *outputs: str, goal_type: str = "support", **more: Any) -> ToolDeclaration:
+    """Returns a worker whose arguments are those named in `takes`, of any type."""
+    takes = more.pop("takes", ())
+    schema = {"type": "object", "properties": {each: {} for each in takes}, "additionalProperties": False}
+    card = WorkerCard(description=name, outputs=outputs, goal_type=goal_type, **more)  # type: ignore[arg-type]
+    return ToolDeclaration(name, Effects.READ, input_schema=schema, worker=card)
+
+
+WORKERS = {
+    each.name: each
+    for each in (
+        worker("pick", "numbers", takes=("name",)),
+        worker("add_up", "total", "rest", takes=("numbers", "more"), requires=("numbers",)),
+        worker("show", "shown", goal_type="deliverable", takes=("total",)),
+        worker("think", "thought", goal_type="deliverable", takes=("about",), takes_sub_goal=True),
+    )
+}
+
+
+def known(
+    number: int,
+    worker_name: str,
+    status: SubGoalStatus = "success",
+    /,
+    *,
+    slots: tuple[str, ...] | None = None,
+    tries: int = 1,
+    **given: Any,
+) -> KnownSubGoal:
+    """Returns what became of a sub-goal; all of its slots are there unless others are named."""
+    written = sub_goal(number, worker_name, given.pop("description", ""), **given)
+    card = WORKERS[worker_name].worker
+    assert card is not None
+    inputs = inputs_from_json(written["inputs"])
+    made = SubGoal(number, worker_name, written["description"], card.goal_type, card.outputs, inputs, written["params"])
+    is_done = status in ("success", "partial")
+    there = (card.outputs if is_done else ()) if slots is None else slots
+    return KnownSubGoal(made, status, there, tries)
+
+
+def read(answer: str, *there: KnownSubGoal) -> dict[str, Any]:
+    """Returns what is read of an answer, as it comes back from where it is read."""
+    asked = RoundAsked(tools_told(WORKERS), there)
+    return read_round(None, answer, round_asked_from_json(json.loads(json.dumps(asked.to_json()))))
+
+
+def problems_of(answer: str, *there: KnownSubGoal) -> list[tuple[str, str]]:
+    """Returns code and place of all that is wrong with an answer."""
+    found = read(answer, *there)
+    assert found["valid"] is False
+    assert found["repair"].startswith("This answer cannot be taken:\n- ")
+    return [(problem["code"], problem["pointer"]) for problem in found["problems"]]
+
+
+def test_sub_goals_are_read_with_what_their_workers_put_out() -> None:
+    found = read(
+        goes_on(
+            sub_goal(1, "pick", "the numbers", name="Maersk"),
+            sub_goal(2, "add_up", numbers=[ref(1, "numbers"), ref(1, "numbers")], more=1),
+            reasoning="Both.",
+        )
+    )
+    assert (found["valid"], found["action"], found["reasoning"]) == (True, "continue", "Both.")
+    assert found["sub_goals"] == [
+        {
+            "id": 1,
+            "worker": "pick",
+            "description": "the numbers",
+            "inputs": {},
+            "params": {"name": "Maersk"},
+            "outputs": ["numbers"],
+            "goal_type": "support",
+        },
+        {
+            "id": 2,
+            "worker": "add_up",
+            "description": "",
+            "inputs": {"numbers": [ref(1, "numbers"), ref(1, "numbers")]},
+            "params": {"more": 1},
+            "outputs": ["total", "rest"],
+            "goal_type": "support",
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        'Here it is:\n```json\n{"action": "continue", "sub_goals": [{"id": 1, "worker": "pick", "params": {"name": "M"},}]}```',
+        '{"action": "continue", "sub_goals": [{"id": "sg1", "worker": "pick", "params": "{\\"name\\": \\"M\\"}"}]}',
+        '{"action": "continue", "sub_goals": "[{\\"id\\": 1.0, \\"worker\\": \\"pick\\", \\"params\\": {\\"name\\": \\"M\\"}}]"}',
+    ],
+    ids=["fenced", "texts in fields", "a text"],
+)
+def test_what_is_clear_is_read_however_it_is_written(written: str) -> None:
+    (found,) = read(written)["sub_goals"]
+    assert (found["id"], found["params"]) == (1, {"name": "M"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "place"),
+    [
+        ("Nothing.", "empty_plan", ""),
+        ("[]", "invalid_field", ""),
+        ('{"action": "go"}', "invalid_field", "/action"),
+        ('{"action": "continue", "sub_goals": []}', "empty_plan", "/sub_goals"),
+        (goes_on(*[sub_goal(n, "pick", name=str(n)) for n in range(MAX_SUB_GOALS + 1)]), "too_large", "/sub_goals"),
+        (goes_on(sub_goal(1, "fly")), "unknown_tool", "/sub_goals/0/worker"),
+        (goes_on({"id": "one", "worker": "pick"}), "invalid_field", "/sub_goals/0/id"),
+        (goes_on(sub_goal(1, "pick", nam="x")), "invalid_arguments", "/sub_goals/0/params/nam"),
+        (
+            goes_on({"id": 1, "worker": "pick", "params": {"name": 1}, "inputs": {"name": ref(2, "total")}}),
+            "invalid_field",
+            "/sub_goals/0/inputs/name",
+        ),
+        (goes_on(sub_goal(1, "show", total="x"), sub_goal(1, "show", total="y")), "duplicate_id", "/sub_goals/1/id"),
+        (goes_on({**sub_goal(1, "show"), "inputs": {"total": 7}}), "invalid_field", "/sub_goals/0/inputs/total"),
+        (goes_on(sub_goal(1, "show", total=ref(9, "total"))), "invalid_reference", "/sub_goals/0/inputs/total/from_sub_goal"),
+        (
+            goes_on(sub_goal(1, "pick", name="x"), sub_goal(2, "add_up", numbers=[ref(1, "number")])),
+            "invalid_reference",
+            "/sub_goals/1/inputs/numbers/0/slot",
+        ),
+        (goes_on(sub_goal(1, "add_up", more=1)), "precondition_missing", "/sub_goals/0/inputs"),
+        (goes_on(sub_goal(1, "add_up", numbers=None)), "precondition_missing", "/sub_goals/0/inputs"),
+        (
+            goes_on(
+                sub_goal(1, "add_up", numbers=ref(2, "total")),
+                sub_goal(2, "add_up", numbers=ref(1, "total")),
+            ),
+            "cycle",
+            "/sub_goals",
+        ),
+        (done(), "empty_plan", "/synthesis_inputs"),
+        (failed(" "), "invalid_field", "/reasoning"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_begun_goes_back_with_its_place(answer: str, code: str, place: str) -> None:
+    assert (code, place) in problems_of(answer)
+
+
+def test_slots_of_rounds_before_are_there_and_those_that_are_null_are_not() -> None:
+    there = (known(1, "pick", name="x"), known(2, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers")))
+    assert read(goes_on(sub_goal(3, "show", total=ref(2, "total"))), *there)["valid"] is True
+    # What only may be there may be null.
+    assert read(goes_on(sub_goal(3, "show", total=ref(2, "rest"))), *there)["valid"] is True
+    wrong = goes_on(sub_goal(3, "add_up", numbers=ref(2, "rest")))
+    assert problems_of(wrong, *there) == [("precondition_missing", "/sub_goals/0/inputs/numbers")]
+
+
+@pytest.mark.parametrize("status", ["success", "partial", "running"])
+def test_id_of_what_is_done_or_runs_is_taken(status: SubGoalStatus) -> None:
+    there = known(1, "pick", status, name="x")
+    assert problems_of(goes_on(sub_goal(1, "pick", name="other")), there) == [("duplicate_id", "/sub_goals/0/id")]
+
+
+def test_failed_sub_goal_is_begun_again_under_its_id_and_others_may_wait_for_it() -> None:
+    there = (known(1, "pick", "failed", name="x"), known(2, "add_up", "pending", numbers=ref(1, "numbers")))
+    wired = sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=1)
+    assert problems_of(goes_on(wired), *there)[0] == ("precondition_missing", "/sub_goals/0/inputs/numbers")
+    found = read(goes_on(sub_goal(1, "pick", name="x"), wired), *there)
+    assert [each["id"] for each in found["sub_goals"]] == [1, 3]
+
+
+def test_what_waits_already_is_not_begun_twice_and_may_be_wired_anew() -> None:
+    waiting = sub_goal(2, "add_up", numbers=ref(1, "numbers"))
+    there = (known(1, "pick", "failed", name="x"), known(2, "add_up", "pending", numbers=ref(1, "numbers")))
+    again = sub_goal(1, "pick", name="x")
+    assert [each["id"] for each in read(goes_on(again, waiting), *there)["sub_goals"]] == [1]
+    assert problems_of(goes_on(waiting), *there) == [("empty_plan", "/sub_goals")]
+    other = goes_on(sub_goal(4, "pick", name="y"), sub_goal(2, "add_up", numbers=ref(4, "numbers")))
+    assert [each["id"] for each in read(other, *there)["sub_goals"]] == [4, 2]
+
+
+def test_answer_of_which_nothing_can_start_goes_back() -> None:
+    there = (known(1, "pick", "failed", name="x"), known(2, "add_up", "pending", numbers=ref(1, "numbers")))
+    waits = goes_on(sub_goal(3, "show", total=ref(2, "total")))
+    assert problems_of(waits, *there) == [("precondition_missing", "/sub_goals")]
+
+
+@pytest.mark.parametrize(
+    ("there", "again", "is_repeated"),
+    [
+        (known(1, "pick", name="x"), sub_goal(2, "pick", "other words", name="x"), True),
+        (known(1, "pick", name="x"), sub_goal(2, "pick", name="y"), False),
+        (known(1, "pick", "failed", name="x"), sub_goal(2, "pick", name="x"), True),
+        (known(1, "pick", "failed", tries=2, name="x"), sub_goal(1, "pick", name="x"), False),
+        (known(1, "pick", "failed", tries=3, name="x"), sub_goal(1, "pick", name="x"), True),
+        (known(1, "pick", "failed", tries=3, name="x"), sub_goal(1, "pick", name="y"), False),
+        # Of a worker that reads the description, other words are other work.
+        (known(1, "think", about=1, description="trends"), sub_goal(2, "think", "shares", about=1), False),
+        (known(1, "think", about=1, description="The trends."), sub_goal(2, "think", "the trends", about=1), True),
+    ],
+)
+def test_same_work_again_is_told_as_a_repetition(
+    there: KnownSubGoal, again: Mapping[str, Any], *, is_repeated: bool
+) -> None:
+    found = read(goes_on(again), there)
+    assert (found["valid"], found.get("repeats", False)) == (not is_repeated, is_repeated)
+
+
+def test_done_names_slots_that_are_there_and_a_deliverable_among_them() -> None:
+    there = (
+        known(1, "pick", name="x"),
+        known(2, "show", total=1),
+        known(3, "show", "failed", total=2),
+        known(4, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers")),
+    )
+    found = read(done(shown=ref(2, "shown"), all=[ref(1, "numbers"), ref(4, "total")]), *there)
+    assert found["synthesis_inputs"] == {"shown": ref(2, "shown"), "all": [ref(1, "numbers"), ref(4, "total")]}
+    assert problems_of(done(numbers=ref(1, "numbers")), *there) == [("no_deliverable", "/synthesis_inputs")]
+    assert problems_of(done(shown=ref(3, "shown")), *there) == [("invalid_reference", "/synthesis_inputs/shown")]
+    assert problems_of(done(rest=ref(4, "rest")), *there) == [("invalid_reference", "/synthesis_inputs/rest")]
+    assert problems_of(done(shown=ref(2, "show")), *there) == [("invalid_reference", "/synthesis_inputs/shown/slot")]
+
+
+def test_run_has_so_many_sub_goals_and_no_more() -> None:
+    there = [known(number, "pick", name=str(number)) for number in range(MAX_OF_RUN)]
+    assert problems_of(goes_on(sub_goal(500, "pick", name="one more")), *there) == [("too_large", "/sub_goals")]
+
+
+def test_answer_that_was_cut_off_goes_back() -> None:
+    cut = goes_on(sub_goal(1, "pick", name="x"), sub_goal(2, "pick", name="yyyyyyyy")).rpartition("yyyyyyyy")[0]
+    assert problems_of(cut)[0][0] == "cut_off"
