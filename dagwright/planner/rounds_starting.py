@@ -14,6 +14,7 @@ from dagwright.plan.errors import PlanInvalid, Problem, pointer
 from dagwright.plan.model_tools import ROUNDS_KIND
 from dagwright.plan.references import suggestion
 from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.workers import WorkersRefused, check_workers, workers_among
 from dagwright.planner.goals import GoalRefused, checked_goal
 from dagwright.planner.reading import tools_told
 from dagwright.planner.rounds_prompts import ANSWER_PROMPT, PLANNER_PROMPT, intention_messages, registry_of
@@ -41,11 +42,6 @@ class RoundsAsked:
     turns: Sequence[TurnSummary] = ()
 
 
-def workers_among(tools: Mapping[str, ToolDeclaration]) -> dict[str, ToolDeclaration]:
-    """Returns the tools that are workers."""
-    return {name: tool for name, tool in tools.items() if tool.worker is not None}
-
-
 def prepare_rounds(
     words: Any, tools: Mapping[str, ToolDeclaration], asked: RoundsAsked
 ) -> tuple[CompiledPlan, str | None]:
@@ -58,10 +54,16 @@ def prepare_rounds(
     Raises:
         GoalRefused: nothing can come of it.
     """
-    workers = workers_among(tools)
-    if not any(tool.worker is not None and tool.worker.goal_type == "deliverable" for tool in workers.values()):
-        message = "there is no worker whose goal_type is deliverable, so nothing could be answered"
-        raise GoalRefused("no_tools", message, hint="name workers with --tools, such as --tools dagwright.maritime")
+    workers = {name: tool for name, tool in tools.items() if tool.worker is not None}
+    if not workers:
+        message = "there is no worker, so nothing could be found for an answer"
+        raise GoalRefused(
+            "no_tools", message, hint="name some with --tools, a module or a file of functions with @worker_tool"
+        )
+    try:
+        check_workers(workers_among(workers))
+    except WorkersRefused as refused:
+        raise GoalRefused("no_tools", str(refused), hint="name other workers with --tools") from None
     registry = registry_of(workers)
     question = checked_goal(words, registry)
     rounds = Rounds(

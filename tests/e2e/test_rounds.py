@@ -73,7 +73,7 @@ async def test_number_of_rounds_comes_from_the_settings_and_from_the_question(co
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--profile", "rounds"], "there is no worker whose goal_type is deliverable"),
+        (["--profile", "rounds"], "there is no worker, so nothing could be found"),
         (["--profile", "rounds", "--tools", "workers.py", "--plan-only"], "--plan-only: --profile rounds has no such"),
         (["--rounds", "3"], "--rounds: only --profile rounds has that"),
         (["--profile", "rounds", "--tools", "workers.py", "--rounds", "0"], "'--rounds'"),

@@ -63,11 +63,11 @@ class Workers:
         return add_up
 
     def _compare(self) -> Any:
-        @worker_tool(outputs=["comparison"], goal_type="deliverable", requires=["totals"])
-        async def compare(totals: list[float] | None = None, *, sub_goal: SubGoal) -> dict[str, Any]:
+        @worker_tool(outputs=["comparison"], goal_type="deliverable", requires=["total"])
+        async def compare(total: list[float] | None = None, *, sub_goal: SubGoal) -> dict[str, Any]:
             """Puts totals beside one another, in words."""
             self.calls["compare"] += 1
-            told = " and ".join(f"{total:g}" for total in totals or ())
+            told = " and ".join(f"{each:g}" for each in total or ())
             return {"comparison": f"{sub_goal.description}: {told}"}
 
         return compare

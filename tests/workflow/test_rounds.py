@@ -47,7 +47,7 @@ async def test_question_is_planned_round_by_round_and_answered(
         goes_on(
             sub_goal(3, "add_up", numbers=ref(1, "numbers")),
             sub_goal(4, "add_up", numbers=ref(2, "numbers")),
-            sub_goal(5, "compare", "Maersk and Evergreen", totals=[ref(3, "total"), ref(4, "total")]),
+            sub_goal(5, "compare", "Maersk and Evergreen", total=[ref(3, "total"), ref(4, "total")]),
         ),
         done(comparison=ref(5, "comparison")),
         "Maersk has 7 and Evergreen 11.",
@@ -73,7 +73,7 @@ async def test_question_is_planned_round_by_round_and_answered(
         "id": 5,
         "worker": "compare",
         "description": "Maersk and Evergreen",
-        "inputs": {"totals": [ref(3, "total"), ref(4, "total")]},
+        "inputs": {"total": [ref(3, "total"), ref(4, "total")]},
         "params": {},
         "outputs": ["comparison"],
         "goal_type": "deliverable",
@@ -128,7 +128,7 @@ async def test_failed_sub_goal_is_told_tried_again_and_what_waits_for_it_goes_on
         goes_on(
             PICK,
             sub_goal(2, "add_up", numbers=ref(1, "numbers")),
-            sub_goal(3, "compare", "one alone", totals=[ref(2, "total")]),
+            sub_goal(3, "compare", "one alone", total=[ref(2, "total")]),
         ),
         goes_on(PICK, reasoning="Once more."),
         done(comparison=ref(3, "comparison")),

@@ -71,6 +71,9 @@ class _Giving:
     def follow(self, state: RunState) -> None:
         return None
 
+    def shortfall(self, state: RunState) -> None:
+        return None
+
     def is_own(self, node_id: str) -> bool:
         return node_id.startswith("look")
 

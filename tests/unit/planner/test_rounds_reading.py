@@ -107,12 +107,17 @@ def test_sub_goals_are_read_with_what_their_workers_put_out() -> None:
     ]
 
 
+_WRITTEN = '{"action": "continue", "sub_goals": [{"id": 1, "worker": "pick", "params": {"name": "M"}}]}'
+
+
 @pytest.mark.parametrize(
     "written",
     [
-        'Here it is:\n```json\n{"action": "continue", "sub_goals": [{"id": 1, "worker": "pick", "params": {"name": "M"},}]}```',
-        '{"action": "continue", "sub_goals": [{"id": "sg1", "worker": "pick", "params": "{\\"name\\": \\"M\\"}"}]}',
-        '{"action": "continue", "sub_goals": "[{\\"id\\": 1.0, \\"worker\\": \\"pick\\", \\"params\\": {\\"name\\": \\"M\\"}}]"}',
+        f"Here it is:\n```json\n{_WRITTEN[:-3]},}}]}}```",
+        _WRITTEN.replace("1", '"sg1"').replace('{"name": "M"}', json.dumps('{"name": "M"}')),
+        json.dumps(
+            {"action": "continue", "sub_goals": json.dumps([{"id": 1.0, "worker": "pick", "params": '{"name": "M"}'}])}
+        ),
     ],
     ids=["fenced", "texts in fields", "a text"],
 )
@@ -139,7 +144,11 @@ def test_what_is_clear_is_read_however_it_is_written(written: str) -> None:
         ),
         (goes_on(sub_goal(1, "show", total="x"), sub_goal(1, "show", total="y")), "duplicate_id", "/sub_goals/1/id"),
         (goes_on({**sub_goal(1, "show"), "inputs": {"total": 7}}), "invalid_field", "/sub_goals/0/inputs/total"),
-        (goes_on(sub_goal(1, "show", total=ref(9, "total"))), "invalid_reference", "/sub_goals/0/inputs/total/from_sub_goal"),
+        (
+            goes_on(sub_goal(1, "show", total=ref(9, "total"))),
+            "invalid_reference",
+            "/sub_goals/0/inputs/total/from_sub_goal",
+        ),
         (
             goes_on(sub_goal(1, "pick", name="x"), sub_goal(2, "add_up", numbers=[ref(1, "number")])),
             "invalid_reference",
