@@ -21,6 +21,7 @@ from dagwright.contracts.goal_forks import without_what_followed
 from dagwright.contracts.goals import PLAN
 from dagwright.contracts.limits import WORKFLOW_ID_BYTES, child_workflow_id, short_id
 from dagwright.contracts.messages import RunInput
+from dagwright.contracts.rounds_forks import without_later_rounds
 from dagwright.feed import RunNotFound, RunView
 from dagwright.plan.budget import options_to_json
 from dagwright.plan.carry import carry_of
@@ -285,7 +286,7 @@ def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun:
     Raises:
         ForkRefused: its nodes took the place of others, or a tool has other effects now.
     """
-    plan = without_undoing(without_what_followed(plan, rerun))
+    plan = without_undoing(without_later_rounds(without_what_followed(plan, rerun), rerun))
     if any(node.supersedes is not None for node in plan.nodes):
         advice = "give the plan that is meant with --plan"
         if plan.has_planner:

@@ -38,6 +38,11 @@ _INTENTION = 2
 _WORKER_FIELDS = ("status", "outputs", "error", "message")
 """What a run reads of a WorkerResult."""
 
+Output = tuple[Any, Sequence[Hole]]
+"""What a run gives out: JSON with null at every hole, and its holes."""
+OUTPUT_BEFORE: Output = (None, (((), (Placeholder(ANSWER),)),))
+"""Of a run that has no answer yet, which is null: an input that nobody gives."""
+
 
 def rounds_plan(rounds: Rounds, messages: Sequence[Message], *, title: str) -> CompiledPlan:
     """Returns the plan that a run for a question starts with: what puts it into words, and the planner's first call.
@@ -54,8 +59,8 @@ def rounds_plan(rounds: Rounds, messages: Sequence[Message], *, title: str) -> C
         nodes=(first, plan),
         tools={CALL_MODEL.name: CALL_MODEL},
         title=title,
-        # Null until there is an answer: an input that nobody gives.
-        output_holes=(((), (Placeholder(ANSWER),)),),
+        output=OUTPUT_BEFORE[0],
+        output_holes=OUTPUT_BEFORE[1],
         pursuit=rounds.to_json(),
     )
 
@@ -201,10 +206,6 @@ def answer_node(
         ANSWER, ModelRequest(call, cuts=cuts), title="answering the question", dependencies=dependencies, holes=holes
     )
     return replace(node, join=("all_done", 0))
-
-
-Output = tuple[Any, Sequence[Hole]]
-"""What a run gives out: JSON with null at every hole, and its holes."""
 
 
 def output_of_answer() -> Output:

@@ -85,3 +85,18 @@ async def test_what_is_wrong_with_a_question_is_told_before_anything_starts(
     (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
     end = await command_line("ask", "How many?", *options)
     assert (end.code, words in end.stderr) == (2, True)
+
+
+async def test_fork_that_does_a_sub_goal_again_plans_the_rounds_behind_it_anew(command_line: CommandLine) -> None:
+    (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
+    ask = ("ask", "How many?", "--profile", "rounds", "--tools", "workers.py", "--id", "rounds-forked", "--json")
+    async with ModelServer(*SCRIPT, *SCRIPT[2:-1], "It still has 6.") as server:
+        commands = asking(command_line, server)
+        await commands(*ask)
+        end = await commands("fork", "rounds-forked", "--rerun", "sg1", "--yes", "--json")
+        forked = await commands("watch", end.document["fork"], "--json")
+        made = [(str(each.metadata["node"]), str(each.metadata["purpose"])) for each in server.calls[5:]]
+    assert (forked.code, forked.document["output"]) == (0, "It still has 6.")
+    # What was said before the sub-goal stands.
+    assert made == [("plan#2", "planner"), ("plan#3", "planner"), ("answer", "answer")]
+    assert forked.document["rounds"]["phase"] == "done"

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from dagwright.contracts.agent_spec import AgentSpec, agent_plan
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
@@ -10,6 +11,7 @@ from tests.support.agents import agent
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal, written
 from tests.support.people import answer, asks, asks_below
+from tests.support.rounds import goes_on, question, ref, sub_goal
 from tests.support.runs import Handle, Runs, document_of
 from tests.support.tools import Bench
 
@@ -106,7 +108,19 @@ _PIECE = 8
 _BROKEN_AFTER = -(-(len(json.dumps({"nodes": [_LOOK]})) + 20) // _PIECE)
 """Pieces with the first node in them, and not much more."""
 
+_ROUND: dict[str, Any] = {"times": ANY_NUMBER, "text": "Question:\nCompare them."}
+_PLANNER: dict[str, Any] = {"metadata": {"purpose": "planner"}, **_ROUND}
+_PICK = sub_goal(1, "pick", name="Maersk")
+_STEPS_OF_ROUNDS = (
+    step("Compare Maersk and others.", metadata={"purpose": "intention"}, times=ANY_NUMBER),
+    step(goes_on(_PICK, sub_goal(2, "add_up", numbers=ref(1, "numbers"))), last="This is round 1", **_PLANNER),
+    step(goes_on(sub_goal(3, "clarify", question="Which?", more=1), _PICK), last="This is round 2", **_PLANNER),
+    step(goes_on(sub_goal(3, "clarify", question="Which?"), _PICK), metadata={"purpose": "repair"}, **_ROUND),
+    step(goes_on(sub_goal(4, "rows", count=500)), last="This is round 3", **_PLANNER),
+    step("Which one?", metadata={"purpose": "answer"}, **_ROUND),
+)
 MODEL_STEPS = (
+    *_STEPS_OF_ROUNDS,
     step("I would add them up.", last="Add up.", metadata={"purpose": "plan"}, times=ANY_NUMBER),
     # The second attempt of a plan whose stream broke off, and the plan that mends it: before all that fits them too.
     step(
@@ -162,6 +176,14 @@ MODEL_STEPS = (
 )
 """What the model of the scenarios answers."""
 
+
+async def _rounds(runs: Runs, bench: Bench) -> Handle:
+    """A question whose worker fails once, whose planner is mended once, and that ends at its last round."""
+    handle = await runs.start_compiled(question(runs, "Compare them.", max_rounds=3))
+    await document_of(handle)
+    return handle
+
+
 MODEL_SCENARIOS: dict[str, Scenario] = {
     "agent": _agent,
     "reviewed": _reviewed,
@@ -169,5 +191,6 @@ MODEL_SCENARIOS: dict[str, Scenario] = {
     "replanned": _replanned,
     "streamed": _streamed,
     "budget": _budget,
+    "rounds": _rounds,
 }
 """Name of the history -> the run that makes it."""

@@ -27,6 +27,7 @@ from dagwright.testing import ModelServer
 from tests.replay.model_scenarios import MODEL_STEPS
 from tests.replay.scenarios import GO_ON_AFTER_EVENTS, SCENARIOS
 from tests.support.ledger import Ledger
+from tests.support.rounds import Workers
 from tests.support.runs import histories_of, serving_runs
 from tests.support.server import live_server
 from tests.support.tools import Bench
@@ -65,7 +66,9 @@ async def _record_on_server(names: Sequence[str]) -> None:
             database = EntityDatabase(settings.database_url)
             load_parties(database, _PARTIES)
             database.dispose()
-            registry = bench.registry().merged(Ledger().registry())
+            workers = Workers(bench)
+            workers.failing["Maersk"] = 1
+            registry = bench.registry().merged(Ledger().registry(), workers.registry())
             async with serving_runs(client, registry, settings=settings) as runs:
                 for name in names:
                     handle = await SCENARIOS[name](runs, bench)

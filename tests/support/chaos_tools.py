@@ -16,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from dagwright.tools import AskPerson, context, tool
+from dagwright.tools import AskPerson, context, tool, worker_tool
 
 FOLDER_VARIABLE = "CHAOS_FOLDER"
 """Environment variable of the worker process: the folder that test and tools share."""
@@ -77,7 +77,7 @@ def fault_point(name: str) -> None:
 
 
 def calls_of(folder: Path) -> Counter[str]:
-    """Counts the calls of each name of `pure_compute`."""
+    """Counts the calls of each name of `pure_compute` and `make_slot`."""
     noted = folder / "calls"
     return Counter(noted.read_text(encoding="utf-8").split()) if noted.exists() else Counter()
 
@@ -104,6 +104,15 @@ def pure_compute(name: str, values: list[str], pause_ms: float) -> str:
     time.sleep(pause_ms / 1000)
     fault_point(name)
     return value_of(name, values)
+
+
+@worker_tool(outputs=["made"], goal_type="deliverable")
+async def make_slot(name: str) -> dict[str, str]:
+    """Notes its call, and makes a slot after its fault point."""
+    with (_folder() / "calls").open("a", encoding="utf-8") as calls:
+        calls.write(f"{name}\n")
+    await _fault_point(name)
+    return {"made": name}
 
 
 @tool(effects="read")

@@ -93,13 +93,13 @@ class Workers:
 
     def _hold(self) -> Any:
         @worker_tool(outputs=["held"], goal_type="support")
-        async def hold(name: str) -> dict[str, Any]:
+        async def stay(name: str) -> dict[str, Any]:
             """Waits until the test lets it go on."""
             self.bench.enter(name)
             await self.bench.wait(name)
             return {"held": name}
 
-        return hold
+        return stay
 
     def _ask(self) -> Any:
         @worker_tool(outputs=["leave"], goal_type="support", effects="write")
@@ -111,11 +111,11 @@ class Workers:
 
     def _table(self) -> Any:
         @worker_tool(outputs=["rows", "row_count"], goal_type="support")
-        async def table(count: int) -> dict[str, Any]:
+        async def rows(count: int) -> dict[str, Any]:
             """Makes a long table."""
             return {"rows": [{"row": row, "text": "x" * 50} for row in range(count)], "row_count": count}
 
-        return table
+        return rows
 
 
 @asynccontextmanager

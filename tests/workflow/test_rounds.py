@@ -97,8 +97,8 @@ async def test_sub_goals_of_a_round_run_at_once_and_the_next_one_begins_as_soon_
 ) -> None:
     workers = Workers()
     first = goes_on(
-        sub_goal(1, "hold", name="rounds a"),
-        sub_goal(2, "hold", name="rounds b"),
+        sub_goal(1, "stay", name="rounds a"),
+        sub_goal(2, "stay", name="rounds b"),
         PICK | {"id": 3},
         sub_goal(4, "add_up", numbers=ref(3, "numbers")),
     )
@@ -299,7 +299,7 @@ async def test_answer_that_cannot_be_written_leaves_the_deliverables(client: Cli
 
 
 async def test_large_slots_are_told_by_their_beginning_and_go_on_by_reference(client: Client, tmp_path: Path) -> None:
-    script = (INTENTION, goes_on(sub_goal(1, "table", count=2_000)), *ASK_BACK)
+    script = (INTENTION, goes_on(sub_goal(1, "rows", count=2_000)), *ASK_BACK)
     async with rounds_runs(client, tmp_path, *script) as (server, runs):
         found = await ended(runs, await runs.start_compiled(question(runs)))
     assert found["status"] == "completed"
