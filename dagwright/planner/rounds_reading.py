@@ -15,6 +15,7 @@ from dagwright.dialects.written_text import read_written_json
 from dagwright.dialects.written_values import CUT_OFF, Mend
 from dagwright.plan.errors import PlanInvalid, Problem
 from dagwright.plan.tools import ToolDeclaration
+from dagwright.planner.catalogue import cut
 from dagwright.planner.prompts import repair_words
 from dagwright.planner.rounds_checks import REPEATED, RoundChecks
 from dagwright.planner.rounds_fields import Fields, plain
@@ -25,6 +26,8 @@ REASONING_CHARACTERS = 4_000
 _ACTIONS = ("continue", "done", "failed")
 _WORDS_CHARACTERS = 1_000
 _PROBLEMS_TOLD = 100
+_PROBLEMS_BYTES = 32 * 1024
+_MESSAGE_CHARACTERS = 1_000
 
 
 def read_round(output: Any, text: str, asked: RoundAsked) -> dict[str, Any]:
@@ -105,7 +108,9 @@ def _sub_goals(raw: Mapping[str, Any], checks: RoundChecks) -> tuple[list[Proble
 
 
 def _refused(problems: Sequence[Problem], raw: Any) -> dict[str, Any]:
-    told = [problem.to_json() for problem in problems[:_PROBLEMS_TOLD]]
+    told = [_bounded(problem) for problem in problems[:_PROBLEMS_TOLD]]
+    while len(told) > 1 and encoded_size(told) > _PROBLEMS_BYTES:
+        told = told[: len(told) // 2]
     return {
         "valid": False,
         "reasoning": _reasoning(raw.get("reasoning")) if isinstance(raw, Mapping) else "",
@@ -115,6 +120,12 @@ def _refused(problems: Sequence[Problem], raw: Any) -> dict[str, Any]:
         "words": "; ".join(_in_short(problems))[:_WORDS_CHARACTERS],
         "repair": repair_words(problems, profile="rounds"),
     }
+
+
+def _bounded(problem: Problem) -> dict[str, Any]:
+    """Returns a problem that stands in the history: of a value that it repeats the beginning."""
+    told = problem.to_json()
+    return told | {name: cut(told[name], _MESSAGE_CHARACTERS) for name in ("message", "hint", "pointer") if told[name]}
 
 
 def _in_short(problems: Sequence[Problem]) -> Iterator[str]:

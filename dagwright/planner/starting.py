@@ -223,7 +223,9 @@ def goal_of_document(
     most = {"max_repairs": (MOST_PLANS - 1, MOST_PLANS_LIMIT - 1), "max_replans": (MOST_REPLANS, MOST_REPLANS_LIMIT)}
     profile = document.get("profile", "plan")
     if profile not in PROFILES:
-        problems.append(Problem("invalid_field", f"profile must be {' or '.join(PROFILES)}", pointer("profile")))
+        problems.append(
+            Problem("invalid_field", f"profile must be {', '.join(PROFILES)} or rounds", pointer("profile"))
+        )
     if profile == "intents":
         most["max_replans"] = (0, 0)
     else:

@@ -1,0 +1,240 @@
+"""What a run adds by itself for a question in rounds, driven by its own scheduler without any server."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dagwright.contracts.pursuits import pursuit_of
+from dagwright.contracts.rounds_documents import rounds_document
+from dagwright.contracts.sub_goals import round_asked_from_json
+from dagwright.plan.carry import carry_of, restore
+from dagwright.plan.compiled import plan_from_json, plan_to_json
+from dagwright.plan.errors import NodeError
+from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.states import RunStatus
+from dagwright.planner import RoundsAsked, prepare_rounds
+from dagwright.planner.rounds_reading import read_round
+from tests.support.rounds import Workers, done, failed, goes_on, ref, sub_goal
+
+PICK, OTHER = sub_goal(1, "pick", name="Maersk"), sub_goal(2, "pick", name="Evergreen")
+SUM = sub_goal(3, "add_up", numbers=ref(1, "numbers"))
+ASK = sub_goal(9, "clarify", question="Which?")
+Answers = Mapping[str, Any]
+
+
+class Question:
+    """A question whose calls a test answers.
+
+    Args:
+        planner: what it says, one answer after the other.
+        workers: node id -> a WorkerResult's outputs, or the NodeError it fails with.
+    """
+
+    def __init__(self, *planner: Any, workers: Answers | None = None, max_rounds: int = 10) -> None:
+        tools = Workers().registry().declarations()
+        self.plan = prepare_rounds("Compare.", tools, RoundsAsked(max_rounds=max_rounds))[0]
+        self.scheduler = self._scheduler()
+        self.scheduler.begin(0.0)
+        self.at = 0.0
+        self.planner: Sequence[Any] = planner
+        self.workers: Answers = workers or {}
+        self.told: dict[str, str] = {}
+        self.known: dict[str, list[int]] = {}
+
+    def _scheduler(self) -> Scheduler:
+        scheduler = Scheduler(plan_from_json(json.loads(json.dumps(plan_to_json(self.plan)))), {})
+        scheduler.pursuit = pursuit_of(scheduler.plan)
+        return scheduler
+
+    def step(self) -> list[str]:
+        """Ends all tasks that may start now, and returns their ids."""
+        self.at += 1.0
+        tasks = []
+        while (task := self.scheduler.next_task(self.at)) is not None:
+            tasks.append(task)
+        for task in tasks:
+            self.at += 1.0
+            answer = self._answer(task.id, task.arguments)
+            if isinstance(answer, NodeError):
+                self.scheduler.fail(task.id, answer, at=self.at)
+            else:
+                self.scheduler.complete(task.id, answer, at=self.at)
+        return [task.id for task in tasks]
+
+    def _answer(self, node: str, arguments: Mapping[str, Any]) -> Any:
+        if node.startswith("sg"):
+            outputs = self.workers.get(node)
+            if outputs is None or isinstance(outputs, NodeError):
+                return outputs or {"status": "success", "outputs": self._slots(arguments)}
+            return {"status": "success", "outputs": outputs}
+        if not node.startswith("plan"):
+            return _said(node)
+        self.told[node] = arguments["messages"][-1]["content"]
+        said, self.planner = self.planner[0], self.planner[1:]
+        if isinstance(said, NodeError):
+            return said
+        asked = round_asked_from_json(json.loads(json.dumps(arguments["round"])))
+        self.known[node] = [each.sub_goal.id for each in asked.known]
+        return {**_said(said), "read": read_round(None, said, asked)}
+
+    @staticmethod
+    def _slots(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        if "numbers" in arguments:
+            return {"total": sum(arguments["numbers"])}
+        return {"numbers": [1, 2]} if "name" in arguments else {"clarification": arguments["question"]}
+
+    def run(self) -> list[list[str]]:
+        """Runs it to its end, and returns which tasks ran at once."""
+        steps = []
+        while not self.scheduler.is_finished:
+            steps.append(self.step())
+            assert steps[-1], "nothing goes on"
+        return steps
+
+    def hand_on(self) -> None:
+        """Goes on with another scheduler, as a new execution does."""
+        carried = carry_of(self.scheduler)
+        self.scheduler = self._scheduler()
+        restore(self.scheduler, carried)
+
+    @property
+    def error(self) -> str:
+        """Code of the error of the run."""
+        error = self.scheduler.error or self.scheduler.shortfall()
+        return error.code if error is not None else ""
+
+
+def _said(text: str) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text}
+    return {"message": message, "finish_reason": "stop", "model": "m", "usage": {}, "conversation": "ref"}
+
+
+def test_sub_goals_start_when_their_slots_are_there_and_the_planner_when_all_have_ended() -> None:
+    chain = sub_goal(4, "compare", "the sum", total=[ref(3, "total")])
+    question = Question(
+        goes_on(PICK, SUM, chain, OTHER), done(all=ref(4, "comparison")), workers={"sg4": {"comparison": "x"}}
+    )
+    assert question.run() == [["intention"], ["plan"], ["sg1", "sg2"], ["sg3"], ["sg4"], ["plan#2"], ["answer"]]
+    assert question.scheduler.status() is RunStatus.COMPLETED
+    assert question.scheduler.output() == ("answer", None)
+
+
+def test_question_goes_on_in_another_execution_at_any_moment() -> None:
+    answers = (goes_on(PICK, ASK), "No.", goes_on(OTHER), done(all=ref(9, "clarification")))
+    whole = Question(*answers).run()
+    question = Question(*answers)
+    steps = []
+    while not question.scheduler.is_finished:
+        steps.append(question.step())
+        question.hand_on()
+    assert steps == whole
+    assert question.scheduler.status() is RunStatus.COMPLETED
+
+
+def test_pending_sub_goals_are_carried_over_until_what_they_wait_for_is_tried_again() -> None:
+    workers = {"sg1": NodeError("tool_failed", "no")}
+    question = Question(
+        goes_on(PICK, SUM, ASK), goes_on(OTHER), goes_on(PICK), done(all=ref(9, "clarification")), workers=workers
+    )
+    assert question.run()[2:] == [
+        ["sg1", "sg9"],
+        ["plan#2"],
+        ["sg2"],
+        ["plan#3"],
+        ["sg1#2"],
+        ["sg3"],
+        ["plan#4"],
+        ["answer"],
+    ]
+    assert question.known == {"plan": [], "plan#2": [1, 3, 9], "plan#3": [1, 3, 9, 2], "plan#4": [1, 3, 9, 2]}
+    assert '"waits_for": [{"sub_goal": 1, "which": "failed"}]' in question.told["plan#3"]
+    assert question.scheduler.status() is RunStatus.COMPLETED
+
+
+def test_planner_that_cannot_be_asked_leaves_the_deliverables() -> None:
+    lost = NodeError("model_unavailable", "nobody there")
+    question = Question(goes_on(ASK), lost)
+    question.run()
+    assert (question.scheduler.status(), question.error) == (RunStatus.COMPLETED_WITH_FAILURES, "model_unavailable")
+    assert question.scheduler.output() == ("answer", None)
+    question = Question(lost)
+    question.run()
+    assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "model_unavailable")
+
+
+def test_repairs_are_counted_anew_in_each_round() -> None:
+    question = Question(*["No."] * 3, goes_on(ASK), *["No."] * 3, done(all=ref(9, "clarification")))
+    question.run()
+    assert question.scheduler.status() is RunStatus.COMPLETED
+    question = Question(goes_on(ASK), *["No."] * 4)
+    question.run()
+    assert (question.scheduler.status(), question.error) == (RunStatus.COMPLETED_WITH_FAILURES, "planner_invalid")
+
+
+def test_deliverable_that_failed_stays_failed_and_what_only_was_to_help_is_left_behind() -> None:
+    workers = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no")}
+    second = sub_goal(8, "clarify", question="Other?")
+    question = Question(goes_on(PICK, SUM, ASK, second), done(all=ref(9, "clarification")), workers=workers)
+    question.run()
+    states = {node.id: record.status.value for node, record in question.scheduler.shown() if node.id.startswith("sg")}
+    assert states == {"sg1": "superseded", "sg3": "superseded", "sg9": "completed", "sg8": "failed"}
+    assert question.scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
+    document = rounds_document(question.scheduler, lambda value, ref: value)
+    assert document is not None
+    assert [(each["id"], each["status"]) for each in document["sub_goals"]] == [
+        (1, "failed"),
+        (3, "pending"),
+        (9, "success"),
+        (8, "failed"),
+    ]
+
+
+def test_phases_of_a_question() -> None:
+    question = Question(goes_on(PICK), goes_on(OTHER), failed("no"))
+    phases = []
+    while True:
+        document = rounds_document(question.scheduler, lambda value, ref: value)
+        assert document is not None
+        phases.append((document["phase"], document["round"]))
+        if question.scheduler.is_finished:
+            break
+        question.step()
+    assert phases == [
+        ("idle", 1),
+        ("planning", 1),
+        ("executing", 1),
+        ("joining", 2),
+        ("executing", 2),
+        ("joining", 3),
+        ("failed", 3),
+    ]
+
+
+def test_nobody_gives_what_a_model_has_to_say() -> None:
+    question = Question(goes_on(PICK))
+    assert question.scheduler.pursuit is not None
+    refusal_of = question.scheduler.pursuit.refusal_of_result
+    assert [refusal_of(name, {"numbers": [1]}) is None for name in ("intention", "plan#2", "answer", "sg1")] == [
+        False,
+        False,
+        False,
+        True,
+    ]
+    assert refusal_of("sg1", "text") == "the result of 'sg1' is an object of the slots it puts out"
+
+
+def test_question_that_cannot_be_put_into_words_says_why() -> None:
+    question = Question()
+    (task,) = [question.scheduler.next_task(1.0)]
+    assert task is not None
+    question.scheduler.fail(task.id, NodeError("model_key_refused", "no such key"), at=2.0)
+    assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "model_key_refused")
+
+
+def test_what_the_planner_is_told_stays_short_however_much_was_found() -> None:
+    each = [sub_goal(number, "pick", f"number {number}", name=str(number)) for number in range(1, 41)]
+    workers = {f"sg{number}": {"numbers": ["x" * 7_000]} for number in range(1, 41)}
+    question = Question(goes_on(*each), failed("enough"), workers=workers)
+    question.run()
+    assert len(question.told["plan#2"]) < 70_000
+    assert question.told["plan#2"].count('"begins": ') == 40
