@@ -1,0 +1,17 @@
+"""The workers of the questions that are measured, given to the worker with `--tools`."""
+
+from typing import Any
+
+from dagwright.tools import worker_tool
+
+
+@worker_tool(outputs=["noted"], goal_type="support")
+async def note(name: str, before: str = "") -> dict[str, Any]:  # noqa: ARG001 - what is before makes a call wait
+    """Notes a name."""
+    return {"noted": name}
+
+
+@worker_tool(outputs=["report"], goal_type="deliverable")
+async def tell(noted: str) -> dict[str, Any]:
+    """Tells what was noted."""
+    return {"report": f"It is {noted}."}

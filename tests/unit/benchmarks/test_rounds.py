@@ -1,0 +1,52 @@
+"""The measurement of rounds: what its script begins, and which gaps it reads."""
+
+from itertools import count
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+
+from benchmarks.planning import round_workers
+from benchmarks.planning.rounds import ROUNDS, gaps_of, script
+from dagwright.contracts.sub_goals import RoundAsked
+from dagwright.planner.reading import tools_told
+from dagwright.planner.rounds_reading import read_round
+from dagwright.testing import Completion
+from dagwright.tools import load_tools
+
+
+def _answers() -> list[str]:
+    return [step.answer.text or "" for step in script()[1:-1] if isinstance(step.answer, Completion)]
+
+
+def test_every_round_of_the_script_can_be_begun() -> None:
+    workers = tools_told(load_tools([round_workers.__file__]).declarations())
+    found = [read_round(None, text, RoundAsked(workers)) for text in _answers()[:-1]]
+    assert [(each["valid"], len(each.get("sub_goals", ()))) for each in found] == [(True, 7)] * ROUNDS
+
+
+def test_gaps_are_those_around_the_planner_and_inside_of_the_chains() -> None:
+    events: list[HistoryEvent] = []
+    ids = count(1)
+
+    def call(name: str, began: int, ended: int) -> None:
+        scheduled = HistoryEvent(event_id=next(ids), event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+        scheduled.activity_task_scheduled_event_attributes.activity_id = name
+        started = HistoryEvent(event_id=next(ids), event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
+        started.activity_task_started_event_attributes.scheduled_event_id = scheduled.event_id
+        started.event_time.seconds = began
+        done = HistoryEvent(event_id=next(ids), event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+        done.activity_task_completed_event_attributes.scheduled_event_id = scheduled.event_id
+        done.event_time.seconds = ended
+        events.extend((scheduled, started, done))
+
+    for number in range(1, ROUNDS + 2):
+        at = 1000 * number
+        call("plan" if number == 1 else f"plan#{number}", at, at + 10)
+        for chain in range(2):
+            for place in range(3):
+                began = at + 13 + 20 * place
+                call(f"sg{100 * number + 10 * chain + place}", began, began + 16)
+        call(f"sg{100 * number + 3}", at + 80, at + 995)
+    gaps = gaps_of(events)
+    assert (gaps.after_answer, gaps.before_planner) == ([3.0] * ROUNDS, [5.0] * ROUNDS)
+    assert gaps.ordinary == [4.0, 4.0, 4.0, 4.0, 11.0] * ROUNDS
