@@ -80,6 +80,7 @@ def test_nothing_found_and_nothing_asked_for_are_told_apart() -> None:
     assert document_table([], total=0, rows=20) == "Nothing matches."
     assert document_table([], total=None, rows=20) == "Nothing matches."
     assert document_table([], total=5, rows=20) == "5 match; none of them was asked for."
+    assert document_table([{}, {}], total=9, rows=20) == "9 match; none of their fields was asked for."
 
 
 def test_fields_that_have_no_room_are_named() -> None:
