@@ -5,9 +5,7 @@ from the shell to its first node.
 """
 
 import importlib
-from collections.abc import Mapping
 
-from dagwright.cli.exits import CommandRefused
 from dagwright.cli.output import Output
 from dagwright.cli.requests import refuse_half_characters
 
@@ -22,14 +20,3 @@ def call(module: str, function: str, request: object, output: Output) -> int:
     command = getattr(importlib.import_module(f"dagwright.cli.{module}"), function)
     code: int = command(request, output)
     return code
-
-
-def refuse_for_now(options: Mapping[str, str | float | bool | None]) -> None:
-    """Refuses options that have their place in the command line and nothing behind them.
-
-    Raises:
-        CommandRefused: one of them was given.
-    """
-    for name, value in options.items():
-        if value is not None and value is not False:
-            raise CommandRefused(f"{name} is not available yet", status="not_available")

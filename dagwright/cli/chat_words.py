@@ -1,5 +1,6 @@
 """What is said in a chat beside the answers: its commands, what it was about so far, how to go on. Pure."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -56,11 +57,7 @@ def help_lines() -> list[str]:
 
 def going_on(name: str) -> str:
     """Returns how a session is gone on with."""
-    return f"go on with it later: dagwright chat --session {one_line(_quoted(name))}"
-
-
-def _quoted(name: str) -> str:
-    return name if all(sign.isalnum() or sign in "-_." for sign in name) else "'" + name.replace("'", "'\\''") + "'"
+    return f"go on with it later: dagwright chat --session {one_line(shlex.quote(name))}"
 
 
 def status_line(session: Session, *, profile: str) -> str:

@@ -4,11 +4,11 @@ The command serves the session and its runs, as `ask` does; what it does not do 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
 from rich.markdown import Markdown
@@ -33,7 +33,7 @@ from dagwright.cli.running import stays
 from dagwright.cli.session_turns import SessionStart, at_work, refusal_of, start_turn
 from dagwright.cli.sessions import turn_lines
 from dagwright.client import Runs, made_id, open_runs
-from dagwright.contracts.goals import PROFILES
+from dagwright.contracts.goals import PROFILES, Profile
 from dagwright.contracts.sessions import SessionNameInvalid, Turn, session_name
 from dagwright.feed import RunClosed, RunView
 from dagwright.people import Answer, AnswerRefused
@@ -51,6 +51,7 @@ RETRY_S = 1.0
 _HISTORY = "chat-history"
 _GONE = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 """What the client says if nobody answered."""
+_PROFILES: Sequence[Profile | Literal["rounds"]] = (*PROFILES, "rounds")
 _QUIT = ("/quit", "/exit", "/bye")
 
 
@@ -138,6 +139,7 @@ class Chat:
         self._desk = desk
         self._messages = messages
         self._asking = asking
+        self._rounds = asking.rounds
         self._output = output
         self._farewell = farewell
         self._name = ""
@@ -247,11 +249,12 @@ class Chat:
                 raise CommandRefused(f"there is no {one_line(str(said.command))}; /help lists what there is")
 
     def _choose_profile(self, name: str) -> None:
-        found = next((profile for profile in PROFILES if profile == name), None)
+        found = next((profile for profile in _PROFILES if profile == name), None)
         if name and found is None:
-            raise CommandRefused(f"there is no profile {one_line(name)}; choose {', '.join(PROFILES)}")
+            raise CommandRefused(f"there is no profile {one_line(name)}; choose {', '.join(_PROFILES)}")
         if found is not None:
-            changed = replace(self._asking, profile=found)
+            # How many rounds there may be is a word about rounds alone.
+            changed = replace(self._asking, profile=found, rounds=self._rounds if found == "rounds" else None)
             prepare_request(replace(changed, words="Hello."), self._desk.toolset, self._output)
             self._asking = changed
         self._output.say(f"the next messages are answered by the profile {self._asking.profile}")

@@ -4,12 +4,23 @@ from typing import Annotated, Literal
 
 import typer
 
-from dagwright.cli.calling import call, refuse_for_now
+from dagwright.cli.calling import call
 from dagwright.cli.options import Agents, AllOrNothing, Budget, Context, Json, Model, NoColor, Tools
 from dagwright.cli.output import Output
 from dagwright.cli.requests import AskRequest, ChatRequest, SessionRequest
 from dagwright.contracts.goals import MOST_PLANS, MOST_PLANS_LIMIT, MOST_REPLANS, MOST_REPLANS_LIMIT
 from dagwright.contracts.rounds import MAX_ROUNDS, MAX_ROUNDS_LIMIT
+
+Rounds = Annotated[
+    int | None,
+    typer.Option(
+        "--rounds",
+        metavar="N",
+        min=1,
+        max=MAX_ROUNDS_LIMIT,
+        help=f"How often the planner is asked (profile rounds); else DAGWRIGHT_MAX_ROUNDS, or {MAX_ROUNDS}.",
+    ),
+]
 
 
 def ask(
@@ -57,16 +68,7 @@ def ask(
         ),
     ] = "plan",
     context: Context = None,
-    rounds: Annotated[
-        int | None,
-        typer.Option(
-            "--rounds",
-            metavar="N",
-            min=1,
-            max=MAX_ROUNDS_LIMIT,
-            help=f"How often the planner is asked (profile rounds); else DAGWRIGHT_MAX_ROUNDS, or {MAX_ROUNDS}.",
-        ),
-    ] = None,
+    rounds: Rounds = None,
     confidence: Annotated[
         float | None,
         typer.Option(
@@ -147,7 +149,7 @@ def chat(
     model: Model = None,
     tools: Tools = None,
     agents: Agents = None,
-    rounds: Annotated[int | None, typer.Option("--rounds", hidden=True)] = None,
+    rounds: Rounds = None,
     timeout: Annotated[
         str | None, typer.Option("--timeout", metavar="DURATION", help="How long each turn may take, such as 10m.")
     ] = None,
@@ -162,10 +164,10 @@ def chat(
     no_color: NoColor = False,
 ) -> int:
     """Talk: each message is a turn of a session, answered before the next; lines of a pipe are messages too."""
-    refuse_for_now({"--profile rounds": profile == "rounds", "--rounds": rounds})
     request = ChatRequest(
         session=session,
-        profile="intents" if profile == "intents" else "plan",
+        profile=profile,
+        rounds=rounds,
         model=model,
         tools=tools or [],
         agents=agents or [],

@@ -14,7 +14,7 @@ from dagwright.cli.plan_approval import approve_on_terminal
 from dagwright.cli.plans import read_pairs, read_policy
 from dagwright.cli.preparing import PreparedRun, deadline_s_of
 from dagwright.cli.requests import AskRequest
-from dagwright.cli.rounds import ask_in_rounds
+from dagwright.cli.rounds import ask_in_rounds, prepared_rounds
 from dagwright.cli.running import Showing, run_prepared
 from dagwright.cli.session_turns import SessionStart, run_in_session
 from dagwright.client import NO_TERMS, Terms
@@ -43,8 +43,6 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
     """
     if request.profile == "rounds":
         return ask_in_rounds(request, settings, output)
-    if request.rounds is not None:
-        raise CommandRefused("--rounds: only --profile rounds has that")
     if request.is_plan_only and request.asks_first:
         raise CommandRefused(
             "with --plan-only nothing is run, so there is nothing to approve: leave one of the two out"
@@ -83,12 +81,16 @@ def prepare_request(
     Raises:
         CommandRefused: nothing can come of the request.
     """
+    if request.profile == "rounds":
+        return prepared_rounds(request, toolset, output, session)
     _refuse_options(request)
     return _prepared(request, toolset, output, session)[0]
 
 
 def _refuse_options(request: AskRequest) -> None:
     """Refuses options that the other profile has."""
+    if request.rounds is not None:
+        raise CommandRefused("--rounds: only --profile rounds has that")
     if request.profile == "plan":
         of_intents = {"--context": request.context, "--confidence": request.confidence is not None}
         if given := [name for name, value in of_intents.items() if value]:

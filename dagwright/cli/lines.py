@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dagwright.cli.output import one_line
 from dagwright.cli.progress import LOST, LOST_FOR_GOOD, format_duration, lost_words
 from dagwright.cli.request_words import Request, answer_words, asking_line
+from dagwright.cli.round_picture import new_lines, rounds_of
 from dagwright.cli.wording import failure_words, local_time, record_words, seconds_of, what_words
 from dagwright.descriptions import PendingCall
 from dagwright.feed import RunView
@@ -30,6 +31,7 @@ class LineWriter:
         self._told: set[str] = set()
         self._lost: set[tuple[str, int]] = set()
         self._asked: set[str] = set()
+        self._said: set[str] = set()
 
     def show(self, view: RunView, requests: Sequence[Request] = ()) -> None:
         """Writes a line for every node and item whose state or attempt is another than before, the oldest first.
@@ -42,6 +44,8 @@ class LineWriter:
                 for item in shown_items(record):
                     self._show(view, f"{node.id}[{item.key}]", item.record)
                 self._show(view, node.id, record, what=what_words(node.tool, node.title, kind=node.kind))
+        for word, text in new_lines(rounds_of(view), self._said):
+            self._line(time.time(), word, text)
         for note in view.notes:
             message = str(note.get("message", ""))
             # The one that counts says the same with every try.

@@ -11,6 +11,7 @@ from rich.text import Text
 from dagwright.cli.output import one_line
 from dagwright.cli.progress import Row, RunProgress, TreePlace, format_duration, progress_of, tree_of
 from dagwright.cli.request_words import Request, answer_words, asking_line, deadline_words
+from dagwright.cli.round_picture import rounds_of, rounds_table
 from dagwright.feed import RunView
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.states import NodeStatus
@@ -56,11 +57,13 @@ class Picture:
         """
         if view.scheduler is None:
             return Group(_header(view, now=now), Text("reading the plan", style="dim"))
-        if self._tree is None or self._tree[0] is not view.scheduler.plan:
-            self._tree = view.scheduler.plan, tree_of(view.scheduler.plan)
         notes = [Text(one_line(str(note["message"])), style="yellow") for note in view.notes[:_NOTES_SHOWN]]
         questions = _questions(requests, now=now)
         room = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - _QUESTION_ROWS * len(questions)
+        if (rounds := rounds_of(view)) is not None:
+            return Group(_header(view, now=now), rounds_table(rounds, room=room), *questions, *notes)
+        if self._tree is None or self._tree[0] is not view.scheduler.plan:
+            self._tree = view.scheduler.plan, tree_of(view.scheduler.plan)
         progress = progress_of(view, self._tree[1], now=now, room=room)
         return Group(_header(view, now=now), _table(progress), _footer(progress), *questions, *notes)
 

@@ -84,7 +84,8 @@ class ChatRequest:
     """Arguments of `chat`; `timeout` is a duration as written, for each turn."""
 
     session: str | None = None
-    profile: Profile = "plan"
+    profile: Profile | Literal["rounds"] = "plan"
+    rounds: int | None = None
     model: str | None = None
     tools: Sequence[str] = ()
     agents: Sequence[str] = ()
@@ -101,6 +102,7 @@ class ChatRequest:
             policy_file=self.policy_file,
             budget=self.budget,
             profile=self.profile,
+            rounds=self.rounds,
         )
 
 

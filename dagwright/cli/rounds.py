@@ -13,7 +13,9 @@ from dagwright.cli.plans import read_policy
 from dagwright.cli.preparing import PreparedRun, deadline_s_of
 from dagwright.cli.requests import AskRequest
 from dagwright.cli.running import Showing, run_prepared
+from dagwright.cli.session_turns import SessionStart, run_in_session
 from dagwright.client import NO_TERMS, Terms
+from dagwright.contracts.sessions import Session, session_name
 from dagwright.feed import RunView
 from dagwright.planner import GoalRefused, RoundsAsked, prepare_rounds
 from dagwright.settings import Settings
@@ -26,15 +28,19 @@ def ask_in_rounds(request: AskRequest, settings: Settings, output: Output) -> in
     Raises:
         CommandRefused: nothing can come of it.
     """
-    _refuse_options(request)
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    # Before there is a server: what is wrong with a question is wrong in every session.
     prepared = prepared_rounds(request, toolset, output)
     refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached)
     showing = Showing(_tell, output)
+    if request.session is not None:
+        name = session_name(request.session)
+        turn = SessionStart(name, request.words, lambda session: prepared_rounds(request, toolset, output, session))
+        return run_in_session(turn, request, toolset, showing=showing, settings=settings)
     return run_prepared(prepared, request, toolset, showing=showing, settings=settings)
 
 
-def _refuse_options(request: AskRequest) -> None:
+def refuse_options(request: AskRequest) -> None:
     """Refuses options that other profiles have."""
     of_others = {
         "--plan-only": request.is_plan_only,
@@ -43,29 +49,37 @@ def _refuse_options(request: AskRequest) -> None:
         "--max-replans": request.max_replans is not None,
         "--context": request.context,
         "--confidence": request.confidence is not None,
-        "--session": request.session is not None,
     }
     if given := [name for name, value in of_others.items() if value]:
         raise CommandRefused(f"{' and '.join(given)}: --profile rounds has no such option; leave it out")
 
 
-def prepared_rounds(request: AskRequest, toolset: Toolset, output: Output) -> PreparedRun:
+def prepared_rounds(
+    request: AskRequest, toolset: Toolset, output: Output, session: Session | None = None
+) -> PreparedRun:
     """Returns the run of a question.
+
+    Args:
+        session: what is known of the one whose turn it is; `None` if there is none.
 
     Raises:
         CommandRefused: nothing can come of it.
     """
+    refuse_options(request)
     # Nobody is asked anything in such a run, a person at this terminal neither.
     budget = read_budget(request.budget, is_asking=False)
     beside = replace(NO_TERMS.beside, budget=budget, all_or_nothing=request.is_all_or_nothing, asks=False)
-    terms = Terms(deadline_s_of(request.timeout), read_policy(request.policy_file), beside=beside)
-    asked = RoundsAsked(model_config(request.model), request.rounds or toolset.max_rounds)
+    policy = read_policy(request.policy_file) or (session.policy if session is not None else None)
+    terms = Terms(deadline_s_of(request.timeout), policy, beside=beside)
+    turns = session.turn_summaries() if session is not None else []
+    asked = RoundsAsked(model_config(request.model), request.rounds or toolset.max_rounds, turns)
     try:
         plan, note = prepare_rounds(request.words, toolset.declarations(), asked)
     except GoalRefused as refused:
         raise CommandRefused(str(refused), status=refused.code) from None
     if note is not None:
         output.tell(one_line(note, limit=1_000))
+    # What tells the run from others of its id is what was asked, and not what the session knew then.
     source = {
         "goal": request.words.strip(),
         "profile": "rounds",

@@ -1,12 +1,11 @@
-"""What a session keeps of the answer of a turn, and what the next request is told of that turn.
+"""What a session keeps of the answers of its turns, for the requests that follow.
 
 The answer of the newest turn counts most: it may be a question that the next request answers. So all of it is kept
 that a run itself holds of an answer, and less of the answers before it, in the middle of which something is left out:
 what an answer asks stands at its end.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from dagwright.contracts.documents import encoded_size
@@ -21,38 +20,6 @@ RESPONSES_BYTES = 16_000
 """The same of all turns in sum; of the oldest ones only a line is kept."""
 CUT = "\n[… cut here …]\n"
 """Stands where something was left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class TurnSummary:
-    """A turn as the next request is told of it.
-
-    Args:
-        turn_id: number of the turn in its session; 1 for the first.
-        human_message: what was asked.
-        ai_response: the answer, or what became of the turn that has none.
-    """
-
-    turn_id: int
-    human_message: str
-    ai_response: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the summary as it travels."""
-        return {"turn_id": self.turn_id, "human_message": self.human_message, "ai_response": self.ai_response}
-
-
-def turn_summary_from_json(encoded: Any) -> TurnSummary:
-    """Returns the summary that `TurnSummary.to_json` told.
-
-    Raises:
-        ValueError: it is none; the text says what one is.
-    """
-    if isinstance(encoded, Mapping):
-        number, said, answered = (encoded.get(key) for key in ("turn_id", "human_message", "ai_response"))
-        if type(number) is int and isinstance(said, str) and isinstance(answered, str):
-            return TurnSummary(number, said, answered)
-    raise ValueError('a turn is an object such as {"turn_id": 1, "human_message": "…", "ai_response": "…"}')
 
 
 def response_of(output: Any) -> str | None:

@@ -13,6 +13,7 @@ from dagwright.testing import ModelServer, step
 from tests.e2e.command import CommandLine, Ended, Terminal, asking
 from tests.support.eventually import eventually
 from tests.support.goals import call, written
+from tests.support.rounds import done, goes_on, ref, sub_goal
 
 pytestmark = pytest.mark.server
 
@@ -231,7 +232,8 @@ async def test_chat_goes_on_when_server_and_worker_are_back(own_command_line: Co
     [
         (["--session", " "], "bad_usage"),
         (["--budget", "much"], "bad_usage"),
-        (["--profile", "rounds"], "not_available"),
+        (["--profile", "rounds"], "no_tools"),
+        (["--rounds", "3"], "bad_usage"),
     ],
 )
 async def test_chat_that_could_answer_nothing_is_refused(
@@ -240,6 +242,93 @@ async def test_chat_that_could_answer_nothing_is_refused(
     async with ModelServer() as server:
         end = await asking(command_line, server)("chat", *arguments, "--json", text="Hello.\n")
     assert (end.code, end.document["status"]) == (2, status)
+
+
+_WORKERS = '''
+from dagwright.tools import WorkerResult, worker_tool
+
+@worker_tool(outputs=["found"], goal_type="support")
+def look_up(name: str) -> WorkerResult:
+    """Looks a company up."""
+    if name == "Acme Corp":
+        return WorkerResult(status="partial", outputs={"found": None}, message="three companies are called so")
+    return WorkerResult(status="success", outputs={"found": name})
+
+@worker_tool(outputs=["clarification"], goal_type="deliverable")
+def clarify(question: str) -> dict:
+    """Puts a question to the person."""
+    return {"clarification": question}
+
+@worker_tool(outputs=["table"], goal_type="deliverable", requires=["found"])
+def show(found: str | None = None) -> dict:
+    """Shows shipments."""
+    return {"table": f"| {found} |"}
+'''
+_CLARIFICATION = "I found three:\n\n1. Acme Corp LLC\n2. Acme Corporation\n3. Acme Co\n\nWhich one did you mean?"
+_UNCLEAR = (
+    "Shipments from Acme Corp to Houston.",
+    goes_on(sub_goal(1, "look_up", name="Acme Corp"), reasoning="The company first."),
+    goes_on(sub_goal(2, "clarify", question="Which Acme?"), reasoning="There are three."),
+    done(reasoning="Only the person can say.", answer=ref(2, "clarification")),
+    _CLARIFICATION,
+)
+_CLEAR = (
+    "Shipments from Acme Corp LLC to Houston.",
+    goes_on(
+        sub_goal(1, "look_up", name="Acme Corp LLC"), sub_goal(2, "show", found=ref(1, "found")), reasoning="Both."
+    ),
+    done(reasoning="There it is.", answer=ref(2, "table")),
+    "Here they are.",
+)
+
+
+async def test_clarification_of_a_turn_in_rounds_is_answered_by_the_next_one(command_line: CommandLine) -> None:
+    (command_line.folder / "workers.py").write_text(_WORKERS, encoding="utf-8")
+    asked = ("--session", "acme", "--profile", "rounds", "--tools", "workers.py", "--json")
+    async with ModelServer(*_UNCLEAR, *_CLEAR, _sum(), "Three.") as server:
+        commands = asking(command_line, server)
+        first = await commands("ask", "Show shipments from Acme Corp to Houston", *asked)
+        end = await commands("chat", *asked, "--rounds", "5", text="Acme Corp LLC\n")
+        third = await commands("ask", "How many were there?", "--session", "acme", "--json")
+    second = json.loads(end.stdout)
+    assert (first.code, first.document["output"]) == (0, _CLARIFICATION)
+    assert (end.code, second["output"], second["rounds"]["max_rounds"]) == (0, "Here they are.", 5)
+    told = server.calls[len(_UNCLEAR)].text
+    turn = {"human": "Show shipments from Acme Corp to Houston", "answer": _CLARIFICATION}
+    assert f"- {json.dumps(turn, ensure_ascii=False)}" in told
+    # Another profile knows of the turns in rounds, too.
+    assert third.code == 0
+    assert "Result: completed: Here they are." in server.calls[-2].text
+
+
+async def test_rounds_are_shown_while_they_go_on(own_command_line: CommandLine, talk: Talk) -> None:
+    (own_command_line.folder / "workers.py").write_text(_WORKERS, encoding="utf-8")
+    released = asyncio.Event()
+    script: list[Any] = [*_UNCLEAR[:3], step(_UNCLEAR[3], released=released), _UNCLEAR[4]]
+    async with ModelServer(*script, *_CLEAR) as server:
+        commands = asking(own_command_line, server)
+        chat = await talk(commands, "--session", "shown", "--profile", "rounds", "--tools", "workers.py")
+        await chat.shows(PROMPT)
+        chat.types(f"Show shipments from Acme Corp to Houston{ENTER}")
+        await chat.shows("What is meant: Shipments from Acme Corp to Houston.")
+        await chat.shows("Round 1 of 10: The company first.")
+        await chat.shows("sg1 look_up")
+        await chat.shows("three companies are called so")
+        await chat.shows("Round 2 of 10: There are three.")
+        await chat.shows("sg2 clarify")
+        await chat.shows("the planner is asked what to do next")
+        released.set()
+        await chat.shows("Which one did you mean?")
+        await chat.shows(PROMPT)
+        chat.types(CTRL_D)
+        assert await chat.ended() == 0
+        lines = await commands(
+            "chat", "--session", "shown", "--profile", "rounds", "--tools", "workers.py", text="Acme Corp LLC\n"
+        )
+    told = [line.partition("  ")[2] for line in lines.stdout.splitlines()]
+    assert "meant      Shipments from Acme Corp LLC to Houston." in told
+    assert "round 1    Both." in told
+    assert "Here they are." in lines.stdout.splitlines()
 
 
 async def test_killed_chat_leaves_its_turn_to_the_next_one(own_command_line: CommandLine, talk: Talk) -> None:

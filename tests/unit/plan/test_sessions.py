@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.messages import MessageInvalid, RunInput, TurnPlace, run_input_from_json, run_input_to_json
+from dagwright.contracts.rounds import turns_from_json
 from dagwright.contracts.session_names import identified, is_session_name, names_set
 from dagwright.contracts.sessions import Session, SessionNameInvalid, session_from_json, session_id, session_name
-from dagwright.contracts.turn_summaries import CUT, OLDER_RESPONSE_BYTES, cut_inside, turn_summary_from_json
+from dagwright.contracts.turn_summaries import CUT, OLDER_RESPONSE_BYTES, cut_inside
 from dagwright.contracts.turns import TurnEnd, TurnStart, end_of_turn, turn_end_from_json, turn_start_from_json
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
 from dagwright.plan.policy import policy_from_json
@@ -166,7 +167,7 @@ def test_next_turn_is_told_the_whole_clarification_that_it_answers() -> None:
     assert told == [
         {"turn_id": 1, "human_message": "Show shipments from Acme Corp to Houston", "ai_response": _CLARIFICATION}
     ]
-    assert [turn_summary_from_json(each).to_json() for each in told] == told
+    assert [turn.to_json() for turn in turns_from_json(told)] == told
     assert session.turn_words() == [
         f"Request: Show shipments from Acme Corp to Houston\nResult: completed: {_CLARIFICATION}"
     ]
@@ -216,14 +217,6 @@ def test_text_that_is_cut_fits_and_keeps_both_ends(text: str, most: int) -> None
     assert encoded_size(found) <= most
     if found != (text * 50).encode(errors="replace").decode():
         assert CUT in found
-
-
-@pytest.mark.parametrize(
-    "encoded", [None, [], {}, {"turn_id": True, "human_message": "", "ai_response": ""}, {"turn_id": 1}]
-)
-def test_summary_that_is_none_is_told(encoded: Any) -> None:
-    with pytest.raises(ValueError, match="a turn is an object such as"):
-        turn_summary_from_json(encoded)
 
 
 @pytest.mark.parametrize("sign", ["ä", "\x01", '"', "日"])

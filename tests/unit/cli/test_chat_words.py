@@ -1,0 +1,100 @@
+"""What is said in a chat beside the answers, and how rounds are shown."""
+
+import shlex
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from dagwright.cli.chat_words import Typed, going_on, help_lines, status_line, typed
+from dagwright.cli.round_picture import new_lines, rounds_table
+from dagwright.contracts.sessions import Session
+from dagwright.contracts.turns import TurnStart
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("  Show it. ", Typed(None, "Show it.")),
+        ("/Help", Typed("/help", "")),
+        ("/new  my talk", Typed("/new", "my talk")),
+        ("//etc is a folder", Typed(None, "/etc is a folder")),
+        ("one\n/two", Typed(None, "one\n/two")),
+        ("   ", Typed(None, "")),
+    ],
+)
+def test_line_is_a_message_or_a_command(line: str, meant: Typed) -> None:
+    assert typed(line) == meant
+
+
+@pytest.mark.parametrize("name", ["chat-1", "two words", "it's", "a;b", "-x"])
+def test_session_is_gone_on_with_by_a_command_that_a_shell_reads(name: str) -> None:
+    assert shlex.split(going_on(name).partition(": ")[2]) == ["dagwright", "chat", "--session", name]
+
+
+def test_help_names_every_command() -> None:
+    assert [line.split()[0] for line in help_lines()[1:]] == [
+        "/help", "/status", "/turns", "/profile", "/cancel", "/new", "/quit",
+    ]  # fmt: skip
+
+
+def test_status_tells_what_goes_on() -> None:
+    session = Session("s")
+    assert status_line(session, profile="plan") == "session s: idle, 0 turns; profile plan"
+    session.begin_turn(TurnStart("run-1", {}, "Show it."), at=1.0)
+    assert status_line(session, profile="rounds") == (
+        "session s: running, 1 turn; profile rounds; at work on the run run-1 (Show it.)"
+    )
+
+
+def _told(rounds: int) -> dict[str, Any]:
+    sub_goal = {"worker": "look", "description": "Looks.", "status": "success", "error": None}
+    return {
+        "phase": "planning",
+        "max_rounds": 10,
+        "intention": "All of\nit.",
+        "sub_goals": [{**sub_goal, "id": number} for number in range(1, rounds + 1)],
+        "rounds": [
+            {
+                "round": number,
+                "reasoning": f"Because {number}.",
+                "sub_goals": [number],
+                "results": [{"sub_goal_id": number, "error": None, "message": "found \x1b[2J three"}],
+            }
+            for number in range(1, rounds + 1)
+        ],
+    }
+
+
+def _shown(told: dict[str, Any], *, room: int) -> list[str]:
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(rounds_table(told, room=room))
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def test_each_round_is_shown_with_its_reason_and_what_workers_say() -> None:
+    assert [line.strip() for line in _shown(_told(1), room=20)] == [
+        "What is meant: All of it.",
+        "Round 1 of 10: Because 1.",
+        "✓ sg1 look: Looks.  found \\u001b[2J three",
+        "the planner is asked what to do next",
+    ]
+
+
+def test_newest_lines_are_shown_where_there_is_not_room_for_all() -> None:
+    lines = _shown(_told(9), room=5)
+    assert len(lines) == 5
+    assert [line.strip() for line in lines[:2]] == ["16 lines before", "✓ sg8 look: Looks.  found \\u001b[2J three"]
+
+
+def test_run_whose_planner_cannot_be_read_tells_why() -> None:
+    told = {"phase": "failed", "question": "x", "planner_reasoning": "it is no answer"}
+    assert [line.strip() for line in _shown(told, room=9)] == ["it is no answer"]
+
+
+def test_lines_are_told_once() -> None:
+    seen: set[str] = set()
+    assert new_lines(None, seen) == ()
+    assert new_lines(_told(1), seen) == [("meant", "All of it."), ("round 1", "Because 1.")]
+    assert new_lines(_told(2), seen) == [("round 2", "Because 2.")]
