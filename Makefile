@@ -4,7 +4,7 @@ CODE := dagwright workflows activities worker.py starter.py tests
 NOT_BY_DEFAULT := not java and not postgres and not chromium and not node and not litellm and not search
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ask demo-human demo-onboarding test test-all check bench bench-large up clean lock lock-servers docs-schema search-server search-server-stop
+.PHONY: help setup demo demo-ask demo-human demo-onboarding demo-maritime test test-all check bench bench-large up clean lock lock-servers docs-schema search-server search-server-stop
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ demo-onboarding: setup ## Onboard a fund whose director could be two people; ans
 	@echo "answer in a second terminal in this folder, after: . $(BIN)/activate; export DAGWRIGHT_STATE_DIR=$$DAGWRIGHT_STATE_DIR"
 	@$(BIN)/dagwright entities load examples/onboarding/parties.csv
 	@$(BIN)/python -m examples.director_demo
+
+demo-maritime: setup ## Have two carriers compared in rounds on a real search server; without OPENAI_API_KEY a script plays the model
+	@$(BIN)/python -m examples.maritime_demo
 
 test: setup ## Test everything that needs only Python, make and a Temporal server
 	@scripts/run-tests "$(NOT_BY_DEFAULT)"

@@ -33,14 +33,14 @@ def demo(output: Output) -> int:
     if settings.llm_api_key is not None or settings.llm_base_url is not None:
         model = settings.model or USUAL_MODEL
         where = f" at {settings.llm_base_url}" if settings.llm_base_url is not None else ""
-        output.say(f"{model}{where} plans; to see the same without a model, unset {_set_here()}\n\nrequest: {REQUEST}")
+        output.say(f"{model}{where} plans; to see the same without a model, unset {set_here()}\n\nrequest: {REQUEST}")
         return ask_with(request, settings.model_copy(update={"model": model}), output)
     output.say(f"no OPENAI_API_KEY is set, so a script plays the model\n\nrequest: {REQUEST}")
     with _scripted_model() as address:
         return ask_with(request, _with_model_at(address, settings), output)
 
 
-def _set_here() -> str:
+def set_here() -> str:
     """Returns the variables that name a model service in this environment."""
     return " and ".join(name for name in MODEL_VARIABLES if os.environ.get(name))
 

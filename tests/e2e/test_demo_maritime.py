@@ -1,0 +1,65 @@
+"""`make demo-maritime`: two carriers are compared on a real search server, which is gone when the demo is."""
+
+import asyncio
+import shlex
+from asyncio.subprocess import PIPE
+from datetime import UTC, datetime
+
+import pytest
+
+from dagwright.maritime.shipments import DataSet
+from dagwright.search.server import LocalSearch
+from dagwright.settings import Settings
+from examples.maritime_demo import last_quarter, volumes
+from tests.e2e.command import ROOT, CommandLine, ended
+
+pytestmark = [pytest.mark.server, pytest.mark.search]
+
+
+async def program_of_demo() -> tuple[str, ...]:
+    """Returns what `make` runs, behind the program of Python."""
+    make = await asyncio.create_subprocess_exec("make", "-n", "demo-maritime", cwd=ROOT, stdout=PIPE)
+    script, _ = await make.communicate()
+    # Below another make it also says which folder it leaves.
+    *_, demo = [shlex.split(line) for line in script.decode().splitlines() if not line.startswith("make")]
+    assert demo[0] == ".venv/bin/python"
+    return tuple(demo[1:])
+
+
+async def test_demo_compares_two_carriers_by_the_figures_of_the_shipments(own_command_line: CommandLine) -> None:
+    program = await program_of_demo()
+    today = datetime.now(UTC).date()
+    end = await ended(await own_command_line.start(program=program))
+    assert (end.code, end.stderr) == (0, "")
+    lines = end.stdout.splitlines()
+    assert lines[0] == "no OPENAI_API_KEY is set, so a script plays the model"
+    assert any(line.startswith("loaded 10,000 shipments on the search server at http://127.0.0.1:") for line in lines)
+    workers = [line.split()[1] for line in lines if line.startswith("  sg")]
+    assert workers == [
+        *["metadata_lookup:"] * 2,
+        *["es_query_gen:"] * 2,
+        *["es_query_exec:"] * 2,
+        "analyze_results:",
+    ]
+    # At midnight the demo and this test may have two days.
+    expected = [volumes(DataSet(day)) for day in {today, datetime.now(UTC).date()}]
+    told = [line for line in lines if line.startswith("- **")]
+    assert told in [
+        [
+            f"- **{name}** carried {figures[key][0]:,} TEU in {figures[key][1]} shipments"
+            for name, key in (("Maersk", "MAERSK"), ("Evergreen", "EVERGREEN"))
+        ]
+        for figures in expected
+    ]
+    assert LocalSearch.of(Settings(state_dir=own_command_line.folder / "state")).find() is None
+
+
+def test_last_quarter_is_the_one_that_has_ended() -> None:
+    days = ["2026-01-01", "2026-03-31", "2026-04-01", "2026-12-31"]
+    found = [" to ".join(day.isoformat() for day in last_quarter(datetime.fromisoformat(each).date())) for each in days]
+    assert found == [
+        "2025-10-01 to 2025-12-31",
+        "2025-10-01 to 2025-12-31",
+        "2026-01-01 to 2026-03-31",
+        "2026-07-01 to 2026-09-30",
+    ]

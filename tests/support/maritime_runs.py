@@ -1,0 +1,123 @@
+"""Questions about real shipments, for tests: the workers of `dagwright.maritime`, a search server, a scripted model."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from temporalio.client import Client
+
+from dagwright.contracts.rounds import TurnSummary
+from dagwright.planner import RoundsAsked, prepare_rounds
+from dagwright.settings import Settings
+from dagwright.testing import ModelServer, json_text, step
+from dagwright.testing.script import Step
+from dagwright.tools import ToolRegistry, load_tools
+from tests.support.goals import ended
+from tests.support.rounds import goes_on, ref, sub_goal
+from tests.support.runs import Document, Handle, Runs, serving_runs
+from tests.support.search import Maritime
+
+WORKERS = "dagwright.maritime"
+
+
+@asynccontextmanager
+async def maritime_runs(
+    client: Client, folder: Path, maritime: Maritime, *script: Any, more: ToolRegistry | None = None
+) -> AsyncIterator[tuple[ModelServer, Runs]]:
+    """Serves questions about shipments whose models say what a script says; each run is replayed in the end.
+
+    Args:
+        script: what planners say, in order, and what workers say (`worker_says`), wherever it stands.
+        more: workers beside the nine.
+    """
+    of_workers = [each for each in script if isinstance(each, Step)]
+    others = [each for each in script if not isinstance(each, Step)]
+    # A call takes the first step that fits, and one without a condition fits any.
+    async with ModelServer(*of_workers, *others) as server:
+        settings = Settings(
+            state_dir=folder, model="small", openai_base_url=server.base_url, openai_api_key=SecretStr("key")
+        )
+        registry = load_tools([WORKERS])
+        with pytest.MonkeyPatch.context() as patch:
+            # Workers find the shipments as those of a process of their own do.
+            for name, value in maritime.environment().items():
+                patch.setenv(name, value)
+            async with serving_runs(client, registry.merged(more) if more else registry, settings=settings) as runs:
+                yield server, runs
+                await runs.check_ended()
+
+
+async def start(runs: Runs, question: str, *, turns: Sequence[TurnSummary] = (), **asked: Any) -> Handle:
+    """Starts a question."""
+    return await runs.start_compiled(prepare_rounds(question, runs.tools, RoundsAsked(turns=tuple(turns), **asked))[0])
+
+
+async def answered(runs: Runs, question: str, **asked: Any) -> Document:
+    """Asks a question and returns the document of its run, with its large values."""
+    handle = await start(runs, question, **asked)
+    await ended(runs, handle)
+    return await runs.restored(handle, full=True)
+
+
+def worker_says(node: str, answer: Any, **when: Any) -> Step:
+    """Returns what the model of one worker says, whenever it is asked; `answer` is JSON, or a text."""
+    said = answer if isinstance(answer, str) else json_text(answer)
+    return step(said, metadata={"node": node, "purpose": "worker"}, **when)
+
+
+def looks_up(number: int, question: str) -> dict[str, Any]:
+    """Returns a sub-goal that finds out what a question is about."""
+    return sub_goal(number, "metadata_lookup", question, question=question)
+
+
+def understood(intent_type: str, names: Mapping[str, tuple[str, str]] | None = None, **more: Any) -> dict[str, Any]:
+    """Returns what the model of metadata_lookup says; `names` are text -> (kind, field)."""
+    listed = [{"text": text, "kind": kind, "field": field} for text, (kind, field) in (names or {}).items()]
+    nothing: dict[str, Any] = {
+        "conditions": [],
+        "metrics": [],
+        "group_by": [],
+        "top": None,
+        "period": None,
+        "fields": [],
+    }
+    return {"intent_type": intent_type, "names": listed, **nothing, **more}
+
+
+def generates(number: int, lookup: int) -> dict[str, Any]:
+    """Returns a sub-goal that writes the query of what another one has looked up."""
+    slots = {name: ref(lookup, name) for name in ("analysis_result", "metadata_results", "value_results")}
+    return sub_goal(number, "es_query_gen", "the query", **slots)
+
+
+def query(body: Mapping[str, Any], ambiguity: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Returns what the model of es_query_gen says."""
+    return {"body": dict(body), "ambiguity": ambiguity}
+
+
+def runs_generated(number: int, generated: int) -> dict[str, Any]:
+    """Returns a sub-goal that runs the query of another one."""
+    return sub_goal(number, "es_query_exec", es_query=ref(generated, "es_query"))
+
+
+def runs_query(number: int, maritime: Maritime, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a sub-goal that runs a query which the planner writes itself."""
+    return sub_goal(number, "es_query_exec", es_query={"index": maritime.indices.shipments, "body": dict(body)})
+
+
+def shows(number: int, results: int) -> dict[str, Any]:
+    """Returns a sub-goal that shows what another one found."""
+    return sub_goal(number, "show_results", es_results=ref(results, "es_results"))
+
+
+def one_round(*sub_goals: Mapping[str, Any]) -> str:
+    """Returns the answer of a planner that begins these."""
+    return goes_on(*sub_goals)
+
+
+def slot(document: Document, node: str, name: str) -> Any:
+    """Returns what a sub-goal put into a slot."""
+    return document["nodes"][node]["result"][name]

@@ -1,0 +1,123 @@
+"""Questions about shipments while something is missing: the server, an index, or whatever a query was to find."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.maritime.connection import reach_search
+from dagwright.maritime.querying import checked
+from dagwright.maritime.slots import EsQuery
+from dagwright.search.asking import ask
+from dagwright.tools import ToolRegistry, worker_tool
+from tests.support.eventually import eventually
+from tests.support.goals import ended
+from tests.support.maritime_runs import answered, maritime_runs, one_round, runs_query, shows, slot, start
+from tests.support.rounds import done, failed, ref, results_of, said_to, sub_goal
+from tests.support.search import LiveSearch, Maritime, load_maritime
+
+pytestmark = [pytest.mark.server, pytest.mark.search]
+
+TO_HOUSTON = {"term": {"destination_port_code": "USHOU"}}
+
+
+@worker_tool(
+    preconditions=[
+        "has an `es_query` that found nothing",
+        "the user wants to know why, or would otherwise get no answer",
+    ],
+    requires=["es_query", "hit_count"],
+    outputs=["why_nothing"],
+    goal_type="deliverable",
+)
+async def explain_nothing_found(es_query: EsQuery, hit_count: int) -> dict[str, str]:
+    """Explains why a query found nothing: leaves each of its conditions out in turn and counts what is found then."""
+    conditions: list[Mapping[str, Any]] = es_query.body["query"]["bool"]["filter"]
+    lines = []
+    async with reach_search() as search:
+        for place, left_out in enumerate(conditions):
+            rest = [each for other, each in enumerate(conditions) if other != place]
+            body = {"query": {"bool": {"filter": rest}}, "size": 0}
+            found = await ask(search.client, checked(search, EsQuery(index=es_query.index, body=body)), search.limits)
+            lines.append(f"without {left_out}: {found.total}")
+    return {"why_nothing": "\n".join(lines)}
+
+
+async def test_new_worker_explains_why_nothing_was_found_and_the_planner_knows_of_it(
+    client: Client, tmp_path: Path, maritime: Maritime
+) -> None:
+    carrier, port = {"term": {"carrier_name": "Maersk"}}, TO_HOUSTON
+    asked = {"query": {"bool": {"filter": [carrier, port]}}, "track_total_hits": True}
+    es_query = {"index": maritime.indices.shipments, "body": asked}
+    why = sub_goal(2, "explain_nothing_found", es_query=es_query, hit_count=ref(1, "hit_count"))
+    script = (
+        "Show shipments of Maersk to Houston.",
+        one_round(runs_query(1, maritime, asked)),
+        one_round(why),
+        done(why=ref(2, "why_nothing")),
+        "There is no carrier of that name.",
+    )
+    more = ToolRegistry.of(explain_nothing_found)
+    async with maritime_runs(client, tmp_path, maritime, *script, more=more) as (server, runs):
+        found = await answered(runs, "Show shipments of Maersk to Houston")
+        told = said_to(server, "plan")
+    assert found["status"] == "completed"
+    assert slot(found, "sg1", "hit_count") == 0
+    to_houston = sum(each["destination_port_code"] == "USHOU" for each in maritime.shipments())
+    assert slot(found, "sg2", "why_nothing") == f"without {carrier}: {to_houston}\nwithout {port}: 0"
+    assert '"worker": "explain_nothing_found"' in told
+    assert "has an `es_query` that found nothing" in told
+
+
+async def test_index_that_is_missing_is_told_to_the_planner_and_to_the_person(
+    client: Client, tmp_path: Path, search: LiveSearch
+) -> None:
+    lost = await load_maritime(search, "lost", documents=10)
+    async with lost.client() as direct:
+        await direct.indices.delete(index=lost.indices.shipments)
+    script = (
+        "Show shipments to Houston.",
+        one_round(runs_query(1, lost, {"query": TO_HOUSTON}), shows(2, 1)),
+        failed("The shipments are not loaded."),
+    )
+    async with maritime_runs(client, tmp_path, lost, *script) as (server, runs):
+        found = await answered(runs, "Show shipments to Houston")
+        told = said_to(server, "plan#2")
+    assert (found["status"], found["error"]["code"]) == ("failed", "planner_failed")
+    assert results_of(found)[0] == [(1, "failed")]
+    error = found["rounds"]["rounds"][0]["results"][0]["error"]
+    assert "lost-shipments" in error
+    assert "python -m dagwright.maritime load" in error
+    assert "lost-shipments" in told
+
+
+async def test_question_goes_on_when_the_search_server_was_away_in_the_middle(
+    client: Client, tmp_path: Path, search: LiveSearch
+) -> None:
+    away = await load_maritime(search, "away", documents=2_000)
+    expected = sum(each["destination_port_code"] == "USHOU" for each in away.shipments())
+    script = (
+        "Show shipments to Houston.",
+        one_round(runs_query(1, away, {"query": TO_HOUSTON, "track_total_hits": True}), shows(2, 1)),
+        done(table=ref(2, "formatted_results")),
+        "Here they are.",
+    )
+    async with maritime_runs(client, tmp_path, away, *script) as (_, runs):
+        await search.kill()
+        try:
+            handle = await start(runs, "Show shipments to Houston")
+
+            async def is_tried_again() -> bool:
+                pending = (await handle.describe()).raw_description.pending_activities
+                return any(each.attempt > 1 for each in pending)
+
+            await eventually(is_tried_again)
+        finally:
+            await search.start()
+        await ended(runs, handle)
+        found = await runs.restored(handle, full=True)
+    assert (found["status"], found["output"]) == ("completed", "Here they are.")
+    assert slot(found, "sg1", "hit_count") == expected
+    assert results_of(found)[0] == [(1, "success"), (2, "success")]
