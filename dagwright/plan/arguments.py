@@ -86,13 +86,25 @@ class SchemaOfTool:
             if _hangs_on_unknown(place, str(error.schema_path[-1]) if error.schema_path else "", unknown):
                 continue
             place = (written.get(str(place[0]), place[0]), *place[1:]) if place else ()
-            yield from self._told(error, place)
+            yield from self._told(error, place, dashed=any("-" in key for key in arguments))
 
-    def _told(self, error: jsonschema_rs.ValidationError, place: HolePath) -> Iterator[ArgumentProblem]:
+    def _told(
+        self, error: jsonschema_rs.ValidationError, place: HolePath, *, dashed: bool
+    ) -> Iterator[ArgumentProblem]:
+        """Yields what the library tells, with the names of arguments spelt as the others are written."""
+
+        def spelt(name: str) -> str:
+            return name.replace("_", "-") if dashed else name
+
         unexpected = getattr(error.kind, "unexpected", None)
         if unexpected and not place:
             for name in unexpected:
-                yield (name,), f"unknown argument {name!r}", suggestion(name, list(self._properties))
+                known = [spelt(each) for each in self._properties]
+                yield (name,), f"unknown argument {name!r}", suggestion(name, known)
+            return
+        missing = None if place else getattr(error.kind, "property", None)
+        if isinstance(missing, str):
+            yield place, f'"{spelt(missing)}" is a required property', None
             return
         yield place, self._choice(error) or _of_optional(error) or error.message, None
 

@@ -71,6 +71,23 @@ def test_value_that_no_verb_takes_is_refused(verb: str, wrong: dict[str, str], t
     assert told in problem.message
 
 
+def test_arguments_are_named_as_the_others_are_written() -> None:
+    told = {
+        each.message for each in problems_of(FUND, intent("cbu.add-product", refs={"cbu-id": "@result_1"}, prod="X"))
+    }
+    assert told == {
+        "cbu.add-product: unknown argument 'prod'",
+        'cbu.add-product: "product" is a required property',
+    }
+    dashes = {"verb": "cbu.assign-role", "params": {"entity-idd": "p", "role": "DIRECTOR"}}
+    (missing, also, unknown) = sorted(problems_of(dashes), key=lambda problem: problem.message)
+    assert [missing.message, also.message] == [
+        'cbu.assign-role: "cbu-id" is a required property',
+        'cbu.assign-role: "entity-id" is a required property',
+    ]
+    assert unknown.hint == "did you mean 'entity-id'?"
+
+
 def test_product_is_no_fund() -> None:
     product = intent("cbu.add-product", refs={"cbu-id": "@result_1"}, product="CUSTODY")
     (problem,) = problems_of(FUND, product, intent("cbu.add-product", refs={"cbu-id": "@result_2"}, product="CUSTODY"))
