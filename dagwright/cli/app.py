@@ -319,7 +319,8 @@ def feedback(
         list[str] | None, typer.Option("--select", metavar="OPTION", help="Answer a SELECTION; may be given often.")
     ] = None,
     text: Annotated[
-        str | None, typer.Option("--text", metavar="TEXT", help="Answer a GUIDANCE or a CLARIFICATION.")
+        str | None,
+        typer.Option("--text", metavar="TEXT", help="Answer a GUIDANCE, a CLARIFICATION, or a lookup by another name."),
     ] = None,
     nodes: Annotated[
         str | None, typer.Option("--nodes", metavar="FILE", help="Answer a GUIDANCE with nodes for the plan.")
