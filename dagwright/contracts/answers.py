@@ -15,6 +15,7 @@ from dagwright.contracts.documents import (
 )
 from dagwright.contracts.limits import DOCUMENT_LIMIT_BYTES
 from dagwright.plan.scheduler import Scheduler
+from dagwright.plan.undoing import undone_by
 from dagwright.plan.unfilled import with_shown
 
 GRAPH_PARTS = 10_000
@@ -40,6 +41,8 @@ def node_answer(scheduler: Scheduler, task_id: str) -> dict[str, Any] | None:
     if record is None:
         return None
     document = node_document(scheduler, task_id, node=scheduler.node_of(task_id), record=record)
+    if (undo := undone_by(scheduler).get(task_id)) is not None:
+        document["undone_by"] = undo
     document["result"] = with_shown(document["result"], lambda part: reference_to(part, ref=task_id))
     if encoded_size(document) <= DOCUMENT_LIMIT_BYTES:
         return document

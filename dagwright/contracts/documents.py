@@ -21,7 +21,7 @@ from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.stored import StoredValue, Unfilled, WorkerText, paths_to_json
 from dagwright.plan.times import format_time
 from dagwright.plan.tools import ToolDeclaration
-from dagwright.plan.undoing import STANDS, told_of_undoing
+from dagwright.plan.undoing import STANDS, told_of_undoing, undone_by
 from dagwright.plan.unfilled import encode, shown_in_arguments, with_shown
 
 REQUESTS_BYTES = 1024 * 1024
@@ -136,11 +136,15 @@ def _counts_inside(scheduler: Scheduler) -> dict[str, int]:
 def node_documents(scheduler: Scheduler) -> Sequence[tuple[str, dict[str, Any]]]:
     """Returns (id, document) of every node in plan order, the items of a `for_each` behind their node."""
     documents: list[tuple[str, dict[str, Any]]] = []
+    undone = undone_by(scheduler)
     for node, record in scheduler.shown():
         documents.append((node.id, node_document(scheduler, node.id, node=node, record=record)))
         for item in shown_items(record):
             task_id = f"{node.id}[{item.key}]"
             documents.append((task_id, node_document(scheduler, task_id, node=node, record=item.record)))
+    for task_id, document in documents if undone else ():
+        if task_id in undone:
+            document["undone_by"] = undone[task_id]
     return documents
 
 

@@ -206,6 +206,14 @@ def taken_back(state: RunState) -> tuple[frozenset[str], list[str]]:
     return frozenset(gone), unclear
 
 
+def undone_by(state: RunState) -> dict[str, str]:
+    """Returns what a run has taken back: node or item -> the node that took it back."""
+    if not any(node.undoes is not None for each in state.changes.extensions for node in each.nodes):
+        return {}
+    completed = (node for node, record in state.shown() if record.status is NodeStatus.COMPLETED)
+    return {node.undoes: node.id for node in completed if node.undoes is not None}
+
+
 # What is told of it.
 
 

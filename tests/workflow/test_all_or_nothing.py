@@ -101,6 +101,8 @@ async def test_failed_run_takes_back_what_it_did_last_first(runs: Runs, ledger: 
     assert document["error"]["message"] == f"'refuse' failed: no; {told}"
     assert document["notes"] == [{"code": "undone", "node": None, "message": told}]
     assert document["nodes"]["undo a"]["undoes"] == "a"
+    undone = {name: node["undone_by"] for name, node in document["nodes"].items() if "undone_by" in node}
+    assert undone == {"a": "undo a", "b": "undo b"}
     assert end_of(await handle.fetch_history()) == "failed"
     view = await RunFeed(runs.client, handle.id).read()
     assert states(view.unfilled_document()) == states(document)
