@@ -90,7 +90,7 @@ class Answering(Asking):
         book = self.requests
         names = book.early_of.get(number, ())
         if item >= 0:
-            task_id = self._task_id(number, item)
+            task_id = self.id_of((number, item))
             names = [name for name in names if task_id in (name, without_number(name))]
         elif not self._unfinished:
             names = [*book.early]

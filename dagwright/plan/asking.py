@@ -195,9 +195,9 @@ class Asking(AnswerReader, ABC):
         """
         node = self.plan.nodes[number]
         if node.kind == "human":
-            asked = resolve_holes(node.arguments, node.holes, scope=self._scope_of(number, item))
+            asked = resolve_holes(node.arguments, node.holes, scope=self.scope_of(number, item))
             return self._open(number, item, asked, purpose="answer", at=at) or True
-        hand = self.by_hand.get(self._task_id(number, item))
+        hand = self.by_hand.get(self.id_of((number, item)))
         is_asked = node.kind in ("tool", "plan") and self._chunk(number, item) is None
         # What a call did that could run may be taken back too; refused, half of it would stand.
         if not is_asked or node.undoes is not None:
@@ -216,7 +216,7 @@ class Asking(AnswerReader, ABC):
             return NodeError("invalid_arguments", problem)
         question: Mapping[str, Any] = {}
         if isinstance(node.approval, Mapping):
-            question = resolve_holes(node.approval, node.approval_holes, scope=self._scope_of(number, item))
+            question = resolve_holes(node.approval, node.approval_holes, scope=self.scope_of(number, item))
         return self._open(number, item, question, purpose="approval", at=at) or True
 
     def _problem_of_arguments(self, number: int, item: int) -> str | None:
@@ -267,7 +267,7 @@ class Asking(AnswerReader, ABC):
         """Opens a request, and takes the answer if it is there already; returns why it cannot be asked."""
         if self.plan.asks_nobody:
             return NodeError("refused", _ASKS_NOBODY[purpose])
-        node, record, task_id = self.plan.nodes[number], self._record(number, item), self._task_id(number, item)
+        node, record, task_id = self.plan.nodes[number], self._record(number, item), self.id_of((number, item))
         tool = (node.tool or node.title or node.id) if purpose == "approval" else ""
         try:
             request = request_of(
@@ -291,7 +291,7 @@ class Asking(AnswerReader, ABC):
 
     def _open_raised(self, number: int, item: int, asked: Raised, *, at: float) -> NodeError | None:
         """Opens the request of a tool that asks while it runs; returns why it cannot be asked."""
-        task_id = self._task_id(number, item)
+        task_id = self.id_of((number, item))
         hand = self.by_hand.get(task_id)
         answers = hand.answers if hand is not None else []
         if len(answers) >= QUESTIONS_OF_A_CALL:
@@ -308,7 +308,7 @@ class Asking(AnswerReader, ABC):
 
     def _is_told_to_stop(self, number: int, item: int) -> bool:
         """Tells whether a task that has just ended was to end for good: with the run, or by itself."""
-        return self.is_stopped or self._task_id(number, item) in self.cancelling
+        return self.is_stopped or self.id_of((number, item)) in self.cancelling
 
     def _free_id(self, task_id: str, name: str) -> str:
         """Returns the id of the next request of a task; another node, or a request of the run, may be called so.
@@ -333,7 +333,7 @@ class Asking(AnswerReader, ABC):
             return False
         if self._is_told_to_stop(number, item):
             return False
-        prompt = f"{self._task_id(number, item)!r} failed: {error.message}. What is to be done?"
+        prompt = f"{self.id_of((number, item))!r} failed: {error.message}. What is to be done?"
         question = {"type": "SELECTION", "prompt": prompt, "options": [*ERROR_CHOICES]}
         self._record(number, item).error = error
         return self._open(number, item, question, purpose="error", at=at) is None

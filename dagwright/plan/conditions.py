@@ -102,22 +102,6 @@ def _compiled(text: str) -> "cel.Program":
         raise ValueError(f"it is no CEL expression: {reason}") from None
 
 
-def evaluate_condition(condition: Condition, scope: Mapping[str, Any]) -> bool:
-    """Returns whether a condition holds; false where it needs a value that is null or missing.
-
-    Args:
-        condition: as `parse_condition` made it.
-        scope: `nodes` (id -> `{"result", "status", "error"}`), `inputs`, and inside a `for_each` `item`, `index`.
-
-    Raises:
-        ConditionFailed: it is neither true nor false, or an operation does not fit its values.
-    """
-    values = read_values(condition, scope)
-    if "item" in scope:
-        values = with_item(condition, values, item=scope["item"], index=scope["index"])
-    return holds(condition, values)
-
-
 @dataclass(slots=True)
 class Values:
     """The values that a condition reads.

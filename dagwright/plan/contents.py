@@ -46,7 +46,7 @@ def content_of(state: RunState, number: int, item: int, *, version: str | None =
     """
     node = state.plan.nodes[number]
     # What people gave in place of the arguments is no part of the plan.
-    arguments = resolve_holes(node.arguments, node.holes, scope=state.scope_at(number, item))
+    arguments = resolve_holes(node.arguments, node.holes, scope=state.scope_of(number, item))
     return _digest([*_definition(state, number, version), shown(arguments), *_order(state, node)])
 
 
@@ -57,7 +57,7 @@ def content_of_map(state: RunState, number: int, *, version: str | None = None) 
         MissingData, TooMuchWork: its list cannot be resolved.
     """
     node = state.plan.nodes[number]
-    scope = state.scope_at(number, -1)
+    scope = state.scope_of(number, -1)
     items = items_of(node, scope)
     told: Any = None
     if isinstance(items, StoredList):

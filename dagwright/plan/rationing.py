@@ -64,7 +64,7 @@ class Rationing(Remaking):
     def _end(self, number: int, item: int, status: NodeStatus, at: float, *, error: NodeError | None = None) -> None:
         budget = self.changes.budget
         if budget is not None and not self.is_stopped and (budget.waiting or budget.held):
-            name = ("", self._task_id(number, item))
+            name = ("", self.id_of((number, item)))
             if name in budget.waiting or name in budget.held:
                 # Somebody cancelled it, or gave its result, before it was called.
                 budget.settle(name, NONE)
@@ -298,5 +298,5 @@ class Rationing(Remaking):
         status = self._record(number, item).status
         if status is NodeStatus.WAITING:
             # What people have been asked goes on with their answer.
-            return self.requests.of_task(self._task_id(number, item)) is None
+            return self.requests.of_task(self.id_of((number, item))) is None
         return status in (NodeStatus.PENDING, NodeStatus.READY)

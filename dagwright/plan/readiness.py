@@ -105,7 +105,7 @@ class Readiness(Answering):
         """Ends a node or item with the result of another run, if that is the result that it would have here."""
         assert self.changes.kept is not None
         node = self.plan.nodes[number]
-        kept = self.changes.kept.tasks.get(self._task_id(number, item))
+        kept = self.changes.kept.tasks.get(self.id_of((number, item)))
         if kept is None or not kept.has_result:
             return False
         # The condition of a node in a region is not asked here, and what a large region does is not known here.
@@ -204,9 +204,9 @@ class Readiness(Answering):
     def _end(self, number: int, item: int, status: NodeStatus, at: float, *, error: NodeError | None = None) -> None:
         record = self._record(number, item)
         if record.status is NodeStatus.WAITING:
-            self._close_request(self._task_id(number, item), at)
+            self._close_request(self.id_of((number, item)), at)
         if self.by_hand:
-            self.changes.cancelling.pop(self._task_id(number, item), None)
+            self.changes.cancelling.pop(self.id_of((number, item)), None)
         record.status = status
         record.ended_at = at
         record.error = error or record.error

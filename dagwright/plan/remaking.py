@@ -104,7 +104,7 @@ class Remaking(Readiness):
         """Puts a new record in the place of another one, and closes what that asked; `remake` has to follow."""
         number, item = place
         if self._record(number, item).status is NodeStatus.WAITING:
-            self._close_request(self._task_id(number, item), at)
+            self._close_request(self.id_of((number, item)), at)
         if item < 0:
             self.records[number] = record
         else:

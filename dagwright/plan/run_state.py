@@ -440,10 +440,6 @@ class RunState:
             return record.status.value
         return record.error.to_json() if record.error else None
 
-    def scope_at(self, number: int, item: int) -> Scope:
-        """Returns where the references of a node (item -1) or of an item get their values from."""
-        return self._scope_of(number, item)
-
     @property
     def kept(self) -> KeptBook | None:
         """What the run may take over of another one, if it is a fork."""
@@ -453,11 +449,8 @@ class RunState:
         """Returns what people decided about a node or item, to be added to."""
         return self.by_hand.setdefault(task_id, Hand())
 
-    def _task_id(self, number: int, item: int) -> str:
-        node_id = self.plan.nodes[number].id
-        return node_id if item < 0 else f"{node_id}[{self.records[number].items[item].key}]"
-
-    def _scope_of(self, number: int, item: int) -> Scope:
+    def scope_of(self, number: int, item: int) -> Scope:
+        """Returns where the references of a node (item -1) or of an item get their values from."""
         if item < 0:
             return self._base_scope
         place = item + self.plan.nodes[number].first_index
@@ -469,11 +462,11 @@ class RunState:
         Raises:
             MissingData, TooMuchWork: they cannot be resolved.
         """
-        hand = self.by_hand.get(self._task_id(number, item)) if self.by_hand else None
+        hand = self.by_hand.get(self.id_of((number, item))) if self.by_hand else None
         if hand is not None and hand.arguments is not None:
             return dict(hand.arguments)
         node = self.plan.nodes[number]
-        return resolve_holes(node.arguments, node.holes, scope=self._scope_of(number, item))
+        return resolve_holes(node.arguments, node.holes, scope=self.scope_of(number, item))
 
     def _make_task(self, number: int, item: int) -> Task:
         """Returns the task of a ready node or item.

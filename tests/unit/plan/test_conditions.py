@@ -1,13 +1,22 @@
 """`when`: what a condition may say, what it reads, and when it holds."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from dagwright.plan.conditions import ConditionFailed, evaluate_condition, parse_condition
+from dagwright.plan.conditions import Condition, ConditionFailed, holds, parse_condition, read_values, with_item
 from tests.unit.plan.building import node, plan_of, problems_of
 
 IDS = {"check", "sum", "odd id", "b.c", "map", "nodes", "_p0", "é"}
+
+
+def _evaluated(condition: Condition, scope: Mapping[str, Any]) -> bool:
+    """Returns whether a condition holds, in one go: a run reads the values of all items once."""
+    values = read_values(condition, scope)
+    if "item" in scope:
+        values = with_item(condition, values, item=scope["item"], index=scope["index"])
+    return holds(condition, values)
 
 
 def evaluate(text: str, **scope: Any) -> bool:
@@ -26,7 +35,7 @@ def evaluate(text: str, **scope: Any) -> bool:
     }
     condition = parse_condition(text, IDS.__contains__)
     read = {name: nodes[name] for name in condition.nodes}
-    return evaluate_condition(condition, {"nodes": read, "inputs": {"quarter": "Q1", "n": 2, "word": "\u00e9"}} | scope)
+    return _evaluated(condition, {"nodes": read, "inputs": {"quarter": "Q1", "n": 2, "word": "\u00e9"}} | scope)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +111,7 @@ def test_condition_over_the_item_reads_item_and_index() -> None:
 )
 def test_text_in_quotes_is_never_read_as_a_name(literal: str) -> None:
     condition = parse_condition(f"check.result == ({literal}) // zzz.result", IDS.__contains__)
-    assert (condition.nodes, evaluate_condition(condition, {"nodes": {"check": {"result": 1}}, "inputs": {}})) == (
+    assert (condition.nodes, _evaluated(condition, {"nodes": {"check": {"result": 1}}, "inputs": {}})) == (
         ("check",),
         False,
     )
