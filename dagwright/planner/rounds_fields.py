@@ -1,20 +1,24 @@
 """The fields of a planner's sub-goals: from what a model wrote to what is meant, or what is wrong with each field."""
 
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dagwright.contracts.sub_goals import Input, InputRef, SubGoal
-from dagwright.plan.errors import Problem, pointer
+from dagwright.dialects.json_reader import depth_of, json_problems, read_json
+from dagwright.plan.errors import PlanInvalid, Problem, pointer
 from dagwright.plan.references import suggestion
 from dagwright.plan.tools import ToolDeclaration
-from dagwright.planner.rounds_schema import MAX_SUB_GOALS
+from dagwright.planner.rounds_schema import INPUT_REF_FIELDS, MAX_SUB_GOALS, SUB_GOAL_FIELDS
 
 DESCRIPTION_CHARACTERS = 2_000
+_NAME_CHARACTERS = 60
 _MAX_ID = 10**9
 _ID = re.compile(r"\s*(?:sg|sub_goal|sub-goal)?[ _-]?([0-9]{1,9})\s*", re.IGNORECASE)
 """A number as a text, and the ways in which models name a sub-goal."""
+MOST_DEPTH = 80
+"""Lists and objects inside one another in an answer: calls, results and documents wrap it, and 100 are taken there."""
 _GROUPS = ("inputs", "params", "synthesis_inputs", "sub_goals")
 _SHAPE = 'an object such as {"from_sub_goal": 1, "slot": "…"}, or a list of such'
 
@@ -23,21 +27,40 @@ def plain(raw: Any) -> Any:
     """Returns an answer with what models write as texts of JSON as it is meant.
 
     The response format has them write so, and an answer that does not fit it as a whole comes as it was written.
+
+    Raises:
+        PlanInvalid: it holds, in such a text or beside them, what is no JSON that can be kept.
     """
-    if not isinstance(raw, Mapping):
-        return raw
-    found = {name: _of_json(value) if name in _GROUPS else value for name, value in raw.items()}
-    if isinstance(sub_goals := found.get("sub_goals"), list):
-        found["sub_goals"] = [plain(each) for each in sub_goals]
+    problems: list[Problem] = []
+    found = _plain(raw, (), problems)
+    if not problems:
+        problems = json_problems(found)
+    if not problems and depth_of(found) > MOST_DEPTH:
+        hint = "wire what a worker has found, and let workers find what is long"
+        problems = [Problem("too_large", f"lists and objects are nested more than {MOST_DEPTH} deep", hint=hint)]
+    if problems:
+        raise PlanInvalid(problems)
     return found
 
 
-def _of_json(value: Any) -> Any:
+def _plain(raw: Any, at: tuple[str | int, ...], problems: list[Problem]) -> Any:
+    if not isinstance(raw, Mapping):
+        return raw
+    found = {name: _of_json(value, (*at, name), problems) if name in _GROUPS else value for name, value in raw.items()}
+    if not at and isinstance(sub_goals := found.get("sub_goals"), list):
+        found["sub_goals"] = [_plain(each, ("sub_goals", place), problems) for place, each in enumerate(sub_goals)]
+    return found
+
+
+def _of_json(value: Any, at: tuple[str | int, ...], problems: list[Problem]) -> Any:
+    """Returns what a text of JSON holds; what is no such text stays as it is, and is looked at where it is used."""
     if not isinstance(value, str):
         return value
     try:
-        read = json.loads(value)
-    except (ValueError, RecursionError):
+        read = read_json(value, name=f"the text of {at[-1]!r}")
+    except PlanInvalid as invalid:
+        if value.lstrip()[:1] in ("{", "["):
+            problems += [replace(each, pointer=f"{pointer(*at)}{each.pointer or ''}") for each in invalid.problems]
         return value
     return read if isinstance(read, dict | list | None) else value
 
@@ -53,14 +76,11 @@ def sub_goal_id(value: Any) -> int | None:
 
 
 class Fields:
-    """Reads fields, and takes note of each that is wrong.
-
-    Args:
-        problems: what is wrong so far.
-    """
+    """Reads fields, and takes note of each that is wrong."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
+        """What is wrong so far."""
 
     def _tell(self, code: str, message: str, *at: str | int, hint: str | None = None, node: str | None = None) -> None:
         self.problems.append(Problem(code, message, pointer(*at), node, hint))
@@ -84,19 +104,20 @@ class Fields:
             self._tell("invalid_field", f"a sub-goal must be an object, not {raw!r:.60}", *at)
             return None
         before = len(self.problems)
+        self._refuse_unknown(raw, SUB_GOAL_FIELDS, "a sub-goal", *at)
         number = sub_goal_id(raw.get("id"))
         if number is None:
             self._tell("invalid_field", f"'id' must be a whole number from 0, not {raw.get('id')!r:.60}", *at, "id")
         worker = self._worker(raw.get("worker"), workers, *at, "worker")
-        description = raw.get("description") or ""
+        description = _given(raw, "description", "")
         if not isinstance(description, str):
             self._tell("invalid_field", f"'description' must be a text, not {description!r:.60}", *at, "description")
-        params = raw.get("params") or {}
+        params = _given(raw, "params", {})
         if not isinstance(params, Mapping):
             self._tell("invalid_field", f"'params' must be an object, not {params!r:.60}", *at, "params")
             params = {}
-        inputs = self.inputs(raw.get("inputs") or {}, *at, "inputs")
-        for name in inputs.keys() & params.keys():
+        inputs = self.inputs(_given(raw, "inputs", {}), *at, "inputs")
+        for name in (name for name in inputs if name in params):
             self._tell("invalid_field", f"{name!r} is given twice, in params and in inputs", *at, "inputs", name)
         if len(self.problems) > before or number is None or worker is None:
             return None
@@ -105,6 +126,11 @@ class Fields:
         # What the worker puts out, and what for, its card says, whatever the planner repeats of it.
         words = " ".join(description.split())[:DESCRIPTION_CHARACTERS]
         return SubGoal(number, worker.name, words, card.goal_type, tuple(card.outputs), inputs, dict(params))
+
+    def _refuse_unknown(self, raw: Mapping[str, Any], known: Sequence[str], what: str, *at: str | int) -> None:
+        for name in raw:
+            if name not in known:
+                self._tell("invalid_field", f"{what} has no field {name!r:.60}", *at, name, hint=_nearest(name, known))
 
     def _worker(self, name: Any, workers: Mapping[str, ToolDeclaration], *at: str | int) -> ToolDeclaration | None:
         worker = workers.get(name) if isinstance(name, str) else None
@@ -136,4 +162,15 @@ class Fields:
             hint = "values that are written out stand in params"
             self._tell("invalid_field", f"expected {_SHAPE}, not {raw!r:.100}", *at, hint=hint)
             return None
+        self._refuse_unknown(raw, INPUT_REF_FIELDS, "a reference to a slot", *at)
         return InputRef(source, slot)
+
+
+def _given(raw: Mapping[str, Any], name: str, otherwise: Any) -> Any:
+    """Returns a field; null is as good as none."""
+    value = raw.get(name)
+    return otherwise if value is None else value
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    return suggestion(name[:_NAME_CHARACTERS], known) or f"there are {', '.join(known)}"

@@ -11,6 +11,7 @@ from typing import Any
 from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.goals import tools_read
 from dagwright.contracts.sub_goals import RoundAsked, SubGoal, inputs_to_json
+from dagwright.dialects.json_reader import printable
 from dagwright.dialects.written_text import read_written_json
 from dagwright.dialects.written_values import CUT_OFF, Mend
 from dagwright.plan.errors import PlanInvalid, Problem
@@ -94,7 +95,7 @@ def _read(raw: Any, asked: RoundAsked, workers: Mapping[str, ToolDeclaration], m
 
 
 def _reasoning(said: Any) -> str:
-    text = said if isinstance(said, str) else ""
+    text = printable(said) if isinstance(said, str) else ""
     return text if len(text) <= REASONING_CHARACTERS else f"{text[:REASONING_CHARACTERS]} […cut]"
 
 

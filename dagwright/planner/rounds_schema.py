@@ -3,6 +3,7 @@
 What it writes beyond that is read all the same.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +76,5 @@ _INPUT_REF: dict[str, Any] = {
     "properties": {"from_sub_goal": {"type": "integer"}, "slot": {"type": "string"}},
     "required": ["from_sub_goal", "slot"],
 }
+SUB_GOAL_FIELDS: Sequence[str] = tuple(_SUB_GOAL["properties"])
+INPUT_REF_FIELDS: Sequence[str] = tuple(_INPUT_REF["properties"])

@@ -5,7 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.sub_goals import (
     KnownSubGoal,
     RoundAsked,
@@ -17,8 +20,10 @@ from dagwright.contracts.sub_goals import (
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.worker_cards import WorkerCard
 from dagwright.planner.reading import tools_told
+from dagwright.planner.rounds_fields import MOST_DEPTH
 from dagwright.planner.rounds_reading import read_round
 from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SUB_GOALS
+from dagwright.tools.results import plain_json
 from tests.support.rounds import done, failed, goes_on, ref, sub_goal
 
 
@@ -164,6 +169,23 @@ def test_what_is_clear_is_read_however_it_is_written(written: str) -> None:
             "cycle",
             "/sub_goals",
         ),
+        (goes_on({**sub_goal(1, "pick", name="x"), "input": {}}), "invalid_field", "/sub_goals/0/input"),
+        (
+            goes_on(sub_goal(1, "show", total={**ref(2, "total"), "path": "a"})),
+            "invalid_field",
+            "/sub_goals/0/inputs/total/path",
+        ),
+        *(
+            (goes_on({**sub_goal(1, "pick"), field: wrong}), "invalid_field", f"/sub_goals/0/{field}")
+            for field, wrong in (
+                ("params", []),
+                ("params", False),
+                ("params", ""),
+                ("inputs", ""),
+                ("inputs", 0),
+                ("description", 0),
+            )
+        ),
         (done(), "empty_plan", "/synthesis_inputs"),
         (failed(" "), "invalid_field", "/reasoning"),
     ],
@@ -255,3 +277,91 @@ def test_run_has_so_many_sub_goals_and_no_more() -> None:
 def test_answer_that_was_cut_off_goes_back() -> None:
     cut = goes_on(sub_goal(1, "pick", name="x"), sub_goal(2, "pick", name="yyyyyyyy")).rpartition("yyyyyyyy")[0]
     assert problems_of(cut)[0][0] == "cut_off"
+
+
+def _with_params(params: str) -> dict[str, Any]:
+    return {"action": "continue", "sub_goals": [{"id": 1, "worker": "pick", "description": "", "params": params}]}
+
+
+def read_both_ways(answer: Any) -> list[dict[str, Any]]:
+    """Returns what is read of an answer that fits the response format, and of the same as a text."""
+    asked = RoundAsked(tools_told(WORKERS), (known(1, "pick"),))
+    return [read_round(answer, "", asked), read_round(None, json.dumps(answer), asked)]
+
+
+@pytest.mark.parametrize(
+    ("params", "code"),
+    [
+        (r'{"name": "\ud800"}', "invalid_syntax"),
+        (r'{"\udfff": 1}', "invalid_syntax"),
+        ('{"name": NaN}', "invalid_syntax"),
+        ('{"name": 1e400}', "invalid_syntax"),
+        ('{"name": 1, "name": 2}', "invalid_field"),
+        ('{"name": ' + "[" * 248 + "]" * 248 + "}", "too_large"),
+        ('{"name": ' + "[" * 90 + "]" * 90 + "}", "too_large"),
+        ('{"name": ' + "[" * 100_000, "too_large"),
+        ('{"name": ', "invalid_syntax"),
+    ],
+)
+def test_text_of_json_in_an_answer_that_nobody_can_keep_goes_back(params: str, code: str) -> None:
+    for found in read_both_ways(_with_params(params)):
+        assert found["valid"] is False
+        assert found["problems"][0]["code"] == code
+        assert plain_json(found) == found
+
+
+def test_answer_that_is_nested_too_deep_goes_back_however_it_came() -> None:
+    deep: Any = 1
+    for _ in range(MOST_DEPTH):
+        deep = [deep]
+    answer = {"action": "continue", "sub_goals": [sub_goal(1, "pick", name=deep)]}
+    assert [found["problems"][0]["code"] for found in read_both_ways(answer)] == ["too_large"] * 2
+
+
+_TEXTS = st.text(st.characters(codec=None, categories=None)) | st.sampled_from(
+    ["continue", "done", "failed", "pick", "add_up", "show", "numbers", "sg1", '{"a": "\\ud800"}', "[NaN]", "{", ""]
+)
+_NAMES = _TEXTS | st.sampled_from(
+    [
+        "action",
+        "reasoning",
+        "sub_goals",
+        "synthesis_inputs",
+        "id",
+        "worker",
+        "description",
+        "inputs",
+        "params",
+        "from_sub_goal",
+        "slot",
+        "name",
+    ]
+)
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | _TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_NAMES, inner, max_size=6) | inner.map(json.dumps),
+    max_leaves=20,
+)
+_SUB_GOALS = st.fixed_dictionaries(
+    {"id": st.integers(0, 3) | _VALUES, "worker": st.sampled_from([*WORKERS]) | _VALUES},
+    optional=dict.fromkeys(("description", "inputs", "params", "outputs", "more"), _VALUES),
+)
+_ANSWERS = _VALUES | st.fixed_dictionaries(
+    {"action": st.sampled_from(["continue", "done", "failed"])},
+    optional={"reasoning": _VALUES, "sub_goals": st.lists(_SUB_GOALS) | _VALUES, "synthesis_inputs": _VALUES},
+)
+
+
+@given(_ANSWERS)
+def test_whatever_a_planner_says_is_read_or_goes_back(answer: Any) -> None:
+    for found in read_both_ways(answer):
+        assert found["valid"] is True or found["repair"]
+        assert plain_json({"read": found}) == {"read": found}
+        assert encoded_size(found) > 0
+
+
+@given(_TEXTS)
+def test_whatever_text_a_planner_writes_is_read_or_goes_back(text: str) -> None:
+    found = read_round(None, text, RoundAsked(tools_told(WORKERS)))
+    assert found["valid"] is False
+    assert plain_json(found) == found
