@@ -103,7 +103,7 @@ async def test_request_waits_visibly_for_the_one_before_it_and_is_refused_where_
     one, two = (written(call("a", "calculator", expression=expression)) for expression in ("1", "2"))
     async with ModelServer(one, "One.", two, "Two.") as server:
         commands = asking(own_command_line, server)
-        order = ("ask", "--session", "s", "First.", "--id", "session-first", "--approve-plan", "--detach", "--json")
+        order = ("ask", "--session", "s", "First.", "--id", "first-turn", "--approve-plan", "--detach", "--json")
         first, same = await commands(*order), await commands(*order)
         assert (first.code, first.document["ok"], same.document) == (0, True, first.document)
         refused = await commands("ask", "--session", "s", "Second.", "--detach", "--json")
@@ -111,8 +111,8 @@ async def test_request_waits_visibly_for_the_one_before_it_and_is_refused_where_
         waiting = await commands.start("ask", "--session", "s", "Second.")
         assert waiting.stderr is not None
         line = (await asyncio.wait_for(waiting.stderr.readline(), 120)).decode()
-        assert line.startswith("the session s is at work on the run session-first (First.); this request waits until ")
-        await _approve(commands, "session-first")
+        assert line.startswith("the session s is at work on the run first-turn (First.); this request waits until ")
+        await _approve(commands, "first-turn")
         end = await ended(waiting)
         shown = await commands("session", "s", "--json")
     assert (end.code, "Two." in end.stdout.splitlines()) == (0, True)
@@ -128,19 +128,19 @@ async def test_turn_of_a_command_that_was_killed_is_one_run_and_frees_its_sessio
 ) -> None:
     async with ModelServer(written(call("a", "calculator", expression="1")), "One.") as server:
         commands = asking(own_command_line, server)
-        order = ("ask", "--session", "k", "First.", "--id", "session-killed", "--approve-plan", "--keep", "--json")
+        order = ("ask", "--session", "k", "First.", "--id", "killed-turn", "--approve-plan", "--keep", "--json")
         killed = await commands.start(*order)
-        await _asked(commands, "session-killed")
+        await _asked(commands, "killed-turn")
         killed.send_signal(signal.SIGKILL)
         await ended(killed)
         left = await commands("session", "k", "--json")
         again = await commands.start(*order)
-        await _approve(commands, "session-killed")
+        await _approve(commands, "killed-turn")
         end = await ended(again)
         shown = await commands("session", "k", "--json")
     assert (left.document["status"], left.document["turns"][0]["status"]) == ("running", "running")
     assert (end.code, end.document["output"]) == (0, "One.")
-    assert [(turn["run"], turn["status"]) for turn in shown.document["turns"]] == [("session-killed", "completed")]
+    assert [(turn["run"], turn["status"]) for turn in shown.document["turns"]] == [("killed-turn", "completed")]
 
 
 @pytest.mark.parametrize("point", [UNSENT, SENT, ENDED])
