@@ -9,7 +9,7 @@ from opensearchpy import AsyncOpenSearch
 from dagwright.maritime.indices import Indices
 from dagwright.search.asking import RETRY_AFTER, NoAnswer
 from dagwright.search.client import open_search
-from dagwright.search.errors import NotRunning
+from dagwright.search.errors import NeverStarted, NotRunning
 from dagwright.search.limits import QueryLimits
 from dagwright.settings import load_settings
 from dagwright.tools.context import context
@@ -36,13 +36,15 @@ async def reach_search() -> AsyncIterator[Search]:
 
     Raises:
         RetryLater: there is no server now.
-        GiveUp: it has left several attempts without an answer.
+        GiveUp: no server was ever named or started, or it has left several attempts without an answer.
     """
     settings = load_settings()
     limits = QueryLimits(rows=settings.opensearch_max_rows, timeout_s=settings.opensearch_timeout_s)
     try:
         async with open_search(settings) as client:
             yield Search(client, Indices(settings.opensearch_prefix), limits)
+    except NeverStarted as error:
+        raise GiveUp(str(error)) from None
     except NotRunning as error:
         raise RetryLater(str(error), after=RETRY_AFTER) from None
     except NoAnswer as error:

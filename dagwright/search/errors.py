@@ -2,6 +2,7 @@
 
     NoSearchServer            no search server could be had; all below are such
     ├── NotRunning            none is named, and none runs in the state folder: start one, or name one
+    │   └── NeverStarted      nor did one ever run there: waiting is of no use
     ├── ProgramMissing        Java or Maven is not on this machine: install it, or name a server
     ├── InstallFailed         the server's parts could not be fetched or compiled
     └── StartFailed           the process ended or did not answer; with the last lines of its log
@@ -18,6 +19,10 @@ class NoSearchServer(Exception):
 
 class NotRunning(NoSearchServer):
     """No server is named in the settings and none runs in the state folder."""
+
+
+class NeverStarted(NotRunning):
+    """No server is named in the settings, and none has ever run in the state folder."""
 
 
 class ProgramMissing(NoSearchServer):

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 from pydantic import BaseModel, Field, ValidationError
 
-from dagwright.search.errors import NoSearchServer, NotRunning, StartFailed
+from dagwright.search.errors import NeverStarted, NoSearchServer, NotRunning, StartFailed
 from dagwright.search.program import SearchProgram, get_program
 from dagwright.server.binary import tell
 from dagwright.server.daemon import Daemon
@@ -68,6 +68,11 @@ class LocalSearch:
         record = self._read()
         # A file that a killed server left behind names another process.
         return record if record is not None and record.pid == pid else None
+
+    @property
+    def was_started(self) -> bool:
+        """Whether a server has ever run here, or is being started."""
+        return self._record_path.exists() or self._daemon.is_running()
 
     async def start(self) -> RunningSearch:
         """Returns the server that runs, started first if none does; two commands at once start one.
@@ -202,13 +207,15 @@ def find_address(settings: Settings) -> str:
     """Returns the address of the server to search: the one that the settings name, else that of the state folder.
 
     Raises:
-        NotRunning: there is neither.
+        NotRunning: there is neither; `NeverStarted` if there never was one in the state folder.
     """
     if settings.opensearch_url is not None:
         return settings.opensearch_url
-    running = LocalSearch.of(settings).find()
+    local = LocalSearch.of(settings)
+    running = local.find()
     if running is None:
-        raise NotRunning(
+        kind = NotRunning if local.was_started else NeverStarted
+        raise kind(
             f"no search server runs in {settings.state_dir}: start one with `make search-server`, or set "
             "DAGWRIGHT_OPENSEARCH_URL to one that runs"
         )

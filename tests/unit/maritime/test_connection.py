@@ -8,13 +8,25 @@ from dagwright.maritime.connection import SERVER_ATTEMPTS, reach_search
 from dagwright.maritime.generating import es_query_gen
 from dagwright.maritime.querying import es_query_exec, page_query
 from dagwright.search.asking import RETRY_AFTER, NoAnswer
+from dagwright.search.server import RunningSearch
 from dagwright.tools.errors import GiveUp, RetryLater
 from dagwright.tools.spec import spec_of
 from dagwright.tools.testing import tool_context
 
 
-async def test_no_server_is_one_that_may_be_there_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_server_that_was_never_named_or_started_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path))
+    with pytest.raises(GiveUp, match="start one with `make search-server`, or set DAGWRIGHT_OPENSEARCH_URL"):
+        async with reach_search():
+            pass
+
+
+async def test_server_that_has_stopped_is_one_that_may_be_there_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path))
+    record = RunningSearch(address="http://127.0.0.1:1", pid=1)
+    (tmp_path / "search.json").write_text(record.model_dump_json(), encoding="utf-8")
     with pytest.raises(RetryLater, match="no search server runs in") as failed:
         async with reach_search():
             pass
