@@ -11,6 +11,9 @@ from dagwright.tools import GiveUp, context
 
 PURPOSE = "worker"
 """Label of the calls, by which scripts and logs tell them from those of the planner."""
+MODEL_ATTEMPTS = 3
+"""Attempts of a worker after which a model that does not answer ends it, as for other tools: only the search server is
+waited for longer. Attempts for which the server was away count too."""
 ASKED_AT_MOST = 3
 """The first answer and two repairs."""
 QUESTION_CHARACTERS = 8_000
@@ -66,7 +69,7 @@ async def usable_answer(task: str, data: str, *, schema: Mapping[str, Any], read
             found = read(answer.output)
         except ModelFailure as failure:
             if failure.action is not Action.FIX:
-                raise
+                raise without_more_attempts(failure) from None
             problem, written = str(failure), Message(role="assistant", content=failure.partial or "{}")
         except Unusable as wrong:
             problem, written = str(wrong), answer.message
@@ -75,6 +78,13 @@ async def usable_answer(task: str, data: str, *, schema: Mapping[str, Any], read
             return found
         said += [written, user(f"That cannot be used. {problem[:_PROBLEM_CHARACTERS]}\nWrite the whole answer again.")]
     raise NoUsableAnswer(problem)
+
+
+def without_more_attempts(failure: ModelFailure) -> ModelFailure:
+    """Returns a failure of a model that is final if this is the last attempt for such, else as it is."""
+    if context().attempt >= MODEL_ATTEMPTS and failure.action is Action.RETRY:
+        failure.action = Action.GIVE_UP
+    return failure
 
 
 def checked_question(text: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from dagwright.contracts.model_calls import Action, Message, ModelAnswer, system, user
 from dagwright.contracts.model_failures import ModelFailure
+from dagwright.maritime.asking import without_more_attempts
 from dagwright.maritime.connection import SERVER_ATTEMPTS, Search, reach_search
 from dagwright.maritime.fields import read_fields
 from dagwright.maritime.query_prompt import ANSWER, TASK
@@ -127,7 +128,7 @@ async def _written(job: _Job, question: str) -> Written:
                 answer = await _asked(said)
             except ModelFailure as failure:
                 if failure.action is not Action.FIX:
-                    raise
+                    raise without_more_attempts(failure) from None
                 problem = str(failure)
                 said += [Message(role="assistant", content=failure.partial or "{}"), _repair(problem)]
                 continue

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from dagwright.contracts.model_calls import Action, ModelError
+from dagwright.contracts.model_failures import ModelFailure
 from dagwright.llm import Endpoint, ModelClient
 from dagwright.maritime.asking import (
     QUESTION_CHARACTERS,
@@ -50,6 +52,16 @@ async def test_what_an_attempt_before_was_answered_is_used_again_if_it_still_can
     for before in ({"answer": {"n": 7}}, {"other": 1}, "text"):
         async with ModelServer(json_text({"n": 8})) as server:
             assert (await asked(server, before))[0] == 8
+
+
+@pytest.mark.parametrize(("attempt", "action"), [(2, Action.RETRY), (3, Action.GIVE_UP)])
+async def test_a_model_that_does_not_answer_is_not_waited_for_as_a_server_is(attempt: int, action: Action) -> None:
+    async def ask(*_: Any, **__: Any) -> Any:
+        raise ModelFailure(ModelError.UNAVAILABLE, "no answer")
+
+    with tool_context(ask=ask, attempt=attempt), pytest.raises(ModelFailure, match="no answer") as failed:
+        await usable_answer("Name an even number.", "data", schema=SCHEMA, read=even)
+    assert failed.value.action is action
 
 
 async def test_a_model_that_stays_wrong_fails_the_worker_with_its_last_problem() -> None:
