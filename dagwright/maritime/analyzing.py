@@ -1,5 +1,6 @@
 """The worker that says what results mean: the figures are reckoned here, and the model only puts them into words."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from dagwright.tools import SubGoal, WorkerResult, worker_tool
 
 MOST_RESULTS = 20
 _TEXT_CHARACTERS = 4_000
+_DAY_OF_TIME = re.compile(r"\d{4}-\d{2}-\d{2}(?=T)")
 
 _TASK = """\
 You say what figures about shipments mean for a question.
@@ -99,17 +101,20 @@ def _read(answer: Mapping[str, Any], tables: Sequence[Table], question: str, res
     if len(text) > _TEXT_CHARACTERS:
         raise Unusable(f"text has {len(text):,} characters; write at most {_TEXT_CHARACTERS:,}")
     numbers = [number for each in tables for number in each.numbers()]
-    named = [question, *(text for each in tables for text in each.texts()), *_texts_of(results)]
-    if stray := stray_figures(text, numbers, named):
+    named = [question, *(text for each in tables for text in each.texts())]
+    if stray := stray_figures(text, numbers, named, _texts_of(results)):
         shown = ", ".join(stray[:10])
         raise Unusable(f"these figures of your text are in no line: {shown}. Write figures of the lines only, or none")
     return text
 
 
 def _texts_of(results: Sequence[EsResults]) -> Iterator[str]:
-    """Yields the texts of documents, such as identifiers and dates."""
+    """Yields the texts of documents, such as identifiers and dates; of a time the day too."""
     for result in results:
-        yield from (value for hit in result.hits for value in hit.values() if isinstance(value, str))
+        for value in (value for hit in result.hits for value in hit.values() if isinstance(value, str)):
+            yield value
+            if day := _DAY_OF_TIME.match(value):
+                yield day[0]
 
 
 # What several results are about.

@@ -6,27 +6,37 @@ from collections.abc import Iterable, Iterator
 _NUMBER = re.compile(r"(?<![A-Za-z\d])\d+(?:[.,'’\u00a0\u202f]\d+)*")
 """One that stands by itself, in any way of writing thousands and decimals; `Q4` and `B2B` hold none."""
 _LIST_MARK = re.compile(r"^\s*\d+[.)]\s", re.MULTILINE)
-_DIGITS = re.compile(r"\d+")
+_DIGIT = re.compile(r"\d")
 _NEAR = 1e-9
 
 
-def stray_figures(text: str, numbers: Iterable[int | float], texts: Iterable[str]) -> list[str]:
+def stray_figures(
+    text: str, numbers: Iterable[int | float], texts: Iterable[str], shown: Iterable[str] = ()
+) -> list[str]:
     """Returns the figures of a text that are none of the numbers, as they are written, each once.
 
     A number may be rounded; one without decimals has to be written whole. Its sign does not count: "20 less" is -20.
 
     Args:
         numbers: what was reckoned.
-        texts: names and the like, whose digits may be repeated.
+        texts: names and the like, whose numbers may be repeated, each as a whole.
+        shown: values of documents, such as identifiers and dates. They may be repeated as they stand; there are so many
+            of them that their digits alone could be any figure.
     """
-    known = {abs(number) for number in numbers}
-    named = {digits.lstrip("0") or "0" for each in texts for digits in _DIGITS.findall(each)}
-    found = dict.fromkeys(match[0] for match in _NUMBER.finditer(_LIST_MARK.sub("", text)))
-    return [written for written in found if not _is_named(written, named) and not _is_known(written, known)]
+    named = {match[0] for each in texts for match in _NUMBER.finditer(each)}
+    known = {abs(number) for number in numbers} | {value for each in named for value, _ in _readings(each)}
+    rest = _without(_LIST_MARK.sub("", text), shown)
+    found = dict.fromkeys(match[0] for match in _NUMBER.finditer(rest))
+    return [written for written in found if written not in named and not _is_known(written, known)]
 
 
-def _is_named(written: str, named: set[str]) -> bool:
-    return all((digits.lstrip("0") or "0") in named for digits in _DIGITS.findall(written))
+def _without(text: str, shown: Iterable[str]) -> str:
+    """Returns a text without the values that stand in it as a whole."""
+    standing = {each for each in shown if _DIGIT.search(each) and each in text}
+    # The longest first: one may be the beginning of another.
+    for each in sorted(standing, key=lambda value: (-len(value), value)):
+        text = re.sub(rf"(?<![\w-])(?<!\d[.,'’]){re.escape(each)}(?![\w-]|[.,'’]\d)", "…", text)
+    return text
 
 
 def _is_known(written: str, known: set[int | float]) -> bool:

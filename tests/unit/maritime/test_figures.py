@@ -185,6 +185,19 @@ def test_figures_that_were_reckoned_may_be_written_in_any_way(text: str) -> None
     assert stray_figures(text, NUMBERS, ["volumes in 2025", "SH-00000042"]) == []
 
 
+def test_values_of_documents_are_repeated_as_they_stand_and_lend_their_digits_to_nothing() -> None:
+    shown = ["SHP-0001", "SHP-234", "SHP-0042", "2026-01-31", "SHP-0001-7"]
+    assert stray_figures("SHP-0001, SHP-0001-7 (SHP-234) of 2026-01-31.", [], [], shown) == []
+    text = "The total is 1,234 TEU, 42 % more, in 31 of SHP-00012"
+    assert stray_figures(text, [10], ["the 3 ids"], shown) == ["1,234", "42", "31", "00012"]
+
+
+def test_numbers_of_names_are_repeated_as_a_whole() -> None:
+    named = ["more than 1,234 TEU", "2025-10"]
+    assert stray_figures("over 1234 TEU since 10/2025", [], named) == []
+    assert stray_figures("2,025 and 1,010", [], ["1 of 10", "2 and 25"]) == ["2,025", "1,010"]
+
+
 @pytest.mark.parametrize(
     ("text", "stray"),
     [
