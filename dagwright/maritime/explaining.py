@@ -78,9 +78,9 @@ async def explain_metadata(
 async def _counts(search: Search, index: str, fields: Sequence[IndexField]) -> tuple[int, dict[str, int]]:
     """Returns how many documents there are, and how many of them have a value in each field."""
     groups = {each.name: {"filter": {"exists": {"field": each.name}}} for each in fields}
-    found = await find(search, index, {"size": 0, "track_total_hits": True, "aggs": groups})
-    counts = {name: int(found["aggregations"][name]["doc_count"]) for name in groups}
-    return int(found["hits"]["total"]["value"]), counts
+    found = await find(search, index, {"size": 0, "aggs": groups})
+    counts = {name: int(found.groups[name]["doc_count"]) for name in groups}
+    return found.total, counts
 
 
 def _line(field: IndexField, count: int, total: int) -> str:

@@ -8,14 +8,14 @@ from typing import Any
 from opensearchpy.exceptions import OpenSearchException
 
 from dagwright.maritime.connection import Search
-from dagwright.maritime.querying import without_index
-from dagwright.maritime.slots import FieldDescription
-from dagwright.search.asking import IndexMissing, failure_of
+from dagwright.maritime.querying import answer_of, checked, without_index
+from dagwright.maritime.slots import EsQuery, FieldDescription
+from dagwright.search.answers import SearchAnswer
+from dagwright.search.asking import RETRY_AFTER, IndexMissing, NoAnswer, failure_of
 
 NUMBERS = frozenset({"integer", "long", "short", "float", "double", "half_float", "scaled_float"})
 VALUES_READ = 500
 """Distinct values of a field that are looked at; a field with more has names, not kinds."""
-_GRACE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,29 +90,26 @@ def _today(meta: Mapping[str, Any]) -> date:
     return datetime.now(UTC).date()
 
 
-async def find(search: Search, index: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns what the server answers to a query of ours.
+async def find(search: Search, index: str, body: Mapping[str, Any]) -> SearchAnswer:
+    """Returns all that a query of ours finds; it is checked as every other.
 
     Raises:
         GiveUp: there is no such index, or we may not read it.
-        RetryLater: the server cannot be asked now.
+        RetryLater: the server cannot be asked now, or could search a part only: nobody could tell from the figures of a
+            part, nor that there is no such name.
     """
-    timeout_s = search.limits.timeout_s
-    try:
-        found: Mapping[str, Any] = await search.client.search(
-            index=index,
-            body={**body, "timeout": f"{timeout_s:g}s"},
-            params={"request_timeout": timeout_s + _GRACE_S},
+    query = checked(search, EsQuery(index=index, body=dict(body)))
+    answer = await answer_of(search, query)
+    if answer.problems:
+        raise NoAnswer(
+            f"The search server did not search the whole of {index!r}: {' '.join(answer.problems)}", RETRY_AFTER
         )
-    except OpenSearchException as error:
-        raise _failure(error, index) from None
-    return found
+    return answer
 
 
 async def documents(search: Search, index: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the documents that a query of ours finds, best first; raises as `find`."""
-    found = await find(search, index, body)
-    return [hit["_source"] for hit in found["hits"]["hits"]]
+    return (await find(search, index, {**body, "size": min(body["size"], search.limits.rows)})).hits
 
 
 async def values_of(search: Search, index: str, fields: Sequence[str]) -> dict[str, list[str]]:
@@ -121,7 +118,7 @@ async def values_of(search: Search, index: str, fields: Sequence[str]) -> dict[s
         return {}
     groups = {name: {"terms": {"field": name, "size": VALUES_READ}} for name in fields}
     found = await find(search, index, {"size": 0, "aggs": groups})
-    return {name: [str(each["key"]) for each in found["aggregations"][name]["buckets"]] for name in fields}
+    return {name: [str(each["key"]) for each in found.groups[name]["buckets"]] for name in fields}
 
 
 def _failure(error: OpenSearchException, index: str) -> Exception:

@@ -7,6 +7,7 @@ from dagwright.maritime.asking import Unusable, checked_question, data_lines, us
 from dagwright.maritime.connection import SERVER_ATTEMPTS, reach_search
 from dagwright.maritime.fields import documents
 from dagwright.search.cells import cell
+from dagwright.search.limits import TEXT_CHARACTERS
 from dagwright.tools import SubGoal, WorkerResult, worker_tool
 
 ARTICLES = 5
@@ -57,7 +58,7 @@ async def common_helpdesk(sub_goal: SubGoal, question: str = "") -> WorkerResult
     """
     asked = checked_question(question or sub_goal.description)
     fields = ["title^3", "tags^2", "body"]
-    query = {"multi_match": {"query": asked[:1_000], "fields": fields}}
+    query = {"multi_match": {"query": asked[:TEXT_CHARACTERS], "fields": fields}}
     async with reach_search() as search:
         found = await documents(search, search.indices.helpdesk, {"query": query, "size": ARTICLES})
         if not found:

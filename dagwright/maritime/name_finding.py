@@ -12,6 +12,7 @@ from typing import Any
 
 from dagwright.maritime.connection import Search
 from dagwright.maritime.fields import documents
+from dagwright.search.limits import TEXT_CHARACTERS
 
 _CANDIDATES = 30
 NEAR = 5
@@ -89,11 +90,11 @@ async def find_name(search: Search, text: str, *, kind: str = "") -> NameMatch:
         GiveUp: the index of names is not there.
         RetryLater: the server cannot be asked now.
     """
-    fields = ["name.text", "aliases.text"]
+    fields, text = ["name.text", "aliases.text"], text[:TEXT_CHARACTERS]
     wanted = [
-        {"term": {"name.folded": {"value": text, "boost": 20}}},
-        {"term": {"aliases.folded": {"value": text, "boost": 20}}},
-        {"term": {"code": {"value": text.upper(), "boost": 20}}},
+        {"multi_match": {"query": text, "fields": ["name.folded^20"]}},
+        {"multi_match": {"query": text, "fields": ["aliases.folded^20"]}},
+        {"multi_match": {"query": text.upper(), "fields": ["code^20"]}},
         {"multi_match": {"query": text, "fields": fields, "fuzziness": "AUTO"}},
         {"multi_match": {"query": text, "fields": fields, "type": "bool_prefix"}},
     ]

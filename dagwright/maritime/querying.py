@@ -41,7 +41,7 @@ async def es_query_exec(es_query: EsQuery) -> WorkerResult:
     """
     async with reach_search() as search:
         query = checked(search, es_query)
-        answer = await _answer(search, query)
+        answer = await answer_of(search, query)
     results = EsResults(
         hits=answer.hits,
         aggregations=answer.groups,
@@ -88,7 +88,7 @@ async def page_query(
         # One more than the page shows whether there is another.
         asked = _page(search, es_query, offset, min(page_size, search.limits.rows - 1) + 1)
         query = checked(search, asked)
-        answer = await _answer(search, query)
+        answer = await answer_of(search, query)
     size = query.rows - 1
     # What did not fit into the answer is on the next page.
     has_more = len(answer.hits) + answer.left_out > size
@@ -113,7 +113,8 @@ def checked(search: Search, es_query: EsQuery) -> ReadQuery:
     return read_query(es_query.index, es_query.body, prefix=search.indices.prefix, check=Check(search.limits))
 
 
-async def _answer(search: Search, query: ReadQuery) -> SearchAnswer:
+async def answer_of(search: Search, query: ReadQuery) -> SearchAnswer:
+    """Returns what a query finds; raises as `ask`, and what to do if the index is not there."""
     try:
         return await ask(search.client, query, search.limits)
     except IndexMissing as error:

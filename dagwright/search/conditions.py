@@ -150,7 +150,7 @@ def _multi_match(check: Check, value: Any, path: Path, depth: int) -> Json:  # n
         return {}
     told["fields"] = [_weighted(check, each, (*path, "fields", place)) for place, each in enumerate(fields)]
     if "type" in given:
-        kinds = ("best_fields", "most_fields", "cross_fields", "phrase")
+        kinds = ("best_fields", "most_fields", "cross_fields", "phrase", "bool_prefix")
         told["type"] = check.choice(given["type"], (*path, "type"), among=kinds)
     return members(told)
 

@@ -17,7 +17,8 @@ Json = dict[str, Any]
 
 _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
 _FIELD_CHARACTERS = 100
-_TEXT_CHARACTERS = 500
+TEXT_CHARACTERS = 500
+"""Of a value of a condition."""
 _INTEGER_LIMIT = 2**63
 _PROBLEMS_TOLD = 12
 
@@ -117,9 +118,9 @@ class Check:
         is_number = isinstance(value, int | float)
         if is_number and math.isfinite(value) and -_INTEGER_LIMIT <= value < _INTEGER_LIMIT:
             return value
-        if isinstance(value, str) and len(value) <= _TEXT_CHARACTERS and _is_whole(value):
+        if isinstance(value, str) and len(value) <= TEXT_CHARACTERS and _is_whole(value):
             return value
-        what = f"a text of at most {_TEXT_CHARACTERS} characters, a number, true or false"
+        what = f"a text of at most {TEXT_CHARACTERS} characters, a number, true or false"
         self.refuse(path, f"expected {what}, got {_shown(value)}")
         return None
 

@@ -23,7 +23,9 @@ async def test_server_that_was_never_named_or_started_is_not_waited_for(
             pass
 
 
-async def test_server_that_has_stopped_is_one_that_may_be_there_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_server_that_has_stopped_is_one_that_may_be_there_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path))
     record = RunningSearch(address="http://127.0.0.1:1", pid=1)
     (tmp_path / "search.json").write_text(record.model_dump_json(), encoding="utf-8")
