@@ -13,6 +13,7 @@ from dagwright.contracts.limits import cut_text
 from dagwright.contracts.rounds import ANSWER, INTENTION, Rounds
 from dagwright.contracts.rounds_pursuit import RoundsPursuit, why_stopped
 from dagwright.contracts.rounds_so_far import NOT_STARTED, Progress, RoundsSoFar
+from dagwright.contracts.rounds_words import in_short
 from dagwright.contracts.sub_goals import inputs_to_json
 from dagwright.contracts.told_answers import told_answer
 from dagwright.plan.pursuit import GivenUp
@@ -23,6 +24,10 @@ from dagwright.plan.stored import is_whole
 from dagwright.plan.worker_results import sub_goal_id_of
 
 PHASES = ("idle", "planning", "executing", "joining", "done", "failed")
+_SUB_GOALS_BYTES = 192 * 1024
+_ROUNDS_BYTES = 96 * 1024
+"""JSON of all sub-goals and of all rounds; where it is more, the oldest stand in short."""
+_BRIEF_BYTES = 200
 _RESULTS_BYTES = 128 * 1024
 """JSON of what all sub-goals put out, as far as it stands here."""
 _MOST_OF_RESULT = 8 * 1024
@@ -59,11 +64,16 @@ def _document(run: RoundsSoFar, scheduler: Scheduler, rounds: Rounds, compact: C
         "max_rounds": rounds.max_rounds,
         "question": rounds.question,
         "intention": _intention(scheduler),
-        "sub_goals": [*_sub_goals(run, compact)],
+        "sub_goals": in_short(
+            [(each, _brief_sub_goal(each)) for each in _sub_goals(run, compact)], most=_SUB_GOALS_BYTES
+        ),
         "planner_reasoning": next((call.reasoning for call in reversed(run.calls) if call.reasoning), None),
         "synthesis_inputs": _synthesis_inputs(run, scheduler),
         "final_response": compact(output, "output"),
-        "rounds": [_round(run, number) for number in range(1, last.round + 1)],
+        "rounds": in_short(
+            [(each, _brief_round(each)) for each in (_round(run, number) for number in range(1, last.round + 1))],
+            most=_ROUNDS_BYTES,
+        ),
     }
 
 
@@ -106,6 +116,30 @@ def _sub_goals(run: RoundsSoFar, compact: Compact) -> Iterator[dict[str, Any]]:
             "result": _result(each, result, compact, most=most),
             "error": each.error and cut_text(each.error, max_bytes=_WORDS_BYTES),
         }
+
+
+def _brief_sub_goal(told: Mapping[str, Any]) -> dict[str, Any]:
+    result = told["result"]
+    if result is not None and len(pydantic_core.to_json(result)) > _BRIEF_BYTES:
+        result = {"ref": f"node:sg{told['id']}", "bytes": None, "preview": ""}
+    return {
+        **told,
+        "description": cut_text(told["description"], max_bytes=_BRIEF_BYTES),
+        "params": _in_bytes(told["params"]),
+        "inputs": _in_bytes(told["inputs"]),
+        "result": result,
+        "error": told["error"] and cut_text(told["error"], max_bytes=_BRIEF_BYTES),
+    }
+
+
+def _in_bytes(value: Any) -> Any:
+    size = len(pydantic_core.to_json(value))
+    return value if size <= _BRIEF_BYTES else {"bytes": size, "preview": ""}
+
+
+def _brief_round(told: Mapping[str, Any]) -> dict[str, Any]:
+    reasoning = told["reasoning"] and cut_text(told["reasoning"], max_bytes=_BRIEF_BYTES)
+    return {**told, "reasoning": reasoning, "results": [], "results_left_out": len(told["results"])}
 
 
 def _result(each: Progress, result: Any, compact: Compact, *, most: int) -> Any:

@@ -40,7 +40,7 @@ from dagwright.contracts.rounds_nodes import (
 )
 from dagwright.contracts.rounds_so_far import PlannerCall, RoundsSoFar
 from dagwright.contracts.rounds_words import caveats, state_words
-from dagwright.contracts.sub_goals import SUB_GOAL_PREFIX, Input, inputs_from_json, refs_of
+from dagwright.contracts.sub_goals import SUB_GOAL_PREFIX, Input, KnownSubGoal, inputs_from_json, refs_of
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
 from dagwright.plan.extension import Extension
@@ -157,10 +157,13 @@ class RoundsPursuit:
             self._free(run, PLAN),
             state_words(run, number=number),
             number=number,
-            known=[each.known() for each in run.sub_goals.values()],
+            known=self._known(run),
             dependencies=(run.last.number, *ends),
         )
         return self._extension(run, node)
+
+    def _known(self, run: RoundsSoFar) -> Sequence[KnownSubGoal]:
+        return [each.known(self._workers.get(each.sub_goal.worker)) for each in run.sub_goals.values()]
 
     def _repair(self, run: RoundsSoFar, last: PlannerCall) -> Extension:
         node = repair_node(
@@ -168,7 +171,7 @@ class RoundsPursuit:
             self._free(run, PLAN),
             last,
             words=str((last.found or {}).get("repair", "")),
-            known=[each.known() for each in run.sub_goals.values()],
+            known=self._known(run),
         )
         return self._extension(run, node)
 

@@ -16,6 +16,7 @@ from dagwright.contracts.sub_goals import (
     SubGoal,
     SubGoalStatus,
     sub_goal_from_json,
+    work_of,
 )
 from dagwright.contracts.told_answers import read_in
 from dagwright.plan.compiled import CompiledNode
@@ -24,6 +25,7 @@ from dagwright.plan.pursuit import GivenUp
 from dagwright.plan.run_state import RunState
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.stored import StoredValue
+from dagwright.plan.tools import ToolDeclaration
 
 Action = Literal["continue", "done", "failed"]
 _STATUS: Mapping[NodeStatus, SubGoalStatus] = {
@@ -147,9 +149,14 @@ class Progress:
         error = self.record.error
         return f"{error.code}: {error.message}" if error is not None else self.record.reason or "it was left out"
 
-    def known(self) -> KnownSubGoal:
-        """Returns what the next answer of the planner is read against."""
-        return KnownSubGoal(self.sub_goal, self.status, self.slots, self.tries)
+    def known(self, worker: ToolDeclaration | None) -> KnownSubGoal:
+        """Returns what the next answer of the planner is read against.
+
+        Args:
+            worker: the one that it is for.
+        """
+        made, work = self.sub_goal, work_of(self.sub_goal, worker)
+        return KnownSubGoal(made.id, made.worker, made.sources, work, self.status, self.slots, self.tries)
 
 
 def _is_repair(node: CompiledNode) -> bool:

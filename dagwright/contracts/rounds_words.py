@@ -5,9 +5,13 @@ by their beginning, and go to workers whole and by reference. Nothing of a value
 """
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pydantic_core
+
+from dagwright.contracts.limits import cut_text
 from dagwright.contracts.model_messages import json_line
 from dagwright.contracts.rounds import MAX_ROUNDS_REACHED
 from dagwright.contracts.rounds_so_far import Progress, RoundsSoFar
@@ -15,13 +19,21 @@ from dagwright.contracts.sub_goals import inputs_to_json
 from dagwright.plan.errors import NodeError
 from dagwright.plan.stored import StoredValue, is_whole
 
-SLOTS_CHARACTERS = 48_000
+STATE_BYTES = 64 * 1024
+"""What one call is told of all sub-goals, as it travels; of the oldest ones the beginning is told where it is more."""
+REASONS_BYTES = 8 * 1024
+"""The same of why the planner did what it did."""
+SLOTS_BYTES = 40_000
 """JSON of all slots that one call is told of."""
 MOST_OF_SLOT = 4_000
 LEAST_OF_SLOT = 200
 WORDS_CHARACTERS = 1_000
 """Of a message or an error of a worker."""
-_PARAMS_CHARACTERS = 1_000
+_PARAMS_BYTES = 1_000
+_REASON_BYTES = 800
+_BRIEF_BYTES = 60
+_BRIEF_SLOTS = 10
+_CONTROLS = re.compile("[\x00-\x1f]")
 CAVEATS = 40
 """Sub-goals that the answer is told of because they are partial, failed or were never begun."""
 
@@ -37,25 +49,75 @@ def state_words(run: RoundsSoFar, *, number: int) -> str:
     head = f"This is round {number} of {most}.{last}"
     if not run.sub_goals:
         return f"{head}\nNothing has been done yet."
-    return "\n".join([head, *_state_lines(run)])
+    return "\n".join([head, *_reasons(run), *_state_lines(run)])
+
+
+def in_short(parts: Sequence[tuple[Any, Any]], *, most: int) -> Sequence[Any]:
+    """Returns the first of each two values, or the second where all of the first would be too much.
+
+    Args:
+        parts: a value and what is told in its place, the oldest first, which are told in short first.
+        most: bytes of JSON.
+    """
+    sizes = [tuple(len(pydantic_core.to_json(value)) for value in pair) for pair in parts]
+    total = sum(size for size, _ in sizes)
+    found: list[Any] = []
+    for (whole, brief), (size, brief_size) in zip(parts, sizes, strict=True):
+        is_brief = total > most and brief_size < size
+        total -= size - brief_size if is_brief else 0
+        found.append(brief if is_brief else whole)
+    return found
+
+
+def _reasons(run: RoundsSoFar) -> Iterator[str]:
+    """Yields why the planner did what it did, of as many of the newest rounds as there is room for."""
+    taken = {call.round: call for call in run.calls if call.action is not None and call.reasoning.strip()}
+    lines = []
+    for call in taken.values():
+        words = cut_text(" ".join(call.reasoning.split()), max_bytes=_REASON_BYTES)
+        lines.append(f"- {json_line({'round': call.round, 'reasoning': words})}")
+    told = [line for line in in_short([(line, "") for line in lines], most=REASONS_BYTES) if line]
+    if told:
+        yield "Your reasoning in the rounds before:"
+        yield from told
 
 
 def _state_lines(run: RoundsSoFar) -> Iterator[str]:
     each = [*run.sub_goals.values()]
     slots = sum(len(one.slots) for one in each if one.is_done)
-    limit = max(LEAST_OF_SLOT, min(MOST_OF_SLOT, SLOTS_CHARACTERS // max(1, slots)))
+    limit = max(LEAST_OF_SLOT, min(MOST_OF_SLOT, SLOTS_BYTES // max(1, slots)))
+    by_age = sorted(each, key=lambda one: one.number)
+    told = in_short([(_line(_told(one, run, limit=limit)), _line(_brief(one))) for one in by_age], most=STATE_BYTES)
+    lines = {one.number: line for one, line in zip(by_age, told, strict=True)}
     groups = (
-        ("Completed sub-goals:", [_done(one, limit=limit) for one in each if one.is_done]),
-        ("Failed sub-goals:", [_failed(one) for one in each if one.status == "failed"]),
+        ("Completed sub-goals:", [one for one in each if one.is_done]),
+        ("Failed sub-goals:", [one for one in each if one.status == "failed"]),
         (
             "Pending sub-goals, which begin by themselves as soon as what they wait for is there:",
-            [_pending(one, run) for one in each if one.status in ("pending", "running")],
+            [one for one in each if one.status in ("pending", "running")],
         ),
     )
-    for title, told in groups:
-        if told:
+    for title, group in groups:
+        if group:
             yield title
-            yield from (f"- {json_line(line)}" for line in told)
+            yield from (lines[one.number] for one in group)
+
+
+def _line(told: Mapping[str, Any]) -> str:
+    return f"- {json_line(told)}"
+
+
+def _told(one: Progress, run: RoundsSoFar, *, limit: int) -> dict[str, Any]:
+    if one.is_done:
+        return _done(one, limit=limit)
+    return _failed(one) if one.status == "failed" else _pending(one, run)
+
+
+def _brief(one: Progress) -> dict[str, Any]:
+    """Returns what is told of a sub-goal for which there is no room: what it can be used for."""
+    description = cut_text(_CONTROLS.sub(" ", one.sub_goal.description), max_bytes=_BRIEF_BYTES)
+    told = {"id": one.sub_goal.id, "worker": one.sub_goal.worker, "description": description, "status": one.status}
+    return {**told, "slots": list(one.slots[:_BRIEF_SLOTS]), "not_shown": "the rest of it"}
 
 
 def _head(one: Progress) -> dict[str, Any]:
@@ -65,7 +127,7 @@ def _head(one: Progress) -> dict[str, Any]:
         "description": one.sub_goal.description,
     }
     if one.sub_goal.params:
-        told["params"] = _shown(dict(one.sub_goal.params), limit=_PARAMS_CHARACTERS)
+        told["params"] = _shown(dict(one.sub_goal.params), limit=_PARAMS_BYTES)
     if one.sub_goal.inputs:
         told["inputs"] = inputs_to_json(one.sub_goal.inputs)
     return told
@@ -104,11 +166,16 @@ def _shown(value: Any, *, limit: int) -> Any:
     if not is_whole(value):
         return {"not_shown": "it is long; workers get all of it"}
     text = json.dumps(value, ensure_ascii=False)
-    if len(text) <= limit:
+    if (bytes_of := len(text.encode(errors="replace"))) <= limit:
         return value
     size = {"length": len(value)} if isinstance(value, list | Mapping) else {}
     beginning = value if isinstance(value, str) else text
-    return {"not_shown": "it is long; workers get all of it", **size, "bytes": len(text), "begins": beginning[:limit]}
+    return {
+        "not_shown": "it is long; workers get all of it",
+        **size,
+        "bytes": bytes_of,
+        "begins": cut_text(beginning, max_bytes=limit),
+    }
 
 
 # What the answer is told beside the slots that it is made of.

@@ -4,10 +4,14 @@ The fields are those in which planners write them and documents show them. It mu
 call of a planner carries what its answer is read against.
 """
 
+import hashlib
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.worker_cards import GoalType
 
 SUB_GOAL_PREFIX = "sg"
@@ -15,6 +19,7 @@ SUB_GOAL_PREFIX = "sg"
 SubGoalStatus = Literal["pending", "running", "success", "partial", "failed"]
 """`pending` is what waits for slots that are not there, or for its turn."""
 STATUSES: Sequence[SubGoalStatus] = get_args(SubGoalStatus)
+_WORDS = re.compile(r"\W+")
 DONE: Sequence[SubGoalStatus] = ("success", "partial")
 
 
@@ -131,19 +136,44 @@ def sub_goal_from_json(encoded: Any) -> SubGoal:
 class KnownSubGoal:
     """What became of a sub-goal, as far as an answer of the planner is read against it.
 
+    What was written for it does not travel along: a call of the planner carries all that there are.
+
     Args:
+        sources: the sub-goals whose slots it gets.
+        work: the same for the same work, of `work_of`.
         slots: of one that is done, those that are not null.
         tries: how often it was begun; 1 for one that was never tried again.
     """
 
-    sub_goal: SubGoal
+    id: int
+    worker: str
+    sources: tuple[int, ...]
+    work: str
     status: SubGoalStatus
     slots: tuple[str, ...] = ()
     tries: int = 1
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as it travels."""
-        return {**self.sub_goal.to_json(), "status": self.status, "slots": list(self.slots), "tries": self.tries}
+        return {
+            "id": self.id,
+            "worker": self.worker,
+            "sources": list(self.sources),
+            "work": self.work,
+            "status": self.status,
+            "slots": list(self.slots),
+            "tries": self.tries,
+        }
+
+
+def work_of(sub_goal: SubGoal, worker: ToolDeclaration | None) -> str:
+    """Returns the same digest for the same work: of a worker that reads the description, only in the same words."""
+    card = worker.worker if worker is not None else None
+    reads = card is None or card.takes_sub_goal
+    words = _WORDS.sub(" ", sub_goal.description.casefold()).strip() if reads else ""
+    parts = [sub_goal.worker, dict(sub_goal.params), inputs_to_json(sub_goal.inputs), words]
+    encoded = json.dumps(parts, sort_keys=True, ensure_ascii=False).encode(errors="replace")
+    return hashlib.sha256(encoded).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,5 +209,11 @@ def _known_from_json(encoded: Any) -> KnownSubGoal:
     if encoded["status"] not in STATUSES:
         raise ValueError(f"{encoded['status']!r:.40} is no status of a sub-goal")
     return KnownSubGoal(
-        sub_goal_from_json(encoded), encoded["status"], tuple(map(str, encoded["slots"])), int(encoded["tries"])
+        int(encoded["id"]),
+        str(encoded["worker"]),
+        tuple(map(int, encoded["sources"])),
+        str(encoded["work"]),
+        encoded["status"],
+        tuple(map(str, encoded["slots"])),
+        int(encoded["tries"]),
     )

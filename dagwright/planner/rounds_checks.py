@@ -1,7 +1,5 @@
 """Checks what a planner of rounds wants against what there is: sub-goals, slots, workers, and what was done already."""
 
-import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,8 +11,8 @@ from dagwright.contracts.sub_goals import (
     KnownSubGoal,
     RoundAsked,
     SubGoal,
-    inputs_to_json,
     refs_of,
+    work_of,
 )
 from dagwright.plan.arguments import SchemaOfTool
 from dagwright.plan.compiled import Hole
@@ -28,7 +26,6 @@ from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SYNTHESIS_INPUTS
 REPEATED = "repeated"
 """Code of the problem that a planner wants what was done already."""
 PRECONDITION = "precondition_missing"
-_WORDS = re.compile(r"\W+")
 _PROBLEMS_OF_ARGUMENTS = 5
 
 
@@ -41,7 +38,7 @@ class RoundChecks:
 
     def __init__(self, asked: RoundAsked, workers: Mapping[str, ToolDeclaration]) -> None:
         self.workers = workers
-        self._known = {each.sub_goal.id: each for each in asked.known}
+        self._known = {each.id: each for each in asked.known}
 
     # What is done.
 
@@ -77,7 +74,8 @@ class RoundChecks:
 
     def _is_deliverable(self, ref: InputRef) -> bool:
         known = self._known.get(ref.from_sub_goal)
-        return known is not None and known.sub_goal.goal_type == "deliverable"
+        worker = self.workers.get(known.worker) if known is not None else None
+        return worker is not None and worker.worker is not None and worker.worker.goal_type == "deliverable"
 
     def _problem_of_slot(self, ref: InputRef, source: KnownSubGoal | SubGoal | None, at: str) -> Problem | None:
         """Returns what is wrong with a reference, whatever has become of what it names."""
@@ -85,12 +83,12 @@ class RoundChecks:
             hint = f"there are {_listed(sorted(self._known))}" if self._known else None
             message = f"there is no sub-goal {ref.from_sub_goal}"
             return Problem("invalid_reference", message, f"{at}/from_sub_goal", hint=hint)
-        sub_goal = source.sub_goal if isinstance(source, KnownSubGoal) else source
-        if ref.slot in sub_goal.outputs:
+        outputs = self._outputs(source)
+        if ref.slot in outputs:
             return None
-        declared = _listed(sub_goal.outputs)
-        message = f"{sub_goal.worker!r} of sub-goal {sub_goal.id} has no slot {ref.slot!r}; it puts out {declared}"
-        return Problem("invalid_reference", message, f"{at}/slot", hint=suggestion(ref.slot, list(sub_goal.outputs)))
+        declared = _listed(outputs)
+        message = f"{source.worker!r} of sub-goal {source.id} has no slot {ref.slot!r}; it puts out {declared}"
+        return Problem("invalid_reference", message, f"{at}/slot", hint=suggestion(ref.slot, list(outputs)))
 
     # What goes on.
 
@@ -100,7 +98,7 @@ class RoundChecks:
 
     def _is_waiting_already(self, sub_goal: SubGoal) -> bool:
         known = self._known.get(sub_goal.id)
-        return known is not None and known.status == "pending" and self._work(known.sub_goal) == self._work(sub_goal)
+        return known is not None and known.status == "pending" and known.work == self._work(sub_goal)
 
     def problems_of(self, sub_goals: Sequence[SubGoal]) -> Iterator[Problem]:
         """Yields what is wrong with the sub-goals of an answer that is well written."""
@@ -136,25 +134,23 @@ class RoundChecks:
         """Returns what is said of work that was done before, and a hint."""
         work = self._work(sub_goal)
         for each in self._known.values():
-            if each.status not in (*DONE, "failed") or self._work(each.sub_goal) != work:
+            if each.status not in (*DONE, "failed") or each.work != work:
                 continue
-            if each.sub_goal.id != sub_goal.id:
-                hint = "use its slots" if each.status in DONE else f"give it the id {each.sub_goal.id} to try it again"
+            if each.id != sub_goal.id:
+                hint = "use its slots" if each.status in DONE else f"give it the id {each.id} to try it again"
                 hint = f"{hint}, do something else, or say done or failed"
-                return f"the same was done already: it is sub-goal {each.sub_goal.id}, and it is {each.status}", hint
+                return f"the same was done already: it is sub-goal {each.id}, and it is {each.status}", hint
             if each.tries >= MOST_TRIES:
                 told = f"sub-goal {sub_goal.id} was tried {each.tries} times in the same way, and failed each time"
                 return told, "find another way, or say done or failed"
         return None
 
     def _work(self, sub_goal: SubGoal) -> str:
-        """Returns the same text for the same work: of a worker that reads the description, only in the same words."""
-        worker = self.workers.get(sub_goal.worker)
-        card = worker.worker if worker is not None else None
-        reads = card is None or card.takes_sub_goal
-        words = _WORDS.sub(" ", sub_goal.description.casefold()).strip() if reads else ""
-        parts = [sub_goal.worker, dict(sub_goal.params), inputs_to_json(sub_goal.inputs), words]
-        return json.dumps(parts, sort_keys=True, ensure_ascii=False)
+        return work_of(sub_goal, self.workers.get(sub_goal.worker))
+
+    def _outputs(self, of: SubGoal | KnownSubGoal) -> Sequence[str]:
+        worker = self.workers.get(of.worker)
+        return worker.worker.outputs if worker is not None and worker.worker is not None else ()
 
     def _problems_of_inputs(
         self, sub_goal: SubGoal, at: tuple[str | int, ...], new: Mapping[int, SubGoal]
@@ -205,7 +201,7 @@ class RoundChecks:
             message = f"the question has more than {MAX_OF_RUN} sub-goals with these"
             yield Problem("too_large", message, "/sub_goals", hint="say done with what there is, or failed")
             return
-        sub_goals = {number: each.sub_goal for number, each in self._known.items()} | dict(new)
+        sub_goals: dict[int, SubGoal | KnownSubGoal] = {**self._known, **new}
         places = {number: place for place, number in enumerate(sub_goals)}
         needed = [[places[source] for source in each.sources if source in places] for each in sub_goals.values()]
         if any(place in sources for place, sources in enumerate(needed)) or levels_of(needed) is None:
@@ -222,7 +218,7 @@ class RoundChecks:
                 "empty_plan", "all of this waits already, and nothing of it can start", "/sub_goals", hint=hint
             )
 
-    def _can_start(self, sub_goal: SubGoal, new: Mapping[int, SubGoal], told: dict[int, bool]) -> bool:
+    def _can_start(self, sub_goal: SubGoal | KnownSubGoal, new: Mapping[int, SubGoal], told: dict[int, bool]) -> bool:
         """Tells whether a sub-goal has a way to begin; there is no circle.
 
         Args:
@@ -238,7 +234,7 @@ class RoundChecks:
         known = self._known.get(source)
         if known is None or known.status == "failed":
             return False
-        return known.status in DONE or self._can_start(known.sub_goal, new, told)
+        return known.status in DONE or self._can_start(known, new, told)
 
 
 def _may_be_there(ref: InputRef, source: KnownSubGoal) -> bool:

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dagwright.contracts.sub_goals import Input, InputRef, SubGoal
+from dagwright.contracts.sub_goals import Input, InputRef, SubGoal, refs_of
 from dagwright.dialects.json_reader import depth_of, json_problems, read_json
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
 from dagwright.plan.references import suggestion
 from dagwright.plan.tools import ToolDeclaration
-from dagwright.planner.rounds_schema import INPUT_REF_FIELDS, MAX_SUB_GOALS, SUB_GOAL_FIELDS
+from dagwright.planner.rounds_schema import INPUT_REF_FIELDS, MAX_REFS, MAX_SUB_GOALS, SUB_GOAL_FIELDS
 
 DESCRIPTION_CHARACTERS = 2_000
 _NAME_CHARACTERS = 60
@@ -117,6 +117,8 @@ class Fields:
             self._tell("invalid_field", f"'params' must be an object, not {params!r:.60}", *at, "params")
             params = {}
         inputs = self.inputs(_given(raw, "inputs", {}), *at, "inputs")
+        if (count := sum(len(refs_of(given)) for given in inputs.values())) > MAX_REFS:
+            self._tell("too_large", f"it gets {count:,} slots; at most {MAX_REFS} are taken", *at, "inputs")
         for name in (name for name in inputs if name in params):
             self._tell("invalid_field", f"{name!r} is given twice, in params and in inputs", *at, "inputs", name)
         if len(self.problems) > before or number is None or worker is None:

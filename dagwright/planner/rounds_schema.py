@@ -15,6 +15,8 @@ MAX_SUB_GOALS = 50
 MAX_OF_RUN = 100
 """Sub-goals of all rounds of one question."""
 MAX_SYNTHESIS_INPUTS = 50
+MAX_REFS = 50
+"""Slots that one sub-goal gets."""
 
 
 def rounds_schema() -> dict[str, Any]:

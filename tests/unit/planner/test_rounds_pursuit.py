@@ -4,6 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
+
+from dagwright.contracts.documents import encoded_size
+from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES
 from dagwright.contracts.pursuits import pursuit_of
 from dagwright.contracts.rounds_documents import rounds_document
 from dagwright.contracts.sub_goals import round_asked_from_json
@@ -39,6 +43,7 @@ class Question:
         self.planner: Sequence[Any] = planner
         self.workers: Answers = workers or {}
         self.told: dict[str, str] = {}
+        self.sizes: dict[str, int] = {}
         self.known: dict[str, list[int]] = {}
 
     def _scheduler(self) -> Scheduler:
@@ -69,12 +74,13 @@ class Question:
             return {"status": "success", "outputs": outputs}
         if not node.startswith("plan"):
             return _said(node)
+        self.sizes[node] = encoded_size(arguments)
         self.told[node] = arguments["messages"][-1]["content"]
         said, self.planner = self.planner[0], self.planner[1:]
         if isinstance(said, NodeError):
             return said
         asked = round_asked_from_json(json.loads(json.dumps(arguments["round"])))
-        self.known[node] = [each.sub_goal.id for each in asked.known]
+        self.known[node] = [each.id for each in asked.known]
         return {**_said(said), "read": read_round(None, said, asked)}
 
     @staticmethod
@@ -238,3 +244,45 @@ def test_what_the_planner_is_told_stays_short_however_much_was_found() -> None:
     question.run()
     assert len(question.told["plan#2"]) < 70_000
     assert question.told["plan#2"].count('"begins": ') == 40
+
+
+def test_planner_is_told_why_it_did_what_it_did() -> None:
+    question = Question(
+        goes_on(PICK, reasoning="First\nMaersk."), goes_on(SUM, reasoning="Then the sum."), failed("no")
+    )
+    question.run()
+    told = question.told["plan#3"].splitlines()
+    at = told.index("Your reasoning in the rounds before:")
+    assert told[at + 1 : at + 3] == [
+        '- {"round": 1, "reasoning": "First Maersk."}',
+        '- {"round": 2, "reasoning": "Then the sum."}',
+    ]
+
+
+def _much(number: int, words: str) -> dict[str, Any]:
+    return sub_goal(number, "pick", f"{number} {words * 600}", name=f"{number} {words * 150}")
+
+
+@pytest.mark.parametrize("words", ["x", "\U0001f6a2", "\x01", '"'])
+def test_call_of_the_planner_and_the_document_have_a_bound_whatever_the_sub_goals_are(words: str) -> None:
+    rounds = [
+        goes_on(*(_much(10 * place + one, words) for one in range(1, 11)), reasoning=words * 4_000)
+        for place in range(10)
+    ]
+    workers = {f"sg{number}": {"numbers": [words * 2_000]} for number in range(1, 101)}
+    question = Question(*rounds, failed("enough"), workers=workers, max_rounds=20)
+    question.run()
+    last = question.told["plan#11"]
+    assert question.sizes["plan#11"] < ARGUMENTS_LIMIT_BYTES // 2
+    # All are told, the newest best.
+    assert [f'- {{"id": {number}, ' in last for number in range(1, 101)] == [True] * 100
+    assert last.count('"begins": ') > 0
+    assert last.rindex('"not_shown": "the rest of it"') < last.rindex('- {"id": 100, ')
+    assert '{"round": 10, ' in last
+    document = rounds_document(question.scheduler, lambda value, _: value)
+    assert document is not None
+    assert encoded_size(document) < 320 * 1024
+    assert [each["id"] for each in document["sub_goals"]] == [*range(1, 101)]
+    assert [each["round"] for each in document["rounds"]] == [*range(1, 12)]
+    assert len(document["rounds"][9]["results"]) == 10
+    assert len(document["sub_goals"][99]["description"]) > 600

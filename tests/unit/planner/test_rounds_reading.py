@@ -16,6 +16,7 @@ from dagwright.contracts.sub_goals import (
     SubGoalStatus,
     inputs_from_json,
     round_asked_from_json,
+    work_of,
 )
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.worker_cards import WorkerCard
@@ -62,9 +63,10 @@ def known(
     assert card is not None
     inputs = inputs_from_json(written["inputs"])
     made = SubGoal(number, worker_name, written["description"], card.goal_type, card.outputs, inputs, written["params"])
+    work = work_of(made, WORKERS[worker_name])
     is_done = status in ("success", "partial")
     there = (card.outputs if is_done else ()) if slots is None else slots
-    return KnownSubGoal(made, status, there, tries)
+    return KnownSubGoal(number, worker_name, made.sources, work, status, there, tries)
 
 
 def read(answer: str, *there: KnownSubGoal) -> dict[str, Any]:
@@ -186,6 +188,7 @@ def test_what_is_clear_is_read_however_it_is_written(written: str) -> None:
                 ("description", 0),
             )
         ),
+        (goes_on(sub_goal(1, "show", total=[ref(2, "total")] * 51)), "too_large", "/sub_goals/0/inputs"),
         (done(), "empty_plan", "/synthesis_inputs"),
         (failed(" "), "invalid_field", "/reasoning"),
     ],
