@@ -212,9 +212,15 @@ class RoundsSoFar:
         return found
 
     def has_begun(self, call: PlannerCall) -> bool:
-        """Tells whether the nodes of what the planner wants are in the run."""
-        first = call.sub_goals[0]
-        return first.id in self.sub_goals and self.sub_goals[first.id].number > call.number
+        """Tells whether the nodes of what the planner wants are in the run.
+
+        They wait for the call. A node that a person has begun again meanwhile waits for the call that began it first.
+        """
+        wanted = [sub_goal.node_id for sub_goal in call.sub_goals]
+        return any(
+            node.id.partition("#")[0] in wanted and call.number in node.dependencies
+            for node in self.state.plan.nodes[call.number + 1 :]
+        )
 
     @property
     def is_joined(self) -> bool:

@@ -14,8 +14,11 @@ from dagwright.contracts.sub_goals import round_asked_from_json
 from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.compiled import plan_from_json, plan_to_json
 from dagwright.plan.errors import NodeError
+from dagwright.plan.node_acts import RetryNode
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import RunStatus
+from dagwright.plan.steering import take
+from dagwright.plan.tasks import Task
 from dagwright.planner import RoundsAsked, prepare_rounds
 from dagwright.planner.rounds_reading import read_round
 from tests.support.rounds import Workers, done, failed, goes_on, ref, sub_goal
@@ -53,10 +56,20 @@ class Question:
 
     def step(self) -> list[str]:
         """Ends all tasks that may start now, and returns their ids."""
+        tasks = self.begin()
+        self.end(tasks)
+        return [task.id for task in tasks]
+
+    def begin(self) -> list[Task]:
+        """Returns all tasks that may start now."""
         self.at += 1.0
         tasks = []
         while (task := self.scheduler.next_task(self.at)) is not None:
             tasks.append(task)
+        return tasks
+
+    def end(self, tasks: Sequence[Task]) -> None:
+        """Ends tasks with what the test answers."""
         for task in tasks:
             self.at += 1.0
             answer = self._answer(task.id, task.arguments)
@@ -64,7 +77,6 @@ class Question:
                 self.scheduler.fail(task.id, answer, at=self.at)
             else:
                 self.scheduler.complete(task.id, answer, at=self.at)
-        return [task.id for task in tasks]
 
     def _answer(self, node: str, arguments: Mapping[str, Any]) -> Any:
         if node.startswith("sg"):
@@ -155,6 +167,31 @@ def test_pending_sub_goals_are_carried_over_until_what_they_wait_for_is_tried_ag
     assert question.known == {"plan": [], "plan#2": [1, 3, 9], "plan#3": [1, 3, 9, 2], "plan#4": [1, 3, 9, 2]}
     assert '"waits_for": [{"sub_goal": 1, "which": "failed"}]' in question.told["plan#3"]
     assert question.scheduler.status() is RunStatus.COMPLETED
+
+
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_sub_goal_that_a_person_begins_again_meanwhile_keeps_no_other_from_its_start(has_ended: bool) -> None:
+    more = sub_goal(5, "pick", name="MSC")
+    question = Question(
+        goes_on(PICK, ASK),
+        goes_on(PICK, more),
+        done(all=ref(9, "clarification")),
+        workers={"sg1": NodeError("tool_failed", "no")},
+    )
+    for _ in range(3):
+        question.step()
+    planning = question.begin()
+    question.workers = {}
+    assert [task.id for task in planning] == ["plan#2"]
+    take(RetryNode("sg1", {"name": "Hapag"}), question.scheduler, at=question.at)
+    again = question.begin()
+    assert [task.id for task in again] == ["sg1#2"]
+    question.end(again if has_ended else [])
+    question.end(planning)
+    ran = [task for step in question.run() for task in step]
+    assert "sg5" in ran
+    assert question.scheduler.status() is RunStatus.COMPLETED
+    assert question.planner == ()
 
 
 def test_planner_that_cannot_be_asked_leaves_the_deliverables() -> None:
