@@ -120,10 +120,10 @@ class RoundsPursuit:
     def _begin(self, run: RoundsSoFar, call: PlannerCall) -> Extension:
         """Returns the nodes of what the planner wants; each starts as soon as the slots are there that it gets."""
         state = run.state
-        base = state.plan.written_count
-        new = {sub_goal.id: base + place for place, sub_goal in enumerate(call.sub_goals)}
+        base, wanted = state.plan.written_count, run.left_to_begin(call)
+        new = {sub_goal.id: base + place for place, sub_goal in enumerate(wanted)}
         nodes: list[CompiledNode] = []
-        for sub_goal in call.sub_goals:
+        for sub_goal in wanted:
             numbers = (self._number_of(run, source, new) for source in sub_goal.sources)
             before = run.sub_goals.get(sub_goal.id)
             tool = self._workers.get(sub_goal.worker)

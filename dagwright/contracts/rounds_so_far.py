@@ -217,9 +217,22 @@ class RoundsSoFar:
         They wait for the call. A node that a person has begun again meanwhile waits for the call that began it first.
         """
         wanted = [sub_goal.node_id for sub_goal in call.sub_goals]
-        return any(
+        is_begun = any(
             node.id.partition("#")[0] in wanted and call.number in node.dependencies
             for node in self.state.plan.nodes[call.number + 1 :]
+        )
+        return is_begun or not self.left_to_begin(call)
+
+    def left_to_begin(self, call: PlannerCall) -> Sequence[SubGoal]:
+        """Returns what of the planner's wishes is neither done nor going on.
+
+        A person may have begun again what had failed when the planner was asked.
+        """
+        return tuple(
+            sub_goal
+            for sub_goal in call.sub_goals
+            if (before := self.sub_goals.get(sub_goal.id)) is None
+            or (before.record.status.is_final and not before.is_done)
         )
 
     @property

@@ -186,12 +186,33 @@ def test_sub_goal_that_a_person_begins_again_meanwhile_keeps_no_other_from_its_s
     take(RetryNode("sg1", {"name": "Hapag"}), question.scheduler, at=question.at)
     again = question.begin()
     assert [task.id for task in again] == ["sg1#2"]
-    question.end(again if has_ended else [])
-    question.end(planning)
+    for tasks in (again, planning) if has_ended else (planning, again):
+        question.end(tasks)
     ran = [task for step in question.run() for task in step]
     assert "sg5" in ran
     assert question.scheduler.status() is RunStatus.COMPLETED
     assert question.planner == ()
+
+
+def test_sub_goal_that_a_person_has_mended_meanwhile_is_not_done_again() -> None:
+    question = Question(
+        goes_on(PICK, ASK),
+        goes_on(PICK, sub_goal(5, "pick", name="MSC")),
+        done(all=ref(9, "clarification")),
+        workers={"sg1": NodeError("tool_failed", "no")},
+    )
+    for _ in range(3):
+        question.step()
+    planning = question.begin()
+    question.workers = {}
+    take(RetryNode("sg1"), question.scheduler, at=question.at)
+    again = question.begin()
+    assert [task.id for task in again] == ["sg1"]
+    question.end(again)
+    question.end(planning)
+    ran = [task for step in question.run() for task in step]
+    assert [task for task in ran if task.startswith("sg")] == ["sg5"]
+    assert question.scheduler.status() is RunStatus.COMPLETED
 
 
 def test_planner_that_cannot_be_asked_leaves_the_deliverables() -> None:
