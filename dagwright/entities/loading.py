@@ -15,9 +15,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from dagwright.entities.database import EntityDatabase
-from dagwright.entities.models import NameUse, Party, PartyIdentifier, PartyName
+from dagwright.entities.models import NameUse, Party, PartyIdentifier, PartyName, PartyStatus
 from dagwright.entities.names import name_key
-from dagwright.entities.parties import add_party, described, find_party
+from dagwright.entities.parties import add_party, described, described_with_birth, find_party, possible_twin
 from dagwright.entities.party_file import PartyRow, RefusedRow, read_party_file
 
 ROWS_PER_TRANSACTION = 500
@@ -35,14 +35,43 @@ class RowOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class TwinRow:
+    """A row whose party cannot be told from another one of its name by what is known of both.
+
+    Args:
+        line: line of the file on which the row starts, 1 for the first.
+        other: that party, in words.
+    """
+
+    line: int
+    other: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """What came of a row that was not refused."""
+
+    outcome: RowOutcome
+    twin: TwinRow | None = None
+    is_left_inactive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What loading a file did; `refused` is in the order of the lines."""
+    """What loading a file did; rows are in the order of the lines.
+
+    Args:
+        twins: rows that were added though another party may be the same one.
+        left_inactive: parties that are inactive and whose rows have no status.
+    """
 
     added: int
     updated: int
     unchanged: int
     refused: tuple[RefusedRow, ...]
     ignored_columns: tuple[str, ...]
+    twins: tuple[TwinRow, ...] = ()
+    left_inactive: int = 0
 
 
 def load_parties(database: EntityDatabase, path: Path) -> LoadReport:
@@ -54,13 +83,17 @@ def load_parties(database: EntityDatabase, path: Path) -> LoadReport:
     file = read_party_file(path)
     counts: Counter[RowOutcome] = Counter()
     refused = list(file.refused)
+    twins: list[TwinRow] = []
+    left_inactive = 0
     for start in range(0, len(file.rows), ROWS_PER_TRANSACTION):
         batch = file.rows[start : start + ROWS_PER_TRANSACTION]
-        for outcome in _load_batch(database, batch):
-            if isinstance(outcome, RefusedRow):
-                refused.append(outcome)
-            else:
-                counts[outcome] += 1
+        for loaded in _load_batch(database, batch):
+            if isinstance(loaded, RefusedRow):
+                refused.append(loaded)
+                continue
+            counts[loaded.outcome] += 1
+            twins += [loaded.twin] if loaded.twin is not None else []
+            left_inactive += loaded.is_left_inactive
     refused.sort(key=lambda row: row.line)
     return LoadReport(
         counts[RowOutcome.ADDED],
@@ -68,17 +101,19 @@ def load_parties(database: EntityDatabase, path: Path) -> LoadReport:
         counts[RowOutcome.UNCHANGED],
         tuple(refused),
         file.ignored_columns,
+        tuple(twins),
+        left_inactive,
     )
 
 
-def _load_batch(database: EntityDatabase, rows: Sequence[PartyRow]) -> list[RowOutcome | RefusedRow]:
-    def work(session: Session) -> list[RowOutcome | RefusedRow]:
+def _load_batch(database: EntityDatabase, rows: Sequence[PartyRow]) -> list[_Loaded | RefusedRow]:
+    def work(session: Session) -> list[_Loaded | RefusedRow]:
         return [_outcome(session, row) for row in rows]
 
     return database.write(work)
 
 
-def _outcome(session: Session, row: PartyRow) -> RowOutcome | RefusedRow:
+def _outcome(session: Session, row: PartyRow) -> _Loaded | RefusedRow:
     try:
         with session.begin_nested():
             return _load_row(session, row)
@@ -86,7 +121,7 @@ def _outcome(session: Session, row: PartyRow) -> RowOutcome | RefusedRow:
         return RefusedRow(row.line, str(error))
 
 
-def _load_row(session: Session, row: PartyRow) -> RowOutcome:
+def _load_row(session: Session, row: PartyRow) -> _Loaded:
     party = find_party(session, row.key)
     _refuse_foreign_id(session, row, party=party)
     is_new = party is None
@@ -101,8 +136,11 @@ def _load_row(session: Session, row: PartyRow) -> RowOutcome:
     ]
     session.flush()
     if is_new:
-        return RowOutcome.ADDED
-    return RowOutcome.UPDATED if any(changes) else RowOutcome.UNCHANGED
+        twin = possible_twin(session, party) if party.status == PartyStatus.ACTIVE else None
+        return _Loaded(RowOutcome.ADDED, TwinRow(row.line, described_with_birth(twin)) if twin is not None else None)
+    is_left_inactive = row.status is None and party.status == PartyStatus.INACTIVE
+    outcome = RowOutcome.UPDATED if any(changes) else RowOutcome.UNCHANGED
+    return _Loaded(outcome, is_left_inactive=is_left_inactive)
 
 
 def _refuse_foreign_id(session: Session, row: PartyRow, *, party: Party | None) -> None:

@@ -73,6 +73,11 @@ def described(party: Party) -> str:
     return f"{party.kind} {party.name!r} ({party.jurisdiction or 'jurisdiction not known'})"
 
 
+def described_with_birth(party: Party) -> str:
+    """Returns the same with the date of birth of a person, if it is known."""
+    return described(party) + (f", born {party.distinguisher}" if party.distinguisher else "")
+
+
 def required_party(session: Session, party_id: str, *, argument: str) -> Party:
     """Returns the active party of an id that came as `argument`. Raises ValueError if there is none."""
     party = session.get(Party, party_id) if is_id(party_id) else None
@@ -154,12 +159,25 @@ def ensure_person(session: Session, key: NaturalKey) -> tuple[Party, bool]:
         same_name = same_name.where(Party.distinguisher == key.distinguisher)
     other = session.scalars(same_name.order_by(Party.jurisdiction, Party.distinguisher, Party.id).limit(1)).first()
     if other is not None:
-        born = f", born {other.distinguisher}" if other.distinguisher else ""
         raise ValueError(
-            f"name: {described(other)}{born} is there already; look that person up, or give jurisdiction and "
+            f"name: {described_with_birth(other)} is there already; look that person up, or give jurisdiction and "
             "date-of-birth to add another one of the name"
         )
     return ensure_exactly(session, key)
+
+
+def possible_twin(session: Session, party: Party) -> Party | None:
+    """Returns another active party that may be this one: of its kind and name, and nothing known of both differs."""
+    query = select(Party).where(
+        Party.kind == party.kind,
+        Party.name_key == party.name_key,
+        Party.status == PartyStatus.ACTIVE,
+        Party.id != party.id,
+    )
+    for column, known in ((Party.jurisdiction, party.jurisdiction), (Party.distinguisher, party.distinguisher)):
+        if known:
+            query = query.where(column.in_((known, "")))
+    return session.scalars(query.order_by(Party.jurisdiction, Party.distinguisher, Party.id).limit(1)).first()
 
 
 def ensure_relation(

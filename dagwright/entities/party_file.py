@@ -1,7 +1,8 @@
 """Reading a CSV file of parties into checked rows, each with the line it starts on.
 
 Columns: `name` and `kind` (`person`, `company`, `fund`) are required; `id`, `jurisdiction`, `client_type`,
-`aliases` and `former_names` (separated by `|`), `lei`, `born` (YYYY-MM-DD) and `status` are optional.
+`aliases` and `former_names` (separated by `|`), `lei`, `born` (YYYY-MM-DD) and `status` (`active`, `inactive`) are
+optional. What is blank changes nothing: a party keeps its status, and a new one is active.
 UTF-8, with or without a byte order mark; fields separated by commas or semicolons, quoted where needed.
 This module must not import the database.
 """

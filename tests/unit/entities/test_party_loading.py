@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dagwright.entities.database import EntityDatabase
-from dagwright.entities.loading import LoadReport, load_parties
+from dagwright.entities.loading import LoadReport, TwinRow, load_parties
 from dagwright.entities.lookup import find_parties
 from dagwright.entities.overview import RowSort, read_overview
 from dagwright.entities.party_file import PartiesUnreadable, RefusedRow
@@ -96,6 +96,38 @@ def test_rows_that_contradict_the_store_are_refused(database: EntityDatabase, tm
 def test_persons_of_one_name_are_told_apart_by_birth(database: EntityDatabase, tmp_path: Path) -> None:
     text = "name,kind,jurisdiction,born\nAnn Lee,person,GB,1970-01-01\nAnn Lee,person,GB,1980-01-01\n"
     assert load_parties(database, written(tmp_path, text)).added == 2
+
+
+def test_row_that_may_be_a_party_that_is_there_is_told(database: EntityDatabase, tmp_path: Path) -> None:
+    text = (
+        "name,kind,jurisdiction,born,status\n"
+        "Ann Lee,person,GB,1970-01-01,\n"
+        "ann lee,person,GB,,\n"
+        "Ann Lee,person,IE,1970-01-01,\n"
+        "Ann Lee,person,GB,1980-01-01,inactive\n"
+        "Kite AG,company,CH,,\n"
+        "Kite AG,company,DE,,\n"
+        "Kite AG,company,,,\n"
+        "Kite AG,fund,CH,,\n"
+        "Ben Ray,person,GB,1970-01-01,inactive\n"
+        "Ben Ray,person,GB,,\n"
+    )
+    report = load_parties(database, written(tmp_path, text))
+    assert (report.added, report.refused) == (10, ())
+    assert report.twins == (
+        TwinRow(3, "person 'Ann Lee' (GB), born 1970-01-01"),
+        TwinRow(8, "company 'Kite AG' (CH)"),
+    )
+    assert load_parties(database, written(tmp_path, text)).twins == ()
+
+
+def test_blank_status_leaves_a_party_as_it_is_and_that_is_told(database: EntityDatabase, tmp_path: Path) -> None:
+    header = "name,kind,status\n"
+    load_parties(database, written(tmp_path, f"{header}Kite AG,company,inactive\nRook AG,company,\n"))
+    blank = load_parties(database, written(tmp_path, f"{header}Kite AG,company,\nRook AG,company,\n"))
+    assert (blank.unchanged, blank.left_inactive, names_found(database, "Kite AG")) == (2, 1, [])
+    again = load_parties(database, written(tmp_path, f"{header}Kite AG,company,active\n"))
+    assert (again.updated, again.left_inactive, names_found(database, "Kite AG")) == (1, 0, ["Kite AG"])
 
 
 def test_broken_quote_costs_only_its_row(database: EntityDatabase, tmp_path: Path) -> None:
