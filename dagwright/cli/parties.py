@@ -9,10 +9,11 @@ from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.output import Output, one_line
 from dagwright.entities.gateway import SqlEntityGateway
 from dagwright.entities.loading import LoadReport, load_parties
-from dagwright.entities.lookup import Candidate
+from dagwright.entities.lookup import Candidate, Findings
 from dagwright.entities.migrating import REVISIONS
+from dagwright.entities.resolution import told_apart
 
-REFUSALS_SHOWN = 50
+REFUSALS_SHOWN = TWINS_SHOWN = 50
 
 
 def load(file: str, output: Output) -> int:
@@ -27,7 +28,7 @@ def load(file: str, output: Output) -> int:
 
 
 def find(asked: tuple[str, str, str | None], output: Output) -> int:
-    """Shows what a lookup finds; 1 if it finds none or several.
+    """Shows what a lookup finds; 1 if it would ask which party is meant.
 
     Args:
         asked: search text, entity type and jurisdiction.
@@ -40,12 +41,9 @@ def find(asked: tuple[str, str, str | None], output: Output) -> int:
             raise CommandRefused(f"{error}") from None
     if output.is_json:
         output.document(asdict(findings))
-    elif findings.hits:
-        _show(findings.hits, output)
     else:
-        output.say("nothing is found" + ("; near:" if findings.near else ""))
-        _show(findings.near, output)
-    return ExitCode.COMPLETED if len(findings.hits) == 1 else ExitCode.FAILED
+        _tell_found(findings, output)
+    return ExitCode.COMPLETED if findings.bound is not None else ExitCode.FAILED
 
 
 def migrate(_: None, output: Output) -> int:
@@ -60,16 +58,33 @@ def migrate(_: None, output: Output) -> int:
     return ExitCode.COMPLETED
 
 
+def _tell_found(findings: Findings, output: Output) -> None:
+    if not findings.hits:
+        output.say("nothing is found" + ("; near:" if findings.near else ""))
+    _show(findings.hits or findings.near, output)
+    if findings.inactive:
+        output.say("inactive, so that no lookup finds it:")
+        _show(findings.inactive, output)
+    if len(findings.hits) == 1 and findings.bound is None:
+        output.say("a lookup asks whether this one is meant")
+
+
 def _show(candidates: Sequence[Candidate], output: Output) -> None:
     for found in candidates:
-        numbers = [f"{each.scheme} {each.value}" for each in found.identifiers]
-        told = ", ".join([found.kind, found.jurisdiction or "jurisdiction not known", *numbers, *found.roles])
-        output.say(one_line(f"{found.name} ({told}): {found.reason}; id {found.id}", limit=1000))
+        output.say(one_line(f"{told_apart(found)}: {found.reason}; id {found.id}", limit=1000))
 
 
 def _tell(report: LoadReport, file: str, output: Output) -> None:
     refused = f", {len(report.refused):,} refused" if report.refused else ""
     output.say(f"{file}: {report.added} added, {report.updated} updated, {report.unchanged} unchanged{refused}")
+    if report.left_inactive:
+        output.say(f"{report.left_inactive:,} of them are inactive and stay so: their rows have no status")
+    for twin in report.twins[:TWINS_SHOWN]:
+        output.tell(
+            f"{file}, line {twin.line}: added beside {one_line(twin.other)}, which may be the same: lookups ask"
+        )
+    if len(report.twins) > TWINS_SHOWN:
+        output.tell(f"{file}: and {len(report.twins) - TWINS_SHOWN} more rows of which another party may be the same")
     if report.ignored_columns:
         output.say(f"columns that mean nothing here: {', '.join(report.ignored_columns)}")
     for row in report.refused[:REFUSALS_SHOWN]:

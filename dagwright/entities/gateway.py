@@ -43,7 +43,8 @@ class EntityGateway(Protocol):
     def find(self, search_text: str, entity_type: str, *, jurisdiction: str | None = None) -> Findings:
         """Returns the parties of a type that a text can mean, best first, each with identifiers and roles.
 
-        One hit is sure enough to be bound, several have to be asked; without hits, `near` has what comes close.
+        `bound` of the result is the one that is meant for sure. Without it a person has to be asked: about the hits,
+        or, if there are none, what comes close.
 
         Args:
             search_text: an identifier, a name, an alias, a part of one, or the id of a party.
@@ -78,7 +79,7 @@ class SqlEntityGateway:
 
         def work(session: Session) -> Findings:
             found = PartyFinder(session).find(search_text, entity_type, jurisdiction=jurisdiction)
-            return Findings(_told_apart(session, found.hits), _told_apart(session, found.near))
+            return Findings(*(_told_apart(session, some) for some in (found.hits, found.near, found.inactive)))
 
         return self._database.read(work)
 

@@ -2,8 +2,9 @@
 
 A search goes from the sure to the likely and stops at the first step that finds something: identifier or
 exact name; the name with its legal form aside; all words of the text in the name; beginnings of words.
-One hit is bound, several are ambiguous. Another spelling is told as near but never bound: Cohen and Chen
-differ by one letter, and what is bound is changed without asking.
+One hit is bound if the text is the whole of an identifier or a name, and not if it is a part or a beginning of one:
+John Smith is not John Smithson, and what is bound is changed without asking. Several hits are ambiguous. Another
+spelling is told as near: Cohen and Chen differ by one letter.
 
 The names that a step can mean come from `name_search`; the steps here decide and rank.
 
@@ -19,8 +20,8 @@ from sqlalchemy.orm import Session
 
 from dagwright.entities.catalogue import PartyKind, kind_of_entity_type
 from dagwright.entities.models import NameUse, Party, PartyIdentifier, PartyName, PartyStatus
-from dagwright.entities.name_search import KnownName, NameIndex, is_within
-from dagwright.entities.names import clean_name, core_words, identifier_key, name_key, words_of
+from dagwright.entities.name_search import NAMES_TOLD, KnownName, NameIndex, is_within
+from dagwright.entities.names import clean_name, core_words, identifier_key, is_legal_form, name_key, words_of
 from dagwright.entities.search_index import OWN_NAME
 from dagwright.entities.spelling import likeness_of
 from dagwright.entities.terms import TermNames
@@ -54,6 +55,7 @@ class Candidate:
         jurisdiction: ISO 3166 code, None if not known.
         score: 0 to 100; 100 is the identifier or the name itself.
         reason: why it was found, in words.
+        binds: whether it is bound without asking if it is the only hit.
         identifiers: by scheme and value.
         roles: at most `ROLES_TOLD` of those it holds, such as `DIRECTOR at Apex Fund`, the latest first.
         born: date of birth of a person, if it is known.
@@ -65,6 +67,7 @@ class Candidate:
     jurisdiction: str | None
     score: float
     reason: str
+    binds: bool = False
     identifiers: tuple[Identifier, ...] = ()
     roles: tuple[str, ...] = ()
     born: str | None = None
@@ -72,10 +75,22 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Result of one search: the parties the text can mean, and, if there are none, those that come near."""
+    """Result of one search.
+
+    Args:
+        hits: the parties the text can mean, best first.
+        near: those that come near, if there are no hits.
+        inactive: those of just this identifier or name that cannot be used any more.
+    """
 
     hits: tuple[Candidate, ...]
     near: tuple[Candidate, ...] = ()
+    inactive: tuple[Candidate, ...] = ()
+
+    @property
+    def bound(self) -> Candidate | None:
+        """The party that the text means for sure, None if a person has to say which."""
+        return self.hits[0] if len(self.hits) == 1 and self.hits[0].binds else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +101,12 @@ class _Text:
     key: str
     words: tuple[str, ...]
     core: tuple[str, ...]
+
+    def is_whole(self, known: KnownName) -> bool:
+        """Returns whether this is all of a name, in any order; of organisations the legal form may differ."""
+        if known.kind not in _WITH_LEGAL_FORM:
+            return sorted(known.words) == sorted(self.words)
+        return sorted(known.core) == sorted(self.core) and not is_legal_form(self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +141,26 @@ class _Asked:
 
 
 _ANY = _Asked(None, None)
+_WITH_LEGAL_FORM = (PartyKind.COMPANY, PartyKind.FUND)
+_IDENTIFIER, _ITS_ID, _EXACT_NAME, _OTHER_NAME = "identifier", "its id", "exact name", "other name"
+_BEYOND_DOUBT = (_IDENTIFIER, _ITS_ID, _EXACT_NAME)
+"""Reasons that hold even where an inactive party has the name too."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Exact:
+    """Parties of an identifier, an id or a name."""
+
+    active: list[Candidate]
+    inactive: list[Candidate]
+
+    @classmethod
+    def of(cls, found: Sequence[tuple[Party, str]]) -> "_Exact":
+        parted: dict[bool, list[Candidate]] = {True: [], False: []}
+        for party, reason in found:
+            told = Candidate(party.id, party.name, party.kind, party.jurisdiction or None, 100, reason, binds=True)
+            parted[party.status == PartyStatus.ACTIVE].append(told)
+        return cls(parted[True], parted[False])
 
 
 class PartyFinder:
@@ -146,37 +187,45 @@ class PartyFinder:
             kind_of_entity_type(entity_type), jurisdiction_of(jurisdiction) if jurisdiction is not None else None
         )
         text = _checked_text(search_text)
-        hits = self._exact(text, asked)
+        found = self._exact(text, asked)
+        inactive = tuple(_ranked(replace(each, binds=False) for each in found.inactive))
+        hits = found.active
         if not hits:
             names = NameIndex(self._session, kind=asked.kind, jurisdiction=asked.jurisdiction)
-            hits = next((found for found in (step(text, names) for step in _STEPS) if found), [])
+            hits = next((some for some in (step(text, names) for step in _STEPS) if some), [])
             if not hits:
-                exact = self._exact(text, _ANY)
-                others = [replace(found, reason=asked.why_not(found) or found.reason) for found in exact]
-                return Findings((), tuple(_ranked([*others, *_near(text, names)])))
-        return Findings(tuple(_ranked(hits)))
+                others = [
+                    replace(each, reason=asked.why_not(each) or each.reason, binds=False)
+                    for each in self._exact(text, _ANY).active
+                ]
+                return Findings((), tuple(_ranked([*others, *_near(text, names)])), inactive)
+        if inactive:
+            # Whoever is called just so is meant, unless another one has the very name.
+            hits = [replace(hit, binds=hit.binds and hit.reason in _BEYOND_DOUBT) for hit in hits]
+        return Findings(tuple(_ranked(hits)), (), inactive)
 
-    def _exact(self, text: _Text, asked: _Asked) -> list[Candidate]:
+    def _exact(self, text: _Text, asked: _Asked) -> _Exact:
         """Returns the parties with this identifier, or else of this name or id."""
         values = {text.raw.upper(), identifier_key(text.raw)}
         of_value = select(PartyIdentifier.party_id).where(PartyIdentifier.value.in_(values))
-        if identified := self._parties(of_value, asked):
-            return [_candidate_of(party, "identifier") for party in identified]
+        identified = [(party, _IDENTIFIER) for party in self._parties(of_value, asked)]
+        if any(party.status == PartyStatus.ACTIVE for party, _ in identified):
+            return _Exact.of(identified)
         ids = union_all(
             select(Party.id).where(Party.id == text.raw),
             select(Party.id).where(Party.name_key == text.key, *asked.conditions()),
             select(PartyName.party_id).where(PartyName.name_key == text.key),
         )
-        return [_candidate_of(party, _why_exact(party, text)) for party in self._parties(ids, asked)]
+        return _Exact.of([*identified, *((party, _why_exact(party, text)) for party in self._parties(ids, asked))])
 
     def _parties(self, ids: Select[str] | CompoundSelect[str], asked: _Asked) -> list[Party]:
-        """Returns the active parties of these ids that are what was asked for."""
+        """Returns the parties of these ids that are what was asked for."""
         # In one step, or told the kind, a database may begin with all parties of that kind.
         found = set(self._session.scalars(ids.limit(_EXACT_READ)))
         if not found:
             return []
         parties = self._session.scalars(select(Party).where(Party.id.in_(sorted(found))))
-        return [party for party in parties if party.status == PartyStatus.ACTIVE and asked.takes(party)]
+        return [party for party in parties if asked.takes(party)]
 
 
 def find_parties(session: Session, search_text: str, *, entity_type: str, jurisdiction: str | None = None) -> Findings:
@@ -187,7 +236,7 @@ def find_parties(session: Session, search_text: str, *, entity_type: str, jurisd
 def _term(text: _Text, names: TermNames) -> Findings:
     """Returns the products or roles that a text can mean; their jurisdiction is everywhere."""
     exact = [
-        Candidate(known.id, known.name, known.kind, None, 100, "exact name" if known.use == OWN_NAME else "other name")
+        replace(_candidate(known, 100, ""), reason=_EXACT_NAME if known.use == OWN_NAME else _OTHER_NAME, binds=True)
         for known in names.exact(text.key, text.raw.upper())
     ]
     hits = exact or next((found for found in (step(text, names) for step in _STEPS) if found), [])
@@ -211,19 +260,21 @@ Step = Callable[[_Text, Names], list[Candidate]]
 
 def _same_core(text: _Text, names: Names) -> list[Candidate]:
     return [
-        _candidate(known, 97, "the name, legal form aside")
+        _candidate(known, 97, "the name, legal form aside", binds=True)
         for known in names.same_core(text.core)
-        if known.core == text.core
+        if known.core == text.core and text.is_whole(known)
     ]
 
 
 def _all_words(text: _Text, names: Names) -> list[Candidate]:
     wanted = set(text.words)
-    return [
-        _candidate(known, 85 + 10 * len(wanted) / len(known.words), "has all these words")
-        for known in names.all_words(text.words)
-        if wanted <= set(known.words)
-    ]
+    read = names.all_words(text.words)
+    # Of so many, others that were not read may have just these words too.
+    are_all = len(read) < NAMES_TOLD
+    found = [known for known in read if wanted <= set(known.words)]
+    if whole := [known for known in found if text.is_whole(known)]:
+        return [_candidate(known, 95, "has just these words", binds=are_all) for known in whole]
+    return [_candidate(known, 85 + 10 * len(wanted) / len(known.words), "has all these words") for known in found]
 
 
 def _beginnings(text: _Text, names: Names) -> list[Candidate]:
@@ -260,9 +311,9 @@ def _begin(beginnings: Sequence[str], words: Sequence[str]) -> bool:
     return bool(beginnings)
 
 
-def _candidate(known: KnownName, score: float, reason: str) -> Candidate:
-    jurisdiction = known.jurisdiction or None
-    return Candidate(known.id, known.name, known.kind, jurisdiction, round(score, 1), _because(reason, known.use))
+def _candidate(known: KnownName, score: float, reason: str, *, binds: bool = False) -> Candidate:
+    jurisdiction, because = known.jurisdiction or None, _because(reason, known.use)
+    return Candidate(known.id, known.name, known.kind, jurisdiction, round(score, 1), because, binds)
 
 
 def _because(reason: str, use: str) -> str:
@@ -271,14 +322,10 @@ def _because(reason: str, use: str) -> str:
     return f"{reason} (an alias)" if use == NameUse.ALIAS else reason
 
 
-def _candidate_of(party: Party, reason: str) -> Candidate:
-    return Candidate(party.id, party.name, party.kind, party.jurisdiction or None, 100, reason)
-
-
 def _why_exact(party: Party, text: _Text) -> str:
     if party.name_key == text.key:
-        return "exact name"
-    return "its id" if party.id == text.raw else "other name"
+        return _EXACT_NAME
+    return _ITS_ID if party.id == text.raw else _OTHER_NAME
 
 
 def _ranked(candidates: Iterable[Candidate]) -> list[Candidate]:

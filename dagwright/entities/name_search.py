@@ -26,7 +26,7 @@ from dagwright.entities.spelling import (
 
 _NAMES_WEIGHED = 1_000
 """Names that are put in order for one search; of a text that more names have, the best of so many are told."""
-_NAMES_TOLD = 200
+NAMES_TOLD = 200
 """Names that a search gets; ten parties are shown, and some have several names."""
 _NEAR_NAMES = 500
 """Names whose spelling is compared for one combination of words."""
@@ -268,7 +268,7 @@ class NameIndex:
         query = (
             f"WITH s AS MATERIALIZED ({names}) SELECT p.id, p.name, p.kind, p.jurisdiction, s.use, s.tokens, s.core"
             f" FROM s JOIN party p ON p.id = s.party_id WHERE {' AND '.join(conditions)}"
-            f" ORDER BY s.word_count, p.name, p.jurisdiction, p.id LIMIT {_NAMES_TOLD}"
+            f" ORDER BY s.word_count, p.name, p.jurisdiction, p.id LIMIT {NAMES_TOLD}"
         )
         return [
             KnownName(id_, name, kind, jurisdiction, use, words=_words(tokens), core=tuple(core.split()))

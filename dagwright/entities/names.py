@@ -104,13 +104,22 @@ def words_of(key: str) -> tuple[str, ...]:
 def core_words(key: str) -> tuple[str, ...]:
     """Returns the words of a name key without the legal form at its end, or all if nothing else is left."""
     words = words_of(key)
-    kept = words
-    while kept and (form := _ending(kept)):
-        kept = kept[: len(kept) - form]
+    return _before_form(words) or words
+
+
+def is_legal_form(key: str) -> bool:
+    """Returns whether a name key has words, and none besides a legal form: `s.a r.l.` names no company."""
+    words = words_of(key)
+    return bool(words) and not _before_form(words)
+
+
+def _before_form(words: tuple[str, ...]) -> tuple[str, ...]:
+    while words and (form := _ending(words)):
+        words = words[: len(words) - form]
         # Of `GmbH & Co. KG` nothing is left.
-        if kept and kept[-1] in _AND:
-            kept = kept[:-1]
-    return kept or words
+        if words and words[-1] in _AND:
+            words = words[:-1]
+    return words
 
 
 def _ending(words: tuple[str, ...]) -> int:

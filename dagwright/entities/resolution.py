@@ -96,32 +96,43 @@ class PartySearch:
             findings = self._gateway.find(text, wanted.entity_type, jurisdiction=wanted.jurisdiction)
         except ValueError as error:
             return self._unclear(INVALID_FIELD, f"{_sentence(error)}.", "Correct the lookup.", text=text)
+        if findings.bound is not None:
+            return _bound(findings.bound, findings.bound.reason)
         asked = f"{wanted.entity_type} {_shown(text)}" + (f" in {wanted.jurisdiction}" if wanted.jurisdiction else "")
-        if len(findings.hits) == 1:
-            return _bound(findings.hits[0], findings.hits[0].reason)
+        inactive = _inactive(findings.inactive)
         if findings.hits:
             message = f"Several parties can be meant by {asked}: {_listed(findings.hits)}."
+            if len(findings.hits) == 1:
+                [only] = findings.hits
+                message = f"It is not sure that {asked} means {_listed([only])}: {only.reason}."
             hint = "Use the whole name or an identifier of the one you mean."
-            return self._unclear(LOOKUP_AMBIGUOUS, message, hint, findings.hits, text=text)
+            return self._unclear(LOOKUP_AMBIGUOUS, inactive + message, hint, findings.hits, text=text, gone=inactive)
+        other = " other" if inactive else ""
         if findings.near:
-            message = f"No party found for {asked}; near: {_listed(findings.near)}."
+            message = f"{inactive}No{other} party found for {asked}; near: {_listed(findings.near)}."
             hint = "Use one of these names with its own type, or create the party first and refer to its result."
             return self._unclear(LOOKUP_NOT_FOUND, message, hint, findings.near, text=text)
         hint = "Load the party first (`dagwright entities load FILE`), or create it and refer to its result."
-        return self._unclear(LOOKUP_NOT_FOUND, f"No party found for {asked}.", hint, text=text)
+        if inactive:
+            hint = "Use another party, or load this one with the status `active` (`dagwright entities load FILE`)."
+        return self._unclear(LOOKUP_NOT_FOUND, f"{inactive}No{other} party found for {asked}.", hint, text=text)
 
     def _unclear(
-        self, code: str, message: str, hint: str, candidates: Sequence[Candidate] = (), *, text: str
+        self, code: str, message: str, hint: str, candidates: Sequence[Candidate] = (), *, text: str, gone: str = ""
     ) -> dict[str, Any]:
-        """Asks what is meant, or tells why that is not clear."""
+        """Asks what is meant, or tells why that is not clear.
+
+        Args:
+            gone: sentence of parties that cannot be chosen, which stands before the options.
+        """
         if not self._asks:
             told = [_candidate_json(candidate) for candidate in candidates]
             return {"problem": {"code": code, "message": message, "hint": hint, "candidates": told}}
         if code == LOOKUP_AMBIGUOUS:
-            raise self._which(candidates, text)
+            raise self._which(candidates, text, gone=gone)
         raise self._other_name(f"{message} ", text)
 
-    def _which(self, hits: Sequence[Candidate], text: str) -> AskPerson:
+    def _which(self, hits: Sequence[Candidate], text: str, *, gone: str) -> AskPerson:
         labels = [told_apart(hit) for hit in hits]
         options = [
             {"id": hit.id, "label": label if labels.count(label) == 1 else f"{label} {hit.id}"}
@@ -129,7 +140,7 @@ class PartySearch:
         ]
         options += [{"id": NONE_OF_THESE, "label": NONE_OF_THESE}, {"id": CREATE_NEW, "label": CREATE_NEW}]
         told = f" (it was looked up as {self._wanted.words})" if text != self._wanted.search_text else ""
-        prompt = f"Which {self._wanted.entity_type} is meant by {_shown(text)}{told}? Or write another name."
+        prompt = f"{gone}Which {self._wanted.entity_type} is meant by {_shown(text)}{told}? Or write another name."
         question = {"type": "SELECTION", "prompt": prompt, "options": options, "takes_text": True}
         return AskPerson(question, checkpoint={"step": "choose", "text": text[:_TEXT_KEPT]})
 
@@ -228,10 +239,10 @@ class PartySearch:
     def _persons_called(self, name: str) -> list[Candidate]:
         """Returns the persons who have exactly this name: another one needs something that tells them apart."""
         try:
-            hits = self._gateway.find(name, PartyKind.PERSON).hits
+            findings = self._gateway.find(name, PartyKind.PERSON)
         except ValueError:
             return []
-        return [hit for hit in hits if hit.score >= _EXACT]
+        return [hit for hit in (*findings.hits, *findings.inactive) if hit.score >= _EXACT]
 
 
 _EXACT = 100
@@ -274,6 +285,13 @@ def _listed(candidates: Sequence[Candidate]) -> str:
     ]
     left_out = len(candidates) - len(shown)
     return "; ".join(shown) + (f"; and {left_out} more" if left_out > 0 else "")
+
+
+def _inactive(candidates: Sequence[Candidate]) -> str:
+    """Returns the sentence that tells of parties that are inactive, nothing if there are none."""
+    if not candidates:
+        return ""
+    return f"{_listed(candidates)} {'is' if len(candidates) == 1 else 'are'} inactive. "
 
 
 def _is_name(text: str) -> bool:

@@ -58,12 +58,49 @@ def test_find_shows_what_a_lookup_finds(capsys: pytest.CaptureFixture[str]) -> N
     )
     assert find(("kite", "company", None), Output()) == 1
     assert len(capsys.readouterr().out.splitlines()) == 2
-    assert find(("kite", "company", "IE"), Output(is_json=True)) == 0
+    assert find(("kite castle", "company", "IE"), Output(is_json=True)) == 0
     assert [hit["name"] for hit in json.loads(capsys.readouterr().out)["hits"]] == ["Kite Castle Ltd"]
+    # A part of a name is asked about, though only one has it.
+    assert find(("kite", "company", "IE"), Output()) == 1
+    assert capsys.readouterr().out.splitlines()[1:] == ["a lookup asks whether this one is meant"]
     assert find(("Ann Leee", "person", None), Output()) == 1
     assert capsys.readouterr().out.splitlines()[0] == "nothing is found; near:"
     with pytest.raises(CommandRefused, match="Unknown entity type 'bird'"):
         find(("kite", "bird", None), Output())
+
+
+def test_find_tells_persons_apart_and_who_is_inactive(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = ["Ann Lee,person,GB,1970-01-01,", "Ann Lee,person,GB,1980-01-01,", "Ann Lee,person,IE,1990-01-01,inactive"]
+    (folder / "persons.csv").write_text("\n".join(["name,kind,jurisdiction,born,status", *rows]), encoding="utf-8")
+    load("persons.csv", Output())
+    capsys.readouterr()
+    assert find(("Ann Lee", "person", None), Output()) == 1
+    told = [line.partition("; id ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert sorted(told[:2]) == [
+        "Ann Lee (person, GB, born 1970-01-01): exact name",
+        "Ann Lee (person, GB, born 1980-01-01): exact name",
+    ]
+    gone = ["inactive, so that no lookup finds it:", "Ann Lee (person, IE, born 1990-01-01): exact name"]
+    assert told[2:] == gone
+    assert find(("Ann Lee", "person", "IE"), Output()) == 1
+    told = [line.partition("; id ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert (told[0], told[-2:]) == ("nothing is found; near:", gone)
+
+
+def test_load_tells_of_twins_and_of_who_stays_inactive(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    header = "name,kind,jurisdiction,born,status"
+    rows = ["Ann Lee,person,GB,1970-01-01,", "Ann Lee,person,GB,,", "Ben Ray,person,GB,,inactive"]
+    (folder / "persons.csv").write_text("\n".join([header, *rows]), encoding="utf-8")
+    assert load("persons.csv", Output()) == 0
+    assert capsys.readouterr().err == (
+        "persons.csv, line 3: added beside person 'Ann Lee' (GB), born 1970-01-01, which may be the same: lookups ask\n"
+    )
+    (folder / "persons.csv").write_text(f"{header}\nBen Ray,person,GB,,", encoding="utf-8")
+    assert load("persons.csv", Output()) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "persons.csv: 0 added, 0 updated, 1 unchanged",
+        "1 of them are inactive and stay so: their rows have no status",
+    ]
 
 
 def test_migrate_says_the_revision_and_what_can_be_searched_now(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,14 +1,15 @@
 """Lookups: sure hits before likely ones, one bound, several ambiguous, none with what comes near."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
-from dagwright.entities.lookup import CANDIDATE_LIMIT, Candidate, find_parties
-from dagwright.entities.names import core_words, name_key, words_of
+from dagwright.entities.lookup import CANDIDATE_LIMIT, Candidate, Findings, find_parties
+from dagwright.entities.name_search import NAMES_TOLD
+from dagwright.entities.names import core_words, is_legal_form, name_key, words_of
 
 PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
 
@@ -47,7 +48,7 @@ def hits(database: EntityDatabase, search_text: str, *, entity_type: str) -> lis
         ("MFS Luxembourg", "company", [
             ("Meridian Fund Services S.à r.l.", "LU", "the name, legal form aside (a former name)")]),
         ("Tanaka", "person", [("Aiko Tanaka", "JP", "has all these words")]),
-        ("Weber, Jean-Luc", "person", [("Jean-Luc Weber", "LU", "has all these words")]),
+        ("Weber, Jean-Luc", "person", [("Jean-Luc Weber", "LU", "has just these words")]),
         ("North Light Infra", "fund", [
             ("Northern Lights Infrastructure I", "IE", "words begin like this")]),
         ("Sarah Chenn", "person", []),
@@ -69,6 +70,105 @@ def test_search_finds(
     loaded: EntityDatabase, search_text: str, entity_type: str, found: list[tuple[str, str | None, str]]
 ) -> None:
     assert sorted(hits(loaded, search_text, entity_type=entity_type)) == sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("search_text", "entity_type", "name"),
+    [
+        ("john smith", "person", "John Smith"),
+        ("J. Smith", "person", "John Smith"),
+        ("Zoe Muller", "entity", "Zoë Müller"),
+        ("Weber, Jean-Luc", "person", "Jean-Luc Weber"),
+        ("771200BLACKROCKMAN14", "company", "BlackRock ManCo (Luxembourg) S.A."),
+        ("Meridian Fund Services Sarl", "company", "Meridian Fund Services S.à r.l."),
+        ("Services Fund Meridian", "company", "Meridian Fund Services S.à r.l."),
+        ("MFS Luxembourg", "company", "Meridian Fund Services S.à r.l."),
+        ("Fund Accounting", "product", "Fund accounting"),
+        ("Officer, Compliance", "role", "Compliance officer"),
+    ],
+)
+def test_whole_name_binds(loaded: EntityDatabase, search_text: str, entity_type: str, name: str) -> None:
+    bound = loaded.read(lambda session: find_parties(session, search_text, entity_type=entity_type)).bound
+    assert bound is not None
+    assert bound.name == name
+
+
+@pytest.mark.parametrize(
+    ("search_text", "entity_type", "only"),
+    [
+        ("John Smiths", "person", "John Smithson"),
+        ("Aiko", "person", "Aiko Tanaka"),
+        ("Tanaka", "entity", "Aiko Tanaka"),
+        ("Aiko Tan", "person", "Aiko Tanaka"),
+        ("North Light Infra", "fund", "Northern Lights Infrastructure I"),
+        ("Castellan", "company", "Castellan Audit SAS"),
+        ("S.à r.l.", "company", "Meridian Fund Services S.à r.l."),
+        ("SAS", "company", "Castellan Audit SAS"),
+        ("Accounting", "product", "Fund accounting"),
+    ],
+)
+def test_part_of_a_name_binds_nobody(loaded: EntityDatabase, search_text: str, entity_type: str, only: str) -> None:
+    findings = loaded.read(lambda session: find_parties(session, search_text, entity_type=entity_type))
+    assert ([found.name for found in findings.hits], findings.bound) == ([only], None)
+
+
+def loaded_from(database: EntityDatabase, folder: Path, *rows: str) -> Callable[..., Findings]:
+    """Loads rows of name, kind, aliases and status; returns the search."""
+    (folder / "rows.csv").write_text("\n".join(["name,kind,aliases,status", *rows]), encoding="utf-8")
+    assert not load_parties(database, folder / "rows.csv").refused
+
+    def search(text: str, entity_type: str) -> Findings:
+        return database.read(lambda session: find_parties(session, text, entity_type=entity_type))
+
+    return search
+
+
+def test_who_has_the_name_and_is_inactive_is_told_and_nobody_else_is_bound(
+    database: EntityDatabase, tmp_path: Path
+) -> None:
+    search = loaded_from(
+        database,
+        tmp_path,
+        "John Smith,person,,inactive",
+        "John Smithson,person,,",
+        "Kite Ltd,company,,inactive",
+        "Kite GmbH,company,,",
+        "Old Mill,fund,,inactive",
+        "New Mill,fund,Old Mill,",
+    )
+    for text, kind, inactive, active in (
+        ("John Smith", "person", "John Smith", "John Smithson"),
+        ("kite ltd", "company", "Kite Ltd", "Kite GmbH"),
+        ("Old Mill", "entity", "Old Mill", "New Mill"),
+    ):
+        findings = search(text, kind)
+        assert [[found.name for found in some] for some in (findings.inactive, findings.hits)] == [[inactive], [active]]
+        assert findings.bound is None
+    assert search("John Smith", "company").inactive == ()
+    bound = search("Kite", "company").bound
+    assert bound is not None
+    assert bound.name == "Kite GmbH"
+
+
+def test_active_party_of_the_very_name_is_bound_beside_an_inactive_one(
+    database: EntityDatabase, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.csv").write_text(
+        "name,kind,jurisdiction,status\nJohn Smith,person,GB,inactive\nJohn Smith,person,IE,\n"
+    )
+    load_parties(database, tmp_path / "rows.csv")
+    findings = database.read(lambda session: find_parties(session, "John Smith", entity_type="person"))
+    assert findings.bound is not None
+    assert (findings.bound.jurisdiction, [each.jurisdiction for each in findings.inactive]) == ("IE", ["GB"])
+
+
+def test_order_of_words_binds_only_among_names_that_were_all_read(database: EntityDatabase, tmp_path: Path) -> None:
+    rows = ["John Smith,person,,", *(f"John Smith {number},person,," for number in range(NAMES_TOLD - 2))]
+    search = loaded_from(database, tmp_path, *rows)
+    assert search("Smith John", "person").bound is not None
+    loaded_from(database, tmp_path, "John Smith Last,person,,")
+    findings = search("Smith John", "person")
+    assert ([found.name for found in findings.hits], findings.bound) == (["John Smith"], None)
 
 
 def test_hits_are_ordered_by_score_then_name(loaded: EntityDatabase) -> None:
@@ -136,6 +236,7 @@ FORMS += ["Société Anonyme", "S.p.A.", "Inc.", "Incorporated", "Pte. Ltd.", "S
 @pytest.mark.parametrize("form", FORMS)
 def test_legal_form_is_aside_in_any_spelling(form: str) -> None:
     assert core_words(name_key(f"Zoë Rock {form}")) == ("zoe", "rock")
+    assert [is_legal_form(name_key(text)) for text in (form, f"Zoë Rock {form}")] == [True, False]
 
 
 def test_legal_forms_are_aside_and_told_so(database: EntityDatabase, tmp_path: Path) -> None:

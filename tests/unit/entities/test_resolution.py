@@ -74,6 +74,51 @@ def test_one_hit_is_bound_with_its_reason(gateway: SqlEntityGateway, loaded: Ent
     }
 
 
+def test_part_of_a_name_is_asked_about_and_fails_where_nobody_can_be(
+    gateway: SqlEntityGateway, loaded: EntityDatabase
+) -> None:
+    smithson = id_of(loaded, "John Smithson")
+    talk = Conversation(gateway, "John Smiths", "person")
+    assert (talk.question["type"], talk.question["options"][0]["id"]) == ("SELECTION", smithson)
+    assert talk.select(smithson)["reason"] == "chosen by a person"
+    problem = PartySearch(gateway, Wanted("John Smiths", "person"), asks=False).found((), None)["problem"]
+    assert (problem["code"], [each["id"] for each in problem["candidates"]]) == ("lookup_ambiguous", [smithson])
+    assert problem["message"] == (
+        f"It is not sure that person 'John Smiths' means John Smithson (person, GB, born 1975-11-02, {smithson}): "
+        "words begin like this."
+    )
+
+
+def test_question_tells_of_who_is_inactive(tmp_path: Path) -> None:
+    database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
+    rows = ["John Smith,GB,1968-03-14,inactive", "John Smithson,GB,1975-11-02,active", "Eve Gone,GB,,inactive"]
+    header = "name,jurisdiction,born,status,kind"
+    (tmp_path / "parties.csv").write_text("\n".join([header, *(f"{row},person" for row in rows)]))
+    load_parties(database, tmp_path / "parties.csv")
+    john, gone = id_of(database, "John Smith"), id_of(database, "Eve Gone")
+    gateway = SqlEntityGateway(database)
+    told = f"John Smith (person, GB, born 1968-03-14, {john}) is inactive. "
+    asked = Conversation(gateway, "John Smith", "person")
+    assert asked.question["prompt"] == f"{told}Which person is meant by 'John Smith'? Or write another name."
+    assert john not in [option["id"] for option in asked.question["options"]]
+    # Whoever is to be created beside him has to be told from him.
+    assert asked.select(CREATE_NEW)["schema"]["required"] == ["date_of_birth"]
+    other = Conversation(gateway, "Eve Gone", "person").question
+    assert other["type"] == "CLARIFICATION"
+    assert other["prompt"].startswith(f"Eve Gone (person, GB, {gone}) is inactive. No other party found for person")
+    problems = [
+        PartySearch(gateway, Wanted(name, "person"), asks=False).found((), None)["problem"]
+        for name in ("John Smith", "Eve Gone")
+    ]
+    assert [(each["code"], each["message"].partition(" is inactive. ")[1]) for each in problems] == [
+        ("lookup_ambiguous", " is inactive. "),
+        ("lookup_not_found", " is inactive. "),
+    ]
+    assert problems[0]["message"].startswith(f"{told}It is not sure that person 'John Smith' means John Smithson")
+    assert "with the status `active`" in problems[1]["hint"]
+    database.dispose()
+
+
 def test_jurisdiction_tells_parties_of_one_name_apart(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
     assert Conversation(gateway, "Maria Garcia", "person", "LU").result["party"]["id"] == id_of(loaded, "María Garcia")
 

@@ -26,7 +26,7 @@ def gateway(database: EntityDatabase) -> EntityGateway:
         ("collat man", "product", [("COLLATERAL_MANAGEMENT", "Collateral management", "words begin like this")]),
         ("compliance officer", "role", [("COMPLIANCE_OFFICER", "Compliance officer", "exact name")]),
         ("officer, compliance", "role", [
-            ("COMPLIANCE_OFFICER", "Compliance officer", "has all these words")]),
+            ("COMPLIANCE_OFFICER", "Compliance officer", "has just these words")]),
         ("MLRO", "role", [
             ("MONEY_LAUNDERING_REPORTING_OFFICER", "Money laundering reporting officer", "other name")]),
         ("authorized signatory", "role", [("AUTHORISED_SIGNATORY", "Authorised signatory", "other name")]),
