@@ -23,7 +23,7 @@ _LOOKUP_KEYS = frozenset({"search_text", "entity_type", "jurisdiction"})
 _RESULT = re.compile(r"@result_([1-9][0-9]*)")
 _SESSION_NAME = re.compile(r"@([A-Za-z_][A-Za-z0-9_.-]*)")
 _NOT_READ = Lookup("", "")
-"""Stands where a ref or a lookup could not be read, so that nobody takes its null for the value."""
+"""Stands where what is meant could not be read, so that nobody takes what stands there for the value."""
 _HINT = "@result_N is what intent N of this request makes; use lookups for what exists already"
 
 
@@ -94,6 +94,9 @@ class _IntentReader:
         self.entry.expect_keys(_KEYS)
         verb = self.entry.name_text("verb")
         self.arguments.update(self.entry.optional_object("params"))
+        for key, value in self.arguments.items():
+            if isinstance(value, str) and _SESSION_NAME.fullmatch(value.strip()):
+                self._refuse_ref_as_param(key, value)
         for key, ref in self.entry.optional_object("refs").items():
             if self._take_key(key, "refs"):
                 self._read_ref(key, ref)
@@ -110,6 +113,11 @@ class _IntentReader:
         self.arguments[key] = None
         self.draft.holes[self.index, key] = _NOT_READ
         return True
+
+    def _refuse_ref_as_param(self, key: str, value: str) -> None:
+        message = f"Invalid reference: {key!r} is {value!r:.80} among the params, where it is only a text"
+        self.entry.tell("invalid_reference", message, "params", key, hint="write it under refs")
+        self.draft.holes[self.index, key] = _NOT_READ
 
     def _read_ref(self, key: str, ref: Any) -> None:
         if not isinstance(ref, str):

@@ -158,7 +158,8 @@ def _given_parties(raw: Any, document: Document, tools: Mapping[str, ToolDeclara
         verb = tools.get(node.get("tool") or "")
         params = intent.get("params") if verb is not None and isinstance(intent, dict) else None
         for key, value in params.items() if isinstance(params, dict) else ():
-            if value is not None and verb is not None and kinds_taken(verb, key):
+            is_told = (index, key) in document.holes
+            if value is not None and not is_told and verb is not None and kinds_taken(verb, key):
                 message = f"intent {index + 1}: {key!r} is a party, which no plain value can stand for"
                 hint = "write a lookup if it exists already, and a ref to the intent that makes it if not"
                 at = pointer("intents", index, "params", key)

@@ -108,6 +108,21 @@ def test_malformed_lookup_is_refused_at_its_key(lookup: Any, places: list[str]) 
     assert found == [("invalid_field", f"/intents/0/lookups/a{place}") for place in places]
 
 
+@pytest.mark.parametrize("text", ["@result_1", " @result_1 ", "@result_0", "@Result_1", "@cbu", "@no.such-name"])
+def test_reference_among_the_params_is_refused_at_its_key(text: str) -> None:
+    (problem,) = problems_of(intents(ENSURE, {"verb": "v", "params": {"cbu/id": text}}), context={"cbu": "fund_1"})
+    assert (problem.code, problem.pointer) == ("invalid_reference", "/intents/1/params/cbu~1id")
+    assert problem.message == (
+        f"intent 2: Invalid reference: 'cbu/id' is {text!r} among the params, where it is only a text"
+    )
+    assert problem.hint == "write it under refs"
+
+
+@pytest.mark.parametrize("text", ["@", "@ 3 o'clock", "ann@example.org", "@1", "@result_1 and @result_2"])
+def test_text_that_only_holds_an_at_sign_is_a_value(text: str) -> None:
+    assert check(intents(ENSURE, {"verb": "v", "params": {"a": text}})).nodes[1].arguments == {"a": text}
+
+
 def test_key_given_twice_is_refused_where_it_stands_again() -> None:
     entry = {
         "verb": "v",

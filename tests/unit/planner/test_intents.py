@@ -185,6 +185,12 @@ def test_id_of_a_party_that_the_model_made_up_goes_back() -> None:
     assert read(answer({**FUND, "params": {"name": "Apex", "manco-id": None}})).planned.nodes
 
 
+def test_reference_that_the_model_wrote_as_a_value_goes_back_once() -> None:
+    [problem] = problems_in(answer(FUND, intent("cbu.add-product", product="CUSTODY", cbu_id="@result_1")))
+    assert (problem.code, problem.pointer) == ("invalid_reference", "/intents/1/params/cbu-id")
+    assert problem.hint == "write it under refs"
+
+
 def test_what_undoes_verbs_is_known_to_the_check_and_is_no_verb() -> None:
     names = {tool["name"] for tool in goal_of().tools}
     assert "onboarding.undo" in names
