@@ -151,7 +151,7 @@ class _IntentReader:
         self.arguments[key] = _without_references(value)
         if isinstance(value, str):
             # Whether a party is taken here is known to who knows the verb.
-            self.draft.holes[self.index, key] = Lookup(value, "", session_name=name)
+            self.draft.holes[self.index, key] = Lookup(value, "", known_as=f"@{name}")
         else:
             del self.draft.holes[self.index, key]
 

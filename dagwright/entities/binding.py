@@ -18,11 +18,14 @@ from dagwright.entities.parties import described, is_id
 from dagwright.entities.resolution import INVALID_FIELD, LOOKUP_NOT_FOUND, party_json
 from dagwright.entities.verbs import NewParty, create_parties
 from dagwright.plan.entity_types import TERM_KINDS
-from dagwright.plan.lookups import SESSION_NAME
+from dagwright.plan.lookups import KNOWN_AS
+from dagwright.plan.references import BY_ID
 
 VERB = "bind_parties"
 MISSING_CONTEXT = "missing_context"
 """Code of what a name of the session cannot stand for."""
+INVALID_ARGUMENTS = "invalid_arguments"
+"""Code of an id that is written out and cannot be used."""
 PROBLEMS_BYTES = 150_000
 """JSON of all that could not be bound: the run keeps it, and tells it."""
 
@@ -43,8 +46,8 @@ def bind_parties(database: EntityDatabase, found: Sequence[Mapping[str, Any]], *
     A party may be called otherwise by now: it is bound by its id. Nothing is created unless all can be bound.
 
     Args:
-        found: of each lookup what `PartySearch.found` told, or `{"party"}` for one that was known before; of a name of
-            the session with `session_name` and `kinds`, one of which it has to be.
+        found: of each lookup what `PartySearch.found` told, or `{"party"}` for one that was known before; of one
+            that the plan knows with `known_as` and `kinds`, one of which it has to be.
         key: idempotency key of the call.
     """
     if any("problem" in entry for entry in found):
@@ -95,9 +98,8 @@ def _looked_at(session: Session, entry: Mapping[str, Any]) -> Entry:
     if chosen.get("kind") in TERM_KINDS:
         return {"party": dict(chosen), "reason": str(entry.get("reason", "")), "created": False}
     party = session.get(Party, chosen["id"]) if is_id(chosen["id"]) else None
-    if (name := entry.get(SESSION_NAME)) is not None and (wrong := _why_not_of_session(party, entry)) is not None:
-        hint = f"give the id of a {_either(entry)} with --context {name}=ID"
-        return {"problem": {"code": MISSING_CONTEXT, "message": wrong, "hint": hint, "candidates": []}}
+    if KNOWN_AS in entry and (wrong := _why_not_taken(party, entry)) is not None:
+        return {"problem": _problem_of_known(entry, wrong)}
     if party is None:
         told = f"{chosen.get('kind', 'party')} {chosen.get('name')!r} ({chosen['id']}) is not there any more"
         return {"problem": _problem(LOOKUP_NOT_FOUND, told)}
@@ -107,11 +109,22 @@ def _looked_at(session: Session, entry: Mapping[str, Any]) -> Entry:
     return {"party": told_party, "reason": str(entry.get("reason", "")), "created": False}
 
 
-def _why_not_of_session(party: Party | None, entry: Mapping[str, Any]) -> str | None:
-    """Returns why what the session has under a name cannot be used, `None` if it can."""
-    name = f"@{entry[SESSION_NAME]}"
+def _problem_of_known(entry: Mapping[str, Any], message: str) -> dict[str, Any]:
+    known_as, either = entry[KNOWN_AS], _either(entry)
+    if known_as == BY_ID:
+        code, hint = INVALID_ARGUMENTS, f"give the id of a {either}, or write under lookups what it is called"
+    else:
+        name = known_as.removeprefix("@")
+        code, hint = MISSING_CONTEXT, f"give the id of a {either} with --context {name}=ID"
+    return {"code": code, "message": message, "hint": hint, "candidates": []}
+
+
+def _why_not_taken(party: Party | None, entry: Mapping[str, Any]) -> str | None:
+    """Returns why a party that the plan knows cannot be used, `None` if it can."""
+    given, is_by_id = repr(entry["party"]["id"])[:80], entry[KNOWN_AS] == BY_ID
+    name = given if is_by_id else entry[KNOWN_AS]
     if party is None:
-        return f"{name} is {entry['party']['id']!r:.80}, and no party has that id."
+        return f"No party has the id {given}." if is_by_id else f"{name} is {given}, and no party has that id."
     if party.status != PartyStatus.ACTIVE:
         return f"{name} is {described(party)}, which is inactive."
     if party.kind not in entry["kinds"]:

@@ -6,8 +6,8 @@ from typing import Any
 
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.errors import pointer
-from dagwright.plan.lookups import SESSION_NAME, finder_of, problems
-from dagwright.plan.references import LOOKUP_INPUT, Placeholder, Reference, ResultOf
+from dagwright.plan.lookups import KNOWN_AS, finder_of, problems
+from dagwright.plan.references import BY_ID, LOOKUP_INPUT, Placeholder, Reference, ResultOf
 from dagwright.plan.states import Record
 
 
@@ -60,11 +60,17 @@ def _places(plan: CompiledPlan) -> Iterator[tuple[str, LookupPlace]]:
             else:
                 # Lookups are written in one dialect only, and a sub-plan's own document is not at hand here.
                 is_known = plan.dialect == "intents"
-                group = "refs" if SESSION_NAME in nodes[find_id].arguments else "lookups"
+                group = _group_of(nodes[find_id].arguments.get(KNOWN_AS))
                 at = pointer("intents", number, group, argument) if is_known else None
                 place = LookupPlace(node.id, argument, at)
             if place is not None:
                 yield find_id, place
+
+
+def _group_of(known_as: str | None) -> str:
+    if known_as is None:
+        return "lookups"
+    return "params" if known_as == BY_ID else "refs"
 
 
 def _place_below(plan: CompiledPlan, name: str, *, above: str) -> LookupPlace | None:

@@ -18,7 +18,7 @@ from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole, RetryRule
 from dagwright.plan.entity_types import slug_of
 from dagwright.plan.errors import NodeError
 from dagwright.plan.paths import MissingValue, get_value
-from dagwright.plan.references import Lookup, Placeholder, Reference, ResultOf
+from dagwright.plan.references import BY_ID, Lookup, Placeholder, Reference, ResultOf
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.stored import Path, StoredValue
 from dagwright.plan.tools import Effects, ToolDeclaration
@@ -37,8 +37,8 @@ MOST_LOOKUPS = 1_000
 
 KNOWN_BEFORE = "known before"
 """Why a party is meant that was looked up before the run."""
-SESSION_NAME = "session_name"
-"""Argument of a node of `find_party` whose party the session has, and key of what `bind_parties` is told of it."""
+KNOWN_AS = "known_as"
+"""Argument of a node of `find_party` whose party is not searched for, and key of what `bind_parties` is told of it."""
 _EITHER = " or "
 _FOUND = "found"
 """Argument of `bind_parties`: a list of what each `find_party` found."""
@@ -84,9 +84,8 @@ def _finds(lookups: Sequence[Lookup], taken: Sequence[str]) -> dict[str, list[Lo
         prefix = "_" + prefix
     finds: dict[str, list[Lookup]] = {}
     for lookup in lookups:
-        name = f"@{lookup.session_name}" if lookup.session_name is not None else ""
         words = _words_of(lookup.search_text)
-        parts = [prefix, name, slug_of(lookup.entity_type), words, lookup.jurisdiction or ""]
+        parts = [prefix, lookup.known_as or "", slug_of(lookup.entity_type), words, lookup.jurisdiction or ""]
         finds.setdefault(":".join(filter(None, parts)), []).append(lookup)
     return finds
 
@@ -107,7 +106,7 @@ def _find(node_id: str, lookup: Lookup) -> CompiledNode:
 
 def _arguments_of(lookup: Lookup) -> dict[str, Any]:
     given = {"search_text": lookup.search_text, "entity_type": lookup.entity_type}
-    more = {"jurisdiction": lookup.jurisdiction, SESSION_NAME: lookup.session_name}
+    more = {"jurisdiction": lookup.jurisdiction, KNOWN_AS: lookup.known_as}
     return {**given, **{key: value for key, value in more.items() if value is not None}}
 
 
@@ -187,7 +186,7 @@ def lookup_of(node: CompiledNode) -> Lookup:
 
 
 def found_before(node: CompiledNode, bound: Mapping[Lookup, Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Returns what a node of `find_party` finds without a call: what the session has, or what was bound before the run.
+    """Returns what a node of `find_party` finds without a call: what the plan knows, or what was bound before the run.
 
     What has become of it since is seen when all is bound.
 
@@ -195,9 +194,9 @@ def found_before(node: CompiledNode, bound: Mapping[Lookup, Mapping[str, Any]]) 
         bound: lookups that are known before, with the party of each.
     """
     given = node.arguments
-    if (name := given.get(SESSION_NAME)) is not None:
+    if (known_as := given.get(KNOWN_AS)) is not None:
         kinds = given["entity_type"].split(_EITHER)
-        return {"party": {"id": given["search_text"]}, "reason": f"@{name}", SESSION_NAME: name, "kinds": kinds}
+        return {"party": {"id": given["search_text"]}, "reason": known_as, KNOWN_AS: known_as, "kinds": kinds}
     known = bound.get(lookup_of(node))
     return None if known is None else {"party": dict(known), "reason": KNOWN_BEFORE}
 
@@ -214,8 +213,10 @@ def words_of_bound(plan: CompiledPlan, part: Reference) -> str | None:
     if find_id is None:
         return None
     given = hidden[find_id].arguments
-    text, name = str(given["search_text"])[:_WORDS_IN_TITLE], given.get(SESSION_NAME)
-    return f"{text} ({given['entity_type']})" if name is None else f"@{name} ({text})"
+    text, known_as = str(given["search_text"])[:_WORDS_IN_TITLE], given.get(KNOWN_AS)
+    if known_as is None:
+        return f"{text} ({given['entity_type']})"
+    return text if known_as == BY_ID else f"{known_as} ({text})"
 
 
 def parties_of_call(node: CompiledNode, arguments: Any, *, record_of: Callable[[str], Record | None]) -> dict[str, str]:
@@ -276,7 +277,7 @@ def bindings(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[dict[str
     """Yields what a run has bound: each lookup once, in order, with its party, why that one, and whether it is new."""
     told: set[str] = set()
     for node, record, entry in _told_entries(plan, records):
-        if record.status is NodeStatus.COMPLETED and node.id not in told and SESSION_NAME not in node.arguments:
+        if record.status is NodeStatus.COMPLETED and node.id not in told and KNOWN_AS not in node.arguments:
             told.add(node.id)
             yield {**node.arguments, **entry}
 

@@ -77,9 +77,7 @@ def misplaced_parties(
         node: id of its node.
         made_by: id of a node -> the tool that makes its result.
     """
-    by_input: Mapping[Reference, Lookup] = {
-        Placeholder(each.input): each for each in lookups if each.session_name is None
-    }
+    by_input: Mapping[Reference, Lookup] = {Placeholder(each.input): each for each in lookups if each.known_as is None}
     for path, template in holes:
         if len(path) != 1 or len(template) != 1:
             continue

@@ -77,24 +77,26 @@ class Lookup:
     In a plan it stands as an input that nobody is asked for, under a name that no plan can write.
 
     Args:
-        search_text: of a name of the session the id that it stands for.
-        entity_type: of a name of the session the kinds that are taken, such as `company or fund`.
+        search_text: of a party that is known the id.
+        entity_type: of a party that is known the kinds that are taken, such as `company or fund`.
         jurisdiction: ISO 3166 code of the parties that are meant; `None` if any can be.
-        session_name: without its `@`, if the party is one of the session: it is looked at and not searched for.
+        known_as: how the plan names a party that is looked at and not searched for: `@cbu` if the session has it,
+            `BY_ID` if its id is written out.
     """
 
     search_text: str
     entity_type: str
     jurisdiction: str | None = None
-    session_name: str | None = None
+    known_as: str | None = None
 
     @property
     def input(self) -> str:
         """Name of the input; the same for the same lookup."""
-        told = [self.search_text, self.entity_type, self.jurisdiction, self.session_name]
+        told = [self.search_text, self.entity_type, self.jurisdiction, self.known_as]
         return LOOKUP_INPUT + hashlib.sha256(json.dumps(told, ensure_ascii=True).encode()).hexdigest()[:20]
 
 
+BY_ID = "id"
 LOOKUP_INPUT = "~lookup:"
 """Begins the names of the inputs that are looked up."""
 Reference = ResultOf | Placeholder | Item | Index | Secret

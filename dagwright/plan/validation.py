@@ -24,11 +24,13 @@ from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.plan.node_references import NodeReferences, read_references
 from dagwright.plan.parties import kinds_taken, misplaced_parties
 from dagwright.plan.references import (
+    BY_ID,
     BadReferences,
     Lookup,
     Placeholder,
     Reference,
     ResultOf,
+    holds_reference,
     parse_template,
     suggestion,
     walk_texts,
@@ -283,13 +285,19 @@ class _Checker:
         return numbers
 
     def _extra_of(self, index: int, node: Node) -> dict[str, Reference | Lookup]:
-        """Returns what the dialect found; of the names of the session those that stand where a party is taken."""
+        """Returns what the dialect found; of the parties that are known those that stand where one is taken."""
         found: dict[str, Reference | Lookup] = {}
-        for key, part in self.extra.get(index, {}).items():
-            if not isinstance(part, Lookup) or part.session_name is None:
+        extra, tool = self.extra.get(index, {}), self.tools.get(node.tool or "")
+        for key, part in extra.items():
+            if not isinstance(part, Lookup) or part.known_as is None:
                 found[key] = part
-            elif (tool := self.tools.get(node.tool or "")) is not None and (kinds := kinds_taken(tool, key)):
+            elif tool is not None and (kinds := kinds_taken(tool, key)):
                 found[key] = replace(part, entity_type=" or ".join(kinds))
+        if tool is not None and self.document.dialect == "intents":
+            for key, value in node.arguments.items():
+                is_text = key not in extra and isinstance(value, str) and not holds_reference(value)
+                if is_text and (kinds := kinds_taken(tool, key)):
+                    found[key] = Lookup(value, " or ".join(kinds), known_as=BY_ID)
         return found
 
     def _read_node(self, index: int, node: Node, numbers: Mapping[str, int]) -> NodeReferences:

@@ -244,6 +244,34 @@ async def test_context_that_is_nobody_or_of_another_type_is_found_out_before_any
     assert desk.added() == []
 
 
+async def test_id_of_nobody_or_of_another_type_is_found_out_before_anything_is_made(desk: Onboarding) -> None:
+    def plan(fund: str) -> Any:
+        return {
+            "intents": [
+                intent("cbu.ensure", name="Apex Capital Fund", jurisdiction="LU"),
+                intent("cbu.add-product", product="CUSTODY", cbu_id=fund),
+            ]
+        }
+
+    ids = {row.subject: row.id for row in desk.before.rows}
+    wrong = {
+        "nonsense": "No party has the id 'nonsense'.",
+        ids["John Smith"]: f"'{ids['John Smith']}' is person 'John Smith' (GB), and a fund is needed.",
+    }
+    for given, told in wrong.items():
+        document = await document_of(await desk.runs.start(plan(given)))
+        [error] = document["error"]["errors"]
+        assert (document["status"], error["code"], error["pointer"], error["message"]) == (
+            "failed",
+            "invalid_arguments",
+            "/intents/1/params/cbu-id",
+            told,
+        )
+    assert desk.added() == []
+    assert (await desk.runs.run(plan(ids["Apex Fund"])))["status"] == "completed"
+    assert "Apex Fund (KY): CUSTODY" in desk.added()
+
+
 async def test_product_and_role_are_looked_up_by_what_people_call_them(desk: Onboarding) -> None:
     plan = {
         "intents": [

@@ -58,7 +58,7 @@ def test_party_that_cannot_be_used_any_more_is_told_and_nothing_made(database: E
 
 def test_party_of_the_session_is_looked_at(database: EntityDatabase, bob: Party) -> None:
     def named(party_id: str, *kinds: str) -> dict[str, Any]:
-        return {"party": {"id": party_id}, "reason": "@cbu", "session_name": "cbu", "kinds": [*kinds]}
+        return {"party": {"id": party_id}, "reason": "@cbu", "known_as": "@cbu", "kinds": [*kinds]}
 
     [entry] = bind_parties(database, [named(bob.id, "person")], key="k")
     assert (entry["party"]["name"], entry["reason"]) == ("Bob", "@cbu")
@@ -76,6 +76,25 @@ def test_party_of_the_session_is_looked_at(database: EntityDatabase, bob: Party)
     change(database, bob, status="inactive")
     [entry] = bind_parties(database, [named(bob.id, "person")], key="k")
     assert entry["problem"]["message"] == "@cbu is person 'Bob' (GB), which is inactive."
+
+
+def test_party_whose_id_is_written_out_is_looked_at(database: EntityDatabase, bob: Party) -> None:
+    def given(party_id: str, *kinds: str) -> dict[str, Any]:
+        return {"party": {"id": party_id}, "reason": "id", "known_as": "id", "kinds": [*kinds]}
+
+    [entry] = bind_parties(database, [given(bob.id, "person")], key="k")
+    assert (entry["party"]["name"], entry["created"]) == ("Bob", False)
+    change(database, bob, status="inactive")
+    hint = "give the id of a fund, or write under lookups what it is called"
+    wrong = bind_parties(database, [given("nonsense", "fund"), given("", "fund"), given(bob.id, "fund")], key="k")
+    assert [entry["problem"] for entry in wrong] == [
+        {"code": "invalid_arguments", "message": message, "hint": hint, "candidates": []}
+        for message in (
+            "No party has the id 'nonsense'.",
+            "No party has the id ''.",
+            f"'{bob.id}' is person 'Bob' (GB), which is inactive.",
+        )
+    ]
 
 
 def test_product_or_role_is_bound_to_its_code(database: EntityDatabase) -> None:

@@ -12,6 +12,7 @@ from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.extension import Extension
+from dagwright.plan.lookup_places import lookup_errors
 from dagwright.plan.lookups import BIND_PARTIES, FIND_PARTY, MOST_LOOKUPS, bindings
 from dagwright.plan.parties import KEYWORD
 from dagwright.plan.plan_words import plan_words
@@ -91,7 +92,7 @@ def test_party_of_the_session_is_looked_at_with_the_lookups_and_not_searched_for
     scheduler, [bind] = started(plan)
     assert bind.arguments == {
         "found": [
-            {"party": {"id": "fund_1"}, "reason": "@cbu", "session_name": "cbu", "kinds": kinds}
+            {"party": {"id": "fund_1"}, "reason": "@cbu", "known_as": "@cbu", "kinds": kinds}
             for kinds in (["company", "fund"], ["fund"])
         ]
     }
@@ -101,6 +102,64 @@ def test_party_of_the_session_is_looked_at_with_the_lookups_and_not_searched_for
         {"cbu_id": "fund_1"},
     ]
     assert list(bindings(scheduler.plan, scheduler.records)) == []
+
+
+def test_party_whose_id_is_written_out_is_looked_at_as_that_of_the_session() -> None:
+    params = {"cbu-id": "fund_1", "fund_id": "fund_1", "note": "fund_2"}
+    raw = {
+        "intents": [
+            {"verb": "pay", "params": params},
+            {"verb": "pay", "params": {}, "refs": {"fund_id": "@cbu"}},
+            {"verb": "pay", "params": {}, "lookups": {"fund_id": looking("fund_1", "fund")}},
+        ]
+    }
+    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}, context={"cbu": "fund_1"}), {})
+    assert hidden(plan)[:-1] == [
+        "lookup:id:company-or-fund:fund_1",
+        "lookup:id:fund:fund_1",
+        "lookup:@cbu:fund:fund_1",
+        "lookup:fund:fund_1",
+    ]
+    assert plan_words(plan).count('{"cbu-id":"fund_1","fund_id":"fund_1","note":"fund_2"}') == 1
+    scheduler, [find] = started(plan)
+    assert find.arguments == looking("fund_1", "fund")
+    scheduler.complete(find.id, {"party": {"id": "fund_1"}, "reason": ""}, at=1.0)
+    [bind] = tasks_of(scheduler)
+    assert bind.arguments["found"][:2] == [
+        {"party": {"id": "fund_1"}, "reason": "id", "known_as": "id", "kinds": kinds}
+        for kinds in (["company", "fund"], ["fund"])
+    ]
+    scheduler.complete(bind.id, [{"party": {"id": "fund_1"}, "reason": "", "created": False}] * 4, at=2.0)
+    assert [task.arguments for task in tasks_of(scheduler)] == [
+        params,
+        {"fund_id": "fund_1"},
+        {"fund_id": "fund_1"},
+    ]
+    assert [each["search_text"] for each in bindings(scheduler.plan, scheduler.records)] == ["fund_1"]
+
+
+def test_id_that_cannot_be_used_is_told_at_its_param() -> None:
+    raw = {"intents": [{"verb": "pay", "params": {"note": "n"}}, {"verb": "pay", "params": {"cbu-id": "nonsense"}}]}
+    scheduler, [bind] = started(prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}), {}))
+    problem = {"code": "invalid_arguments", "message": "No party has the id 'nonsense'.", "hint": "", "candidates": []}
+    scheduler.complete(bind.id, [{"problem": problem}], at=1.0)
+    assert tasks_of(scheduler) == []
+    [error] = lookup_errors(scheduler.plan, scheduler.records)
+    assert (error["code"], error["pointer"], error["argument"]) == (
+        "invalid_arguments",
+        "/intents/1/params/cbu-id",
+        "cbu-id",
+    )
+
+
+def test_id_that_is_asked_for_is_left_to_the_tool() -> None:
+    raw = {"intents": [{"verb": "pay", "params": {"cbu_id": "{{PLACEHOLDER_fund}}"}}]}
+    assert hidden(prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}), {"fund": "fund_3"})) == []
+
+
+def test_ids_in_other_formats_are_left_to_the_tool() -> None:
+    raw = {"plan": 1, "nodes": [{"id": "a", "tool": "pay", "arguments": {"cbu_id": "fund_1"}}]}
+    assert hidden(prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}), {})) == []
 
 
 def test_approval_of_a_call_names_its_parties() -> None:

@@ -66,7 +66,7 @@ def test_intents_are_nodes_with_the_edges_of_their_references() -> None:
         ("lookup:@cbu:fund:prt_9", "find_party", ()),
         (nodes[4].id, "bind_parties", (3,)),
     ]
-    assert nodes[3].arguments == {"search_text": "prt_9", "entity_type": "fund", "session_name": "cbu"}
+    assert nodes[3].arguments == {"search_text": "prt_9", "entity_type": "fund", "known_as": "@cbu"}
     assert "Looked up" not in found.words
     assert (found.changes, found.said) == (3, {"explanation": "Does it.", "confidence": 0.9})
 
