@@ -166,6 +166,9 @@ class _IntentReader:
         search_text, entity_type = inner.name_text("search_text"), inner.name_text("entity_type")
         if entity_type is not None and not _is_entity_type(entity_type, inner):
             return
+        if search_text is not None and not any(map(str.isalnum, search_text)):
+            inner.tell("invalid_field", f"'search_text' {search_text!r:.80} holds no letter or digit", "search_text")
+            return
         jurisdiction = inner.name_text("jurisdiction") if lookup.get("jurisdiction") is not None else None
         try:
             code = jurisdiction_of(jurisdiction) if jurisdiction is not None else None

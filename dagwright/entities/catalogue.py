@@ -117,6 +117,16 @@ CompanyId = Annotated[str, _id_of(PartyKind.COMPANY)]
 FundId = Annotated[str, _id_of(PartyKind.FUND)]
 
 
+def _other_than_cbu(*kinds: PartyKind) -> WithJsonSchema:
+    named = {parties.KEYWORD: [kind.value for kind in kinds], parties.OTHER_THAN: "cbu_id"}
+    return WithJsonSchema({"type": "string", **named})
+
+
+OtherPartyId = Annotated[str, _other_than_cbu(*PartyKind)]
+"""Of a party beside the fund or company `cbu_id`, which it cannot be."""
+OtherOrganisationId = Annotated[str, _other_than_cbu(PartyKind.COMPANY, PartyKind.FUND)]
+
+
 def _text_of(text_format: str) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", text_formats.KEYWORD: text_format})
 

@@ -7,8 +7,7 @@ Pure functions over strings, so the store, the lookups and the loader agree on t
 import re
 import unicodedata
 
-NAME_LIMIT = 300
-"""Characters of a name; the registers we know of stay under 250."""
+from dagwright.plan.text_formats import NAME_LIMIT, TURNING
 
 _LETTERS_WITHOUT_DECOMPOSITION = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "’": "'", "‘": "'"}
@@ -67,12 +66,12 @@ _LEGAL_FORM_ENDINGS = sorted((tuple(phrase.split()) for phrase in _LEGAL_FORM_PH
 
 
 def clean_name(text: str, what: str = "the name") -> str:
-    """Returns a name as it is stored: composed Unicode, single spaces, nothing that cannot be shown.
+    """Returns a name as it is stored: composed Unicode, single spaces, nothing that cannot be shown or turns the text.
 
     Raises:
         ValueError: the text is empty, over `NAME_LIMIT`, or holds control characters or lone surrogates.
     """
-    cleaned = " ".join(unicodedata.normalize("NFC", text).split())
+    cleaned = " ".join(TURNING.sub("", unicodedata.normalize("NFC", text)).split())
     if not cleaned:
         raise ValueError(f"{what} is empty")
     if len(cleaned) > NAME_LIMIT:

@@ -16,6 +16,8 @@ from dagwright.entities.catalogue import (
     Link,
     Name,
     OrganisationId,
+    OtherOrganisationId,
+    OtherPartyId,
     Product,
     Role,
 )
@@ -148,7 +150,7 @@ def _tools_of_cbus(verbs: Verbs) -> list[Callable[..., Any]]:
 
 def _tools_of_links(verbs: Verbs) -> list[Callable[..., Any]]:
     @tool(name="cbu.assign-role", effects="idempotent", undo=UNDO, returns="role")
-    def assign_role(*, cbu_id: OrganisationId, entity_id: AnyPartyId, role: Role) -> RoleResult:
+    def assign_role(*, cbu_id: OrganisationId, entity_id: OtherPartyId, role: Role) -> RoleResult:
         """Give a party a role at a fund or a company.
 
         Args:
@@ -170,7 +172,7 @@ def _tools_of_links(verbs: Verbs) -> list[Callable[..., Any]]:
         return verbs().remove_role(context().idempotency_key, cbu_id=cbu_id, entity_id=entity_id, role=role)
 
     @tool(name="cbu.link", effects="idempotent", undo=UNDO, returns="link")
-    def link(*, cbu_id: OrganisationId, entity_id: OrganisationId, link: Link) -> LinkResult:
+    def link(*, cbu_id: OrganisationId, entity_id: OtherOrganisationId, link: Link) -> LinkResult:
         """Link two parties that exist, such as two funds that are related to each other.
 
         Args:

@@ -1,8 +1,9 @@
 """Which arguments of a tool are parties, and of which kinds: what may be looked up there, and referred to.
 
 The keyword `x-dagwright-party` in the schema of a parameter lists the kinds of parties whose ids it takes, such as
-`["company", "fund"]`. A tool that has such a parameter, or that says what it `returns`, has said it of all its
-parameters: the others take no party. Of any other tool nothing is known, and nothing is refused.
+`["company", "fund"]`; `x-dagwright-other-than` beside it names the parameter whose party it cannot be. A tool that
+has such a parameter, or that says what it `returns`, has said it of all its parameters: the others take no party. Of
+any other tool nothing is known, and nothing is refused.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from dagwright.plan.references import Lookup, Placeholder, Reference, ResultOf
 from dagwright.plan.tools import ToolDeclaration, parameter_name
 
 KEYWORD: Final = "x-dagwright-party"
+OTHER_THAN: Final = "x-dagwright-other-than"
 
 PARTY_KINDS: Final[Sequence[str]] = tuple(
     dict.fromkeys(kind for kind in KIND_OF.values() if kind is not None and kind not in TERM_KINDS)
@@ -69,7 +71,7 @@ def misplaced_parties(
     node: str,
     made_by: Mapping[str, ToolDeclaration],
 ) -> Iterator[PartyProblem]:
-    """Yields each lookup and each reference to a party that stands where the tool does not take it.
+    """Yields each lookup and each reference to a party that stands where the tool does not take it, or a second time.
 
     Args:
         holes: the references in the arguments of one call; what is looked up stands there as its input.
@@ -92,11 +94,39 @@ def misplaced_parties(
             if maker is not None and maker.returns is not None and part.node != node:
                 yield from _wrong_reference(tool, key, part, maker=maker, others=_others(made_by, node))
 
+    yield from _same_parties(tool, holes, lookups)
+
 
 def is_made(maker: ToolDeclaration, kinds: Sequence[str]) -> bool:
     """Tells whether what a tool makes can be a party of one of these kinds."""
     kind = KIND_OF.get(maker.returns or "", _NO_PARTY)
     return kind in kinds if kind is not None else bool(kinds)
+
+
+def _same_parties(tool: ToolDeclaration, holes: Sequence[Hole], lookups: Iterable[Lookup]) -> Iterator[PartyProblem]:
+    properties = tool.input_schema.get("properties") if tool.input_schema is not None else None
+    others = {
+        name: schema[OTHER_THAN]
+        for name, schema in (properties.items() if isinstance(properties, Mapping) else ())
+        if isinstance(schema, Mapping) and OTHER_THAN in schema
+    }
+    if not others:
+        return
+    # The same id may be looked at twice, for parameters that take other kinds; what was not read means nothing.
+    meant: Mapping[Any, Any] = {
+        Placeholder(each.input): each if each.known_as is None else each.search_text
+        for each in lookups
+        if each.search_text
+    }
+    given = {
+        parameter_name(str(path[0]), properties): (str(path[0]), meant.get(template[0], template[0]))
+        for path, template in holes
+        if len(path) == 1 and len(template) == 1 and (template[0] in meant or isinstance(template[0], ResultOf))
+    }
+    for name, other in others.items():
+        if name in given and other in given and given[name][1] == given[other][1]:
+            key, other_key = given[name][0], given[other][0]
+            yield (key,), f"{tool.name}: {key!r} is the same party as {other_key!r}, and has to be another one", None
 
 
 def _wrong_lookup(tool: ToolDeclaration, key: str, lookup: Lookup) -> Iterator[PartyProblem]:

@@ -5,6 +5,7 @@ keywords. It exists because no pattern says what a query is, and `format` promis
 """
 
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import date
@@ -16,6 +17,13 @@ from dagwright.plan.durations import parse_duration
 from dagwright.plan.entity_types import jurisdiction_of
 
 KEYWORD: Final = "x-dagwright-text"
+
+NAME_LIMIT: Final = 300
+"""Characters of a name; the registers we know of stay under 250."""
+TURNING = re.compile("[\u202a-\u202e\u2066-\u2069]")
+"""Signs that turn the direction of what follows, so that a name is shown as another one."""
+_NOT_IN_NAMES: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
+"""Unicode categories: control characters, line ends among them, and halves of characters."""
 
 _HTTP_URL = re.compile(r"https?://[^/?#]", re.IGNORECASE)
 
@@ -57,13 +65,20 @@ def check_date(text: str) -> None:
 
 
 def check_name(text: str) -> None:
-    """Refuses a text that holds nothing to call somebody by.
+    """Refuses a text that nobody can be called by: one without letters, one that is too long, or not of one line.
 
     Raises:
         ValueError: it is one.
     """
+    no_name = f"{text[:200]!r} is no name"
     if not any(map(str.isalnum, text)):
-        raise ValueError(f"{text[:200]!r} is no name: it holds no letter or digit")
+        raise ValueError(f"{no_name}: it holds no letter or digit")
+    length = len(unicodedata.normalize("NFC", text))
+    if length > NAME_LIMIT:
+        raise ValueError(f"{no_name}: it has {length:,} characters, at most {NAME_LIMIT} are allowed")
+    for position, character in enumerate(text):
+        if unicodedata.category(character) in _NOT_IN_NAMES or TURNING.match(character):
+            raise ValueError(f"{no_name}: it holds the character U+{ord(character):04X} at position {position}")
 
 
 PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {

@@ -101,6 +101,7 @@ def test_result_that_nothing_makes_hints_at_lookups(number: str) -> None:
         ({}, ["", ""]),
         ({"search_text": "", "entity_type": 7}, ["/search_text", "/entity_type"]),
         ({**JOHN, "type": "x"}, ["/type"]),
+        ({**JOHN, "search_text": "---"}, ["/search_text"]),
     ],
 )
 def test_malformed_lookup_is_refused_at_its_key(lookup: Any, places: list[str]) -> None:

@@ -61,6 +61,15 @@ def test_company_holds_roles_but_subscribes_to_nothing() -> None:
         ("entity.create-person", {"name": ""}, "'' is no name"),
         ("cbu.ensure", {"jurisdiction": "US-"}, "jurisdiction 'US-' is no ISO 3166 code"),
         ("cbu.ensure", {"name": "\t"}, "is no name"),
+        ("cbu.ensure", {"name": "A\0B"}, "is no name: it holds the character U+0000 at position 1"),
+        ("cbu.ensure", {"name": "A\nB"}, "is no name: it holds the character U+000A at position 1"),
+        ("cbu.ensure", {"name": "A\u2028B"}, "is no name: it holds the character U+2028 at position 1"),
+        ("entity.create-person", {"name": "Ann \u202eeeL"}, "is no name: it holds the character U+202E at position 4"),
+        (
+            "entity.create-person",
+            {"name": "A" * 10_000},
+            "is no name: it has 10,000 characters, at most 300 are allowed",
+        ),
     ],
 )
 def test_value_that_no_verb_takes_is_refused(verb: str, wrong: dict[str, str], told: str) -> None:
@@ -86,6 +95,19 @@ def test_arguments_are_named_as_the_others_are_written() -> None:
         'cbu.assign-role: "entity-id" is a required property',
     ]
     assert unknown.hint == "did you mean 'entity-id'?"
+
+
+def test_fund_has_neither_role_nor_link_at_itself() -> None:
+    refs = {"cbu-id": "@result_1", "entity-id": "@result_1"}
+    wrong = [intent("cbu.link", refs=refs, link="PARENT"), intent("cbu.assign-role", refs=refs, role="INVESTOR")]
+    found = problems_of(FUND, *wrong)
+    assert [(problem.pointer, problem.message) for problem in found] == [
+        (
+            f"/intents/{number}/refs/entity-id",
+            f"{verb}: 'entity-id' is the same party as 'cbu-id', and has to be another one",
+        )
+        for number, verb in ((1, "cbu.link"), (2, "cbu.assign-role"))
+    ]
 
 
 def test_product_is_no_fund() -> None:

@@ -27,6 +27,9 @@ TOOLS = {
         ToolDeclaration("make-fund", input_schema=schema(name=TEXT, parent_id=ORGANISATION), returns="cbu"),
         ToolDeclaration("find", input_schema=schema(name=TEXT), returns="party"),
         ToolDeclaration("subscribe", input_schema=schema(cbu_id=FUND, product=TEXT), returns="product"),
+        ToolDeclaration(
+            "join", input_schema=schema(one_id=FUND, two_id=ORGANISATION | {"x-dagwright-other-than": "one_id"})
+        ),
         ToolDeclaration("tell", input_schema=schema(cbu_id=FUND, text=TEXT)),
         ToolDeclaration("any", input_schema=schema(cbu_id=TEXT)),
         ToolDeclaration("untold"),
@@ -138,6 +141,41 @@ def test_reference_for_what_is_no_party_is_refused() -> None:
             "give 'name' as it is",
         )
     ]
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        {"refs": {"one-id": "@result_1", "two-id": "@result_1"}},
+        {"params": {"one-id": "fund_1", "two-id": "fund_1"}},
+        {"lookups": {"one-id": lookup("fund"), "two-id": lookup("fund")}},
+    ],
+)
+def test_party_that_cannot_be_the_other_one_is_refused(groups: dict[str, Any]) -> None:
+    ((code, _, message, _),) = told(intent("make-fund"), intent("join", **groups))
+    assert (code, message) == (
+        "invalid_arguments",
+        "join: 'two-id' is the same party as 'one-id', and has to be another one",
+    )
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        {"refs": {"one-id": "@result_1", "two-id": "@result_2"}},
+        {"params": {"one-id": "fund_1", "two-id": "fund_2"}},
+        {"params": {"one-id": "fund_1"}, "refs": {"two-id": "@result_1"}},
+        {"lookups": {"one-id": lookup("fund"), "two-id": {**lookup("fund"), "jurisdiction": "LU"}}},
+        {"params": {"one-id": "fund_1"}},
+    ],
+)
+def test_two_parties_are_taken(groups: dict[str, Any]) -> None:
+    assert told(intent("make-fund"), intent("make-fund"), intent("join", **groups)) == []
+
+
+def test_two_parties_that_were_not_read_are_not_compared() -> None:
+    refs = {"one-id": "result 1", "two-id": "result 1"}
+    assert [code for code, _, _, _ in told(intent("join", refs=refs))] == ["invalid_reference"] * 2
 
 
 def test_badly_written_lookup_is_told_once() -> None:
