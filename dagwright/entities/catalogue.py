@@ -7,7 +7,7 @@ verbs. This module must not import the database.
 import difflib
 import re
 from collections.abc import Iterable
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Literal, get_args
 
@@ -133,7 +133,7 @@ def _text_of(text_format: str) -> WithJsonSchema:
 
 Name = Annotated[str, _text_of("name")]
 Jurisdiction = Annotated[str, _text_of("jurisdiction")]
-DateOfBirth = Annotated[str, _text_of("date")]
+DateOfBirth = Annotated[str, _text_of("date_of_birth")]
 
 _CLIENT_TYPE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _LEI = re.compile(r"[A-Z0-9]{18}[0-9]{2}")
@@ -168,12 +168,20 @@ def checked_link(link: str) -> str:
     return link
 
 
-def checked_date_of_birth(text: str) -> str:
-    """Returns a date as `1970-12-31`. Raises ValueError for any other text."""
+def checked_date_of_birth(text: str, what: str = "date-of-birth") -> str:
+    """Returns a date as `1970-12-31`. Raises ValueError for any other text, and for a day that is still to come."""
     try:
-        return date.fromisoformat(text.strip()).isoformat()
+        born = date.fromisoformat(text.strip())
     except ValueError:
-        raise ValueError(f"date-of-birth {text!r:.80} is no date such as 1970-12-31") from None
+        raise ValueError(f"{what} {text!r:.80} is no date such as 1970-12-31") from None
+    try:
+        text_formats.check_date_of_birth(born.isoformat())
+    except ValueError as error:
+        raise ValueError(f"{what} {error}") from None
+    # Somewhere it is tomorrow already.
+    if born > datetime.now(UTC).date() + timedelta(days=1):
+        raise ValueError(f"{what} {born.isoformat()} is still to come")
+    return born.isoformat()
 
 
 def checked_client_type(text: str) -> str:

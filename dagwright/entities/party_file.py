@@ -12,13 +12,13 @@ import io
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Protocol
 
 from dagwright.entities.catalogue import (
     PartyKind,
     checked_client_type,
+    checked_date_of_birth,
     checked_lei,
     kind_of_entity_type,
     nearest,
@@ -208,10 +208,7 @@ def _born(text: str, kind: PartyKind) -> str:
         return ""
     if kind is not PartyKind.PERSON:
         raise ValueError(f"born: only a person has a date of birth, not a {kind}")
-    try:
-        return date.fromisoformat(text).isoformat()
-    except ValueError:
-        raise ValueError(f"born: expected a date such as 1970-12-31, got {text!r}") from None
+    return checked_date_of_birth(text, "born")
 
 
 def _names(text: str, what: str) -> tuple[str, ...]:

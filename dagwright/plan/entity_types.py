@@ -36,8 +36,19 @@ PG PH PK PL PM PN PR PS PT PW PY QA RE RO RS RU RW SA SB SC SD SE SG SH SI SJ SK
 SX SY SZ TC TD TF TG TH TJ TK TL TM TN TO TR TT TV TW TZ UA UG UM US UY UZ VA VC VE VG VI VN VU WF WS XK
 YE YT ZA ZM ZW
 """
-"""ISO 3166-1 alpha-2, and `XK`, which the register of LEIs has for Kosovo; of the divisions only the form is known."""
+"""ISO 3166-1 alpha-2, and `XK`, which the register of LEIs has for Kosovo."""
 _COUNTRIES = frozenset(_CODES.split())
+_DIVISIONS: Final = {
+    "AE": "AJ AZ DU FU RK SH UQ",
+    "AU": "ACT NSW NT QLD SA TAS VIC WA",
+    "CA": "AB BC MB NB NL NS NT NU ON PE QC SK YT",
+    "US": """
+    AK AL AR AS AZ CA CO CT DC DE FL GA GU HI IA ID IL IN KS KY LA MA MD ME MI MN MO MP MS MT NC ND NE NH NJ NM NV NY
+    OH OK OR PA PR RI SC SD TN TX UM UT VA VI VT WA WI WV WY
+    """,
+}
+"""ISO 3166-2 of the countries whose divisions register companies; of the others only the form is known."""
+_DIVISIONS_OF = {country: frozenset(codes.split()) for country, codes in _DIVISIONS.items()}
 
 
 def jurisdiction_of(text: str) -> str:
@@ -49,6 +60,9 @@ def jurisdiction_of(text: str) -> str:
     if found[1] not in _COUNTRIES:
         meant = "; the United Kingdom is GB" if found[1] == "UK" else ""
         raise ValueError(f"jurisdiction {text!r:.80} is no ISO 3166 code: there is no country {found[1]}{meant}")
+    known = _DIVISIONS_OF.get(found[1])
+    if found[2] is not None and known is not None and found[2][1:] not in known:
+        raise ValueError(f"jurisdiction {text!r:.80} is no ISO 3166 code: {found[1]} has no division {found[2][1:]}")
     return code
 
 

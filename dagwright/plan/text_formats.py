@@ -7,7 +7,6 @@ keywords. It exists because no pattern says what a query is, and `format` promis
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import date
 from typing import Any, Final
 
@@ -24,6 +23,9 @@ TURNING = re.compile("[\u202a-\u202e\u2066-\u2069]")
 """Signs that turn the direction of what follows, so that a name is shown as another one."""
 _NOT_IN_NAMES: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 """Unicode categories: control characters, line ends among them, and halves of characters."""
+
+_FIRST_BIRTH, _LAST_BIRTH = "1800-01-01", "2099-12-31"
+"""Plans are checked where there is no clock too; the verbs know which day is still to come."""
 
 _HTTP_URL = re.compile(r"https?://[^/?#]", re.IGNORECASE)
 
@@ -52,16 +54,20 @@ def check_http_url(text: str) -> None:
         raise ValueError(f"{text[:200]!r} is no address; it starts with http:// or https:// and a host")
 
 
-def check_date(text: str) -> None:
-    """Refuses a text that is no day such as `1970-12-31`.
+def check_date_of_birth(text: str) -> None:
+    """Refuses a text that is no day such as `1970-12-31`, or one on which nobody of today is born.
 
     Raises:
         ValueError: it is none.
     """
-    with suppress(ValueError):
-        if date.fromisoformat(text).isoformat() == text:
-            return
-    raise ValueError(f"{text[:200]!r} is no date such as 1970-12-31")
+    try:
+        is_day = date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        is_day = False
+    if not is_day:
+        raise ValueError(f"{text[:200]!r} is no date such as 1970-12-31")
+    if not _FIRST_BIRTH <= text <= _LAST_BIRTH:
+        raise ValueError(f"{text!r} is no date of birth from {_FIRST_BIRTH} to {_LAST_BIRTH}")
 
 
 def check_name(text: str) -> None:
@@ -82,7 +88,7 @@ def check_name(text: str) -> None:
 
 
 PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
-    "date": check_date,
+    "date_of_birth": check_date_of_birth,
     "duration": parse_duration,
     "http_url": check_http_url,
     "jsonpath": parse_jsonpath,

@@ -162,6 +162,11 @@ WRONG_CALLS: list[tuple[str, str, dict[str, str]]] = [
         {"name": "Ann", "date_of_birth": "1970-02-30"},
     ),
     (
+        "date-of-birth 2099-12-31 is still to come",
+        "entity.create-person",
+        {"name": "Ann", "date_of_birth": "2099-12-31"},
+    ),
+    (
         "person 'John Smith' (GB) is there already; look that person up, or give jurisdiction",
         "entity.create-person",
         {"name": "John Smith"},

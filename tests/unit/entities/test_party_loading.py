@@ -40,7 +40,7 @@ def test_refused_rows_are_told_by_line(database: EntityDatabase) -> None:
         (4, "jurisdiction 'ZZZ' is no ISO 3166 code"),
         (5, "Unknown entity type 'vehicle'. Known types: entity, "),
         (6, "LEI '635400BLACKROCKMAN99' has wrong check digits"),
-        (7, "born: expected a date such as 1970-12-31, got '31.12"),
+        (7, "born '31.12.1970' is no date such as 1970-12-31"),
         (8, "the row has 7 fields, the header has 6"),
     ]
 
