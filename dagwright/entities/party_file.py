@@ -112,8 +112,9 @@ def _decoded(path: Path) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        message = f"{path}: line {line} is not UTF-8 (byte 0x{raw[error.start]:02x}); save the file as UTF-8"
+        # The error counts from behind the byte order mark.
+        line = error.object.count(b"\n", 0, error.start) + 1
+        message = f"{path}: line {line} is not UTF-8 (byte 0x{error.object[error.start]:02x}); save the file as UTF-8"
         raise PartiesUnreadable(message) from error
 
 

@@ -140,6 +140,10 @@ def test_broken_quote_costs_only_its_row(database: EntityDatabase, tmp_path: Pat
     ("content", "message"),
     [
         (b"name,kind\nJos\xe9,person\n", r"line 2 is not UTF-8 \(byte 0xe9\); save the file as UTF-8"),
+        (
+            b"\xef\xbb\xbfname,kind\nAnn,person\n\xe9,person\n",
+            r"line 3 is not UTF-8 \(byte 0xe9\); save the file as UTF-8",
+        ),
         (b"", "the first line must name the columns; it is empty"),
         (
             b"name,type\n",
