@@ -1,6 +1,6 @@
 """From a document to a compiled plan with its inputs: what `check`, `run` and the activity `compile_plan` share."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,11 +17,12 @@ from dagwright.plan.agents import tool_of_agent
 from dagwright.plan.compilation import compile_plan, compiled_form, unavailable
 from dagwright.plan.compiled import CompiledNode, CompiledPlan
 from dagwright.plan.conditions import read_condition
-from dagwright.plan.errors import PlanInvalid, Problem, pointer
+from dagwright.plan.document import Document
+from dagwright.plan.errors import Note, PlanInvalid, Problem, pointer
 from dagwright.plan.inputs import missing_inputs, wrong_inputs
 from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.plan.policy import LETTING_INLINE, REFUSED_INLINE, Policy
-from dagwright.plan.references import suggestion
+from dagwright.plan.references import Lookup, suggestion
 from dagwright.plan.regions import REGION_PREFIX, contract
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.validation import Checked, check_document
@@ -150,6 +151,28 @@ def unused_inputs(checked: Checked, names: Iterable[str]) -> list[Problem]:
         for name in strange
         if name not in read
     ]
+
+
+def notes_of_context(checked: Checked, names: Iterable[str]) -> list[Note]:
+    """Returns a note for each name of the session, without its `@`, that was given and that the plan does not use."""
+    used = list(dict.fromkeys(_session_names(checked.document)))
+    has = f"it uses {', '.join(f'@{name}' for name in used)}" if used else "it uses no name of a session"
+    return [
+        Note(
+            "unused_context",
+            f"the plan does not use @{name:.80}, which --context gives; {suggestion(name, used) or has}",
+        )
+        for name in names
+        if name not in used
+    ]
+
+
+def _session_names(document: Document) -> Iterator[str]:
+    for part in document.holes.values():
+        if isinstance(part, Lookup) and part.known_as is not None:
+            yield part.known_as.removeprefix("@")
+    for inner in document.sub_documents.values():
+        yield from _session_names(inner)
 
 
 _ALL = ""

@@ -14,7 +14,7 @@ from dagwright.cli.output import Output, one_line
 from dagwright.cli.plans import (
     STANDARD_INPUT,
     PlanSource,
-    read_pairs,
+    read_context,
     read_policy,
     read_sources,
     read_written_sources,
@@ -30,7 +30,7 @@ from dagwright.plan.policy import default_policy
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.undoing import notes_of_undoing
 from dagwright.plan.validation import Checked
-from dagwright.preparation import check_plan, check_size, check_written_plan, policy_problems
+from dagwright.preparation import check_plan, check_size, check_written_plan, notes_of_context, policy_problems
 from dagwright.settings import load_settings
 from dagwright.toolset import load_toolset, references_of
 
@@ -60,7 +60,7 @@ def _without_garbage_collection() -> Iterator[None]:
 def _check(request: CheckRequest, output: Output) -> int:
     references = references_of(request.tools, request.agents)
     tools = load_toolset(load_settings(), references).declarations()
-    context = read_pairs(request.context, option="--context")
+    context = read_context(request.context)
     policy = read_policy(request.policy_file) or default_policy("person")
     code = ExitCode.COMPLETED
     for source in (read_written_sources if request.is_mending else read_sources)(request.plans):
@@ -80,6 +80,7 @@ def _check(request: CheckRequest, output: Output) -> int:
             document = check_document(checked, source, held=held, mends=mends)
             if request.is_all_or_nothing and held is not None:
                 document["notes"] += [note.to_json() for note in notes_of_undoing(held)]
+            document["notes"] += [note.to_json() for note in notes_of_context(checked, context)]
             _write_document(document, output)
     return code
 

@@ -11,7 +11,7 @@ from dagwright.cli.exits import CommandRefused
 from dagwright.cli.model_needed import model_config, refuse_without_model
 from dagwright.cli.output import Output, one_line
 from dagwright.cli.plan_approval import approve_on_terminal
-from dagwright.cli.plans import read_pairs, read_policy
+from dagwright.cli.plans import read_context, read_policy
 from dagwright.cli.preparing import PreparedRun, deadline_s_of
 from dagwright.cli.requests import AskRequest
 from dagwright.cli.rounds import ask_in_rounds, prepared_rounds
@@ -152,7 +152,7 @@ def _prepared(
 
 def _context(request: AskRequest) -> Mapping[str, Mapping[str, Any]]:
     try:
-        return context_from_json(read_pairs(request.context, option="--context"))
+        return context_from_json(read_context(request.context))
     except ValueError as error:
         raise CommandRefused(f"--{error}") from None
 

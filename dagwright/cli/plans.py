@@ -144,6 +144,15 @@ def read_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:
     return values
 
 
+def read_context(pairs: Sequence[str]) -> dict[str, str]:
+    """Returns the names of a session that `--context` gives; the `@` that stands before them in plans may be there.
+
+    Raises:
+        CommandRefused: one of them is no pair.
+    """
+    return {name.removeprefix("@"): value for name, value in read_pairs(pairs, option="--context").items()}
+
+
 def read_inputs_file(file: str | None) -> dict[str, JsonValue]:
     """Returns the inputs of `--inputs FILE`.
 

@@ -11,7 +11,15 @@ from dagwright.cli.asking import ask_inputs, ask_leave
 from dagwright.cli.budgets import read_budget
 from dagwright.cli.exits import CommandRefused
 from dagwright.cli.output import Output, one_line
-from dagwright.cli.plans import read_inputs_file, read_pairs, read_plan, read_policy, read_written, typed_inputs
+from dagwright.cli.plans import (
+    read_context,
+    read_inputs_file,
+    read_pairs,
+    read_plan,
+    read_policy,
+    read_written,
+    typed_inputs,
+)
 from dagwright.cli.requests import RunRequest
 from dagwright.client import NO_TERMS, Terms
 from dagwright.contracts.limits import NOTES
@@ -28,6 +36,7 @@ from dagwright.preparation import (
     check_plan,
     check_written_plan,
     input_problems,
+    notes_of_context,
     policy_problems,
     prepare_plan,
     prepare_to_ask,
@@ -67,7 +76,7 @@ def prepare_run(request: RunRequest, toolset: Toolset, output: Output, session: 
     beside = replace(NO_TERMS.beside, budget=budget, model=model, all_or_nothing=is_whole, asks=asks)
     chosen = read_policy(request.policy_file) or (session.policy if session is not None else None)
     terms = Terms(deadline_s_of(request.timeout), chosen, beside=beside)
-    context = read_pairs(request.context, option="--context")
+    context = read_context(request.context)
     known = {**(session.ids() if session is not None else {}), **context}
     texts = read_pairs(request.inputs, option="--input")
     given = read_inputs_file(request.inputs_file)
@@ -75,6 +84,8 @@ def prepare_run(request: RunRequest, toolset: Toolset, output: Output, session: 
     policy = terms.policy or default_policy("model" if request.is_by_model else "person")
     if refused := policy_problems(checked, policy):
         raise PlanInvalid(refused)
+    for note in notes_of_context(checked, context):
+        output.tell(one_line(f"note: {note.message}", limit=500))
     typed, problems = typed_inputs(checked.inputs, texts)
     problems = [*unused_inputs(checked, texts), *problems]
     for problem in unused_inputs(checked, given):

@@ -15,7 +15,7 @@ from dagwright.dialects.json_reader import describe
 from dagwright.plan.document import Document
 from dagwright.plan.entity_types import UnknownEntityType, jurisdiction_of, kind_of
 from dagwright.plan.errors import Note, Problem, pointer
-from dagwright.plan.references import Lookup, ResultOf
+from dagwright.plan.references import Lookup, ResultOf, suggestion
 
 _KEYS = frozenset({"verb", "params", "refs", "lookups"})
 _GROUPS = ("params", "refs", "lookups")
@@ -146,7 +146,9 @@ class _IntentReader:
         lacks = "the session does not have" if name not in self.context else "has no id in the session"
         if name not in self.context or (isinstance(value, str) and not value.strip()):
             message = f"{key!r} is @{name}, which {lacks}"
-            self.entry.tell("missing_context", message, "refs", key, hint=f"give it with --context {name}=ID")
+            hint = f"give it with --context {name}=ID"
+            near = suggestion(name, [each for each in self.context if each != name])
+            self.entry.tell("missing_context", message, "refs", key, hint=f"{near} Or {hint}" if near else hint)
             return
         self.arguments[key] = _without_references(value)
         if isinstance(value, str):

@@ -210,7 +210,24 @@ def test_session_names_are_given_by_context(capsys: pytest.CaptureFixture[str]) 
     refused = json.loads(capsys.readouterr().out)
     assert refused["errors"][0]["code"] == "missing_context"
 
-    assert run_command_line(["check", file, "--context", "cbu=fund_1", "--json"]) == 0
+    for given in ("cbu=fund_1", "@cbu=fund_1"):
+        assert run_command_line(["check", file, "--context", given, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["notes"] == []
+
+
+def test_session_name_that_the_plan_does_not_use_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    intents = [{"verb": "cbu.add-product", "params": {"product": "CUSTODY"}, "refs": {"cbu-id": "@cbu"}}]
+    inner = {"plan": 1, "nodes": [{"id": "a", "plan": {"intents": intents}}]}
+    more = ["--context", "cbuu=x", "--context", "@manco=y", "--json"]
+    for plan in ({"intents": intents}, inner):
+        assert run_command_line(["check", _write("intents.json", plan), "--context", "cbu=fund_1", *more]) == 0
+        assert [(note["code"], note["message"]) for note in json.loads(capsys.readouterr().out)["notes"]] == [
+            ("unused_context", "the plan does not use @cbuu, which --context gives; did you mean 'cbu'?"),
+            ("unused_context", "the plan does not use @manco, which --context gives; it uses @cbu"),
+        ]
+    assert run_command_line(["check", _write("small.json", _VALID), *more]) == 0
+    [note, _] = json.loads(capsys.readouterr().out)["notes"]
+    assert note["message"].endswith("; it uses no name of a session")
 
 
 def test_tools_can_be_taken_on_trust() -> None:
@@ -252,12 +269,14 @@ def test_input_that_the_plan_does_not_have_is_refused_with_the_nearest(capsys: p
     )
 
 
-def test_strange_input_of_a_file_is_told_and_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_strange_input_of_a_file_and_strange_name_are_told_and_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
     plan = {"plan": 1, "nodes": [{"id": "a", "tool": "wait", "arguments": {"duration": "{{PLACEHOLDER_d}}"}}]}
-    code = run_command_line(["run", _write("plan.json", plan), "--inputs", _write("values.json", {"other": 1})])
+    more = ["--inputs", _write("values.json", {"other": 1}), "--context", "cbuu=x"]
+    code = run_command_line(["run", _write("plan.json", plan), *more])
 
     assert code == 2
     assert capsys.readouterr().err.splitlines() == [
+        "note: the plan does not use @cbuu, which --context gives; it uses no name of a session",
         "--inputs: values.json: the plan has no input 'other', so it is not used; it has d",
         "plan.json: missing_input at /inputs/d: the input 'd' is missing (give it with --input d=VALUE)",
     ]

@@ -141,6 +141,8 @@ def test_name_that_the_session_does_not_have_is_missing_context() -> None:
     (problem,) = problems_of(intents({"verb": "v", "refs": {"a": "@manco"}}), context={"cbu": 1})
     assert (problem.code, problem.pointer) == ("missing_context", "/intents/0/refs/a")
     assert problem.hint == "give it with --context manco=ID"
+    (near,) = problems_of(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbuu": "fund_1"})
+    assert near.hint == "did you mean 'cbuu'? Or give it with --context cbu=ID"
 
 
 @pytest.mark.parametrize("empty", ["", "  "])
