@@ -118,8 +118,8 @@ FundId = Annotated[str, _id_of(PartyKind.FUND)]
 
 
 def _other_than_cbu(*kinds: PartyKind) -> WithJsonSchema:
-    named = {parties.KEYWORD: [kind.value for kind in kinds], parties.OTHER_THAN: "cbu_id"}
-    return WithJsonSchema({"type": "string", **named})
+    taken = [kind.value for kind in kinds]
+    return WithJsonSchema({"type": "string", parties.KEYWORD: taken, parties.OTHER_THAN: "cbu_id"})
 
 
 OtherPartyId = Annotated[str, _other_than_cbu(*PartyKind)]

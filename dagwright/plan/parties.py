@@ -6,7 +6,7 @@ has such a parameter, or that says what it `returns`, has said it of all its par
 any other tool nothing is known, and nothing is refused.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -66,7 +66,7 @@ def term_taken(key: str) -> str | None:
 def misplaced_parties(
     tool: ToolDeclaration,
     holes: Sequence[Hole],
-    lookups: Iterable[Lookup],
+    lookups: Collection[Lookup],
     *,
     node: str,
     made_by: Mapping[str, ToolDeclaration],
@@ -93,7 +93,6 @@ def misplaced_parties(
             maker = made_by.get(part.node)
             if maker is not None and maker.returns is not None and part.node != node:
                 yield from _wrong_reference(tool, key, part, maker=maker, others=_others(made_by, node))
-
     yield from _same_parties(tool, holes, lookups)
 
 
@@ -103,11 +102,13 @@ def is_made(maker: ToolDeclaration, kinds: Sequence[str]) -> bool:
     return kind in kinds if kind is not None else bool(kinds)
 
 
-def _same_parties(tool: ToolDeclaration, holes: Sequence[Hole], lookups: Iterable[Lookup]) -> Iterator[PartyProblem]:
+def _same_parties(tool: ToolDeclaration, holes: Sequence[Hole], lookups: Collection[Lookup]) -> Iterator[PartyProblem]:
     properties = tool.input_schema.get("properties") if tool.input_schema is not None else None
+    if not isinstance(properties, Mapping):
+        return
     others = {
         name: schema[OTHER_THAN]
-        for name, schema in (properties.items() if isinstance(properties, Mapping) else ())
+        for name, schema in properties.items()
         if isinstance(schema, Mapping) and OTHER_THAN in schema
     }
     if not others:

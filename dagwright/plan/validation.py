@@ -295,8 +295,9 @@ class _Checker:
                 found[key] = replace(part, entity_type=" or ".join(kinds))
         if tool is not None and self.document.dialect == "intents":
             for key, value in node.arguments.items():
-                is_text = key not in extra and isinstance(value, str) and not holds_reference(value)
-                if is_text and (kinds := kinds_taken(tool, key)):
+                if key in extra or not isinstance(value, str) or holds_reference(value):
+                    continue
+                if kinds := kinds_taken(tool, key):
                     found[key] = Lookup(value, " or ".join(kinds), known_as=BY_ID)
         return found
 
