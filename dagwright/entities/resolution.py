@@ -2,6 +2,7 @@
 
 What is asked, one thing after the other: which of several; another name where there is none; what is to be created.
 Between two questions nothing is kept but the checkpoint, so each call of the tool goes on from the last answer alone.
+An answer that nothing is found for is asked about again, with what was offered before it.
 This module must not change the store and must not import Temporal.
 """
 
@@ -11,7 +12,7 @@ from typing import Any
 
 from dagwright.entities.catalogue import PartyKind, checked_date_of_birth, kind_of_entity_type
 from dagwright.entities.gateway import EntityGateway, KnownParty
-from dagwright.entities.lookup import Candidate
+from dagwright.entities.lookup import Candidate, Findings
 from dagwright.entities.names import clean_name
 from dagwright.plan.entity_types import TERM_KINDS, jurisdiction_of, kind_of
 from dagwright.tools.errors import AskPerson
@@ -51,6 +52,21 @@ class Wanted:
         return f"{self.entity_type} {_shown(self.search_text)}{where}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What was asked before an answer came.
+
+    Args:
+        step: `choose` if parties were offered; they, or what came near, are those of `shown`.
+        text: what somebody named last.
+        shown: what was looked up when something was found to offer.
+    """
+
+    step: str
+    text: str
+    shown: str
+
+
 class PartySearch:
     """Finds the party of one lookup.
 
@@ -78,11 +94,13 @@ class PartySearch:
         if not answers or not isinstance(checkpoint, Mapping):
             return self._search(self._wanted.search_text)
         answer, text = answers[-1], str(checkpoint["text"])
-        match checkpoint["step"]:
+        before = _Before(checkpoint["step"], text, str(checkpoint.get("shown", text)))
+        match before.step:
             case "choose":
-                return self._chosen(answer["text"].strip() if "text" in answer else answer["selected"][0]["id"], text)
+                said = answer["text"].strip() if "text" in answer else answer["selected"][0]["id"]
+                return self._chosen(said, before)
             case "name":
-                return self._named(answer["text"].strip(), before=text)
+                return self._named(answer["text"].strip(), before)
             case "kind":
                 return self._create(text, kind=answer["selected"][0])
             case _:
@@ -90,12 +108,20 @@ class PartySearch:
 
     # Searching.
 
-    def _search(self, text: str) -> dict[str, Any]:
+    def _search(self, text: str, before: _Before | None = None) -> dict[str, Any]:
+        """Returns the party that a text means, or why none can be.
+
+        Args:
+            before: what was asked before, if a person named the text.
+
+        Raises:
+            AskPerson: several can be meant, or none.
+        """
         wanted = self._wanted
         try:
-            findings = self._gateway.find(text, wanted.entity_type, jurisdiction=wanted.jurisdiction)
+            findings = self._find(text)
         except ValueError as error:
-            return self._unclear(INVALID_FIELD, f"{_sentence(error)}.", "Correct the lookup.", text=text)
+            return self._unclear(INVALID_FIELD, f"{_sentence(error)}.", "Correct the lookup.", text=text, before=before)
         if findings.bound is not None:
             return _bound(findings.bound, findings.bound.reason)
         asked = f"{wanted.entity_type} {_shown(text)}" + (f" in {wanted.jurisdiction}" if wanted.jurisdiction else "")
@@ -106,71 +132,110 @@ class PartySearch:
                 [only] = findings.hits
                 message = f"It is not sure that {asked} means {_listed([only])}: {only.reason}."
             hint = "Use the whole name or an identifier of the one you mean."
-            return self._unclear(LOOKUP_AMBIGUOUS, inactive + message, hint, findings.hits, text=text, gone=inactive)
+            if self._asks:
+                raise self._which(findings.hits, text, why=inactive)
+            return self._unclear(LOOKUP_AMBIGUOUS, inactive + message, hint, findings.hits, text=text)
         other = " other" if inactive else ""
         if findings.near:
             message = f"{inactive}No{other} party found for {asked}; near: {_listed(findings.near)}."
             hint = "Use one of these names with its own type, or create the party first and refer to its result."
-            return self._unclear(LOOKUP_NOT_FOUND, message, hint, findings.near, text=text)
+            return self._unclear(LOOKUP_NOT_FOUND, message, hint, findings.near, text=text, before=before)
+        message = f"{inactive}No{other} party found for {asked}."
         hint = "Load the party first (`dagwright entities load FILE`), or create it and refer to its result."
         if inactive:
             hint = "Use another party, or load this one with the status `active` (`dagwright entities load FILE`)."
-        return self._unclear(LOOKUP_NOT_FOUND, f"{inactive}No{other} party found for {asked}.", hint, text=text)
+        return self._unclear(LOOKUP_NOT_FOUND, message, hint, text=text, before=before)
+
+    def _find(self, text: str) -> Findings:
+        return self._gateway.find(text, self._wanted.entity_type, jurisdiction=self._wanted.jurisdiction)
 
     def _unclear(
-        self, code: str, message: str, hint: str, candidates: Sequence[Candidate] = (), *, text: str, gone: str = ""
+        self,
+        code: str,
+        message: str,
+        hint: str,
+        candidates: Sequence[Candidate] = (),
+        *,
+        text: str,
+        before: _Before | None = None,
     ) -> dict[str, Any]:
         """Asks what is meant, or tells why that is not clear.
 
         Args:
-            gone: sentence of parties that cannot be chosen, which stands before the options.
+            before: what was asked before, if a person named the text.
         """
         if not self._asks:
             told = [_candidate_json(candidate) for candidate in candidates]
             return {"problem": {"code": code, "message": message, "hint": hint, "candidates": told}}
-        if code == LOOKUP_AMBIGUOUS:
-            raise self._which(candidates, text, gone=gone)
+        if before is not None:
+            raise self._again(f"{message} ", text, before)
         raise self._other_name(f"{message} ", text)
 
-    def _which(self, hits: Sequence[Candidate], text: str, *, gone: str) -> AskPerson:
+    def _again(self, why: str, text: str, before: _Before) -> AskPerson:
+        """Returns what was asked before once more: an answer that means nobody takes nothing away that was offered.
+
+        Args:
+            why: what is wrong with the answer, as sentences.
+            text: what somebody named last.
+        """
+        try:
+            findings = self._find(before.shown)
+        except ValueError:
+            findings = Findings(())
+        if before.step == "choose" and findings.hits:
+            return self._which(findings.hits, text, shown=before.shown, why=why)
+        # What was turned down as a whole is not offered again.
+        kind = kind_of(self._wanted.entity_type)
+        near = _listed([each for each in findings.near if kind in (None, each.kind)])
+        if near and near not in why:
+            why = f"{why}Near {_shown(before.shown)}: {near}. "
+        return self._other_name(why, text, shown=before.shown)
+
+    def _which(self, hits: Sequence[Candidate], text: str, *, shown: str | None = None, why: str = "") -> AskPerson:
+        """Returns the question which of some parties is meant.
+
+        Args:
+            text: what somebody named last, and `shown` that which the parties were found for, if it is another.
+            why: what is to be said first, such as what is wrong with the last answer.
+        """
+        meant = shown or text
         labels = [told_apart(hit) for hit in hits]
         options = [
             {"id": hit.id, "label": label if labels.count(label) == 1 else f"{label} {hit.id}"}
             for hit, label in zip(hits, labels, strict=True)
         ]
         options += [{"id": NONE_OF_THESE, "label": NONE_OF_THESE}, {"id": CREATE_NEW, "label": CREATE_NEW}]
-        told = f" (it was looked up as {self._wanted.words})" if text != self._wanted.search_text else ""
-        prompt = f"{gone}Which {self._wanted.entity_type} is meant by {_shown(text)}{told}? Or write another name."
+        told = f" (it was looked up as {self._wanted.words})" if meant != self._wanted.search_text else ""
+        prompt = f"{why}Which {self._wanted.entity_type} is meant by {_shown(meant)}{told}? Or write another name."
         question = {"type": "SELECTION", "prompt": prompt, "options": options, "takes_text": True}
-        return AskPerson(question, checkpoint={"step": "choose", "text": text[:_TEXT_KEPT]})
+        return AskPerson(question, checkpoint=_checkpoint("choose", text, shown))
 
-    def _other_name(self, why: str, text: str) -> AskPerson:
+    def _other_name(self, why: str, text: str, *, shown: str | None = None) -> AskPerson:
         prompt = (
             f"{why}Which party is meant by {self._wanted.words}? Write another name, an identifier or the id of a "
             f"party, or {CREATE_NEW!r}."
         )
-        return AskPerson(
-            {"type": "CLARIFICATION", "prompt": prompt}, checkpoint={"step": "name", "text": text[:_TEXT_KEPT]}
-        )
+        return AskPerson({"type": "CLARIFICATION", "prompt": prompt}, checkpoint=_checkpoint("name", text, shown))
 
     # Answers.
 
-    def _chosen(self, said: str, text: str) -> dict[str, Any]:
+    def _chosen(self, said: str, before: _Before) -> dict[str, Any]:
         if said.casefold() == NONE_OF_THESE:
-            raise self._other_name("", text)
-        return self._named(said, before=text)
+            raise self._other_name("", before.text, shown=before.shown)
+        return self._named(said, before)
 
-    def _named(self, said: str, *, before: str) -> dict[str, Any]:
+    def _named(self, said: str, before: _Before) -> dict[str, Any]:
         if said.casefold() == CREATE_NEW:
-            return self._create_named(before)
+            return self._create_named(before.text)
         wanted, party = kind_of(self._wanted.entity_type), self._gateway.get(said)
         if party is None or party.kind in TERM_KINDS:
-            return self._search(said)
+            return self._search(said, before)
         # Days may have passed since it was offered, and whoever chose one means no other that is left.
         if not party.is_active:
-            raise self._other_name(f"{party.name!r} is inactive. ", before)
+            raise self._again(f"{party.name!r} is inactive. ", before.text, before)
         if wanted not in (None, party.kind):
-            raise self._other_name(f"{party.name!r} is a {party.kind}, and a {wanted} is looked up. ", before)
+            why = f"{party.name!r} is a {party.kind}, and a {wanted} is looked up. "
+            raise self._again(why, before.text, before)
         return _bound(party, CHOSEN)
 
     # What is to be created.
@@ -247,6 +312,12 @@ class PartySearch:
 
 _EXACT = 100
 """Score of an identifier or of the name itself."""
+
+
+def _checkpoint(step: str, text: str, shown: str | None) -> dict[str, str]:
+    """Returns what is kept with a question that a name answers; texts are cut, for nothing so long is a name."""
+    offered = {"shown": shown[:_TEXT_KEPT]} if shown is not None and shown != text else {}
+    return {"step": step, "text": text[:_TEXT_KEPT], **offered}
 
 
 def told_apart(candidate: Candidate) -> str:

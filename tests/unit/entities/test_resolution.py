@@ -198,9 +198,52 @@ def test_name_that_is_none_is_asked_for(gateway: SqlEntityGateway) -> None:
 
 
 def test_text_of_any_length_is_an_answer(gateway: SqlEntityGateway) -> None:
-    asked = Conversation(gateway, "Maria Garcia", "person").answer(text="y" * 200_000)
-    assert asked["type"] == "CLARIFICATION"
-    assert len(asked["prompt"]) < 2_000
+    for wanted, kind in (("Maria Garcia", "SELECTION"), ("Sarah Cohen", "CLARIFICATION")):
+        asked = Conversation(gateway, wanted, "person").answer(text="y" * 200_000)
+        assert asked["type"] == kind
+        assert len(asked["prompt"]) < 2_000
+
+
+def test_answer_that_means_nobody_leaves_what_was_offered(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+    talk = Conversation(gateway, "Maria Garcia", "person")
+    offered, apex = talk.question["options"], id_of(loaded, "Apex Fund")
+    for said, wrong in (
+        ("7", "No party found for person '7'."),
+        (apex, "'Apex Fund' is a fund, and a person is looked up."),
+        ("?!", "search_text '?!' holds no letter or digit."),
+    ):
+        asked = talk.answer(text=said)
+        assert asked["options"] == offered
+        assert asked["prompt"] == f"{wrong} Which person is meant by 'Maria Garcia'? Or write another name."
+    near = talk.answer(text="Sarah Cohen")
+    assert near["options"] == offered
+    assert "near: Sarah Chen (person, HK" in near["prompt"]
+    assert talk.select(id_of(loaded, "Maria García"))["party"]["name"] == "Maria García"
+
+
+def test_near_misses_are_told_again_after_an_answer_that_means_nobody(gateway: SqlEntityGateway) -> None:
+    talk = Conversation(gateway, "Sarah Cohen", "person")
+    near = talk.question["prompt"].partition("near: ")[2].partition(". ")[0]
+    for said in ("7", "Nobody Known"):
+        asked = talk.answer(text=said)
+        assert asked["prompt"].startswith(f"No party found for person {said!r}. Near 'Sarah Cohen': {near}. ")
+    assert talk.answer(text="Sarah Cohen")["prompt"].count(near) == 1
+
+
+def test_what_was_turned_down_as_a_whole_is_not_offered_again(gateway: SqlEntityGateway) -> None:
+    talk = Conversation(gateway, "Maria Garcia", "person")
+    talk.select(NONE_OF_THESE)
+    asked = talk.answer(text="7")
+    assert (asked["type"], "Garcia (person" in asked["prompt"]) == ("CLARIFICATION", False)
+    assert talk.answer(text="Meridian")["type"] == "CLARIFICATION"
+
+
+def test_another_text_offers_its_own_parties_from_then_on(gateway: SqlEntityGateway) -> None:
+    talk = Conversation(gateway, "Maria Garcia", "entity")
+    offered = talk.answer(text="Meridian Global")["options"]
+    asked = talk.answer(text="7")
+    assert asked["options"] == offered
+    assert "meant by 'Meridian Global' (it was looked up as entity 'Maria Garcia')?" in asked["prompt"]
 
 
 @pytest.mark.parametrize(
