@@ -42,7 +42,7 @@ from dagwright.contracts.model_calls import CallLabels, ModelCall, ModelRequest,
 from dagwright.contracts.model_nodes import CALL_MODEL, model_node
 from dagwright.contracts.so_far import REPLACEABLE, THERE, SoFar, so_far_from_json
 from dagwright.contracts.told_answers import ANSWERED, gaps_in, has_text_in_output
-from dagwright.plan.compiled import CompiledNode, Hole
+from dagwright.plan.compiled import HIDDEN_KINDS, CompiledNode, Hole
 from dagwright.plan.errors import NodeError
 from dagwright.plan.extension import Extension
 from dagwright.plan.growing import free_id
@@ -390,7 +390,9 @@ class Progress:
         if problems is not None:
             told = cut_text(_problems(problems), max_bytes=_PROBLEMS_BYTES)
             words = f"The plan that was given instead cannot be run: {told}\n\n{words}"
-        own = [node for node in found["nodes"] if node.get("tool") != THERE.name]
+        own = [
+            node for node in found["nodes"] if node.get("tool") != THERE.name and node.get("kind") not in HIDDEN_KINDS
+        ]
         if unseen := len(own) - len(_shown(found)):
             words = f"{words}\n\nOf {unseen:,} of its nodes not all is shown; the policy decides on each of them."
         prompt = f"May this plan run?\n\n{words}"

@@ -12,7 +12,7 @@ from dagwright.plan.agents import strongest
 from dagwright.plan.arguments import with_parts
 from dagwright.plan.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan, agent_tools
 from dagwright.plan.lookups import words_of_bound
-from dagwright.plan.references import Template
+from dagwright.plan.references import Reference, ResultOf, Template
 from dagwright.plan.tools import Effects, ToolDeclaration
 
 _NODES_SHOWN = 40
@@ -132,7 +132,7 @@ def _node_words(plan: CompiledPlan, node: CompiledNode) -> str:
 
 
 def _arguments(plan: CompiledPlan, node: CompiledNode) -> str:
-    """Returns the arguments as JSON, with what is looked up in its words, and `…` where a result is to stand."""
+    """Returns the arguments as JSON: what is looked up in its words, whole results by reference, `…` for others."""
     parts = [(path, _part_words(plan, template)) for path, template in node.holes]
     shown = with_parts(node.arguments, parts)
     return one_line(pydantic_core.to_json(shown).decode(), most=_ARGUMENTS_SHOWN)
@@ -140,7 +140,16 @@ def _arguments(plan: CompiledPlan, node: CompiledNode) -> str:
 
 def _part_words(plan: CompiledPlan, template: Template) -> str:
     part = template[0] if len(template) == 1 else ""
-    return (None if isinstance(part, str) else words_of_bound(plan, part)) or "…"
+    if isinstance(part, str):
+        return "…"
+    return words_of_bound(plan, part) or _written_reference(plan, part) or "…"
+
+
+def _written_reference(plan: CompiledPlan, part: Reference) -> str | None:
+    """Returns a reference to a node that somebody wrote, as it was written; `None` for any other."""
+    if not isinstance(part, ResultOf) or all(node.id != part.node for node in plan.nodes[: plan.written_count]):
+        return None
+    return str(part) if part.field == "identity" else f"{{{{{part}}}}}"
 
 
 def one_line(text: str, *, most: int) -> str:

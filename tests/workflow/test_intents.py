@@ -164,7 +164,7 @@ async def test_request_for_approval_tells_explanation_confidence_and_graph(
         "Order: @result_1 → @result_2",
         "The plan has 2 nodes; 2 of them can change something.",
         '! @result_1: cbu.ensure (idempotent) with {"name":"Apex","jurisdiction":"LU","client-type":"fund"}',
-        '! @result_2: cbu.add-product (idempotent) with {"product":"CUSTODY","cbu-id":"…"}, after @result_1',
+        '! @result_2: cbu.add-product (idempotent) with {"product":"CUSTODY","cbu-id":"@result_1"}, after @result_1',
     ]
     assert (found["status"], made(found), len(server.calls)) == ("failed", {}, 1)
 

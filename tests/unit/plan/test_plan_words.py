@@ -47,7 +47,7 @@ def test_words_tell_the_graph_and_what_changes_something() -> None:
     assert plan_words(compiled(_PLAN, tools=_TOOLS)).splitlines() == [
         "The plan 'Pay' has 5 nodes; 3 of them can change something.",
         "- sum: any (read)",
-        '! pay/all “Pay them”: pay (write) with {"to":"ann","amount":"…"}, after sum',
+        '! pay/all “Pay them”: pay (write) with {"to":"ann","amount":"{{sum.result}}"}, after sum',
         "! each: keep (idempotent) for each item of a list",
         "- below: a sub-plan",
         "  ! deep: pay (write)",

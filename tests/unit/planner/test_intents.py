@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dagwright.contracts.goal_pursuit import GoalPursuit
 from dagwright.contracts.goals import Goal, context_from_json, goal_from_json
 from dagwright.entities.onboarding import onboarding_tools
 from dagwright.llm.strict_schema import StrictSchema
@@ -14,6 +15,7 @@ from dagwright.plan.agents import agent_declaration
 from dagwright.plan.arguments import validator_of
 from dagwright.plan.errors import PlanInvalid, Problem
 from dagwright.plan.policy import Policy
+from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.planner import Asked, prepare_goal, repair_words
 from dagwright.planner.intents_prompts import INTENTS_PROMPT, intents_messages
@@ -85,7 +87,27 @@ def test_whoever_approves_sees_what_is_said_what_is_looked_up_and_in_which_order
         "Order: @result_1 → @result_2",
         "The plan has 2 nodes; 2 of them can change something.",
         '! @result_1: cbu.ensure (idempotent) with {"name":"Apex","jurisdiction":"LU","client-type":"fund"}',
-        '! @result_2: cbu.add-product (idempotent) with {"product":"CUSTODY","cbu-id":"…"}, after @result_1',
+        '! @result_2: cbu.add-product (idempotent) with {"product":"CUSTODY","cbu-id":"@result_1"}, after @result_1',
+    ]
+
+
+def test_approval_shows_all_of_a_plan_that_looks_something_up() -> None:
+    manco = {"search_text": "B", "entity_type": "company"}
+    found = read(answer({**FUND, "lookups": {"manco-id": manco}}, CUSTODY))
+    plan = goal_of_document({"goal": "Do it.", "profile": "intents", "confidence": 0.95}, VERBS)
+    scheduler = Scheduler(plan, {})
+    assert plan.pursuit is not None
+    scheduler.pursuit = GoalPursuit.from_json(plan.pursuit)
+    scheduler.begin(0.0)
+    for result in ({"output": None, "message": {"content": ""}}, found.to_json()):
+        task = scheduler.next_task(0.0)
+        assert task is not None
+        scheduler.complete(task.id, result, at=0.0)
+    [request] = scheduler.requests.open.values()
+    assert request.prompt.splitlines()[-2:] == [
+        '! @result_1: cbu.ensure (idempotent) with {"name":"Apex","jurisdiction":"LU","client-type":"fund","manco-id":'
+        '"B (company)"}',
+        '! @result_2: cbu.add-product (idempotent) with {"product":"CUSTODY","cbu-id":"@result_1"}, after @result_1',
     ]
 
 
