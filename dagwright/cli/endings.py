@@ -1,5 +1,6 @@
 """What a person is told of a run that ended, or of one that still goes on."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,8 @@ from dagwright.contracts.goal_replans import PLANNING_AGAIN
 from dagwright.contracts.goals import APPROVE, PLAN, PLAN_INVALID, READ, is_own, own_id
 from dagwright.feed import RunView
 from dagwright.insides import INSIDE_UNREADABLE
+from dagwright.plan.states import NodeStatus
+from dagwright.plan.undoing import undo_counts
 
 OUTPUT_CHARACTERS = 4_000
 """Of an output that is shown after a run; `result` shows all of it."""
@@ -141,14 +144,20 @@ def _tell_missing(document: Mapping[str, Any], output: Output) -> None:
 
 
 def summary_line(view: RunView, document: Mapping[str, Any]) -> str:
-    counts = view.scheduler.counts() if view.scheduler else {}
-    words = ", ".join(f"{count:,} {status.value}" for status, count in counts.items())
+    counts = view.scheduler.counts() if view.scheduler else Counter[NodeStatus]()
+    undos = undo_counts(view.scheduler) if view.scheduler else Counter[NodeStatus]()
     took = ""
     if view.started_at is not None and view.ended_at is not None:
         took = f" in {format_duration(view.ended_at - view.started_at)}"
     title = f" ({one_line(document['title'], limit=80)})" if document["title"] else ""
     state = document["status"].replace("_", " ")
-    return f"{view.workflow_id}{title}: {state}{took}" + (f"; nodes: {words}" if words else "")
+    told = (("nodes", _counts_words(counts - undos)), ("taking back", _counts_words(undos)))
+    words = "".join(f"; {what}: {each}" for what, each in told if each)
+    return f"{view.workflow_id}{title}: {state}{took}{words}"
+
+
+def _counts_words(counts: Mapping[NodeStatus, int]) -> str:
+    return ", ".join(f"{count:,} {status.value}" for status, count in counts.items())
 
 
 def _tell_failures(document: Mapping[str, Any], output: Output) -> None:

@@ -7,6 +7,7 @@ follows from the plan and the records, so a run that goes on in a new execution,
 Replay: ids, order and content of the nodes are part of the history of a run.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -217,6 +218,11 @@ def undone_by(state: RunState) -> dict[str, str]:
 # What is told of it.
 
 
+def undo_counts(state: RunState) -> Counter[NodeStatus]:
+    """Returns how many of the nodes that take something back are in each state."""
+    return Counter(record.status for node, record in state.shown() if node.undoes is not None)
+
+
 def why_not_completed(state: RunState) -> NodeError:
     """Returns why a run has to be taken back that nothing stopped."""
     ended = [(node.id, record) for node, record in state.shown()]
@@ -229,16 +235,30 @@ def why_not_completed(state: RunState) -> NodeError:
 
 
 def told_of_undoing(state: RunState) -> tuple[str, list[Note]]:
-    """Returns what a run that was given up has taken back, in one sentence, and a note for each thing that stands."""
+    """Returns what a run that was given up has taken back, in one sentence, and a note for each thing that stands.
+
+    A call that did not complete is undone to be sure, and does not count: mostly there is nothing to take back.
+    """
     left = left_standing(state)
-    count = sum(node.undoes is not None and record.status is NodeStatus.COMPLETED for node, record in state.shown())
+    undone = undone_by(state)
+    count = sum(_has_done_something(state, task_id) for task_id in undone)
     if not left:
-        words = f"what it did was taken back ({count:,} in all)" if count else "it had changed nothing"
+        words = "what it may have done was taken back" if undone else "it had changed nothing"
+        if count:
+            words = f"what it did was taken back ({count:,} in all)"
     else:
         names = ", ".join(repr(each.task) for each in left[:_NAMED])
         more = f" and {len(left) - _NAMED:,} more" if len(left) > _NAMED else ""
         words = f"taken back: {count:,}; not taken back: {len(left):,} ({names}{more})"
     return words, [Note(STANDS, f"{each.task!r} {each.words}", each.task) for each in left[:_TOLD]]
+
+
+def _has_done_something(state: RunState, task_id: str) -> bool:
+    """Tells whether what was taken back is known to have done something: it completed, or its run told so."""
+    place, record = state.find(task_id), state.record_of(task_id)
+    if place is None or record is None:
+        return False
+    return record.status is NodeStatus.COMPLETED or _is_run(state, place)
 
 
 def left_standing(state: RunState) -> list[Left]:

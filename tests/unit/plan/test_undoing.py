@@ -22,7 +22,7 @@ from dagwright.plan.states import Attempt, NodeStatus, Phase, RunStatus
 from dagwright.plan.steering import UNDOING, Act, Cancel, SetPolicy, Written, standing_notes, take
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.plan.undoing import notes_of_undoing
+from dagwright.plan.undoing import notes_of_undoing, undo_counts
 from tests.unit.plan.building import broken, compiled, node, plan_of, started
 
 TOOLS: Mapping[str, ToolDeclaration] = {
@@ -162,6 +162,17 @@ def test_call_that_failed_is_taken_back_unless_it_cannot_have_begun(
     if not is_undone:
         assert scheduler.is_finished
         assert standing_notes(scheduler)[0]["message"] == "it had changed nothing"
+
+
+def test_call_that_did_not_complete_does_not_count_among_what_was_taken_back() -> None:
+    scheduler = _saga(_make("a"), _make("b", "a"))
+    assert _ids(_run(scheduler, fails={"b": broken("boom")})) == ["a", "b", "undo b", "undo a"]
+    assert scheduler.counts() == {NodeStatus.COMPLETED: 3, NodeStatus.FAILED: 1}
+    assert undo_counts(scheduler) == {NodeStatus.COMPLETED: 2}
+    assert [note["message"] for note in standing_notes(scheduler)] == ["what it did was taken back (1 in all)"]
+    alone = _saga(_make("a"))
+    _run(alone, fails={"a": broken("boom")})
+    assert [note["message"] for note in standing_notes(alone)] == ["what it may have done was taken back"]
 
 
 def test_call_that_was_never_sent_is_not_taken_back() -> None:
