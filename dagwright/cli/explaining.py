@@ -43,14 +43,15 @@ def why(request: LookRequest, output: Output) -> int:
         if output.is_json:
             output.document(told.to_json())
         else:
-            for line in _lines(told):
+            for line in lines_of(told):
                 output.say(f"{'  ' if line.startswith(' ') else ''}{one_line(line, limit=_LINE)}")
         return ExitCode.COMPLETED
 
     return run_async(work, output)
 
 
-def _lines(told: Explanation) -> Iterator[str]:
+def lines_of(told: Explanation) -> Iterator[str]:
+    """Yields what is told of a run, or of a node and all that is behind it."""
     reasons = {reason.node: reason for reason in told.chain.reasons}
     if told.node:
         yield from _lines_of_chain(told, reasons)
@@ -106,12 +107,24 @@ def _fact_lines(reason: Reason) -> Iterator[str]:
         yield f"from {', '.join(reason.because)}"
     for name, value in facts.get("inputs", {}).items():
         yield f"input {name}: {_value_words(value)}"
+    for bound in facts.get("lookups", ()):
+        yield from _lookup_lines(bound)
     for answer in facts.get("answers", ()):
         yield closing_words(answer)
     for step in facts.get("steps", ()):
         yield step_words(step)
     if "result" in facts:
         yield f"result: {_value_words(facts['result'])}"
+
+
+def _lookup_lines(bound: Mapping[str, Any]) -> Iterator[str]:
+    """Yields which party an argument is bound to and why, and who answered what of it was asked."""
+    party, name = bound["party"], bound.get("session_name")
+    looked_up = f"{bound['search_text']!r} ({bound['entity_type']})" if name is None else f"@{name}"
+    told_apart = ", ".join(filter(None, [party.get("kind"), party.get("jurisdiction"), party["id"]]))
+    yield f"{bound['argument']}: {looked_up} is {party.get('name')} ({told_apart}): {bound.get('reason')}"
+    for answer in bound["answers"]:
+        yield f"  {answer['request']}: {closing_words(answer)}"
 
 
 def _value_words(value: Any) -> str:

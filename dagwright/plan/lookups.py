@@ -282,6 +282,23 @@ def bindings(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[dict[str
             yield {**node.arguments, **entry}
 
 
+def bound_for(
+    node: CompiledNode, plan: CompiledPlan, records: Sequence[Record]
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yields each argument of a node that was looked up: its name, what found it, and what it is bound to."""
+    bound = {
+        find.id: {**find.arguments, **entry}
+        for find, record, entry in _told_entries(plan, records)
+        if record.status is NodeStatus.COMPLETED and "party" in entry
+    }
+    binds = {each.id: each for each in plan.nodes[plan.written_count : plan.step_count]} if bound else {}
+    for path, template in node.holes:
+        part = template[0]
+        find_id = finder_of(binds.get(part.node), part.path) if isinstance(part, ResultOf) else None
+        if find_id in bound:
+            yield str(path[0]), find_id, bound[find_id]
+
+
 def problems(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the lookups that could not be bound: the id of the node of each, and what is wrong with it."""
     told: set[str] = set()

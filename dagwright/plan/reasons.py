@@ -15,6 +15,7 @@ from dagwright.plan.by import By
 from dagwright.plan.chunks import is_cut
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.conditions import read_condition
+from dagwright.plan.lookups import bound_for
 from dagwright.plan.projecting import PREVIEW_CHARACTERS
 from dagwright.plan.ready_queue import can_be_parked, most_of_tool
 from dagwright.plan.references import Placeholder
@@ -268,7 +269,7 @@ class _Ended:
     def _completed(self) -> Reason:
         needed = [self._scheduler.plan.nodes[number].id for number in self._scheduler.needed_by(self._node)]
         message = "completed"
-        if any(closing.what == "value" for _, closing in self._closings()):
+        if any(closing.what == "value" for _, closing in self._closings(self._id)):
             message = "failed and was given a value by hand"
         elif self._record.error is not None:
             message = "failed and went on with the value that the plan gives"
@@ -292,7 +293,7 @@ class _Ended:
             behind = [name for name in self._needed() if self._passes_skip(name)]
             if behind and node.join[0] in ("all", "any", "at_least"):
                 return self._made("skipped", f"was skipped because of {listed(behind)}", because=behind)
-        if any(closing.what == "skip" for _, closing in self._closings()):
+        if any(closing.what == "skip" for _, closing in self._closings(self._id)):
             return self._made("skipped", "was skipped by hand")
         if node.when is not None:
             because = [name for name in self._read_by_condition() if self._scheduler.record_of(name) is not None]
@@ -323,7 +324,8 @@ class _Ended:
             "attempts": record.attempts or None,
             "started_at": None if record.started_at is None else format_time(record.started_at),
             "inputs": self._inputs(),
-            "answers": [{"request": name, **closing.to_json()} for name, closing in self._closings()],
+            "lookups": self._lookups(),
+            "answers": self._answers(self._id),
             "steps": self._steps(),
             "cached": dict(record.cached) if record.cached is not None else None,
             "reused": dict(record.reused) if record.reused is not None else None,
@@ -340,11 +342,22 @@ class _Ended:
         known = self._scheduler.inputs
         return {name: _preview(known[name]) for name in dict.fromkeys(names) if name in known}
 
-    def _closings(self) -> list[tuple[str, Closing]]:
-        """Returns what people were asked for it, and how that ended."""
+    def _lookups(self) -> list[dict[str, Any]]:
+        """Returns what was looked up for it: text, party, why that one, and what people answered."""
+        scheduler = self._scheduler
+        return [
+            {"argument": argument, **bound, "answers": self._answers(find_id)}
+            for argument, find_id, bound in bound_for(self._node, scheduler.plan, scheduler.records)
+        ]
+
+    def _answers(self, task_id: str) -> list[dict[str, Any]]:
+        return [{"request": name, **closing.to_json()} for name, closing in self._closings(task_id)]
+
+    def _closings(self, task_id: str) -> list[tuple[str, Closing]]:
+        """Returns what people were asked for a node or item, and how that ended."""
         book = self._scheduler.requests
-        count = book.counts.get(self._id, 0)
-        names = [self._id, *(f"{self._id}#{number}" for number in range(2, count + 1))] if count else []
+        count = book.counts.get(task_id, 0)
+        names = [task_id, *(f"{task_id}#{number}" for number in range(2, count + 1))] if count else []
         return [(name, book.closed[name]) for name in names if name in book.closed]
 
     def _steps(self) -> list[dict[str, Any]]:

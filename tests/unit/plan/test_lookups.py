@@ -17,6 +17,7 @@ from dagwright.plan.lookups import BIND_PARTIES, FIND_PARTY, MOST_LOOKUPS, bindi
 from dagwright.plan.parties import KEYWORD
 from dagwright.plan.plan_words import plan_words
 from dagwright.plan.policy import Policy, Rule
+from dagwright.plan.reasons import reason_of
 from dagwright.plan.requests import Feedback
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, NodeStatus, RunStatus
@@ -184,6 +185,43 @@ def test_approval_of_a_call_names_its_parties() -> None:
     scheduler.complete(bind.id, bound, at=2.0)
     [asked] = scheduler.requests.open.values()
     assert asked.to_json("run")["parties"] == {"fund_1": "Apex (fund)", "fund_2": "Apex (fund)"}
+
+
+def test_why_a_step_has_the_party_that_it_has() -> None:
+    raw = {
+        "intents": [
+            {"verb": "pay", "params": {}, "refs": {"cbu-id": "@cbu"}, "lookups": {"fund_id": looking("Apex", "fund")}},
+            {"verb": "pay", "params": {"note": "n"}, "refs": {}, "lookups": None},
+        ]
+    }
+    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}, context={"cbu": "fund_1"}), {})
+    scheduler = Scheduler(plan, {})
+    scheduler.begin(0.0)
+    [find] = tasks_of(scheduler)
+    which = {"type": "SELECTION", "prompt": "Which?", "options": ["fund_2", "fund_3"]}
+    assert scheduler.ask(find.id, Raised(which), at=1.0, attempt=Attempt(1)) is None
+    assert scheduler.answer(Feedback(find.id, {"selected": ["fund_3"]}, by="ann"), 2.0) is None
+    [find] = tasks_of(scheduler)
+    scheduler.complete(find.id, {"party": {"id": "fund_3"}, "reason": "chosen by a person"}, at=3.0)
+    [bind] = tasks_of(scheduler)
+    parties = [
+        {"party": {"id": each["party"]["id"], "name": "A", "kind": "fund"}, "reason": each["reason"], "created": False}
+        for each in bind.arguments["found"]
+    ]
+    scheduler.complete(bind.id, parties, at=4.0)
+    first, second = tasks_of(scheduler)
+    for task in (first, second):
+        scheduler.complete(task.id, "ok", at=5.0)
+    told = {each["argument"]: each for each in reason_of(scheduler, first.id).facts["lookups"]}
+    assert (told["cbu-id"]["session_name"], told["cbu-id"]["answers"]) == ("cbu", [])
+    of_fund = told["fund_id"]
+    assert (of_fund["search_text"], of_fund["party"]["id"], of_fund["reason"]) == (
+        "Apex",
+        "fund_3",
+        "chosen by a person",
+    )
+    assert [(each["request"], each["by"]) for each in of_fund["answers"]] == [("lookup:fund:Apex", "ann")]
+    assert "lookups" not in reason_of(scheduler, second.id).facts
 
 
 def test_value_of_the_session_that_is_for_no_party_is_no_lookup() -> None:
