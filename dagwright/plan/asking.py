@@ -68,7 +68,7 @@ class Asking(AnswerReader, ABC):
         """Makes the nodes ready that wait for nothing."""
 
     @abstractmethod
-    def abort(self, error: NodeError, at: float) -> None:
+    def abort(self, error: NodeError, at: float, *, reason: str | None = None) -> None:
         """Ends the run with an error of its own."""
 
     @abstractmethod

@@ -15,7 +15,7 @@ from dagwright.plan.errors import NodeError
 from dagwright.plan.items import end_of_items, items_of
 from dagwright.plan.joins import Decision, why_blocked
 from dagwright.plan.kept import take_kept
-from dagwright.plan.lookups import FIND_PARTY, found_before, is_settled
+from dagwright.plan.lookups import FIND_PARTY, UNBOUND, found_before, is_settled
 from dagwright.plan.resolution import MissingData
 from dagwright.plan.run_end import unreadable
 from dagwright.plan.states import NodeStatus, Phase
@@ -236,7 +236,8 @@ class Readiness(Answering):
         """Ends the run where a lookup failed: nothing may run then."""
         error = self.records[number].error
         if error is not None:
-            self.abort(error, at)
+            # What is wrong is told once, and not again with every node.
+            self.abort(error, at, reason=UNBOUND)
 
     def _end_region(self, number: int, at: float) -> None:
         """Takes the open nodes of a region that has ended: they are run one by one, or cancelled with the run."""
@@ -252,11 +253,15 @@ class Readiness(Answering):
 
     # The end of all.
 
-    def abort(self, error: NodeError, at: float) -> None:
-        """Ends the run as failed: as `cancel`, but with an error of the run."""
+    def abort(self, error: NodeError, at: float, *, reason: str | None = None) -> None:
+        """Ends the run as failed: as `cancel`, but with an error of the run.
+
+        Args:
+            reason: of the nodes that are cancelled, if it is not the message of the error.
+        """
         if not self.is_stopped:
             self.error = error
-            self._stop(at, error.message)
+            self._stop(at, reason or error.message)
 
     def _stop(self, at: float, reason: str | None) -> None:
         self.phase = Phase.CLOSED if self.phase is Phase.UNDOING else Phase.STOPPED

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dagwright.plan.lookups import UNBOUND
 from dagwright.plan.reasons import Call, Reason, holders, reason_of
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
@@ -111,5 +112,7 @@ def _open_tasks(scheduler: Scheduler) -> Iterator[str]:
 def _roots_of_end(scheduler: Scheduler) -> Iterator[str]:
     """Yields the nodes that ended badly by themselves, and not because of another one."""
     for node, record in scheduler.shown():
-        if record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED) and not record.blocked_by:
+        # What could not be bound is the error of the run.
+        by_itself = not record.blocked_by and record.reason != UNBOUND
+        if record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED) and by_itself:
             yield node.id

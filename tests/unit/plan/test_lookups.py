@@ -23,6 +23,7 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import Attempt, NodeStatus, RunStatus
 from dagwright.plan.tasks import Task
 from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.why import what_holds
 from dagwright.preparation import check_plan, prepare_plan
 
 
@@ -304,6 +305,9 @@ def test_what_cannot_be_bound_ends_the_run() -> None:
     assert scheduler.error is not None
     assert (scheduler.error.code, scheduler.error.message) == ("lookup_not_found", "No Ann.")
     assert {record.status for _, record in scheduler.shown()} == {NodeStatus.CANCELLED}
+    # The error of the run tells it once.
+    assert {record.reason for _, record in scheduler.shown()} == {"not all that is looked up could be bound"}
+    assert not what_holds(scheduler, calls={}).reasons
 
 
 def test_lookup_of_a_sub_plan_is_bound_above_and_handed_down() -> None:
