@@ -22,6 +22,8 @@ ARGUMENTS_CHARACTERS = 4 * 1024
 """Of given arguments, how much is told behind their answer; the call has all of them."""
 ERROR_CHOICES = ("retry", "value", "skip", "stop")
 """What can be done about a failed node."""
+_LABEL_SHOWN = 160
+"""Characters of the label of an option that a refusal names."""
 _TOLD_PROBLEMS = 5
 """Problems of one answer that are told."""
 
@@ -155,13 +157,24 @@ def _option_of(request: Request, value: Any) -> Any:
     alike = [option for option in options if isinstance(value, str) and value in (as_text(option), _id_of(option))]
     if len(alike) == 1:
         return alike[0]
-    offered = ", ".join(_shown(_id_of(option) or option) for option in islice(options, 20))
+    offered = ", ".join(map(_offered, islice(options, 20)))
     raise BadAnswer(f"{_shown(value)} is not offered; the options are {offered}" + (", …" if len(options) > 20 else ""))
 
 
 def _id_of(option: Any) -> Any:
     """Returns what an option is named by that says so: `{"id": …, "label": …}`; `None` of any other."""
     return option.get("id") if isinstance(option, Mapping) and {*option} == {"id", "label"} else None
+
+
+def _offered(option: Any) -> str:
+    """Returns an option as a refusal names it: by its `id`, with its label, for an id may say nothing by itself."""
+    name = _id_of(option)
+    if name is None:
+        return _shown(option)
+    label = as_text(option["label"])
+    if label == name:
+        return _shown(name)
+    return f"{_shown(name)} ({label if len(label) <= _LABEL_SHOWN else label[: _LABEL_SHOWN - 1] + '…'})"
 
 
 def _key_of(value: Any) -> bytes:

@@ -351,6 +351,18 @@ def test_somebody_is_asked_about_a_call_of_which_a_part_is_only_known_to_its_wor
     [
         ({"type": "CLARIFICATION"}, {"data": {}}, 'unknown key \'data\'; expected {"text": "…"}'),
         ({"type": "SELECTION", "options": ["x"]}, {"selected": ["y"]}, '"y" is not offered; the options are "x"'),
+        (
+            {
+                "type": "SELECTION",
+                "options": [
+                    {"id": "p_1", "label": "Ann (LU)"},
+                    {"id": "p_2", "label": "B" * 200},
+                    {"id": "no", "label": "no"},
+                ],
+            },
+            {"selected": ["2"]},
+            f'"2" is not offered; the options are "p_1" (Ann (LU)), "p_2" ({"B" * 159}…), "no"',
+        ),
     ],
 )
 def test_early_answer_that_the_plan_shows_to_be_wrong_takes_no_place(
