@@ -9,7 +9,7 @@ from dagwright.cli.async_runs import Farewell, run_async
 from dagwright.cli.connecting import command_settings, connected_to_read
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.output import Output, one_line
-from dagwright.cli.request_words import answer_words
+from dagwright.cli.request_words import answer_words, option_lines
 from dagwright.cli.requests import LookRequest
 from dagwright.cli.wording import closing_words, counted, near_time, step_words
 from dagwright.client import open_runs
@@ -60,8 +60,10 @@ def lines_of(told: Explanation) -> Iterator[str]:
         starts = [*told.starts()]
         if not starts:
             yield told.words(near_time)
-            for request in told.asked_before()[:_ANSWERS_TOLD]:
-                yield f"  {answer_words(request.to_json(told.view.workflow_id))}"
+            for asked in told.asked_before()[:_ANSWERS_TOLD]:
+                request = asked.to_json(told.view.workflow_id)
+                yield from (f"  {line}" for line in option_lines(request))
+                yield f"  {answer_words(request)}"
         for start in starts:
             blocks = start.facts.get("blocks")
             held = f"; {blocks:,} {'node is' if blocks == 1 else 'nodes are'} blocked by it" if blocks else ""

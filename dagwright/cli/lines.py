@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from dagwright.cli.output import one_line
 from dagwright.cli.progress import LOST, LOST_FOR_GOOD, format_duration, lost_words
-from dagwright.cli.request_words import Request, answer_words, asking_line
+from dagwright.cli.request_words import Request, answer_words, asking_line, option_lines
 from dagwright.cli.round_picture import new_lines, rounds_of
 from dagwright.cli.wording import failure_words, local_time, record_words, seconds_of, what_words
 from dagwright.descriptions import PendingCall
@@ -59,6 +59,8 @@ class LineWriter:
                 self._asked.add(request["id"])
                 at = seconds_of(request["opened_at"])
                 self._line(at, "asked", asking_line(request))
+                for line in option_lines(request):
+                    self._line(at, "option", line)
                 self._line(at, "answer", answer_words(request))
         # What is told together happened in another order than that of the plan.
         lines, self._lines = sorted(self._lines, key=lambda line: line[0]), []

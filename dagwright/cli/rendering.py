@@ -10,7 +10,7 @@ from rich.text import Text
 
 from dagwright.cli.output import one_line
 from dagwright.cli.progress import Row, RunProgress, TreePlace, format_duration, progress_of, tree_of
-from dagwright.cli.request_words import Request, answer_words, asking_line, deadline_words
+from dagwright.cli.request_words import Request, answer_words, asking_line, deadline_words, option_lines
 from dagwright.cli.round_picture import rounds_of, rounds_table
 from dagwright.feed import RunView
 from dagwright.plan.compiled import CompiledPlan
@@ -37,6 +37,8 @@ _NOTES_SHOWN = 2
 _REQUESTS_SHOWN = 3
 _QUESTION_ROWS = 3
 """Lines that a request takes: its question on one, and the command that answers it."""
+_LEAST_OPTIONS = 2
+"""Lines that the options of one request may take however little room there is."""
 _NOTE_ROWS = 3
 """Lines that a note takes on a terminal: what is wrong and the command that mends it, which may not be cut."""
 
@@ -58,8 +60,10 @@ class Picture:
         if view.scheduler is None:
             return Group(_header(view, now=now), Text("reading the plan", style="dim"))
         notes = [Text(one_line(str(note["message"])), style="yellow") for note in view.notes[:_NOTES_SHOWN]]
-        questions = _questions(requests, now=now)
-        room = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - _QUESTION_ROWS * len(questions)
+        options = [_option_rows(request, among=requests, room=height // 2) for request in requests[:_REQUESTS_SHOWN]]
+        questions = _questions(requests, options, now=now)
+        asked_rows = _QUESTION_ROWS * len(questions) + sum(map(len, options))
+        room = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - asked_rows
         if (rounds := rounds_of(view)) is not None:
             return Group(_header(view, now=now), rounds_table(rounds, room=room), *questions, *notes)
         if self._tree is None or self._tree[0] is not view.scheduler.plan:
@@ -136,13 +140,31 @@ def _footer(progress: RunProgress) -> Text:
     return Text("  ".join([words[0], *sorted(words[1:], reverse=True)]), style="dim", no_wrap=True)
 
 
-def _questions(requests: Sequence[Request], *, now: float) -> list[RenderableType]:
-    """Returns what is asked of people, each with the command that answers it, which may not be cut."""
+def _option_rows(request: Request, *, among: Sequence[Request], room: int) -> list[str]:
+    """Returns the options of a request that need words, as many as there is room for beside the other requests.
+
+    Args:
+        room: lines for all requests.
+    """
+    lines = option_lines(request)
+    most = max(_LEAST_OPTIONS, room // min(len(among), _REQUESTS_SHOWN) - _QUESTION_ROWS)
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], f"and {len(lines) - most + 1:,} more: dagwright inbox"]
+
+
+def _questions(requests: Sequence[Request], options: Sequence[Sequence[str]], *, now: float) -> list[RenderableType]:
+    """Returns what is asked of people, each with the command that answers it, which may not be cut.
+
+    Args:
+        options: of each request that is shown, lines for what can be selected.
+    """
     shown: list[RenderableType] = []
-    for request in requests[:_REQUESTS_SHOWN]:
+    for request, lines in zip(requests, options, strict=False):
         until = deadline_words(request, now=now)
         words = f"{asking_line(request)}  {until}" if until else asking_line(request)
-        shown.append(Group(_cut(words, style="yellow"), Text(f"  {answer_words(request)}", style="bold")))
+        rows = [_cut(f"  {line}", style="") for line in lines]
+        shown.append(Group(_cut(words, style="yellow"), *rows, Text(f"  {answer_words(request)}", style="bold")))
     if len(requests) > _REQUESTS_SHOWN:
         left = len(requests) - _REQUESTS_SHOWN
         shown.append(Text(f"and {left:,} more requests: dagwright inbox", style="yellow"))

@@ -54,8 +54,7 @@ def field_lines(request: Request) -> list[str]:
     Of a selection the options that have labels have a line each.
     """
     if request["type"] == "SELECTION":
-        labelled = [option for option in request["options"] or () if option_label(option)]
-        return [one_line(f"{option_name(option)}: {option_label(option)}") for option in labelled[:OPTIONS_SHOWN]]
+        return option_lines(request)
     schema = request["schema"] if request["type"] == "INFORMATION" else None
     fields = schema.get("properties") if isinstance(schema, Mapping) else None
     if not isinstance(fields, Mapping):
@@ -65,6 +64,13 @@ def field_lines(request: Request) -> list[str]:
     lines = [_field_line(str(name), field, is_needed=name in needed) for name, field in fields.items()]
     left = len(lines) - _FIELDS_SHOWN
     return [*lines[:_FIELDS_SHOWN], *([f"and {left:,} more fields"] if left > 0 else [])]
+
+
+def option_lines(request: Request) -> list[str]:
+    """Returns a line for each option of a selection that has a label: the id by which it is selected, and the label."""
+    options = request["options"] or () if request["type"] == "SELECTION" else ()
+    labelled = [option for option in options if option_label(option)]
+    return [one_line(f"{option_name(option)}: {option_label(option)}") for option in labelled[:OPTIONS_SHOWN]]
 
 
 def _field_line(name: str, field: Any, *, is_needed: bool) -> str:
@@ -161,31 +167,30 @@ def _example_value(field: Any) -> Any:
 
 
 def answer_words(request: Request) -> str:
-    """Returns that command with what else could be answered."""
+    """Returns that command with what else could be answered; `option_lines` tells what options with labels mean."""
     others = ""
     if request["type"] == "APPROVAL":
         others = "  (or --reject)"
     elif request.get("purpose") == "budget":
         others = f"  (or --data {_word(json.dumps({'finish': True}))})"
     elif request["type"] == "SELECTION" and request["options"]:
-        first, *rest = [_option_words(request, option) for option in request["options"][:OPTIONS_SHOWN]]
+        _, *rest = [_option_words(request, option) for option in request["options"][:OPTIONS_SHOWN]]
         more = ["…"] if len(request["options"]) > OPTIONS_SHOWN else []
-        joined = ", ".join([*rest, *more])
-        # Of an option that has a label, the name alone says little.
-        which = first if option_label(request["options"][0]) else ""
-        also = f"or {joined}" if rest else ""
+        also = f"or {', '.join([*dict.fromkeys(rest), *more])}" if rest else ""
         several = "several may be given" if request.get("multiple") else ""
         text = "or --text TEXT" if request.get("takes_text") else ""
-        words = "; ".join(filter(None, [which, also, several, text]))
+        words = "; ".join(filter(None, [also, several, text]))
         others = f"  ({words})" if words else ""
     return command_for(request) + others
 
 
 def _option_words(request: Request, option: Any) -> str:
     """Returns an option as it is given; what to do about a failure needs the value beside it."""
+    if option_label(option):
+        # Its id alone says nothing, and a line of its own says all.
+        return "another id"
     is_value = request.get("purpose") == "error" and option == "value"
-    label = option_label(option)
-    return "value --data JSON" if is_value else _word(option_name(option)) + (f" ({one_line(label)})" if label else "")
+    return "value --data JSON" if is_value else _word(option_name(option))
 
 
 def option_name(option: Any) -> str:

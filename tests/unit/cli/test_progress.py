@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from io import StringIO
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -249,4 +250,38 @@ def test_picture_shows_the_oldest_requests_with_their_commands() -> None:
         "n1 waits for ann: Publish?",
         "  dagwright feedback run-1 n1 --approve  (or --reject)",
         "and 7 more requests: dagwright inbox",
+    ]
+
+
+def _which(name: str, count: int) -> dict[str, Any]:
+    options = [{"id": f"p_{number}", "label": f"{name} (person, no. {number})"} for number in range(count)]
+    return asked(name, prompt="Which?", type="SELECTION", options=options, takes_text=True)
+
+
+def test_picture_shows_what_can_be_selected_each_on_a_line() -> None:
+    console = Console(width=72, record=True, file=StringIO())
+    console.print(Picture().draw(view_of(node("a")), [_which("Ann", 2), _which("Bob", 9)], now=START + 2, height=20))
+
+    assert [line.rstrip() for line in console.export_text().splitlines()][3:] == [
+        "Ann waits for ann: Which?",
+        "  p_0: Ann (person, no. 0)",
+        "  p_1: Ann (person, no. 1)",
+        "  dagwright feedback run-1 Ann --select p_0  (or another id; or --text",
+        "TEXT)",
+        "Bob waits for ann: Which?",
+        "  p_0: Bob (person, no. 0)",
+        "  and 8 more: dagwright inbox",
+        "  dagwright feedback run-1 Bob --select p_0  (or another id; or --text",
+        "TEXT)",
+    ]
+
+
+def test_lines_tell_what_can_be_selected() -> None:
+    lines: list[str] = []
+    LineWriter(lines.append).show(view_of(node("a")), [_which("Ann", 2)])
+    assert [line.partition("  ")[2] for line in lines][1:] == [
+        "asked      Ann waits for ann: Which?",
+        "option     p_0: Ann (person, no. 0)",
+        "option     p_1: Ann (person, no. 1)",
+        "answer     dagwright feedback run-1 Ann --select p_0  (or another id; or --text TEXT)",
     ]

@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 
 from dagwright.cli.inbox import chosen, inbox_lines
-from dagwright.cli.request_words import answer_words, asking_line, field_lines, lines_behind, listed, question_lines
+from dagwright.cli.request_words import (
+    answer_words,
+    asking_line,
+    field_lines,
+    lines_behind,
+    listed,
+    option_lines,
+    question_lines,
+)
 from dagwright.cli.requests import InboxRequest
 from tests.unit.cli.questions import OPENED_AT, asked
 
@@ -72,6 +80,16 @@ def test_fields_of_a_form_are_told_where_nobody_can_be_asked_for_them() -> None:
     assert (len(shown), shown[0], shown[1], shown[-1]) == (21, "f0", "f1 (may be left out)", "and 5 more fields")
     assert field_lines(asked(type="INFORMATION", schema=None)) == []
     assert field_lines(asked(type="CLARIFICATION", schema=_FORM)) == []
+
+
+def test_options_with_labels_have_lines_and_the_command_is_short() -> None:
+    options = [{"id": "p_1", "label": "Ann (person, LU)"}, {"id": "p_2", "label": "Ann (person, ES)"}]
+    options += [{"id": "p_3", "label": "Ann (person, PT)"}, *({"id": word, "label": word} for word in ("none", "new"))]
+    request = asked(type="SELECTION", options=options, takes_text=True)
+    assert answer_words(request) == f"{_START} --select p_1  (or another id, none, new; or --text TEXT)"
+    lines = ["p_1: Ann (person, LU)", "p_2: Ann (person, ES)", "p_3: Ann (person, PT)"]
+    assert option_lines(request) == field_lines(request) == lines
+    assert option_lines(asked(type="SELECTION", options=["a"])) == option_lines(asked()) == []
 
 
 def test_long_lists_of_options_are_cut() -> None:
