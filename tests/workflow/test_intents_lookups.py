@@ -113,7 +113,7 @@ async def test_approval_tells_what_will_be_looked_up_before_it_is(
         await answer(handle, "approve", {"approved": True})
         found = await ended(runs, handle)
     assert "Looked up first: 'John Smith' (person)" in request["prompt"].splitlines()
-    given = '{"role":"DIRECTOR","cbu-id":"…","entity-id":"…"}'
+    given = '{"role":"DIRECTOR","cbu-id":"@result_1","entity-id":"John Smith (person)"}'
     line = f"! @result_2: cbu.assign-role (idempotent) with {given}, after @result_1"
     assert line in request["prompt"].splitlines()
     assert "The plan has 2 nodes; 2 of them can change something." in request["prompt"]
