@@ -121,10 +121,13 @@ def _fact_lines(reason: Reason) -> Iterator[str]:
 
 def _lookup_lines(bound: Mapping[str, Any]) -> Iterator[str]:
     """Yields which party an argument is bound to and why, and who answered what of it was asked."""
-    party, name = bound["party"], bound.get("session_name")
-    looked_up = f"{bound['search_text']!r} ({bound['entity_type']})" if name is None else f"@{name}"
+    party, reason = bound["party"], str(bound.get("reason"))
     told_apart = ", ".join(filter(None, [party.get("kind"), party.get("jurisdiction"), party["id"]]))
-    yield f"{bound['argument']}: {looked_up} is {party.get('name')} ({told_apart}): {bound.get('reason')}"
+    is_called = f"is {party.get('name')} ({told_apart})"
+    if reason.startswith("@"):
+        yield f"{bound['argument']}: {reason} {is_called}"
+    else:
+        yield f"{bound['argument']}: {bound['search_text']!r} ({bound['entity_type']}) {is_called}: {reason}"
     for answer in bound["answers"]:
         yield f"  {answer['request']}: {closing_words(answer)}"
 

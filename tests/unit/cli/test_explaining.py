@@ -17,7 +17,7 @@ def test_party_is_told_with_its_text_and_who_chose_it() -> None:
     bound = [
         {"argument": "entity-id", "search_text": "J", "entity_type": "person", "party": john, "reason": "chosen by a "
         "person", "answers": [asked]},
-        {"argument": "cbu-id", "search_text": "fund_1", "entity_type": "fund", "session_name": "cbu", "party": apex,
+        {"argument": "cbu-id", "search_text": "fund_1", "entity_type": "fund", "party": apex,
         "reason": "@cbu", "answers": []},
     ]  # fmt: skip
     reason = Reason("a", NodeStatus.COMPLETED, "completed", "completed", facts={"lookups": bound})
@@ -25,5 +25,5 @@ def test_party_is_told_with_its_text_and_who_chose_it() -> None:
     assert [line.partition(" at ")[0] for line in lines[1:]] == [
         "  entity-id: 'J' (person) is John Smith (person, GB, person_1): chosen by a person",
         "    lookup:person:J: selected by ann",
-        "  cbu-id: @cbu is Apex (fund, fund_1): @cbu",
+        "  cbu-id: @cbu is Apex (fund, fund_1)",
     ]

@@ -214,7 +214,7 @@ def test_why_a_step_has_the_party_that_it_has() -> None:
     for task in (first, second):
         scheduler.complete(task.id, "ok", at=5.0)
     told = {each["argument"]: each for each in reason_of(scheduler, first.id).facts["lookups"]}
-    assert (told["cbu-id"]["session_name"], told["cbu-id"]["answers"]) == ("cbu", [])
+    assert (told["cbu-id"]["reason"], told["cbu-id"]["answers"]) == ("@cbu", [])
     of_fund = told["fund_id"]
     assert (of_fund["search_text"], of_fund["party"]["id"], of_fund["reason"]) == (
         "Apex",
