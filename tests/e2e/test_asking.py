@@ -118,7 +118,7 @@ async def test_plan_is_approved_by_a_command_elsewhere(own_command_line: Command
     [
         (["ask", " "], "empty_goal"),
         (["ask", "x" * 100_000], "too_large"),
-        (["ask", "Do it.", "--profile", "rounds"], "not_available"),
+        (["ask", "Do it.", "--profile", "rounds"], "no_tools"),
         (["ask", "Do it.", "--confidence", "0.5"], "bad_usage"),
         (["ask", "Do it.", "--context", "cbu=x"], "bad_usage"),
         (["ask", "Do it.", "--profile", "intents", "--confidence", "1.5"], "bad_usage"),

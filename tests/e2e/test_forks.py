@@ -92,12 +92,17 @@ async def test_fork_survives_a_killed_worker_and_does_nothing_twice(
     command_line: CommandLine, write_plan: Plans, tmp_path: Path
 ) -> None:
     (tmp_path / "marks.py").write_text(_TOOLS)
-    plan = write_plan(_mark("one"), {"id": "wait", "tool": "wait", "arguments": {"duration": "2s"}}, _mark("two"))
+    plan = write_plan(_mark("one"), {"id": "wait", "tool": "wait", "arguments": {"duration": "4s"}}, _mark("two"))
     await command_line("run", plan, "--tools", "marks.py", "--id", "killed-fork")
     forked = await command_line("fork", "killed-fork", "--rerun", "wait", "--rerun", "two", "--yes", "--json")
     name = forked.document["fork"]
     watching = await command_line.start("watch", name, "--json")
-    await eventually(lambda: len(_marks(tmp_path)["two"]) == 2)
+
+    async def waits() -> bool:
+        # Not in the middle of a change, of which nobody would know whether it was made.
+        return bool((await command_line("status", name, "--json")).document["nodes"]["wait"]["status"] == "running")
+
+    await eventually(waits)
     watching.send_signal(signal.SIGKILL)
     await watching.wait()
     watched = await command_line("watch", name, "--json")

@@ -468,6 +468,8 @@ async def test_interrupt_while_the_program_is_still_loading_ends_it_quietly(tmp_
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        # A shell makes the programs that it starts in the background ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     assert await process.stdout.readline() == b"loading\n"
