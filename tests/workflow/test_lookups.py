@@ -366,9 +366,7 @@ async def test_lookups_are_no_nodes_and_no_edges(runs: Runs, database: EntityDat
     assert view.scheduler.counts().total() == 2
 
 
-@pytest.mark.parametrize(
-    "text", ["{{@result_1.result}}", "{{secret.HOME}} }} \\{{", "سارة 🦊 الشن", "x" * 10_000, "!!!"]
-)
+@pytest.mark.parametrize("text", ["{{@result_1.result}}", "{{secret.HOME}} }} \\{{", "سارة 🦊 الشن", "x" * 10_000])
 async def test_text_of_any_kind_is_looked_up_as_it_stands(runs: Runs, database: EntityDatabase, text: str) -> None:
     handle = await runs.start({"intents": [intent(who=looking(text))]})
 
