@@ -75,6 +75,8 @@ class Settings(BaseSettings):
     """The model that planners and agents use unless a command names another."""
     max_rounds: int = Field(default=MAX_ROUNDS, ge=1, le=MAX_ROUNDS_LIMIT)
     """How often the planner of a question is asked that is answered in rounds, unless the question says it."""
+    plans: Path | None = None
+    """Folder of the plans that are published by name: templates."""
     prices: Path | None = None
     """A YAML or JSON file with what models cost, in place of the prices that ship."""
     search_url: str | None = None
@@ -100,7 +102,7 @@ class Settings(BaseSettings):
     cache_home: Path = Field(default=Path("~/.cache"), validate_default=True, validation_alias="XDG_CACHE_HOME")
     """The user's cache folder; the Temporal binary is kept in `dagwright/` below it."""
 
-    @field_validator("state_dir", "files_root", "cache_home", "prices")
+    @field_validator("state_dir", "files_root", "cache_home", "plans", "prices")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return None if path is None else path.expanduser().absolute()

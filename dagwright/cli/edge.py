@@ -34,6 +34,7 @@ class _Answer(NamedTuple):
 _EXPECTED: Final = {
     "dagwright.settings.SettingsError": _Answer("bad_usage", ExitCode.REFUSED),
     "dagwright.tools.errors.ToolsUnreadable": _Answer("unreadable", ExitCode.REFUSED),
+    "dagwright.templates.TemplatesUnreadable": _Answer("unreadable", ExitCode.REFUSED),
     "dagwright.llm.prices.PricesUnreadable": _Answer("bad_usage", ExitCode.REFUSED),
     "dagwright.store.errors.StoreError": _Answer("no_store", ExitCode.FAILED),
     "dagwright.server.errors.NoServer": _Answer("no_server", ExitCode.NO_SERVER),

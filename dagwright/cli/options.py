@@ -37,6 +37,12 @@ Agents = Annotated[
     list[str] | None,
     typer.Option("--agents", metavar="FILE", help="YAML, JSON or .py file with agents; may be given often."),
 ]
+Plans = Annotated[
+    str | None,
+    typer.Option(
+        "--plans", metavar="FOLDER", help="Folder of plans that are published by name; else that of DAGWRIGHT_PLANS."
+    ),
+]
 Budget = Annotated[
     str | None,
     typer.Option(

@@ -53,15 +53,24 @@ def schema_of_missing(declared: Declared, given: Mapping[str, Any]) -> dict[str,
     missing = [name for name, schema in declared.items() if name not in given and "default" not in schema]
     if not missing:
         return None
+    return schema_of_form(
+        {
+            name: schema
+            for name, schema in declared.items()
+            if name in missing or ("default" in schema and given.get(name, schema["default"]) == schema["default"])
+        }
+    )
+
+
+def schema_of_form(declared: Declared) -> dict[str, Any]:
+    """Returns the JSON Schema of an object that holds inputs and nothing else; those without a default are required."""
     properties: dict[str, Any] = {}
     for name, schema in declared.items():
-        has_default = "default" in schema and given.get(name, schema["default"]) == schema["default"]
-        if name in missing or has_default:
-            default = {"default": schema["default"]} if has_default else {}
-            prompt = {"description": schema["prompt"]} if schema.get("prompt") else {}
-            plain = {key: part for key, part in schema.items() if key not in _NOT_SCHEMA}
-            properties[name] = plain | prompt | default
-    return {"type": "object", "properties": properties, "required": missing, "additionalProperties": False}
+        default = {"default": schema["default"]} if "default" in schema else {}
+        prompt = {"description": schema["prompt"]} if schema.get("prompt") else {}
+        properties[name] = {key: part for key, part in schema.items() if key not in _NOT_SCHEMA} | prompt | default
+    required = [name for name, schema in declared.items() if "default" not in schema]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 def wrong_inputs(declared: Declared, given: Mapping[str, Any]) -> list[Problem]:
