@@ -18,7 +18,7 @@ from dagwright.cli.connecting import command_settings
 from dagwright.cli.edge import guarded, leave
 from dagwright.cli.exits import ExitCode
 from dagwright.cli.output import Output
-from dagwright.cli.preparing import PreparedRun, prepare_run
+from dagwright.cli.preparing import prepare_run
 from dagwright.cli.request_words import asking_line, command_for, field_lines
 from dagwright.cli.requests import RunRequest
 from dagwright.cli.running import Showing, follow_to_end, tell_run
@@ -29,6 +29,7 @@ from dagwright.people import requests_in
 from dagwright.server import open_connection
 from dagwright.settings import Settings, load_settings
 from dagwright.toolset import Toolset, load_toolset
+from dagwright.turns import PreparedRun
 from examples.onboarding_demo import choose_id
 
 PLAN = Path(__file__).parent / "onboarding" / "which_director.json"

@@ -20,7 +20,7 @@ from dagwright.cli.connecting import command_settings
 from dagwright.cli.edge import guarded, leave
 from dagwright.cli.exits import ExitCode
 from dagwright.cli.output import Output
-from dagwright.cli.preparing import PreparedRun, prepare_run
+from dagwright.cli.preparing import prepare_run
 from dagwright.cli.requests import RunRequest
 from dagwright.cli.running import Showing, follow_to_end, tell_run
 from dagwright.client import Origin, Runs, open_runs
@@ -32,6 +32,7 @@ from dagwright.server import LocalServer, open_connection
 from dagwright.settings import Settings, load_settings
 from dagwright.tools import ToolRegistry, ToolSpec
 from dagwright.toolset import Toolset, load_toolset
+from dagwright.turns import PreparedRun
 
 FOLDER = Path(__file__).parent / "onboarding"
 ID_PREFIX = "onboarding-demo-"

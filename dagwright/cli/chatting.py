@@ -30,7 +30,7 @@ from dagwright.cli.output import Output, one_line, terminal_text
 from dagwright.cli.request_words import Request, answer_words
 from dagwright.cli.requests import AskRequest, ChatRequest, refuse_half_characters
 from dagwright.cli.running import stays
-from dagwright.cli.session_turns import SessionStart, at_work, refusal_of, start_turn
+from dagwright.cli.session_turns import at_work, refusal_of
 from dagwright.cli.sessions import turn_lines
 from dagwright.client import Runs, made_id, open_runs
 from dagwright.contracts.goals import PROFILES, Profile
@@ -42,6 +42,7 @@ from dagwright.sessions import SessionNotFound, Sessions, TurnNotTaken
 from dagwright.settings import Settings
 from dagwright.steering import Steering
 from dagwright.toolset import Toolset, load_toolset, references_of
+from dagwright.turns import SessionStart, start_turn
 
 T = TypeVar("T")
 
@@ -295,7 +296,7 @@ class Chat:
         )
         while True:
             try:
-                await start_turn(start, asking, desk.runs, desk.sessions, toolset=desk.toolset, busy=None)
+                await start_turn(start, desk.runs, desk.sessions, tools=desk.toolset.references, run=run)
                 break
             except TurnNotTaken as refused:
                 if refused.code != "session_busy":

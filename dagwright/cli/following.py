@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from temporalio.client import Client
 
-from dagwright.cli.asked import Asked
+from dagwright.asked import Asked
 from dagwright.cli.lines import LineWriter
 from dagwright.cli.lost_calls import LostCalls
 from dagwright.cli.output import Output

@@ -9,21 +9,21 @@ from dagwright.cli.connecting import command_settings
 from dagwright.cli.endings import failure_lines, mend_lines, summary_line, tell_answer
 from dagwright.cli.exits import CommandRefused
 from dagwright.cli.model_needed import model_config, refuse_without_model
-from dagwright.cli.output import Output, one_line
+from dagwright.cli.output import Output
 from dagwright.cli.plan_approval import approve_on_terminal
 from dagwright.cli.plans import read_context, read_policy
-from dagwright.cli.preparing import PreparedRun, deadline_s_of
+from dagwright.cli.preparing import deadline_s_of
 from dagwright.cli.requests import AskRequest
-from dagwright.cli.rounds import ask_in_rounds, prepared_rounds
+from dagwright.cli.rounds import ask_in_rounds, prepared_or_refused, prepared_rounds
 from dagwright.cli.running import Showing, run_prepared
-from dagwright.cli.session_turns import SessionStart, run_in_session
+from dagwright.cli.session_turns import run_in_session
 from dagwright.client import NO_TERMS, Terms
 from dagwright.contracts.goals import context_from_json
 from dagwright.contracts.sessions import Session, session_name
 from dagwright.feed import RunView
-from dagwright.planner import Asked, GoalRefused, prepare_goal
 from dagwright.settings import Settings
 from dagwright.toolset import Toolset, load_toolset, references_of
+from dagwright.turns import PreparedRun, PreparedWords, SessionStart, WordsRequest
 
 
 def ask(request: AskRequest, output: Output) -> int:
@@ -55,19 +55,19 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
     name = session_name(request.session) if request.session is not None else None
     # Before there is a server: what is wrong with a request is wrong in every session.
-    prepared, asked = _prepared(request, toolset, output)
+    prepared = _prepared(request, toolset, output)
     refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached)
     if request.is_plan_only:
         # Nothing but the plan is to stand on stdout.
         tell = _tell_plan if output.is_json else _tell_plan_or_why_none
         showing = Showing(tell, Output(is_json=True))
     else:
-        is_asked = asked.may_ask_first and request.is_asking and not request.is_detached and output.can_ask
+        is_asked = prepared.may_ask_first and request.is_asking and not request.is_detached and output.can_ask
         showing = Showing(_tell_answer, output, approve_on_terminal if is_asked else None)
     if name is not None:
-        turn = SessionStart(name, request.words, lambda session: _prepared(request, toolset, output, session)[0])
+        turn = SessionStart(name, request.words, lambda session: _prepared(request, toolset, output, session).run)
         return run_in_session(turn, request, toolset, showing=showing, settings=settings)
-    return run_prepared(prepared, request, toolset, showing=showing, settings=settings)
+    return run_prepared(prepared.run, request, toolset, showing=showing, settings=settings)
 
 
 def prepare_request(
@@ -84,7 +84,7 @@ def prepare_request(
     if request.profile == "rounds":
         return prepared_rounds(request, toolset, output, session)
     _refuse_options(request)
-    return _prepared(request, toolset, output, session)[0]
+    return _prepared(request, toolset, output, session).run
 
 
 def _refuse_options(request: AskRequest) -> None:
@@ -99,9 +99,7 @@ def _refuse_options(request: AskRequest) -> None:
         raise CommandRefused("--max-replans: --profile intents never plans again; leave it out")
 
 
-def _prepared(
-    request: AskRequest, toolset: Toolset, output: Output, session: Session | None = None
-) -> tuple[PreparedRun, Asked]:
+def _prepared(request: AskRequest, toolset: Toolset, output: Output, session: Session | None = None) -> PreparedWords:
     """Returns the run of a request.
 
     Args:
@@ -110,44 +108,19 @@ def _prepared(
     budget = read_budget(request.budget, is_asking=request.is_asking)
     is_whole, asks = request.is_all_or_nothing, request.is_asking
     beside = replace(NO_TERMS.beside, budget=budget, all_or_nothing=is_whole, asks=asks)
-    policy = read_policy(request.policy_file) or (session.policy if session is not None else None)
-    terms = Terms(deadline_s_of(request.timeout), policy, beside=beside)
-    asked = Asked(
+    asked = WordsRequest(
+        request.words,
         model_config(request.model),
-        asks_first=request.asks_first,
-        ends_with_plan=request.is_plan_only,
-        policy=terms.policy,
+        Terms(deadline_s_of(request.timeout), read_policy(request.policy_file), beside=beside),
         profile="intents" if request.profile == "intents" else "plan",
+        repairs=request.max_repairs,
+        replans=request.max_replans,
         context=_context(request),
         confidence=request.confidence,
+        asks_first=request.asks_first,
+        ends_with_plan=request.is_plan_only,
     )
-    # What tells the run from others of its id is what was asked, and not what the session knew then.
-    told = asked
-    if session is not None:
-        asked = replace(asked, turns=session.turn_words())
-        if asked.profile == "intents":
-            asked = replace(asked, context={**context_from_json(session.names), **asked.context})
-    if request.max_repairs is not None:
-        asked = replace(asked, plans=1 + request.max_repairs)
-    if request.max_replans is not None:
-        asked = replace(asked, replans=request.max_replans)
-    try:
-        plan, note = prepare_goal(request.words, toolset.declarations(), asked)
-    except GoalRefused as refused:
-        raise CommandRefused(str(refused), status=refused.code) from None
-    if note is not None:
-        output.tell(one_line(note, limit=1_000))
-    source = {
-        "goal": request.words.strip(),
-        "config": asked.config.to_json(),
-        "asks_first": asked.asks_first,
-        "ends_with_plan": asked.ends_with_plan,
-        "max_repairs": asked.plans - 1,
-        "max_replans": asked.replans,
-    }
-    if asked.profile == "intents":
-        source |= {"profile": asked.profile, "context": dict(told.context), "confidence": asked.confidence}
-    return PreparedRun(plan, source, {}, terms), asked
+    return prepared_or_refused(asked, toolset, output, session)
 
 
 def _context(request: AskRequest) -> Mapping[str, Mapping[str, Any]]:

@@ -1,7 +1,7 @@
 """What `run` does before there is a server: read the plan, find its tools, get its inputs, compile."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pydantic import JsonValue
@@ -43,21 +43,7 @@ from dagwright.preparation import (
     unused_inputs,
 )
 from dagwright.toolset import Toolset
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedRun:
-    """A run that can be started: its plan, the values of its inputs and the terms on which it runs.
-
-    Args:
-        source: the plan as it was written, with all that its meaning hangs on: dialect and context.
-        terms: its deadline, and what people have to say, or have said.
-    """
-
-    plan: CompiledPlan
-    source: dict[str, Any]
-    inputs: dict[str, Any]
-    terms: Terms
+from dagwright.turns import PreparedRun
 
 
 def prepare_run(request: RunRequest, toolset: Toolset, output: Output, session: Session | None = None) -> PreparedRun:

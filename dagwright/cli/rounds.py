@@ -10,16 +10,17 @@ from dagwright.cli.exits import CommandRefused
 from dagwright.cli.model_needed import model_config, refuse_without_model
 from dagwright.cli.output import Output, one_line
 from dagwright.cli.plans import read_policy
-from dagwright.cli.preparing import PreparedRun, deadline_s_of
+from dagwright.cli.preparing import deadline_s_of
 from dagwright.cli.requests import AskRequest
 from dagwright.cli.running import Showing, run_prepared
-from dagwright.cli.session_turns import SessionStart, run_in_session
+from dagwright.cli.session_turns import run_in_session
 from dagwright.client import NO_TERMS, Terms
 from dagwright.contracts.sessions import Session, session_name
 from dagwright.feed import RunView
-from dagwright.planner import GoalRefused, RoundsAsked, prepare_rounds
+from dagwright.planner import GoalRefused
 from dagwright.settings import Settings
 from dagwright.toolset import Toolset, load_toolset, references_of
+from dagwright.turns import PreparedRun, PreparedWords, SessionStart, WordsRequest, prepared_words
 
 
 def ask_in_rounds(request: AskRequest, settings: Settings, output: Output) -> int:
@@ -68,25 +69,27 @@ def prepared_rounds(
     refuse_options(request)
     # Nobody is asked anything in such a run, a person at this terminal neither.
     budget = read_budget(request.budget, is_asking=False)
-    beside = replace(NO_TERMS.beside, budget=budget, all_or_nothing=request.is_all_or_nothing, asks=False)
-    policy = read_policy(request.policy_file) or (session.policy if session is not None else None)
-    terms = Terms(deadline_s_of(request.timeout), policy, beside=beside)
-    turns = session.turn_summaries() if session is not None else []
-    asked = RoundsAsked(model_config(request.model), request.rounds or toolset.max_rounds, turns)
+    beside = replace(NO_TERMS.beside, budget=budget, all_or_nothing=request.is_all_or_nothing)
+    terms = Terms(deadline_s_of(request.timeout), read_policy(request.policy_file), beside=beside)
+    asked = WordsRequest(request.words, model_config(request.model), terms, profile="rounds", rounds=request.rounds)
+    return prepared_or_refused(asked, toolset, output, session).run
+
+
+def prepared_or_refused(
+    asked: WordsRequest, toolset: Toolset, output: Output, session: Session | None
+) -> PreparedWords:
+    """Returns the run of a request, and tells what is worth saying of it.
+
+    Raises:
+        CommandRefused: nothing can come of it.
+    """
     try:
-        plan, note = prepare_rounds(request.words, toolset.declarations(), asked)
+        prepared = prepared_words(asked, toolset, session)
     except GoalRefused as refused:
         raise CommandRefused(str(refused), status=refused.code) from None
-    if note is not None:
-        output.tell(one_line(note, limit=1_000))
-    # What tells the run from others of its id is what was asked, and not what the session knew then.
-    source = {
-        "goal": request.words.strip(),
-        "profile": "rounds",
-        "config": asked.config.to_json(),
-        "max_rounds": asked.max_rounds,
-    }
-    return PreparedRun(plan, source, {}, terms)
+    if prepared.note is not None:
+        output.tell(one_line(prepared.note, limit=1_000))
+    return prepared
 
 
 def _tell(view: RunView, document: Mapping[str, Any], output: Output) -> None:

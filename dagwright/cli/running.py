@@ -15,7 +15,7 @@ from dagwright.cli.leaving import WayOut
 from dagwright.cli.model_needed import refuse_without_model
 from dagwright.cli.output import Output, acted, with_link
 from dagwright.cli.plans import STANDARD_INPUT, PlanSource, refusal, refusal_lines
-from dagwright.cli.preparing import PreparedRun, prepare_run
+from dagwright.cli.preparing import prepare_run
 from dagwright.cli.request_words import command_for_inputs
 from dagwright.cli.requests import LookRequest, RunRequest
 from dagwright.client import Origin, Runs, Started, open_runs
@@ -27,6 +27,7 @@ from dagwright.server import Connection, LocalServer, open_connection
 from dagwright.settings import Settings
 from dagwright.tools import ToolsUnreadable
 from dagwright.toolset import Toolset, load_toolset, references_of
+from dagwright.turns import PreparedRun
 
 
 def run(request: RunRequest, output: Output) -> int:

@@ -1,7 +1,6 @@
 """`ask --session` and `run --session`: a turn of a session, which waits for the one before it and is then followed."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dagwright.cli.async_runs import Farewell, run_async
 from dagwright.cli.connecting import command_settings
@@ -9,7 +8,7 @@ from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.hosting import connected_to_run, leave_to_background, served
 from dagwright.cli.model_needed import refuse_without_model
 from dagwright.cli.output import Output, one_line
-from dagwright.cli.preparing import PreparedRun, prepare_run
+from dagwright.cli.preparing import prepare_run
 from dagwright.cli.requests import RunRequest
 from dagwright.cli.running import (
     Showing,
@@ -21,31 +20,15 @@ from dagwright.cli.running import (
     tell_refused,
     tell_run,
 )
-from dagwright.client import Origin, Runs, Started, open_runs
+from dagwright.client import Runs, Started, open_runs
 from dagwright.contracts.sessions import Session, Turn, session_name
 from dagwright.plan.compiled import first_of_model
 from dagwright.plan.errors import PlanInvalid
 from dagwright.server import LocalServer
-from dagwright.sessions import Busy, PreparedTurn, Sessions, TurnNotTaken
+from dagwright.sessions import Sessions, TurnNotTaken
 from dagwright.settings import Settings
 from dagwright.toolset import Toolset, load_toolset, references_of
-
-
-@dataclass(frozen=True, slots=True)
-class SessionStart:
-    """A request in a session.
-
-    Args:
-        name: of the session.
-        request: in words.
-        prepare: returns the run for what the session knows.
-        title: what lists call the run if its plan has no title.
-    """
-
-    name: str
-    request: str
-    prepare: Callable[[Session], PreparedRun]
-    title: str | None = None
+from dagwright.turns import PreparedRun, SessionStart, start_turn
 
 
 def run_plan(request: RunRequest, output: Output) -> int:
@@ -121,38 +104,16 @@ async def _started(
         )
 
     try:
-        return await start_turn(turn, start, runs, sessions, toolset=toolset, busy=None if start.is_detached else busy)
+        return await start_turn(
+            turn,
+            runs,
+            sessions,
+            tools=toolset.references,
+            run=start.workflow_id,
+            busy=None if start.is_detached else busy,
+        )
     except TurnNotTaken as refused:
         raise refusal_of(refused) from None
-
-
-async def start_turn(
-    turn: SessionStart, start: Start, runs: Runs, sessions: Sessions, *, toolset: Toolset, busy: Busy | None
-) -> tuple[Started, PreparedRun]:
-    """Starts the run of a turn as soon as the session is free; returns what it was prepared as, too.
-
-    Args:
-        busy: as `Sessions.take_turn` has it.
-
-    Raises:
-        TurnNotTaken: the session does not take it.
-    """
-    newest: PreparedRun | None = None
-
-    async def prepare(session: Session) -> PreparedTurn:
-        nonlocal newest
-        newest = turn.prepare(session)
-        sending = await runs.prepared(
-            newest.plan,
-            newest.inputs,
-            origin=Origin(newest.source, turn.title),
-            tools=toolset.references,
-            terms=newest.terms,
-        )
-        return PreparedTurn(turn.request, sending, newest.terms.policy)
-
-    started = await sessions.take_turn(turn.name, prepare, run=start.workflow_id, busy=busy)
-    return started, newest or turn.prepare(Session(turn.name))
 
 
 def at_work(name: str, turn: Turn) -> str:

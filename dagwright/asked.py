@@ -1,12 +1,12 @@
 """What a run asks of people while somebody looks at it: its own requests at once, those of its sub-plans soon after."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from temporalio.service import RPCError
 
-from dagwright.cli.request_words import Request
 from dagwright.feed import RunView
 from dagwright.people import People, has_sub_plans, requests_in
 
@@ -25,10 +25,10 @@ class Asked:
     def __init__(self, people: People, workflow_id: str) -> None:
         self._people = people
         self._workflow_id = workflow_id
-        self._below: Sequence[Request] = ()
+        self._below: Sequence[Mapping[str, Any]] = ()
         self._look_at = 0.0
 
-    async def in_view(self, view: RunView) -> list[Request]:
+    async def in_view(self, view: RunView) -> list[Mapping[str, Any]]:
         """Returns what is asked now."""
         if not has_sub_plans(view):
             self._below = ()

@@ -1,0 +1,194 @@
+"""From a request in words to a run that can be started, alone or as a turn of a session: what every door shares.
+
+Commands and the gateway read what somebody asks for in their own way; from there on all of them do what stands here. It
+must not import them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from dagwright.client import NO_TERMS, Origin, Runs, Started, Terms
+from dagwright.contracts.goals import Profile, context_from_json
+from dagwright.contracts.model_calls import ModelConfig
+from dagwright.contracts.rounds import TurnSummary
+from dagwright.contracts.sessions import Session
+from dagwright.plan.compiled import CompiledPlan
+from dagwright.planner import Asked, RoundsAsked, prepare_goal, prepare_rounds
+from dagwright.sessions import Busy, PreparedTurn, Sessions
+from dagwright.toolset import Toolset
+
+AnyProfile = Profile | Literal["rounds"]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """A run that can be started: its plan, the values of its inputs and the terms on which it runs.
+
+    Args:
+        source: the plan as it was written, with all that its meaning hangs on: dialect and context.
+        terms: its deadline, and what people have to say, or have said.
+    """
+
+    plan: CompiledPlan
+    source: dict[str, Any]
+    inputs: dict[str, Any]
+    terms: Terms
+
+
+@dataclass(frozen=True, slots=True)
+class WordsRequest:
+    """A request in words, for which a model plans.
+
+    Args:
+        terms: of its run; without a policy it has that of its session.
+        profile: what the model writes.
+        repairs: how often it may mend a plan that cannot be run; `None` for as often as is usual.
+        replans: how often it may plan again once a plan has run; `None` as before.
+        rounds: of the profile `rounds`, how many there may be; `None` for those of the settings.
+        context, confidence, asks_first, ends_with_plan: as `Asked` has them.
+        said_before: what was said before the request, oldest first; a session that knows turns of its own counts first.
+    """
+
+    words: str
+    config: ModelConfig = field(default_factory=ModelConfig)
+    terms: Terms = NO_TERMS
+    profile: AnyProfile = "plan"
+    repairs: int | None = None
+    replans: int | None = None
+    rounds: int | None = None
+    context: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    confidence: float | None = None
+    asks_first: bool = False
+    ends_with_plan: bool = False
+    said_before: Sequence[TurnSummary] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedWords:
+    """The run of a request in words.
+
+    Args:
+        note: what is worth saying of it, such as tools that no plan can use.
+        may_ask_first: whether somebody may have to approve the plan before it runs.
+    """
+
+    run: PreparedRun
+    note: str | None = None
+    may_ask_first: bool = False
+
+
+def prepared_words(request: WordsRequest, toolset: Toolset, session: Session | None = None) -> PreparedWords:
+    """Returns the run of a request.
+
+    Args:
+        session: what is known of the one whose turn it is; `None` if there is none.
+
+    Raises:
+        GoalRefused: nothing can come of it.
+    """
+    policy = request.terms.policy or (session.policy if session is not None else None)
+    terms = replace(request.terms, policy=policy)
+    if request.profile == "rounds":
+        return _prepared_rounds(request, toolset, session, terms=terms)
+    asked = Asked(
+        request.config,
+        asks_first=request.asks_first,
+        ends_with_plan=request.ends_with_plan,
+        policy=policy,
+        profile=request.profile,
+        context=request.context,
+        confidence=request.confidence,
+    )
+    # What tells the run from others of its id is what was asked, and not what the session knew then.
+    told = asked
+    turns = session.turn_words() if session is not None else []
+    asked = replace(asked, turns=turns or [_turn_words(turn) for turn in request.said_before])
+    if session is not None and asked.profile == "intents":
+        asked = replace(asked, context={**context_from_json(session.names), **asked.context})
+    if request.repairs is not None:
+        asked = replace(asked, plans=1 + request.repairs)
+    if request.replans is not None:
+        asked = replace(asked, replans=request.replans)
+    plan, note = prepare_goal(request.words, toolset.declarations(), asked)
+    source = {
+        "goal": request.words.strip(),
+        "config": asked.config.to_json(),
+        "asks_first": asked.asks_first,
+        "ends_with_plan": asked.ends_with_plan,
+        "max_repairs": asked.plans - 1,
+        "max_replans": asked.replans,
+    }
+    if asked.profile == "intents":
+        source |= {"profile": asked.profile, "context": dict(told.context), "confidence": asked.confidence}
+    return PreparedWords(PreparedRun(plan, source, {}, terms), note, asked.may_ask_first)
+
+
+def _prepared_rounds(
+    request: WordsRequest, toolset: Toolset, session: Session | None, *, terms: Terms
+) -> PreparedWords:
+    # Nobody is asked anything in such a run.
+    terms = replace(terms, beside=replace(terms.beside, asks=False))
+    turns = (session.turn_summaries() if session is not None else []) or request.said_before
+    asked = RoundsAsked(request.config, request.rounds or toolset.max_rounds, turns)
+    plan, note = prepare_rounds(request.words, toolset.declarations(), asked)
+    # What tells the run from others of its id is what was asked, and not what the session knew then.
+    source = {
+        "goal": request.words.strip(),
+        "profile": "rounds",
+        "config": asked.config.to_json(),
+        "max_rounds": asked.max_rounds,
+    }
+    return PreparedWords(PreparedRun(plan, source, {}, terms), note)
+
+
+def _turn_words(turn: TurnSummary) -> str:
+    return f"Request: {turn.human_message}\nResult: completed: {turn.ai_response}"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStart:
+    """A request in a session.
+
+    Args:
+        name: of the session.
+        request: in words.
+        prepare: returns the run for what the session knows.
+        title: what lists call the run if its plan has no title.
+    """
+
+    name: str
+    request: str
+    prepare: Callable[[Session], PreparedRun]
+    title: str | None = None
+
+
+async def start_turn(
+    turn: SessionStart,
+    runs: Runs,
+    sessions: Sessions,
+    *,
+    tools: Sequence[str],
+    run: str | None = None,
+    busy: Busy | None = None,
+) -> tuple[Started, PreparedRun]:
+    """Starts the run of a turn as soon as the session is free; returns what it was prepared as, too.
+
+    Args:
+        tools: values of `--tools` and `--agents`, which the run remembers.
+        run, busy: as `Sessions.take_turn` has them.
+
+    Raises:
+        TurnNotTaken: the session does not take it.
+    """
+    newest: PreparedRun | None = None
+
+    async def prepare(session: Session) -> PreparedTurn:
+        nonlocal newest
+        newest = turn.prepare(session)
+        origin = Origin(newest.source, turn.title)
+        sending = await runs.prepared(newest.plan, newest.inputs, origin=origin, tools=tools, terms=newest.terms)
+        return PreparedTurn(turn.request, sending, newest.terms.policy)
+
+    started = await sessions.take_turn(turn.name, prepare, run=run, busy=busy)
+    return started, newest or turn.prepare(Session(turn.name))
