@@ -29,6 +29,7 @@ from dagwright.cli.model_needed import refuse_without_model
 from dagwright.cli.output import Output, one_line, terminal_text
 from dagwright.cli.request_words import Request, answer_words
 from dagwright.cli.requests import AskRequest, ChatRequest, refuse_half_characters
+from dagwright.cli.round_words import round_lines
 from dagwright.cli.running import stays
 from dagwright.cli.session_turns import at_work, refusal_of
 from dagwright.cli.sessions import turn_lines
@@ -378,6 +379,10 @@ class Chat:
     def _tell(self, view: RunView, document: Mapping[str, Any]) -> None:
         answer = document["output"]
         if isinstance(answer, str) and next(done_lines(document), None) is None:
+            if self._output.is_terminal:
+                # The picture of a run that has ended leaves them out; elsewhere each was told when it came.
+                for line in round_lines(document):
+                    self._output.say(line)
             self._show_answer(answer)
             tell_end_of_answer(view, document, self._output)
         else:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dagwright.cli.output import one_line
 from dagwright.cli.progress import LOST, LOST_FOR_GOOD, format_duration, lost_words
 from dagwright.cli.request_words import Request, answer_words, asking_line, option_lines
-from dagwright.cli.round_picture import new_lines, rounds_of
+from dagwright.cli.round_words import new_lines, rounds_of
 from dagwright.cli.wording import failure_words, local_time, record_words, seconds_of, what_words
 from dagwright.descriptions import PendingCall
 from dagwright.feed import RunView

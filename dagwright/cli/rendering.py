@@ -11,7 +11,8 @@ from rich.text import Text
 from dagwright.cli.output import one_line
 from dagwright.cli.progress import Row, RunProgress, TreePlace, format_duration, progress_of, tree_of
 from dagwright.cli.request_words import Request, answer_words, asking_line, deadline_words, option_lines
-from dagwright.cli.round_picture import rounds_of, rounds_table
+from dagwright.cli.round_picture import rounds_table
+from dagwright.cli.round_words import rounds_of
 from dagwright.feed import RunView
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.states import NodeStatus
@@ -65,7 +66,9 @@ class Picture:
         asked_rows = _QUESTION_ROWS * len(questions) + sum(map(len, options))
         room = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - asked_rows
         if (rounds := rounds_of(view)) is not None:
-            return Group(_header(view, now=now), rounds_table(rounds, room=room), *questions, *notes)
+            # Of a run that has ended they are told whole below the picture.
+            shown = () if view.is_closed else (rounds_table(rounds, room=room),)
+            return Group(_header(view, now=now), *shown, *questions, *notes)
         if self._tree is None or self._tree[0] is not view.scheduler.plan:
             self._tree = view.scheduler.plan, tree_of(view.scheduler.plan)
         progress = progress_of(view, self._tree[1], now=now, room=room)

@@ -1,14 +1,13 @@
 """The live picture of a question that is answered in rounds: what is meant, each round, and its sub-goals."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from dagwright.cli.output import one_line
-from dagwright.contracts.rounds_documents import rounds_document
-from dagwright.feed import RunView
+from dagwright.cli.round_words import LEFT_OUT, WORDS, RoundLine, lines_of
 
 _MARKS = {
     "pending": ("·", "dim"),
@@ -16,6 +15,7 @@ _MARKS = {
     "success": ("✓", "green"),
     "partial": ("◐", "yellow"),
     "failed": ("✗", "bold red"),
+    LEFT_OUT: ("…", "dim"),
 }
 """State of a sub-goal -> its sign and style."""
 _PHASES = {
@@ -26,20 +26,13 @@ _PHASES = {
     "done": "the answer is written",
     "failed": "it came to nothing",
 }
-_WORDS = 400
-"""Characters of one line of what a planner or a worker says."""
-
-
-def rounds_of(view: RunView) -> Mapping[str, Any] | None:
-    """Returns how far a run has come that answers a question in rounds, without results; `None` of any other run."""
-    return rounds_document(view.scheduler, lambda _value, _ref: None) if view.scheduler is not None else None
 
 
 def rounds_table(told: Mapping[str, Any], *, room: int) -> Table:
     """Returns the rounds of a run, as many of the newest lines as there is room for.
 
     Args:
-        told: of `rounds_of`.
+        told: the part `rounds` of a document.
         room: lines that fit.
     """
     table = Table.grid(padding=(0, 1, 0, 0))
@@ -48,7 +41,7 @@ def rounds_table(told: Mapping[str, Any], *, room: int) -> Table:
     rows = [*_rows(told)]
     most = max(room, 4)
     if len(rows) > most:
-        table.add_row("", _line(f"{len(rows) - most + 1:,} lines before", style="dim"))
+        table.add_row("", _text(f"{len(rows) - most + 1:,} lines before", style="dim"))
         rows = rows[1 - most :]
     for mark, words in rows:
         table.add_row(mark, words)
@@ -56,51 +49,26 @@ def rounds_table(told: Mapping[str, Any], *, room: int) -> Table:
 
 
 def _rows(told: Mapping[str, Any]) -> Iterator[tuple[Text, Text]]:
-    if told.get("intention"):
-        yield Text(""), _line(f"What is meant: {told['intention']}")
-    sub_goals = {sub_goal["id"]: sub_goal for sub_goal in told.get("sub_goals", ())}
-    said = {result["sub_goal_id"]: result for each in told.get("rounds", ()) for result in each["results"]}
-    for each in told.get("rounds", ()):
-        if each["reasoning"] or each["sub_goals"]:
-            yield (
-                Text(""),
-                _line(f"Round {each['round']} of {told['max_rounds']}: {each['reasoning'] or ''}", style="bold"),
-            )
-        for number in each["sub_goals"]:
-            if (sub_goal := sub_goals.get(number)) is not None:
-                yield _row(sub_goal, said.get(number, {}))
+    for line in lines_of(told):
+        if line.status:
+            yield _row(line)
+        elif line.action:
+            of = f"{line.name} of {told['max_rounds']}"
+            yield Text(""), _text(f"{of}: {line.words}" if line.is_taken else f"{of}, not taken: {line.words}", "bold")
+        else:
+            yield Text(""), _text(f"{line.name}: {line.words}")
     # Of a run whose planner could not be read there is only that.
     words = _PHASES.get(str(told["phase"]), "")
-    yield Text(""), _line(words if told["phase"] != "failed" else told.get("planner_reasoning") or words, style="dim")
+    yield Text(""), _text(words if told["phase"] != "failed" else told.get("planner_reasoning") or words, "dim")
 
 
-def _row(sub_goal: Mapping[str, Any], result: Mapping[str, Any]) -> tuple[Text, Text]:
-    mark, style = _MARKS.get(sub_goal["status"], ("?", ""))
-    words = " — ".join(filter(None, [sub_goal["error"], result.get("message")]))
-    told = f"sg{sub_goal['id']} {sub_goal['worker']}: {sub_goal['description']}"
-    line = _line(told)
-    if words:
-        line.append(f"  {one_line(words, limit=_WORDS)}", style="red" if sub_goal["status"] == "failed" else "dim")
-    return Text(mark, style=style), line
+def _row(line: RoundLine) -> tuple[Text, Text]:
+    mark, style = _MARKS.get(line.status, ("?", ""))
+    text = _text(f"{line.name}: {line.about}" if line.about else line.name)
+    if line.words:
+        text.append(f"  {line.words}", style="red" if line.status == "failed" else "dim")
+    return Text(mark, style=style), text
 
 
-def _line(text: Any, *, style: str = "") -> Text:
-    return Text(one_line(str(text), limit=_WORDS), style=style, no_wrap=True, overflow="ellipsis")
-
-
-def new_lines(told: Mapping[str, Any] | None, seen: set[str]) -> Sequence[tuple[str, str]]:
-    """Returns what is new in the rounds of a run where there is no picture: a word for each line, and the line.
-
-    Args:
-        told: of `rounds_of`.
-        seen: what was told before; what is told now is added.
-    """
-    if told is None:
-        return ()
-    lines = [("meant", str(told["intention"]))] if told.get("intention") else []
-    lines += [
-        (f"round {each['round']}", str(each["reasoning"])) for each in told.get("rounds", ()) if each["reasoning"]
-    ]
-    found = [line for line in lines if line[0] not in seen]
-    seen.update(word for word, _ in found)
-    return [(word, one_line(text, limit=_WORDS)) for word, text in found]
+def _text(text: str, style: str = "") -> Text:
+    return Text(one_line(text, limit=WORDS), style=style, no_wrap=True, overflow="ellipsis")

@@ -1,38 +1,117 @@
-"""What a person is told of a question that was answered in rounds: what it means, and what each round brought."""
+"""What a person is told of a question that is answered in rounds: what it means, and what each round brought.
 
-from collections.abc import Iterator, Mapping
+`lines_of` is the one reading of the part `rounds` of a document; the live picture, the lines of a run that goes on and
+what is said at its end are made of it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dagwright.cli.output import one_line
+from dagwright.contracts.rounds_documents import rounds_document
+from dagwright.feed import RunView
 
-_WORDS = 600
+WORDS = 600
 """Characters of one line of what a planner or a worker says."""
+LEFT_OUT = "left out"
+"""Status of a line that stands for several results."""
+_OPEN = ("pending", "running")
+_ENDS = {"pending": "never begun", LEFT_OUT: ""}
+"""What is said of a run that has ended where that is not the status."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundLine:
+    """One thing to tell of a run.
+
+    Args:
+        key: `meant`, `round 2` or `sg3`.
+        name: of a sub-goal with its worker, else what is told.
+        words: what a model or a worker says of it; empty if nothing is said.
+        is_taken: whether a round has a plan; the reason of an answer that could not be taken is none of the run.
+        status: of a sub-goal in its round, as the document has it; empty of all else.
+        about: what a sub-goal is to do.
+    """
+
+    key: str
+    name: str
+    words: str
+    is_taken: bool = True
+    action: str = ""
+    status: str = ""
+    about: str = ""
+
+
+def rounds_of(view: RunView) -> Mapping[str, Any] | None:
+    """Returns how far a run has come that answers a question in rounds, without results; `None` of any other run."""
+    return rounds_document(view.scheduler, lambda _value, _ref: None) if view.scheduler is not None else None
+
+
+def lines_of(told: Mapping[str, Any]) -> Iterator[RoundLine]:
+    """Yields what a question means and its rounds, each with what ended in it and with what is still open of it.
+
+    Args:
+        told: the part `rounds` of a document.
+    """
+    if told.get("intention"):
+        yield RoundLine("meant", "What is meant", _said(told["intention"]))
+    sub_goals = {sub_goal["id"]: sub_goal for sub_goal in told.get("sub_goals", ())}
+    for each in told.get("rounds", ()):
+        action, reason = each["action"], _said(each["reasoning"])
+        if action or reason or each["sub_goals"]:
+            name = f"Round {each['round']}"
+            yield RoundLine(f"round {each['round']}", name, reason, is_taken=bool(action), action=action or "no plan")
+        for result in each["results"]:
+            yield _line(result["sub_goal_id"], sub_goals, result["status"], result["error"], result["message"])
+        if left_out := each.get("results_left_out"):
+            yield RoundLine("", f"results left out here: {left_out:,}", "", status=LEFT_OUT)
+        for number in each["sub_goals"]:
+            sub_goal = sub_goals.get(number, {})
+            if sub_goal.get("status") in _OPEN:
+                yield _line(number, sub_goals, sub_goal["status"], sub_goal.get("error"))
 
 
 def round_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what a question means, and what each round planned and brought; nothing of any other run."""
+    """Yields what is said of the rounds of a run that has ended; nothing of any other run."""
     told = document.get("rounds")
     if not isinstance(told, Mapping):
         return
-    if told.get("intention"):
-        yield f"What is meant: {one_line(str(told['intention']), limit=_WORDS)}"
-    sub_goals = {sub_goal["id"]: sub_goal for sub_goal in told.get("sub_goals", ())}
-    for each in told.get("rounds", ()):
-        yield f"Round {each['round']} ({each['action'] or 'no plan'}): {_said(each['reasoning']) or 'no reason given'}"
-        for result in each["results"]:
-            yield _result_line(result, sub_goals)
-    waiting = [f"sg{number}" for number, each in sub_goals.items() if each["status"] == "pending"]
-    if waiting:
-        yield f"Never begun: {', '.join(waiting)}"
+    for line in lines_of(told):
+        if line.action:
+            yield f"{line.name} ({line.action}): {line.words or 'no reason given'}"
+        elif line.status:
+            yield ": ".join(filter(None, [f"  {line.name}", _ENDS.get(line.status, line.status), line.words]))
+        else:
+            yield f"{line.name}: {line.words}"
 
 
-def _result_line(result: Mapping[str, Any], sub_goals: Mapping[int, Mapping[str, Any]]) -> str:
-    number = result["sub_goal_id"]
+def new_lines(told: Mapping[str, Any] | None, seen: set[str]) -> Sequence[tuple[str, str]]:
+    """Returns what is new in the rounds of a run where there is no picture: a word for each line, and the line.
+
+    A sub-goal is told by the line of its node, and the reason of a round as soon as its plan is taken.
+
+    Args:
+        told: of `rounds_of`.
+        seen: what was told before; what is told now is added.
+    """
+    found = [
+        line
+        for line in (lines_of(told) if told is not None else ())
+        if line.is_taken and line.words and not line.status and line.key not in seen
+    ]
+    seen.update(line.key for line in found)
+    return [(line.key, line.words) for line in found]
+
+
+def _line(
+    number: int, sub_goals: Mapping[int, Mapping[str, Any]], status: str, error: Any, message: Any = None
+) -> RoundLine:
     sub_goal = sub_goals.get(number, {})
-    words = " — ".join(filter(None, [_said(result["error"]), _said(result["message"])]))
-    told = f"  sg{number} {one_line(str(sub_goal.get('worker', '')))}: {result['status']}"
-    return f"{told}: {words}" if words else told
+    words = " — ".join(filter(None, [_said(error), _said(message)]))
+    name = f"sg{number} {one_line(str(sub_goal.get('worker', '')))}".strip()
+    return RoundLine(f"sg{number}", name, words, status=status, about=_said(sub_goal.get("description")))
 
 
 def _said(text: Any) -> str:
-    return one_line(str(text), limit=_WORDS) if text else ""
+    return one_line(str(text), limit=WORDS) if text else ""

@@ -57,6 +57,19 @@ async def test_rounds_are_told_and_then_the_answer(command_line: CommandLine) ->
     assert (other.code, other.document["status"]) == (2, "id_in_use")
 
 
+async def test_rounds_stand_once_on_a_terminal_when_all_has_ended(command_line: CommandLine) -> None:
+    (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
+    ask = ("ask", "How many?", "--profile", "rounds", "--tools", "workers.py", "--id", "rounds-on-terminal")
+    async with ModelServer(*SCRIPT) as server:
+        code, screen = await asking(command_line, server).on_terminal(*ask)
+    assert code == 0
+    shown, _, left = screen.partition("completed")
+    assert "Round 1 of 10" in shown
+    # The last picture says no more than that, and the rounds are told whole below it.
+    assert [left.count(words) for words in ("Round 1 (continue): Count both.", "Round 1", "sg3 show")] == [1, 1, 1]
+    assert left.index("Round 3 (done)") < left.index("It has 6.")
+
+
 async def test_number_of_rounds_comes_from_the_settings_and_from_the_question(command_line: CommandLine) -> None:
     (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
     ask = ("ask", "How many?", "--profile", "rounds", "--tools", "workers.py", "--json")

@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from dagwright.cli.chat_words import Typed, going_on, help_lines, status_line, typed
-from dagwright.cli.round_picture import new_lines, rounds_table
+from dagwright.cli.round_picture import rounds_table
+from dagwright.cli.round_words import new_lines, round_lines
 from dagwright.contracts.sessions import Session
 from dagwright.contracts.turns import TurnStart
 
@@ -58,8 +59,11 @@ def _told(rounds: int) -> dict[str, Any]:
             {
                 "round": number,
                 "reasoning": f"Because {number}.",
+                "action": "continue",
                 "sub_goals": [number],
-                "results": [{"sub_goal_id": number, "error": None, "message": "found \x1b[2J three"}],
+                "results": [
+                    {"sub_goal_id": number, "status": "success", "error": None, "message": "found \x1b[2J three"}
+                ],
             }
             for number in range(1, rounds + 1)
         ],
@@ -95,6 +99,46 @@ def test_run_whose_planner_cannot_be_read_tells_why() -> None:
 
 def test_lines_are_told_once() -> None:
     seen: set[str] = set()
-    assert new_lines(None, seen) == ()
+    assert new_lines(None, seen) == []
     assert new_lines(_told(1), seen) == [("meant", "All of it."), ("round 1", "Because 1.")]
     assert new_lines(_told(2), seen) == [("round 2", "Because 2.")]
+
+
+def _refused(told: dict[str, Any]) -> dict[str, Any]:
+    """Returns the same rounds before the last answer was mended: it could not be taken."""
+    *before, last = told["rounds"]
+    refused = {**last, "reasoning": "No such worker.", "action": None, "sub_goals": [], "results": []}
+    return {**told, "sub_goals": told["sub_goals"][:-1], "rounds": [*before, refused]}
+
+
+def test_reason_of_a_round_is_that_of_the_answer_which_was_taken() -> None:
+    seen: set[str] = set()
+    new_lines(_told(1), seen)
+    assert new_lines(_refused(_told(2)), seen) == []
+    assert new_lines(_told(2), seen) == [("round 2", "Because 2.")]
+    assert "Round 2 of 10, not taken: No such worker." in _shown(_refused(_told(2)), room=20)[3]
+    assert [*round_lines({"rounds": _refused(_told(2))})][3:] == ["Round 2 (no plan): No such worker."]
+
+
+def test_what_is_open_and_what_is_too_much_to_show_stand_in_their_round() -> None:
+    told = _told(2)
+    told["sub_goals"] += [{"id": 3, "worker": "show", "description": "Shows.", "status": "pending", "error": None}]
+    told["rounds"][0] |= {"results": [], "results_left_out": 1}
+    told["rounds"][1]["sub_goals"].append(3)
+    assert [*round_lines({"rounds": told})] == [
+        "What is meant: All of it.",
+        "Round 1 (continue): Because 1.",
+        "  results left out here: 1",
+        "Round 2 (continue): Because 2.",
+        "  sg2 look: success: found \\u001b[2J three",
+        "  sg3 show: never begun",
+    ]
+    assert [line.strip() for line in _shown(told, room=20)] == [
+        "What is meant: All of it.",
+        "Round 1 of 10: Because 1.",
+        "… results left out here: 1",
+        "Round 2 of 10: Because 2.",
+        "✓ sg2 look: Looks.  found \\u001b[2J three",
+        "· sg3 show: Shows.",
+        "the planner is asked what to do next",
+    ]
