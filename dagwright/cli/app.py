@@ -521,7 +521,7 @@ def up(*, tools: Tools = None, agents: Agents = None, json: Json = False) -> int
 
 @app.command(cls=PlainHelp)
 def down(*, json: Json = False) -> int:
-    """End the server and the workers of this folder."""
+    """End the server, the workers and the search server of this folder."""
     return call("parts", "down", None, Output(is_json=json))
 
 

@@ -1,4 +1,4 @@
-"""`up` and `down`: the server and a worker in the background."""
+"""`up` and `down`: the server and a worker in the background; `down` ends a search server of the folder too."""
 
 from dagwright.cli.async_runs import Farewell, run_async
 from dagwright.cli.background import start_worker
@@ -6,6 +6,7 @@ from dagwright.cli.connecting import command_settings
 from dagwright.cli.exits import ExitCode
 from dagwright.cli.output import Output
 from dagwright.cli.requests import UpRequest
+from dagwright.search.server import LocalSearch
 from dagwright.server import LocalServer, open_connection
 from dagwright.server.retained import claim_store
 from dagwright.toolset import load_toolset, references_of
@@ -36,11 +37,14 @@ def up(request: UpRequest, output: Output) -> int:
 
 
 def down(_: None, output: Output) -> int:
-    """Ends the server and the workers of this folder; 0 too if there were none."""
+    """Ends the workers, the server and the search server of this folder; 0 too if there were none."""
     settings = command_settings()
 
     async def work(_: Farewell) -> int:
         ended = await LocalServer(settings).stop()
+        # Behind the workers: a worker that ends in good order may still ask it.
+        if await LocalSearch.of(settings).stop():
+            ended.append("search")
         message = f"ended: {', '.join(ended)}" if ended else "nothing was running here"
         if output.is_json:
             output.document({"status": "down", "ended": ended, "message": message})

@@ -91,7 +91,7 @@ class LocalSearch:
 
     async def stop(self) -> bool:
         """Ends the server, in good order if it does so within seconds; tells whether it ran."""
-        if not self.folder.exists():
+        if not self.was_started:
             return False
         async with locked(self.folder / "search-start.lock", timeout_s=_TURN_TIMEOUT_S, on_wait=_tell_of_other):
             return await self._daemon.stop()

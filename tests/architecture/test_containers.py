@@ -58,6 +58,24 @@ def test_every_image_is_pinned(services: dict[str, dict[str, Any]], steps: list[
     assert [image for image in images if not _PINNED.fullmatch(image)] == []
 
 
+def test_search_server_is_of_the_version_that_tests_run_and_is_started_only_if_it_is_named(
+    services: dict[str, dict[str, Any]],
+) -> None:
+    named = re.search(r"<opensearch.version>(.+)</", (ROOT / "search-server/pom.xml").read_text(encoding="utf-8"))
+    assert named is not None
+    assert services["search"]["image"] == f"opensearchproject/opensearch:{named[1]}"
+    for told in ("docs/search-server.md", "docs/decisions/0055-a-search-server-from-jars.md"):
+        assert f"OpenSearch {named[1]}" in (ROOT / told).read_text(encoding="utf-8")
+    assert services["search"]["profiles"] == ["search"]
+    # Nothing that is always started may wait for what is not.
+    assert [name for name, service in services.items() if "search" in service.get("depends_on", {})] == []
+    [published] = services["search"]["ports"]
+    place = services["worker"]["environment"]["DAGWRIGHT_OPENSEARCH_URL"].removeprefix("http://")
+    assert place == f"search:{published.rpartition(':')[2]}"
+    [data] = services["search"]["volumes"]
+    assert data == "search:/usr/share/opensearch/data"
+
+
 def test_every_service_that_lasts_has_a_health_check(services: dict[str, dict[str, Any]]) -> None:
     lasting = {name for name, service in services.items() if "restart" in service}
     assert lasting == {name for name, service in services.items() if "healthcheck" in service}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dagwright.server import Daemon
 from tests.e2e.command import CommandLine, ended, line_with
 from tests.e2e.conftest import Plans, calculation, pause
 from tests.support.eventually import eventually
@@ -105,9 +106,13 @@ async def test_detached_run_ends_in_the_background_until_down(
     watched = await own_command_line("watch", "left", "--no-serve", "--json")
     assert (watched.code, watched.document["output"], watched.stderr) == (0, {"only": "only"}, "")
 
+    # Any process will do for the search server: what it is asked is told by the tests that need a real one.
+    search = Daemon(own_command_line.folder / "state", "search")
+    await search.start(["sleep", "600"])
     down = await own_command_line("down", "--json")
     assert down.code == 0
-    assert [name.partition("-")[0] for name in down.document["ended"]] == ["worker", "server"]
+    assert [name.partition("-")[0] for name in down.document["ended"]] == ["worker", "server", "search"]
+    assert not search.is_running()
     again = await own_command_line("down")
     assert (again.code, again.stdout) == (0, "nothing was running here\n")
 
