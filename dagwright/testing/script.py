@@ -106,6 +106,10 @@ def _shown(words: str) -> str:
     return repr(line if len(line) <= _SHOWN_CHARACTERS else line[:_SHOWN_CHARACTERS] + "…")
 
 
+Reply = Callable[[ReceivedCall], Answer | str]
+"""Makes an answer of the call; a text stands for an answer of that text."""
+
+
 @dataclass(frozen=True, slots=True)
 class When:
     """Which calls a step answers: those for which everything that is given here holds.
@@ -156,13 +160,13 @@ class Step:
     """One answer of a script.
 
     Args:
-        answer: what is sent.
+        answer: what is sent; or a function that makes it of the call, such as one that repeats what stands in it.
         when: which calls it answers; without it, any.
         times: how many calls it answers, all of which must come; `ANY_NUMBER` sets no number.
         released: the answer is held back until this is set.
     """
 
-    answer: Answer
+    answer: Answer | Reply
     when: When = When()
     times: int | None = 1
     released: asyncio.Event | None = None
@@ -171,10 +175,21 @@ class Step:
         if self.times is not None and self.times < 1:
             raise ValueError(f"times is {self.times}; a step answers at least one call, or ANY_NUMBER")
 
+    def answer_to(self, call: ReceivedCall) -> Answer:
+        """Returns what is sent to a call."""
+        return answers_of(self.answer(call)) if callable(self.answer) else self.answer
 
-def step(answer: Answer | str, /, *, times: int | None = 1, released: asyncio.Event | None = None, **when: Any) -> Step:
+    def summary(self) -> str:
+        """Returns one line that tells the answer from others."""
+        return "what a function makes of the call" if callable(self.answer) else summary_of(self.answer)
+
+
+def step(
+    answer: Answer | str | Reply, /, *, times: int | None = 1, released: asyncio.Event | None = None, **when: Any
+) -> Step:
     """Returns one answer of a script; `when` are fields of `When`, and a text stands for an answer of that text."""
-    return Step(answers_of(answer), When(**when), times=times, released=released)
+    given = answer if callable(answer) else answers_of(answer)
+    return Step(given, When(**when), times=times, released=released)
 
 
 class Script:
@@ -209,7 +224,7 @@ class Script:
             if each.times is not None and taken < each.times:
                 when = each.when.summary()
                 times = f" ({taken} of {each.times} used)" if each.times > 1 else ""
-                left.append(f"step {place + 1}{times}{f' when {when}' if when else ''}: {summary_of(each.answer)}")
+                left.append(f"step {place + 1}{times}{f' when {when}' if when else ''}: {each.summary()}")
         return left
 
     def report(self) -> str:

@@ -119,7 +119,7 @@ class ModelServer(ScriptedServer):
     async def _send(self, taken: Step, received: ReceivedCall, exchange: Exchange, sent_at: list[float]) -> None:
         if taken.released is not None:
             await taken.released.wait()
-        match taken.answer:
+        match taken.answer_to(received):
             case Completion() as completion if received.is_streamed:
                 await _send_stream(exchange, Sent(completion, received), completion.pace, sent_at)
             case Completion() as completion:

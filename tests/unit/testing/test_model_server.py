@@ -62,6 +62,15 @@ async def test_answers_come_in_the_order_of_the_script() -> None:
     assert received == [("small", "a", 0, "key"), ("small", "b", 1, "key")]
 
 
+async def test_an_answer_may_be_made_of_the_call() -> None:
+    with pytest.raises(ScriptNotFollowed, match="what a function makes of the call"):
+        async with ModelServer(step(lambda call: f"you said {call.text}", times=3)) as server:
+            said = [message_of(await ask(server, words))["content"] for words in ("a", "b")]
+    assert said == ["you said a", "you said b"]
+    async with ModelServer(step(lambda _: Refused(429, "busy"))) as server:
+        assert (await ask(server)).status_code == 429
+
+
 async def test_a_whole_answer_looks_like_openais() -> None:
     answer = Completion(text="Hi", tokens=Tokens(7, 3, cached=5, reasoning=1), reasoning="hm")
     async with ModelServer(answer) as server:
