@@ -1,6 +1,6 @@
 """Questions about real shipments, for tests: the workers of `dagwright.maritime`, a search server, a scripted model."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from temporalio.client import Client
 from dagwright.contracts.rounds import TurnSummary
 from dagwright.planner import RoundsAsked, prepare_rounds
 from dagwright.settings import Settings
-from dagwright.testing import ModelServer, json_text, step
+from dagwright.testing import ModelServer, ReceivedCall, json_text, step
 from dagwright.testing.script import Step
 from dagwright.tools import ToolRegistry, load_tools
 from tests.support.goals import ended
@@ -66,6 +66,28 @@ def worker_says(node: str, answer: Any, **when: Any) -> Step:
     """Returns what the model of one worker says, whenever it is asked; `answer` is JSON, or a text."""
     said = answer if isinstance(answer, str) else json_text(answer)
     return step(said, metadata={"node": node, "purpose": "worker"}, **when)
+
+
+def answers(words: Callable[[str, list[list[str]]], str]) -> Step:
+    """Returns an answer of the last model that is made of what it is told, so that its figures went all the way.
+
+    Args:
+        words: makes it of all that the model is told, and of the rows of the tables therein, cell by cell.
+    """
+
+    def reply(call: ReceivedCall) -> str:
+        return words(call.text, table_rows(call.text))
+
+    return step(reply, metadata={"node": "answer"})
+
+
+def table_rows(text: str) -> list[list[str]]:
+    """Returns the rows of all Markdown tables of a text, cell by cell, their heads too."""
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in map(str.strip, text.splitlines())
+        if line.startswith("| ") and not line.startswith("| ---")
+    ]
 
 
 def looks_up(number: int, question: str) -> dict[str, Any]:

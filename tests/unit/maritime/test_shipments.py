@@ -1,12 +1,20 @@
 """Made-up shipments: the same for the same seed, and with the odd places that questions are asked about."""
 
+import asyncio
+import gc
+import tracemalloc
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from datetime import date, timedelta
+from functools import partial
 from itertools import islice
+from typing import Any, cast
 
 import pytest
+from opensearchpy import AsyncOpenSearch
 
 from dagwright.maritime.indices import SHIPMENT_FIELDS, STATUSES, Indices
+from dagwright.maritime.loading import load
 from dagwright.maritime.names import CARRIERS, PORTS, SHIPPERS, name_documents
 from dagwright.maritime.shipments import DataSet, Shipment
 
@@ -122,9 +130,56 @@ def test_ports_of_shippers_are_ports() -> None:
     assert {shipper.origin for shipper in SHIPPERS} | {shipper.destination for shipper in SHIPPERS} <= codes
 
 
-def test_million_shipments_are_not_held_in_memory() -> None:
-    made = DataSet(TODAY, 10_000_000).shipments()
-    assert next(made)["shipment_id"] == "SH-00000001"
+async def peak_bytes(work: Callable[[], Awaitable[None]]) -> int:
+    """Returns the most memory that something took at once."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        await work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+class TakesAll:
+    """A client whose server takes every document and keeps none."""
+
+    def __init__(self) -> None:
+        self.indices = self
+        self.taken = 0
+
+    async def get_mapping(self, **_: Any) -> dict[str, Any]:
+        return {"error": "there is no index"}
+
+    async def bulk(self, *, body: str, **_: Any) -> dict[str, Any]:
+        self.taken += body.count("\n") // 2
+        await asyncio.sleep(0)
+        return {"errors": False}
+
+    async def _nothing(self, **_: Any) -> None:
+        pass
+
+    create = delete = put_settings = put_mapping = refresh = _nothing
+
+
+async def test_twice_as_many_shipments_take_no_more_memory_to_make_or_to_load() -> None:
+    server = TakesAll()
+
+    async def make(documents: int) -> None:
+        for _ in DataSet(TODAY, documents).shipments():
+            pass
+
+    async def send(documents: int) -> None:
+        await load(cast("AsyncOpenSearch", server), Indices("x"), DataSet(TODAY, documents))
+
+    few, many = 6_000, 12_000
+    # The first time tables are made that stay.
+    await send(few)
+    made = [await peak_bytes(partial(make, number)) for number in (few, many)]
+    sent = [await peak_bytes(partial(send, number)) for number in (few, many)]
+    assert server.taken > 2 * few + many
+    assert (made[1] < 1.2 * made[0], made[1] < 1_000_000) == (True, True), made
+    assert (sent[1] < 1.2 * sent[0], sent[1] < 20_000_000) == (True, True), sent
 
 
 @pytest.mark.parametrize("prefix", ["", "*", "Trade", "_x", "a,b", "a" * 101])
