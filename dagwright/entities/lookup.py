@@ -3,8 +3,9 @@
 A search goes from the sure to the likely and stops at the first step that finds something: identifier or
 exact name; the name with its legal form aside; all words of the text in the name; beginnings of words.
 One hit is bound if the text is the whole of an identifier or a name, and not if it is a part or a beginning of one:
-John Smith is not John Smithson, and what is bound is changed without asking. Several hits are ambiguous. Another
-spelling is told as near: Cohen and Chen differ by one letter.
+John Smith is not John Smithson, and what is bound is changed without asking. Nor is Kite SARL Kite GmbH: a legal form
+is aside where one of two names has none. Several hits are ambiguous. Another spelling is told as near: Cohen and Chen
+differ by one letter.
 
 The names that a step can mean come from `name_search`; the steps here decide and rank.
 
@@ -15,13 +16,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from sqlalchemy import ColumnElement, CompoundSelect, Select, select, union_all
+from sqlalchemy import ColumnElement, CompoundSelect, Select, func, select, union_all
 from sqlalchemy.orm import Session
 
 from dagwright.entities.catalogue import PartyKind, kind_of_entity_type
-from dagwright.entities.models import NameUse, Party, PartyIdentifier, PartyName, PartyStatus
+from dagwright.entities.models import NameUse, Party, PartyIdentifier, PartyName, PartySearch, PartyStatus
 from dagwright.entities.name_search import NAMES_TOLD, KnownName, NameIndex, is_within
-from dagwright.entities.names import clean_name, core_words, identifier_key, is_legal_form, name_key, words_of
+from dagwright.entities.names import (
+    clean_name,
+    core_words,
+    identifier_key,
+    is_legal_form,
+    legal_form,
+    name_key,
+    words_of,
+)
 from dagwright.entities.search_index import OWN_NAME
 from dagwright.entities.spelling import likeness_of
 from dagwright.entities.terms import TermNames
@@ -80,7 +89,7 @@ class Findings:
     Args:
         hits: the parties the text can mean, best first.
         near: those that come near, if there are no hits.
-        inactive: those of just this identifier or name that cannot be used any more.
+        inactive: those of just this identifier or name, in any spelling of its legal form, that cannot be used any more.
     """
 
     hits: tuple[Candidate, ...]
@@ -101,6 +110,7 @@ class _Text:
     key: str
     words: tuple[str, ...]
     core: tuple[str, ...]
+    form: tuple[str, ...]
 
     def is_whole(self, known: KnownName) -> bool:
         """Returns whether this is all of a name, in any order; of organisations the legal form may differ."""
@@ -142,6 +152,7 @@ class _Asked:
 
 _ANY = _Asked(None, None)
 _WITH_LEGAL_FORM = (PartyKind.COMPANY, PartyKind.FUND)
+_FORM_ASIDE = "the name, legal form aside"
 _IDENTIFIER, _ITS_ID, _EXACT_NAME, _OTHER_NAME = "identifier", "its id", "exact name", "other name"
 _BEYOND_DOUBT = (_IDENTIFIER, _ITS_ID, _EXACT_NAME)
 """Reasons that hold even where an inactive party has the name too."""
@@ -188,8 +199,11 @@ class PartyFinder:
         )
         text = _checked_text(search_text)
         found = self._exact(text, asked)
-        inactive = tuple(_ranked(replace(each, binds=False) for each in found.inactive))
         hits = found.active
+        gone = found.inactive
+        if not any(hit.reason in _BEYOND_DOUBT for hit in hits):
+            gone = [*gone, *self._inactive_of_form(text, asked)]
+        inactive = tuple(_ranked(replace(each, binds=False) for each in gone))
         if not hits:
             names = NameIndex(self._session, kind=asked.kind, jurisdiction=asked.jurisdiction)
             hits = next((some for some in (step(text, names) for step in _STEPS) if some), [])
@@ -217,6 +231,24 @@ class PartyFinder:
             select(PartyName.party_id).where(PartyName.name_key == text.key),
         )
         return _Exact.of([*identified, *((party, _why_exact(party, text)) for party in self._parties(ids, asked))])
+
+    def _inactive_of_form(self, text: _Text, asked: _Asked) -> list[Candidate]:
+        """Returns the inactive organisations of a name and a legal form that are spelt otherwise."""
+        if not text.form:
+            return []
+        written = func.coalesce(PartyName.name_key, Party.name_key)
+        query = (
+            select(Party, written)
+            .join(PartySearch, PartySearch.party_id == Party.id)
+            .outerjoin(PartyName, PartyName.id == PartySearch.name_id)
+            .where(PartySearch.core == " ".join(text.core), Party.status == PartyStatus.INACTIVE)
+            .limit(_EXACT_READ)
+        )
+        return [
+            Candidate(party.id, party.name, party.kind, party.jurisdiction or None, 97, _FORM_ASIDE)
+            for party, key in self._session.execute(query)
+            if party.kind in _WITH_LEGAL_FORM and asked.takes(party) and legal_form(words_of(key)) == text.form
+        ]
 
     def _parties(self, ids: Select[str] | CompoundSelect[str], asked: _Asked) -> list[Party]:
         """Returns the parties of these ids that are what was asked for."""
@@ -259,11 +291,8 @@ Step = Callable[[_Text, Names], list[Candidate]]
 
 
 def _same_core(text: _Text, names: Names) -> list[Candidate]:
-    return [
-        _candidate(known, 97, "the name, legal form aside", binds=True)
-        for known in names.same_core(text.core)
-        if known.core == text.core and text.is_whole(known)
-    ]
+    found = [known for known in names.same_core(text.core) if known.core == text.core and text.is_whole(known)]
+    return _of_whole_name(text, found, score=97, reason=_FORM_ASIDE)
 
 
 def _all_words(text: _Text, names: Names) -> list[Candidate]:
@@ -273,8 +302,29 @@ def _all_words(text: _Text, names: Names) -> list[Candidate]:
     are_all = len(read) < NAMES_TOLD
     found = [known for known in read if wanted <= set(known.words)]
     if whole := [known for known in found if text.is_whole(known)]:
-        return [_candidate(known, 95, "has just these words", binds=are_all) for known in whole]
+        return _of_whole_name(text, whole, score=95, reason="has just these words", binds=are_all)
     return [_candidate(known, 85 + 10 * len(wanted) / len(known.words), "has all these words") for known in found]
+
+
+def _of_whole_name(
+    text: _Text, found: Sequence[KnownName], *, score: float, reason: str, binds: bool = True
+) -> list[Candidate]:
+    """Returns those whom a text names in full: of the very legal form that it has, if there are any.
+
+    Another form than that is another company, however alike the names are; a name without one may be either.
+    """
+    if same := [known for known in found if text.form and _form_of(known) == text.form]:
+        found = same
+    return [
+        _candidate(known, score, reason, binds=binds)
+        if not text.form or _form_of(known) in ((), text.form)
+        else _candidate(known, 90, "the name with another legal form")
+        for known in found
+    ]
+
+
+def _form_of(known: KnownName) -> tuple[str, ...]:
+    return legal_form(known.words) if known.kind in _WITH_LEGAL_FORM else ()
 
 
 def _beginnings(text: _Text, names: Names) -> list[Candidate]:
@@ -345,4 +395,4 @@ def _checked_text(search_text: str) -> _Text:
     words = words_of(key)
     if not words:
         raise ValueError(f"search_text {raw!r} holds no letter or digit")
-    return _Text(raw, key, words, core_words(key))
+    return _Text(raw, key, words, core_words(key), legal_form(words))

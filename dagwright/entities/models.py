@@ -117,7 +117,7 @@ class PartyIdentifier(Base):
 
 
 class PartySearch(Base):
-    """One name of one active party as searches need it; `search_index` writes it whenever the name is written."""
+    """One name of one party as searches need it; `search_index` writes it whenever the name is written."""
 
     __tablename__ = "party_search"
     __table_args__ = (
@@ -134,7 +134,8 @@ class PartySearch(Base):
     core: Mapped[str] = mapped_column(String(4 * NAME_LIMIT))
     """`names.core_words`, joined by spaces."""
     tokens: Mapped[str] = mapped_column(String(8 * NAME_LIMIT))
-    """`names.words_of` and behind them `search_index.party_tags`, with a space between each two."""
+    """`names.words_of` and behind them `search_index.party_tags`, with a space between each two; empty if the party is
+    inactive."""
     word_count: Mapped[int] = mapped_column()
 
 

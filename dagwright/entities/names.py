@@ -6,6 +6,7 @@ Pure functions over strings, so the store, the lookups and the loader agree on t
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 from dagwright.plan.text_formats import NAME_LIMIT, TURNING
 
@@ -29,40 +30,48 @@ _LEGAL_FORMS = frozenset(
 )
 """Words at the end of a name that say how an organisation is incorporated, not what it is called."""
 
-_LEGAL_FORM_PHRASES = (
-    "aktien gesellschaft",
-    "besloten vennootschap",
-    "designated activity company",
-    "gesellschaft mit beschrankter haftung",
-    "limited liability company",
-    "limited liability partnership",
-    "limited partnership",
-    "naamloze vennootschap",
-    "private limited company",
-    "public limited company",
-    "societa per azioni",
-    "societe a responsabilite limitee",
-    "societe anonyme",
-    "societe en commandite speciale",
-    "s a r l",
-    "sa rl",
-    "s a",
-    "b v",
-    "n v",
-    "a g",
-    "p l c",
-    "l l c",
-    "l l p",
-    "l p",
-    "s p a",
-    "s c sp",
-    "sp z oo",
-    "sp z o o",
-    "s c a",
-)
-"""Forms that are written out, or with gaps (`S.à r.l.` gives `sa rl`)."""
+_SAME_FORM = {
+    "aktien gesellschaft": "ag",
+    "aktiengesellschaft": "ag",
+    "a g": "ag",
+    "besloten vennootschap": "bv",
+    "b v": "bv",
+    "bvba": "sprl",
+    "company": "co",
+    "corporation": "corp",
+    "designated activity company": "dac",
+    "gesellschaft mit beschrankter haftung": "gmbh",
+    "gesmbh": "gmbh",
+    "incorporated": "inc",
+    "limited": "ltd",
+    "limited liability company": "llc",
+    "limited liability partnership": "llp",
+    "limited partnership": "lp",
+    "l l c": "llc",
+    "l l p": "llp",
+    "l p": "lp",
+    "mbh": "gmbh",
+    "naamloze vennootschap": "nv",
+    "n v": "nv",
+    "private limited company": "ltd",
+    "public limited company": "plc",
+    "p l c": "plc",
+    "societa per azioni": "spa",
+    "societe a responsabilite limitee": "sarl",
+    "societe anonyme": "sa",
+    "societe en commandite speciale": "scsp",
+    "s a": "sa",
+    "s a r l": "sarl",
+    "sa rl": "sarl",
+    "s c a": "sca",
+    "s c sp": "scsp",
+    "s p a": "spa",
+    "sp z o o": "sp z oo",
+    "sp z oo": "sp z oo",
+}
+"""Forms that are written out, with gaps (`S.à r.l.` gives `sa rl`) or in another language -> the word for them."""
 _AND = ("&", "and", "und", "et")
-_LEGAL_FORM_ENDINGS = sorted((tuple(phrase.split()) for phrase in _LEGAL_FORM_PHRASES), key=lambda words: -len(words))
+_LONG_FORMS = sorted((tuple(form.split()) for form in _SAME_FORM if " " in form), key=lambda words: -len(words))
 
 
 def clean_name(text: str, what: str = "the name") -> str:
@@ -103,27 +112,41 @@ def words_of(key: str) -> tuple[str, ...]:
 def core_words(key: str) -> tuple[str, ...]:
     """Returns the words of a name key without the legal form at its end, or all if nothing else is left."""
     words = words_of(key)
-    return _before_form(words) or words
+    return _parted(words)[0] or words
+
+
+def legal_form(words: Sequence[str]) -> tuple[str, ...]:
+    """Returns how an organisation is incorporated by the words of its name, each form in one spelling, in order.
+
+    `kite sa rl` and `kite sarl` give `sarl`, `kite gmbh & co kg` gives `gmbh`, `co`, `kg`; a name that says nothing of
+    it, or nothing else, gives nothing.
+    """
+    core, form = _parted(tuple(words))
+    return form if core else ()
 
 
 def is_legal_form(key: str) -> bool:
     """Returns whether a name key has words, and none besides a legal form: `s.a r.l.` names no company."""
     words = words_of(key)
-    return bool(words) and not _before_form(words)
+    return bool(words) and not _parted(words)[0]
 
 
-def _before_form(words: tuple[str, ...]) -> tuple[str, ...]:
-    while words and (form := _ending(words)):
-        words = words[: len(words) - form]
+def _parted(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the words before the legal forms at the end, and these forms."""
+    forms: list[str] = []
+    while words and (length := _ending(words)):
+        form = " ".join(words[len(words) - length :])
+        forms.insert(0, _SAME_FORM.get(form, form))
+        words = words[: len(words) - length]
         # Of `GmbH & Co. KG` nothing is left.
         if words and words[-1] in _AND:
             words = words[:-1]
-    return words
+    return words, tuple(forms)
 
 
 def _ending(words: tuple[str, ...]) -> int:
     """Returns how many words at the end are a legal form."""
-    for ending in _LEGAL_FORM_ENDINGS:
+    for ending in _LONG_FORMS:
         if words[-len(ending) :] == ending:
             return len(ending)
     return 1 if words[-1] in _LEGAL_FORMS else 0

@@ -6,6 +6,7 @@ An answer that nothing is found for is asked about again, with what was offered 
 This module must not change the store and must not import Temporal.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from dagwright.entities.catalogue import PartyKind, checked_date_of_birth, kind_of_entity_type
 from dagwright.entities.gateway import EntityGateway, KnownParty
 from dagwright.entities.lookup import Candidate, Findings
-from dagwright.entities.names import clean_name
+from dagwright.entities.names import clean_name, name_key
 from dagwright.plan.entity_types import TERM_KINDS, jurisdiction_of, kind_of
 from dagwright.tools.errors import AskPerson
 
@@ -131,9 +132,9 @@ class PartySearch:
             if len(findings.hits) == 1:
                 [only] = findings.hits
                 message = f"It is not sure that {asked} means {_listed([only])}: {only.reason}."
-            hint = "Use the whole name or an identifier of the one you mean."
             if self._asks:
                 raise self._which(findings.hits, text, why=inactive)
+            hint = _advice(findings.hits, wanted)
             return self._unclear(LOOKUP_AMBIGUOUS, inactive + message, hint, findings.hits, text=text)
         other = " other" if inactive else ""
         if findings.near:
@@ -182,6 +183,8 @@ class PartySearch:
             findings = self._find(before.shown)
         except ValueError:
             findings = Findings(())
+        # Who is told of in the answer to the last one is not told of again.
+        why += _inactive([each for each in findings.inactive if each.id not in why])
         if before.step == "choose" and findings.hits:
             return self._which(findings.hits, text, shown=before.shown, why=why)
         # What was turned down as a whole is not offered again.
@@ -232,7 +235,7 @@ class PartySearch:
             return self._search(said, before)
         # Days may have passed since it was offered, and whoever chose one means no other that is left.
         if not party.is_active:
-            raise self._again(f"{party.name!r} is inactive. ", before.text, before)
+            raise self._again(f"{party.name!r} ({party.id}) is inactive. ", before.text, before)
         if wanted not in (None, party.kind):
             why = f"{party.name!r} is a {party.kind}, and a {wanted} is looked up. "
             raise self._again(why, before.text, before)
@@ -363,6 +366,21 @@ def _inactive(candidates: Sequence[Candidate]) -> str:
     if not candidates:
         return ""
     return f"{_listed(candidates)} {'is' if len(candidates) == 1 else 'are'} inactive. "
+
+
+def _advice(hits: Sequence[Candidate], wanted: Wanted) -> str:
+    """Returns what a lookup can say so that it means one of some parties without a question."""
+    names = Counter(name_key(hit.name) for hit in hits)
+    places = Counter(hit.jurisdiction for hit in hits if hit.jurisdiction)
+    schemes = sorted({each.scheme for hit in hits for each in hit.identifiers})
+    ways = ["the id of the one you mean"]
+    if name_key(wanted.search_text) not in names and any(count == 1 for count in names.values()):
+        ways.append("its whole name")
+    ways += [f"its {scheme}" for scheme in schemes]
+    where = ""
+    if wanted.jurisdiction is None and len(hits) > 1 and any(count == 1 for count in places.values()):
+        where = ", or put its jurisdiction beside it"
+    return f"Give as search_text {' or '.join(ways)}{where}."
 
 
 def _is_name(text: str) -> bool:

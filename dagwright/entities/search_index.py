@@ -1,6 +1,7 @@
 """The search index is kept here: it has every name of every active party, and every word of a name.
 
-The rows are written in the transaction that writes the name, whoever does it through the models. `name_search` reads
+Of who is inactive it has no words, so that no search finds them, but what their names come to without a legal form: a
+lookup that means one of them is not to mean another. The rows are written in the transaction that writes the name, whoever does it through the models. `name_search` reads
 them. This module must not know how searches decide and must not import Temporal.
 """
 
@@ -86,24 +87,22 @@ _ADD_NAME = text(
     " VALUES (:party_id, :name_id, :use, :core, :tokens, :word_count) ON CONFLICT DO NOTHING"
 )
 _ADD_WORD = text("INSERT INTO search_word (word) VALUES (:word) ON CONFLICT DO NOTHING")
-_OF_PARTY = (Party.id, Party.kind, Party.jurisdiction)
-_ACTIVE_OWN_NAMES = select(
+_OF_PARTY = (Party.id, Party.kind, Party.jurisdiction, Party.status)
+_OWN_NAMES = select(
     *_OF_PARTY, literal(OWN_NAME_ID).label("name_id"), literal(OWN_NAME).label("use"), Party.name_key
-).where(Party.status == PartyStatus.ACTIVE)
-_ACTIVE_OTHER_NAMES = (
-    select(*_OF_PARTY, PartyName.id.label("name_id"), PartyName.use, PartyName.name_key)
-    .join(PartyName, PartyName.party_id == Party.id)
-    .where(Party.status == PartyStatus.ACTIVE)
+)
+_OTHER_NAMES = select(*_OF_PARTY, PartyName.id.label("name_id"), PartyName.use, PartyName.name_key).join(
+    PartyName, PartyName.party_id == Party.id
 )
 
 
 def _own_names(connection: Connection, *, after: str) -> Sequence[Row[*tuple[Any, ...]]]:
-    return connection.execute(_ACTIVE_OWN_NAMES.where(Party.id > after).order_by(Party.id).limit(NAMES_AT_ONCE)).all()
+    return connection.execute(_OWN_NAMES.where(Party.id > after).order_by(Party.id).limit(NAMES_AT_ONCE)).all()
 
 
 def _other_names(connection: Connection, *, after: int) -> Sequence[Row[*tuple[Any, ...]]]:
     return connection.execute(
-        _ACTIVE_OTHER_NAMES.where(PartyName.id > after).order_by(PartyName.id).limit(NAMES_AT_ONCE)
+        _OTHER_NAMES.where(PartyName.id > after).order_by(PartyName.id).limit(NAMES_AT_ONCE)
     ).all()
 
 
@@ -111,9 +110,10 @@ def _write(connection: Connection, names: Sequence[Row[*tuple[Any, ...]]]) -> No
     """Adds names to the index; each has the columns of `_own_names`."""
     rows = []
     words: dict[str, None] = {}
-    for party_id, kind, jurisdiction, name_id, use, key in names:
+    for party_id, kind, jurisdiction, status, name_id, use, key in names:
         own = words_of(key)
-        words.update(dict.fromkeys(own))
+        searched = [*own, *party_tags(kind, jurisdiction)] if status == PartyStatus.ACTIVE else []
+        words.update(dict.fromkeys(own) if searched else {})
         rows.append(
             {
                 "party_id": party_id,
@@ -121,7 +121,7 @@ def _write(connection: Connection, names: Sequence[Row[*tuple[Any, ...]]]) -> No
                 "use": use,
                 # Kim Se is no Kim with a legal form.
                 "core": " ".join(own if kind == PartyKind.PERSON else core_words(key)),
-                "tokens": " ".join([*own, *party_tags(kind, jurisdiction)]),
+                "tokens": " ".join(searched),
                 "word_count": len(own),
             }
         )
@@ -134,9 +134,9 @@ def _write(connection: Connection, names: Sequence[Row[*tuple[Any, ...]]]) -> No
 
 
 def _index_party(_mapper: Mapper[Any], connection: Connection, party: Party) -> None:
-    """Adds all names of a party that has none in the index, if it is active."""
-    _write(connection, connection.execute(_ACTIVE_OWN_NAMES.where(Party.id == party.id)).all())
-    _write(connection, connection.execute(_ACTIVE_OTHER_NAMES.where(Party.id == party.id)).all())
+    """Adds all names of a party that has none in the index."""
+    _write(connection, connection.execute(_OWN_NAMES.where(Party.id == party.id)).all())
+    _write(connection, connection.execute(_OTHER_NAMES.where(Party.id == party.id)).all())
 
 
 def _index_party_again(mapper: Mapper[Any], connection: Connection, party: Party) -> None:
@@ -145,7 +145,7 @@ def _index_party_again(mapper: Mapper[Any], connection: Connection, party: Party
 
 
 def _index_name(_mapper: Mapper[Any], connection: Connection, name: PartyName) -> None:
-    _write(connection, connection.execute(_ACTIVE_OTHER_NAMES.where(PartyName.id == name.id)).all())
+    _write(connection, connection.execute(_OTHER_NAMES.where(PartyName.id == name.id)).all())
 
 
 def _index_name_again(mapper: Mapper[Any], connection: Connection, name: PartyName) -> None:

@@ -9,7 +9,7 @@ from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
 from dagwright.entities.lookup import CANDIDATE_LIMIT, Candidate, Findings, find_parties
 from dagwright.entities.name_search import NAMES_TOLD
-from dagwright.entities.names import core_words, is_legal_form, name_key, words_of
+from dagwright.entities.names import core_words, is_legal_form, legal_form, name_key, words_of
 
 PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
 
@@ -150,6 +150,41 @@ def test_who_has_the_name_and_is_inactive_is_told_and_nobody_else_is_bound(
     assert bound.name == "Kite GmbH"
 
 
+def test_another_legal_form_than_the_written_one_binds_nobody(database: EntityDatabase, tmp_path: Path) -> None:
+    search = loaded_from(
+        database,
+        tmp_path,
+        "Kite GmbH,company,,",
+        "Kite S.à r.l.,company,,inactive",
+        "Rook Ltd,company,Old Rook Limited,",
+        "Rook GmbH & Co. KG,company,,",
+        "Plain Harbour,company,,",
+        "Wren Sàrl,company,,",
+        "Gone Mill AG,company,,inactive",
+    )
+
+    def told(text: str) -> tuple[list[str], str | None, list[str]]:
+        found = search(text, "company")
+        names = [[each.name for each in some] for some in (found.hits, found.inactive)]
+        return names[0], found.bound.name if found.bound is not None else None, names[1]
+
+    assert told("Kite SARL") == (["Kite GmbH"], None, ["Kite S.à r.l."])
+    assert told("Kite Société à responsabilité limitée") == (["Kite GmbH"], None, ["Kite S.à r.l."])
+    assert told("Kite AG") == (["Kite GmbH"], None, [])
+    assert told("Kite") == (["Kite GmbH"], "Kite GmbH", [])
+    assert told("Kite mbH") == (["Kite GmbH"], "Kite GmbH", [])
+    # One that has the very form is meant, whoever else is called so.
+    assert told("Rook Limited") == (["Rook Ltd"], "Rook Ltd", [])
+    assert told("Limited Rook Old")[1] is None
+    assert told("Old Rook Ltd.") == (["Rook Ltd"], "Rook Ltd", [])
+    assert told("Rook GmbH") == (["Rook GmbH & Co. KG", "Rook Ltd"], None, [])
+    assert told("Plain Harbour SA") == (["Plain Harbour"], "Plain Harbour", [])
+    assert told("Harbour Plain SA")[1] is None
+    assert told("Wren S.à r.l.") == (["Wren Sàrl"], "Wren Sàrl", [])
+    assert told("Gone Mill Aktiengesellschaft") == ([], None, ["Gone Mill AG"])
+    assert told("Gone Mill GmbH") == ([], None, [])
+
+
 def test_active_party_of_the_very_name_is_bound_beside_an_inactive_one(
     database: EntityDatabase, tmp_path: Path
 ) -> None:
@@ -215,6 +250,24 @@ def test_name_is_taken_apart(text: str, key: str, words: tuple[str, ...], core: 
     assert (name_key(text), words_of(key), core_words(key)) == (key, words, core)
 
 
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        *((form, ("sarl",)) for form in ("S.à r.l.", "SARL", "S.A.R.L.", "Sàrl", "Société à responsabilité limitée")),
+        *((form, ("ltd",)) for form in ("Ltd", "Ltd.", "Limited", "LIMITED", "Private Limited Company")),
+        *((form, ("pte", "ltd")) for form in ("Pte. Ltd.", "Pte Limited")),
+        *((form, ("gmbh", "co", "kg")) for form in ("GmbH & Co. KG", "GmbH und Co KG", "GmbH & Company KG")),
+        ("Gesellschaft mit beschränkter Haftung", ("gmbh",)),
+        ("S.A.", ("sa",)),
+        ("SAS", ("sas",)),
+        ("", ()),
+    ],
+)
+def test_legal_form_is_the_same_in_each_spelling(form: str, told: tuple[str, ...]) -> None:
+    assert legal_form(words_of(name_key(f"Zoë Rock {form}"))) == told
+    assert legal_form(words_of(name_key(form))) == ()
+
+
 FORMS = [
     "S.à r.l.",
     "SARL",
@@ -244,8 +297,10 @@ def test_legal_forms_are_aside_and_told_so(database: EntityDatabase, tmp_path: P
         "name,kind\nZoë Rock S.à r.l.,company\nRock Zoe Partners,company\nKim Se,person\nKim Lee,person\n"
     )
     load_parties(database, tmp_path / "parties.csv")
-    for search_text in ("Zoe Rock Sarl", "ZOË ROCK LIMITED", "zoe rock"):
-        assert hits(database, search_text, entity_type="company") == [
-            ("Zoë Rock S.à r.l.", None, "the name, legal form aside")
-        ]
+    for search_text, reason in (
+        ("Zoe Rock Sarl", "the name, legal form aside"),
+        ("ZOË ROCK LIMITED", "the name with another legal form"),
+        ("zoe rock", "the name, legal form aside"),
+    ):
+        assert hits(database, search_text, entity_type="company") == [("Zoë Rock S.à r.l.", None, reason)]
     assert [name for name, _, _ in hits(database, "Kim", entity_type="person")] == ["Kim Lee", "Kim Se"]

@@ -307,5 +307,56 @@ def test_party_that_was_chosen_is_bound_or_nobody_is(tmp_path: Path) -> None:
 
     database.write(leave)
     asked = talk.answer(selected=[{"id": first}])
-    assert asked["prompt"].startswith("'Eva Twin' is inactive.")
+    assert asked["prompt"].startswith(f"'Eva Twin' ({first}) is inactive. Which person is meant")
+    database.dispose()
+
+
+def test_advice_where_nobody_is_asked_names_what_works(tmp_path: Path) -> None:
+    database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
+    rows = [
+        *("Paul Twin,person,GB,1970-01-01,", "Paul Twin,person,GB,1990-01-01,", "Eva Twin,person,GB,,"),
+        *("Eva Twin,person,IE,,", "Rook Fund One,fund,LU,,213800MERIDIANFUND38", "Rook Fund Two,fund,LU,,"),
+    ]
+    (tmp_path / "rows.csv").write_text("\n".join(["name,kind,jurisdiction,born,lei", *rows]))
+    assert not load_parties(database, tmp_path / "rows.csv").refused
+    gateway = SqlEntityGateway(database)
+
+    def problem(*wanted: str) -> Any:
+        return PartySearch(gateway, Wanted(*wanted), asks=False).found((), None).get("problem")
+
+    one_place, two_places, parts = (
+        problem(*wanted) for wanted in (("Paul Twin", "person"), ("Eva Twin", "person"), ("Rook Fund", "fund"))
+    )
+    assert [each["hint"] for each in (one_place, two_places, parts)] == [
+        "Give as search_text the id of the one you mean.",
+        "Give as search_text the id of the one you mean, or put its jurisdiction beside it.",
+        "Give as search_text the id of the one you mean or its whole name or its LEI.",
+    ]
+    # Each of these means one of them.
+    for candidate in one_place["candidates"]:
+        assert candidate["id"] in one_place["message"]
+        assert problem(candidate["id"], "person") is None
+    assert problem("Eva Twin", "person", "IE") is None
+    assert [problem(text, "fund") for text in ("Rook Fund Two", "213800MERIDIANFUND38")] == [None, None]
+    database.dispose()
+
+
+def test_question_that_is_asked_again_tells_of_who_is_inactive(tmp_path: Path) -> None:
+    database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
+    rows = ["John Smith,GB,inactive", "John Smithson,GB,active", "Eve Gone,GB,inactive"]
+    (tmp_path / "rows.csv").write_text("\n".join(["name,jurisdiction,status,kind", *(f"{row},person" for row in rows)]))
+    load_parties(database, tmp_path / "rows.csv")
+    gateway = SqlEntityGateway(database)
+    for name in ("John Smith", "Eve Gone"):
+        told = f"{name} (person, GB, {id_of(database, name)}) is inactive. "
+        talk = Conversation(gateway, name, "person")
+        kind = talk.question["type"]
+        for said, first in (("7", f"No party found for person '7'. {told}"), (name, told)):
+            asked = talk.answer(text=said)
+            assert asked["type"] == kind
+            assert asked["prompt"].startswith(first)
+            assert asked["prompt"].count("is inactive") == 1
+        asked = talk.answer(text=id_of(database, name))
+        assert asked["prompt"].startswith(f"{name!r} ({id_of(database, name)}) is inactive. ")
+        assert asked["prompt"].count("is inactive") == 1
     database.dispose()
