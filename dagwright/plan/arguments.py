@@ -68,8 +68,14 @@ class SchemaOfTool:
         self._properties: Mapping[str, Any] = schema.get("properties", {})
         self._names = frozenset(self._properties)
 
-    def problems_of(self, arguments: Mapping[str, Any], holes: Sequence[Hole]) -> Iterator[ArgumentProblem]:
-        """Yields what is wrong with the arguments of one call, as far as it can be known before the run."""
+    def problems_of(
+        self, arguments: Mapping[str, Any], holes: Sequence[Hole], *, has_dashes: bool = False
+    ) -> Iterator[ArgumentProblem]:
+        """Yields what is wrong with the arguments of one call, as far as it can be known before the run.
+
+        Args:
+            has_dashes: whether names are written with dashes (`cbu-id`) where nothing of the arguments says it.
+        """
         unknown: list[HolePath] = [path for path, _ in holes]
         written: Mapping[Any, str] = {}
         named = arguments
@@ -86,7 +92,8 @@ class SchemaOfTool:
             if _hangs_on_unknown(place, str(error.schema_path[-1]) if error.schema_path else "", unknown):
                 continue
             place = (written.get(str(place[0]), place[0]), *place[1:]) if place else ()
-            yield from self._told(error, place, dashed=any("-" in key for key in arguments))
+            dashed = any("-" in key for key in arguments) or (has_dashes and not any("_" in key for key in arguments))
+            yield from self._told(error, place, dashed=dashed)
 
     def _told(
         self, error: jsonschema_rs.ValidationError, place: HolePath, *, dashed: bool

@@ -401,7 +401,10 @@ class _Checker:
         schema = self._schema(declaration, index=index)
         if schema is None:
             return
-        for path, message, advice in schema.problems_of(node.arguments, references.argument_holes):
+        has_dashes = self.document.dialect == "intents"
+        for path, message, advice in schema.problems_of(
+            node.arguments, references.argument_holes, has_dashes=has_dashes
+        ):
             at = ("nodes", index, "arguments", *path)
             self.tell("invalid_arguments", f"{node.tool}: {message}", at, node=node.id, hint=advice)
         made_by, holes = self.made_by, references.argument_holes
