@@ -19,7 +19,7 @@ GROUPS: Mapping[str, typer.Typer] = {"entities": entities, "store": store, "agen
 
 @entities.command("load", cls=PlainHelp)
 def load_entities(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="CSV file with a header line.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="CSV file with a header line; - is standard input.")],
     *,
     json: Json = False,
     no_color: NoColor = False,

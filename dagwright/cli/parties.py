@@ -1,5 +1,6 @@
 """`entities load`, `find` and `migrate`: the parties in the database. Needs no server and no Temporal."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -7,23 +8,29 @@ from pathlib import Path
 from dagwright.cli.databases import opened_database
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.output import Output, one_line
+from dagwright.cli.plans import STANDARD_INPUT
 from dagwright.entities.gateway import SqlEntityGateway
-from dagwright.entities.loading import LoadReport, load_parties
+from dagwright.entities.loading import LoadReport, load_parties, load_read_parties
 from dagwright.entities.lookup import Candidate, Findings
 from dagwright.entities.migrating import REVISIONS
+from dagwright.entities.party_file import read_parties
 from dagwright.entities.resolution import told_apart
 
 REFUSALS_SHOWN = TWINS_SHOWN = 50
 
 
 def load(file: str, output: Output) -> int:
-    """Loads the parties of a file and says what came of its rows; 1 if some were refused."""
+    """Loads the parties of a file, or of standard input (`-`), and says what came of its rows; 1 if some were refused."""
+    name = "standard input" if file == STANDARD_INPUT else file
     with opened_database() as database:
-        report = load_parties(database, Path(file))
+        if file == STANDARD_INPUT:
+            report = load_read_parties(database, read_parties(sys.stdin.buffer.read(), name=name))
+        else:
+            report = load_parties(database, Path(file))
     if output.is_json:
         output.document({"status": "loaded", "file": file, **asdict(report)})
     else:
-        _tell(report, file, output)
+        _tell(report, name, output)
     return ExitCode.FAILED if report.refused else ExitCode.COMPLETED
 
 

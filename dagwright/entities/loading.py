@@ -18,7 +18,7 @@ from dagwright.entities.database import EntityDatabase
 from dagwright.entities.models import NameUse, Party, PartyIdentifier, PartyName, PartyStatus
 from dagwright.entities.names import name_key
 from dagwright.entities.parties import add_party, described, described_with_birth, find_party, possible_twin
-from dagwright.entities.party_file import PartyRow, RefusedRow, read_party_file
+from dagwright.entities.party_file import PartyFile, PartyRow, RefusedRow, read_party_file
 
 ROWS_PER_TRANSACTION = 500
 """Keeps the write lock for well under a second on SQLite."""
@@ -80,7 +80,11 @@ def load_parties(database: EntityDatabase, path: Path) -> LoadReport:
     Raises:
         PartiesUnreadable: the file as a whole cannot be used; nothing was loaded.
     """
-    file = read_party_file(path)
+    return load_read_parties(database, read_party_file(path))
+
+
+def load_read_parties(database: EntityDatabase, file: PartyFile) -> LoadReport:
+    """Loads the parties of a file that was read, and reports what came of each row."""
     counts: Counter[RowOutcome] = Counter()
     refused = list(file.refused)
     twins: list[TwinRow] = []

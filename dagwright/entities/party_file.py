@@ -89,9 +89,25 @@ def read_party_file(path: Path) -> PartyFile:
     Raises:
         PartiesUnreadable: no such file, not UTF-8, no header, or a column that is missing or there twice.
     """
-    text = _decoded(path)
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise PartiesUnreadable(f"{path}: {error.strerror or error}") from error
+    return read_parties(raw, name=str(path))
+
+
+def read_parties(raw: bytes, *, name: str) -> PartyFile:
+    """Returns the rows of a file that was read already, good and refused ones.
+
+    Args:
+        name: what messages call the file.
+
+    Raises:
+        PartiesUnreadable: not UTF-8, no header, or a column that is missing or there twice.
+    """
+    text = _decoded(raw, name)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
-    header = _header(path, reader)
+    header = _header(name, reader)
     known = set(REQUIRED_COLUMNS) | set(OPTIONAL_COLUMNS)
     rows: list[PartyRow] = []
     refused: list[RefusedRow] = []
@@ -104,17 +120,13 @@ def read_party_file(path: Path) -> PartyFile:
     return PartyFile(tuple(rows), tuple(refused), ignored)
 
 
-def _decoded(path: Path) -> str:
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise PartiesUnreadable(f"{path}: {error.strerror or error}") from error
+def _decoded(raw: bytes, name: str) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         # The error counts from behind the byte order mark.
         line = error.object.count(b"\n", 0, error.start) + 1
-        message = f"{path}: line {line} is not UTF-8 (byte 0x{error.object[error.start]:02x}); save the file as UTF-8"
+        message = f"{name}: line {line} is not UTF-8 (byte 0x{error.object[error.start]:02x}); save the file as UTF-8"
         raise PartiesUnreadable(message) from error
 
 
@@ -123,27 +135,27 @@ def _delimiter(text: str) -> str:
     return ";" if first_line.count(";") > first_line.count(",") else ","
 
 
-def _header(path: Path, reader: Iterator[list[str]]) -> list[str]:
+def _header(name: str, reader: Iterator[list[str]]) -> list[str]:
     try:
         fields = next(reader, [])
     except csv.Error as error:
-        message = f"{path}: the first line names no columns, as that of a CSV file of parties does: {error}"
+        message = f"{name}: the first line names no columns, as that of a CSV file of parties does: {error}"
         raise PartiesUnreadable(message) from error
     header = ["_".join(field.lower().replace("-", " ").replace("_", " ").split()) for field in fields]
     if not any(header):
-        raise PartiesUnreadable(f"{path}: the first line must name the columns; it is empty")
+        raise PartiesUnreadable(f"{name}: the first line must name the columns; it is empty")
     missing = [column for column in REQUIRED_COLUMNS if column not in header]
     if missing:
         columns = " and ".join(missing)
         has = ", ".join(header)
         shown = has if len(has) <= _HEADER_SHOWN and has.isprintable() else "something else"
         raise PartiesUnreadable(
-            f"{path}: the column {columns} is missing; the first line of a CSV file of parties names its columns, such "
+            f"{name}: the column {columns} is missing; the first line of a CSV file of parties names its columns, such "
             f"as name, kind, jurisdiction; it has {shown}"
         )
     repeated = [column for column, count in Counter(header).items() if count > 1]
     if repeated:
-        raise PartiesUnreadable(f"{path}: the column {', '.join(repeated)} is there more than once")
+        raise PartiesUnreadable(f"{name}: the column {', '.join(repeated)} is there more than once")
     return header
 
 

@@ -1,5 +1,6 @@
 """`entities load`, `find` and `migrate`: what they say, and how they end."""
 
+import io
 import json
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from dagwright.cli.exits import CommandRefused
 from dagwright.cli.output import Output
 from dagwright.cli.parties import find, load, migrate
+from dagwright.entities.party_file import PartiesUnreadable
 
 PARTIES = """\
 name,kind,jurisdiction,lei
@@ -46,6 +48,29 @@ def test_load_of_good_rows_ends_well(folder: Path, capsys: pytest.CaptureFixture
     (folder / "good.csv").write_text("name,kind\nAnn Lee,person\n", encoding="utf-8")
     assert load("good.csv", Output()) == 0
     assert capsys.readouterr().out == "good.csv: 1 added, 0 updated, 0 unchanged\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "out", "err"),
+    [
+        ("\ufeffname,kind\nZoë Müller,person\n".encode(), 0, "standard input: 1 added, 0 updated, 0 unchanged\n", ""),
+        (b"name,kind\nAnn,bird\n", 1, "standard input: 0 added, 0 updated, 0 unchanged, 1 refused\n", "line 2: refused"),
+    ],
+)
+def test_load_reads_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], given: bytes, code: int, out: str, err: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
+    assert load("-", Output()) == code
+    told = capsys.readouterr()
+    assert (told.out, err in told.err) == (out, True)
+
+
+def test_standard_input_that_is_no_file_of_parties_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given, told in ((b"", "standard input: the first line must name the columns"), (b"name,\xff\n", "not UTF-8")):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
+        with pytest.raises(PartiesUnreadable, match=told):
+            load("-", Output())
 
 
 def test_find_shows_what_a_lookup_finds(capsys: pytest.CaptureFixture[str]) -> None:
