@@ -21,7 +21,7 @@ from dagwright.cli.output import Output
 from dagwright.cli.preparing import prepare_run
 from dagwright.cli.request_words import asking_line, command_for, field_lines
 from dagwright.cli.requests import RunRequest
-from dagwright.cli.running import Showing, follow_to_end, tell_run
+from dagwright.cli.running import Followed, Showing, follow_to_end, tell_run
 from dagwright.client import Origin, Runs, open_runs
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.overview import read_overview
@@ -57,7 +57,8 @@ async def _run(prepared: PreparedRun, settings: Settings, toolset: Toolset, outp
         words = "" if started.is_new else " was interrupted and goes on from where it was"
         meanwhile = None if output.can_ask else _answer_elsewhere
         showing = Showing(tell_run, output, meanwhile, farewell.way_out)
-        return await follow_to_end(workflow_id, connection, settings, toolset=toolset, showing=showing, words=words)
+        followed = Followed(workflow_id, words, started.is_new)
+        return await follow_to_end(followed, connection, settings, toolset=toolset, showing=showing)
 
 
 async def _answer_elsewhere(runs: Runs, workflow_id: str, output: Output) -> None:

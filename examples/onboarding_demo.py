@@ -22,7 +22,7 @@ from dagwright.cli.exits import ExitCode
 from dagwright.cli.output import Output
 from dagwright.cli.preparing import prepare_run
 from dagwright.cli.requests import RunRequest
-from dagwright.cli.running import Showing, follow_to_end, tell_run
+from dagwright.cli.running import Followed, Showing, follow_to_end, tell_run
 from dagwright.client import Origin, Runs, open_runs
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
@@ -70,7 +70,8 @@ async def _run(
         )
         words = "" if started.is_new else " was interrupted and goes on from where it was"
         showing = Showing(tell_run, output, way_out=farewell.way_out)
-        return await follow_to_end(workflow_id, connection, settings, toolset=toolset, showing=showing, words=words)
+        followed = Followed(workflow_id, words, started.is_new)
+        return await follow_to_end(followed, connection, settings, toolset=toolset, showing=showing)
 
 
 async def choose_id(runs: Runs, prefix: str) -> str:

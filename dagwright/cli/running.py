@@ -83,6 +83,25 @@ class Showing:
     way_out: WayOut | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A run that a command follows to its end.
+
+    Args:
+        words: what is said of it behind its id, while it goes on.
+        is_new: it has been started just now; a worker in the background may have ended it since.
+    """
+
+    workflow_id: str
+    words: str = ""
+    is_new: bool = False
+
+    def greeting(self, *, has_ended: bool) -> str:
+        """Returns what is said of the run first."""
+        words = " has ended already" if has_ended and not self.is_new else self.words
+        return f"run {self.workflow_id}{words}"
+
+
 def run_prepared(
     prepared: PreparedRun,
     start: Start,
@@ -116,14 +135,9 @@ def run_prepared(
                 LocalServer(settings).keep()
             farewell.text = stays(started.workflow_id)
             words = "" if started.is_new else " is there already with the same plan; going on with it"
-            return await follow_to_end(
-                started.workflow_id,
-                connection,
-                settings,
-                toolset=toolset,
-                showing=replace(showing, way_out=farewell.way_out),
-                words=words,
-            )
+            followed = Followed(started.workflow_id, words, started.is_new)
+            shown = replace(showing, way_out=farewell.way_out)
+            return await follow_to_end(followed, connection, settings, toolset=toolset, showing=shown)
 
     return run_async(work, output)
 
@@ -139,34 +153,31 @@ def watch(request: LookRequest, output: Output) -> int:
             farewell.text = stays(request.workflow_id)
             toolset = _toolset_of_run(settings, references, output) if request.is_serving else None
             showing = Showing(tell_run, output, way_out=farewell.way_out)
-            return await follow_to_end(request.workflow_id, connection, settings, toolset=toolset, showing=showing)
+            followed = Followed(request.workflow_id)
+            return await follow_to_end(followed, connection, settings, toolset=toolset, showing=showing)
 
     return run_async(work, output)
 
 
 async def follow_to_end(
-    workflow_id: str,
+    followed: Followed,
     connection: Connection,
     settings: Settings,
     *,
     toolset: Toolset | None,
     showing: Showing,
-    words: str = "",
 ) -> int:
     """Serves a run and shows it until it has ended, then says how, and returns the exit code.
 
     Args:
         toolset: tools to serve it with; `None` leaves the work to others.
-        words: what to say of a run that goes on, behind its name.
     """
-    runs, output = open_runs(connection, settings), showing.output
+    runs, output, workflow_id = open_runs(connection, settings), showing.output, followed.workflow_id
     view = await runs.feed(workflow_id).read()
-    if view.is_closed:
-        server = lasting_server(connection, settings)
-        output.say(with_link(f"run {workflow_id} has ended already", server.run_url(workflow_id, run_id=view.run_id)))
-    else:
-        url = connection.server.run_url(workflow_id, run_id=view.run_id)
-        output.say(with_link(f"run {workflow_id}{words}", url))
+    server = lasting_server(connection, settings) if view.is_closed else connection.server
+    url = server.run_url(workflow_id, run_id=view.run_id)
+    output.say(with_link(followed.greeting(has_ended=view.is_closed), url))
+    if not view.is_closed:
         async with served(connection.client, toolset, settings=settings):
             if showing.meanwhile is not None:
                 await showing.meanwhile(runs, workflow_id, output)

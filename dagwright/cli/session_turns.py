@@ -11,6 +11,7 @@ from dagwright.cli.output import Output, one_line
 from dagwright.cli.preparing import prepare_run
 from dagwright.cli.requests import RunRequest
 from dagwright.cli.running import (
+    Followed,
     Showing,
     Start,
     follow_to_end,
@@ -73,14 +74,10 @@ def run_in_session(turn: SessionStart, start: Start, toolset: Toolset, *, showin
                 if start.is_keeping:
                     LocalServer(settings).keep()
                 farewell.text = stays(started.workflow_id)
-                code = await follow_to_end(
-                    started.workflow_id,
-                    connection,
-                    settings,
-                    toolset=None,
-                    showing=replace(showing, way_out=farewell.way_out),
-                    words=f" in the session {one_line(turn.name)}",
-                )
+                words = f" in the session {one_line(turn.name)}"
+                followed = Followed(started.workflow_id, words, started.is_new)
+                shown = replace(showing, way_out=farewell.way_out)
+                code = await follow_to_end(followed, connection, settings, toolset=None, showing=shown)
                 await sessions.settled(turn.name, started.workflow_id)
                 return code
 

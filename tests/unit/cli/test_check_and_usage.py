@@ -230,6 +230,16 @@ def test_session_name_that_the_plan_does_not_use_is_noted(capsys: pytest.Capture
     assert note["message"].endswith("; it uses no name of a session")
 
 
+def test_run_notes_a_session_name_that_the_plan_does_not_use(capsys: pytest.CaptureFixture[str]) -> None:
+    intents = [{"verb": "cbu.add-product", "params": {"product": "CUSTODY"}, "refs": {"cbu-id": "@cbu"}}]
+    # Refused for another reason, so that no server is started.
+    arguments = ["--context", "cbu=fund_1", "--context", "cbuu=x", "--input", "strange=1"]
+    assert run_command_line(["run", _write("intents.json", {"intents": intents}), *arguments]) == 2
+    note, refused = capsys.readouterr().err.splitlines()
+    assert note == "note: the plan does not use @cbuu, which --context gives; did you mean 'cbu'?"
+    assert "the plan has no input 'strange'" in refused
+
+
 def test_tools_can_be_taken_on_trust() -> None:
     assert run_command_line(["check", _write("plan.json", _UNKNOWN_TOOL), "--any-tool"]) == 0
 
