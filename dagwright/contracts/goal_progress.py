@@ -25,6 +25,7 @@ from dagwright.contracts.goal_steps import Step, told_steps
 from dagwright.contracts.goals import (
     ANSWER,
     APPROVE,
+    LOW_CONFIDENCE,
     PLAN,
     PLAN_INVALID,
     READ,
@@ -374,13 +375,27 @@ class Progress:
         )
 
     def asks_first(self, found: Mapping[str, Any]) -> bool:
-        """Tells whether somebody has to approve a plan that was read before any of it runs."""
+        """Tells whether somebody has to approve a plan that was read before any of it runs.
+
+        Raises:
+            GivenUp: the model is not sure enough of it, and nobody is asked in this run.
+        """
         if self.is_empty(found):
             return False
         if self._goal.asks_first or (self._state.policy.approves_changes and found.get("changes", 0) > 0):
             return True
         # What says nothing of how sure it is counts as not sure at all.
-        return self._goal.confidence is not None and found.get("confidence", 0) < self._goal.confidence
+        least, sure = self._goal.confidence, found.get("confidence", 0)
+        if least is None or sure >= least:
+            return False
+        if not self._state.changes.asks:
+            words = (
+                f"the model gives its intents a confidence of {sure:.4g}, {least:.4g} is wanted, and nobody is asked in "
+                "this run, so nothing was done; `node RUN read` shows them: ask again with --approve-plan, or with a "
+                "lower --confidence"
+            )
+            raise GivenUp(NodeError(LOW_CONFIDENCE, words))
+        return True
 
     def approval(self, read: int, found: Mapping[str, Any], *, problems: Mapping[str, Any] | None = None) -> Extension:
         """Returns the node that asks whether a plan may run; whoever says so may give another plan instead."""

@@ -18,6 +18,8 @@ PLAN, READ, APPROVE, ANSWER = "plan", "read", "approve", "answer"
 OWN_IDS = frozenset({PLAN, READ, APPROVE, ANSWER})
 PLAN_INVALID = "plan_invalid"
 """Code of the error of a run for which no plan was found that can be run."""
+LOW_CONFIDENCE = "low_confidence"
+"""Code of the error of a run whose model was not sure enough of its plan, and which asks nobody."""
 REPAIR, REPLAN = "repair", "replan"
 """Purposes of the calls of a model that is shown what is wrong with its plan, or what became of it; of the others it is
 their id."""

@@ -16,7 +16,7 @@ from tests.support.intents import answer, fund, intents_goal, made, product, sai
 from tests.support.onboarding import intent
 from tests.support.people import answer as give
 from tests.support.people import asks, view_of
-from tests.support.runs import Runs
+from tests.support.runs import Runs, document_of
 
 pytestmark = pytest.mark.server
 
@@ -142,6 +142,20 @@ async def test_plan_is_approved_where_the_model_is_less_sure(
         "completed",
         is_asked,
         {"@result_1": "completed"},
+    )
+
+
+async def test_run_that_asks_nobody_fails_where_the_model_is_not_sure_enough(
+    client: Client, tmp_path: Path, *, keeps_state: bool
+) -> None:
+    script = said(fund("Apex"), confidence=0.6)
+    async with scripted_runs(client, tmp_path, script, keeps_state=keeps_state) as (_, runs):
+        handle = await runs.start_compiled(intents_goal(runs, confidence=0.75), asks=False)
+        found = await document_of(handle)
+    assert (found["status"], [*found["nodes"]], made(found)) == ("failed", ["plan", "read"], {})
+    assert found["error"]["code"] == "low_confidence"
+    assert found["error"]["message"].startswith(
+        "the model gives its intents a confidence of 0.6, 0.75 is wanted, and nobody is asked in this run"
     )
 
 
