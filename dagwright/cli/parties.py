@@ -20,7 +20,7 @@ REFUSALS_SHOWN = TWINS_SHOWN = 50
 
 
 def load(file: str, output: Output) -> int:
-    """Loads the parties of a file, or of standard input (`-`), and says what came of its rows; 1 if some were refused."""
+    """Loads the parties of a file, or of standard input (`-`), and says what came of them; 1 if rows were refused."""
     name = "standard input" if file == STANDARD_INPUT else file
     with opened_database() as database:
         if file == STANDARD_INPUT:

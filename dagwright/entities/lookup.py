@@ -89,7 +89,7 @@ class Findings:
     Args:
         hits: the parties the text can mean, best first.
         near: those that come near, if there are no hits.
-        inactive: those of just this identifier or name, in any spelling of its legal form, that cannot be used any more.
+        inactive: those that cannot be used any more of just this identifier or name, its legal form in any spelling.
     """
 
     hits: tuple[Candidate, ...]

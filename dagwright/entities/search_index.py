@@ -1,8 +1,9 @@
 """The search index is kept here: it has every name of every active party, and every word of a name.
 
 Of who is inactive it has no words, so that no search finds them, but what their names come to without a legal form: a
-lookup that means one of them is not to mean another. The rows are written in the transaction that writes the name, whoever does it through the models. `name_search` reads
-them. This module must not know how searches decide and must not import Temporal.
+lookup that means one of them is not to mean another. The rows are written in the transaction that writes the name,
+whoever does it through the models. `name_search` reads them. This module must not know how searches decide and must not
+import Temporal.
 """
 
 from collections.abc import Sequence
@@ -88,9 +89,7 @@ _ADD_NAME = text(
 )
 _ADD_WORD = text("INSERT INTO search_word (word) VALUES (:word) ON CONFLICT DO NOTHING")
 _OF_PARTY = (Party.id, Party.kind, Party.jurisdiction, Party.status)
-_OWN_NAMES = select(
-    *_OF_PARTY, literal(OWN_NAME_ID).label("name_id"), literal(OWN_NAME).label("use"), Party.name_key
-)
+_OWN_NAMES = select(*_OF_PARTY, literal(OWN_NAME_ID).label("name_id"), literal(OWN_NAME).label("use"), Party.name_key)
 _OTHER_NAMES = select(*_OF_PARTY, PartyName.id.label("name_id"), PartyName.use, PartyName.name_key).join(
     PartyName, PartyName.party_id == Party.id
 )

@@ -54,7 +54,12 @@ def test_load_of_good_rows_ends_well(folder: Path, capsys: pytest.CaptureFixture
     ("given", "code", "out", "err"),
     [
         ("\ufeffname,kind\nZoë Müller,person\n".encode(), 0, "standard input: 1 added, 0 updated, 0 unchanged\n", ""),
-        (b"name,kind\nAnn,bird\n", 1, "standard input: 0 added, 0 updated, 0 unchanged, 1 refused\n", "line 2: refused"),
+        (
+            b"name,kind\nAnn,bird\n",
+            1,
+            "standard input: 0 added, 0 updated, 0 unchanged, 1 refused\n",
+            "line 2: refused",
+        ),
     ],
 )
 def test_load_reads_standard_input(

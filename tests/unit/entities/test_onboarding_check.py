@@ -98,7 +98,10 @@ def test_arguments_are_named_as_the_others_are_written() -> None:
         'cbu.assign-role: "entity-id" is a required property',
     ]
     assert unknown.hint == "did you mean 'entity-id'?"
-    for params, missing_name in (({"product": "CUSTODY"}, "cbu-id"), ({"cbu_idd": "f", "product": "CUSTODY"}, "cbu_id")):
+    for params, missing_name in (
+        ({"product": "CUSTODY"}, "cbu-id"),
+        ({"cbu_idd": "f", "product": "CUSTODY"}, "cbu_id"),
+    ):
         found = {each.message for each in problems_of({"verb": "cbu.add-product", "params": params})}
         assert f'cbu.add-product: "{missing_name}" is a required property' in found
 
