@@ -43,6 +43,9 @@ from dagwright.written import closing_document
 HISTORIES_AT_ONCE = 8
 """Histories that `list` reads at once: a thousand readers would slow the runs and fill the memory."""
 
+REACH_S = 3.0
+"""How long the server may take to say that it is there."""
+
 _NAMES_TOLD = 5
 
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
@@ -314,6 +317,14 @@ class Runs:
                 return await self._summary(run)
 
         return list(await asyncio.gather(*(summary(run) for run in runs)))
+
+    async def reach(self) -> None:
+        """Makes sure that the server answers.
+
+        Raises:
+            RPCError: it does not.
+        """
+        await self._client.service_client.check_health(timeout=timedelta(seconds=REACH_S))
 
     async def parked(self) -> list[Parked]:
         """Returns the tools that are parked."""

@@ -44,8 +44,8 @@ from dagwright.cli.requests import (
     ParkRequest,
     RunRequest,
     TermsRequest,
-    UpRequest,
 )
+from dagwright.cli.server_commands import serve, up
 
 if TYPE_CHECKING:
     from dagwright.settings import Settings
@@ -513,15 +513,15 @@ def fork(
     return call("forking", "fork", request, Output(is_json=json))
 
 
-@app.command(cls=PlainHelp)
-def up(*, tools: Tools = None, agents: Agents = None, json: Json = False) -> int:
-    """Start server and worker in the background, until `down`."""
-    return call("parts", "up", UpRequest(tools or [], agents or []), Output(is_json=json))
+app.command(cls=PlainHelp)(serve)
+
+
+app.command(cls=PlainHelp)(up)
 
 
 @app.command(cls=PlainHelp)
 def down(*, json: Json = False) -> int:
-    """End the server, the workers and the search server of this folder."""
+    """End all that runs in this folder: server, workers, API and search server."""
     return call("parts", "down", None, Output(is_json=json))
 
 

@@ -1,13 +1,24 @@
-"""Workers in the background: started for `--detach` and `up`, ended by `down`."""
+"""Workers and the gateway in the background: started for `--detach` and `up`, ended by `down`."""
 
+import asyncio
 import hashlib
 import importlib.util
 import sys
+import time
+from pathlib import Path
+
+import httpx
 
 from dagwright.agents import file_of_reference
+from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings
 from dagwright.toolset import Toolset
+
+GATEWAY = "gateway"
+"""What the gateway is called among the processes in the background."""
+GATEWAY_S = 60.0
+"""How long it may take until it answers."""
 
 
 async def start_worker(settings: Settings, toolset: Toolset) -> tuple[Daemon, bool]:
@@ -18,16 +29,57 @@ async def start_worker(settings: Settings, toolset: Toolset) -> tuple[Daemon, bo
     daemon = LocalServer(settings).worker(_name(toolset))
     if daemon.is_running():
         return daemon, False
-    command = [sys.executable, _worker_file(), "--task-queue", settings.task_queue]
-    for reference in toolset.references:
-        agents = file_of_reference(reference)
-        command += ["--tools", reference] if agents is None else ["--agents", agents]
+    command = [sys.executable, _file_of("worker"), "--task-queue", settings.task_queue, *_options(toolset)]
     try:
         await daemon.start(command)
     except TimeoutError:
         # Another command started the same one in this moment.
         return daemon, False
     return daemon, True
+
+
+async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | None) -> tuple[str, bool]:
+    """Starts the gateway of this folder in the background; returns its address and whether it is a new one.
+
+    It reads the same environment as this process, leaves the runs to the workers, and stays until `LocalServer.stop`.
+
+    Args:
+        port: as `opened_socket` takes it.
+
+    Raises:
+        CommandRefused: it does not start.
+    """
+    daemon = LocalServer(settings).worker(GATEWAY)
+    told = settings.state_dir / "workers" / f"{GATEWAY}.json"
+    is_new = not daemon.is_running()
+    if is_new:
+        told.unlink(missing_ok=True)
+        command = [sys.executable, _file_of("starter"), "serve", "--no-worker", "--told", str(told), *_options(toolset)]
+        command += [] if port is None else ["--port", str(port)]
+        command += [] if settings.plans is None else ["--plans", str(settings.plans)]
+        try:
+            await daemon.start(command)
+        except TimeoutError:
+            # Another command started the same one in this moment.
+            is_new = False
+    give_up_at = time.monotonic() + GATEWAY_S
+    while daemon.is_running() and time.monotonic() < give_up_at:
+        if (address := await _answering(told)) is not None:
+            return address, is_new
+        await asyncio.sleep(0.05)
+    words = f"the gateway does not start ({daemon.last_words()}): see {daemon.log_path}"
+    raise CommandRefused(words, status="no_gateway", code=ExitCode.FAILED)
+
+
+async def _answering(told: Path) -> str | None:
+    """Returns the address that a gateway has told, once it answers there."""
+    try:
+        address = told.read_text(encoding="utf-8").strip()
+        async with httpx.AsyncClient(trust_env=False) as client:
+            (await client.get(f"{address}/healthz", timeout=2)).raise_for_status()
+    except (OSError, httpx.HTTPError, httpx.InvalidURL):
+        return None
+    return address
 
 
 def will_start_worker(settings: Settings, toolset: Toolset) -> bool:
@@ -42,9 +94,18 @@ def _name(toolset: Toolset) -> str:
     return f"worker-{hashlib.sha256(repr(toolset.references).encode()).hexdigest()[:12]}"
 
 
-def _worker_file() -> str:
+def _options(toolset: Toolset) -> list[str]:
+    """Returns the options that have another process load the same tools."""
+    options: list[str] = []
+    for reference in toolset.references:
+        agents = file_of_reference(reference)
+        options += ["--tools", reference] if agents is None else ["--agents", agents]
+    return options
+
+
+def _file_of(program: str) -> str:
     # By its file: `python -m worker` would take a worker.py of the user's folder.
-    found = importlib.util.find_spec("worker")
+    found = importlib.util.find_spec(program)
     assert found is not None
     assert found.origin is not None
     return found.origin

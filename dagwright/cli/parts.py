@@ -1,11 +1,12 @@
-"""`up` and `down`: the server and a worker in the background; `down` ends a search server of the folder too."""
+"""`up` and `down`: the server, a worker and the gateway in the background; `down` ends a search server too."""
 
 from dagwright.cli.async_runs import Farewell, run_async
-from dagwright.cli.background import start_worker
+from dagwright.cli.background import start_gateway, start_worker
 from dagwright.cli.connecting import command_settings
 from dagwright.cli.exits import ExitCode
 from dagwright.cli.output import Output
 from dagwright.cli.requests import UpRequest
+from dagwright.cli.serving import settings_with_plans, templates_of
 from dagwright.search.server import LocalSearch
 from dagwright.server import LocalServer, open_connection
 from dagwright.server.retained import claim_store
@@ -13,22 +14,32 @@ from dagwright.toolset import load_toolset, references_of
 
 
 def up(request: UpRequest, output: Output) -> int:
-    """Starts server and worker, or finds them, and leaves them running until `down`; a second time changes nothing."""
-    settings = command_settings()
+    """Starts server, worker and gateway, or finds them; they run until `down`, and a second time changes nothing.
+
+    Raises:
+        CommandRefused: the gateway does not start.
+        TemplatesUnreadable: the folder of plans is wrong.
+    """
+    settings = settings_with_plans(command_settings(), request.plans)
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    # Before anything runs: the gateway would say it in its log alone.
+    templates_of(settings, toolset)
 
     async def work(_: Farewell) -> int:
         async with open_connection(settings) as connection:
             await claim_store(toolset.store, connection.client)
             LocalServer(settings).keep()
             worker, is_new = await start_worker(settings, toolset)
+            gateway, is_new_gateway = await start_gateway(settings, toolset, port=request.port)
         server = connection.server
         if output.is_json:
             document = {"status": "up", "address": server.address, "namespace": server.namespace}
+            document |= {"url": f"{gateway}/v1"}
             output.document({**document, "ui_url": server.ui_url, "worker_log": str(worker.log_path)})
         else:
             output.say(f"server at {server.address}, namespace {server.namespace}")
             output.say(f"worker {'started' if is_new else 'runs already'}; its log: {worker.log_path}")
+            output.say(f"API at {gateway}/v1{'' if is_new_gateway else ', which runs already'}")
             if server.ui_url:
                 output.say(f"Temporal UI: {server.ui_url}")
         return ExitCode.COMPLETED
@@ -37,7 +48,7 @@ def up(request: UpRequest, output: Output) -> int:
 
 
 def down(_: None, output: Output) -> int:
-    """Ends the workers, the server and the search server of this folder; 0 too if there were none."""
+    """Ends the workers, the gateway, the server and the search server of this folder; 0 too if there were none."""
     settings = command_settings()
 
     async def work(_: Farewell) -> int:

@@ -8,7 +8,7 @@ from dagwright.cli.exits import CommandRefused
 from dagwright.cli.output import one_line
 from dagwright.contracts.goals import Profile
 
-_FILES = frozenset({"plan", "file", "nodes", "plans", "inputs_file", "policy_file", "tools", "agents"})
+_FILES = frozenset({"plan", "file", "nodes", "plans", "inputs_file", "policy_file", "tools", "agents", "told"})
 """Fields that name files: on Linux any bytes can be a name, and one that is not there is told as such."""
 
 
@@ -108,10 +108,32 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class UpRequest:
-    """Arguments of `up`."""
+    """Arguments of `up`; `plans` and `port` as `serve` has them."""
 
     tools: Sequence[str]
     agents: Sequence[str]
+    plans: str | None = None
+    port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServeRequest:
+    """Arguments of `serve`.
+
+    Args:
+        port: 0 for any free one; `None` for the usual one.
+        plans: folder of templates.
+        is_serving: whether a worker is in the same process.
+        told: file to which its address is written, for the command that started it.
+    """
+
+    host: str
+    port: int | None
+    tools: Sequence[str] = ()
+    agents: Sequence[str] = ()
+    plans: str | None = None
+    is_serving: bool = True
+    told: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,13 @@ again what failed: only what a server refused for how it was asked is asked in a
 import asyncio
 import importlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from dagwright.contracts.model_calls import ModelAnswer, ModelCall, ModelError
+from dagwright.contracts.model_calls import ModelAnswer, ModelCall, ModelConfig, ModelError
 from dagwright.contracts.model_failures import ModelFailure
 from dagwright.llm.answers import Pieces, answer_of, read_whole, usage_of
 from dagwright.llm.bodies import Prepared
@@ -135,6 +135,57 @@ class ModelClient:
             ModelFailure: the call cannot be made.
         """
         return ModelStream(self, self._prepared(call))
+
+    async def pass_on(self, body: Mapping[str, Any]) -> Any:
+        """Returns the answer to a request that somebody else wrote, both as plain JSON and neither changed.
+
+        Args:
+            body: of a chat completion that is not streamed, with its model.
+
+        Raises:
+            ModelFailure: there is none.
+        """
+        prepared = self._passed_on(body)
+        try:
+            return await self._post(body)
+        except Trouble as trouble:
+            raise self._failure(trouble, prepared) from trouble
+
+    async def pass_on_stream(self, body: Mapping[str, Any]) -> AsyncGenerator[Any, None]:
+        """Yields the chunks of the answer to a request that somebody else wrote, as plain JSON; close it if left early.
+
+        Args:
+            body: of a chat completion that is streamed, with its model.
+
+        Raises:
+            ModelFailure: there is none, or it broke off.
+        """
+        prepared = self._passed_on(body)
+        try:
+            transport = await self._transport()
+            stream = await transport.stream(body)
+            try:
+                async for chunk in transport.chunks(stream):
+                    yield chunk
+            finally:
+                await stream.close()
+        except Trouble as trouble:
+            raise self._failure(trouble, prepared) from trouble
+
+    async def model_ids(self) -> list[str]:
+        """Returns the ids of the models that the service lists, as it orders them.
+
+        Raises:
+            ModelFailure: it does not tell.
+        """
+        prepared = self._passed_on({"model": "any"})
+        try:
+            return await (await self._transport()).model_ids()
+        except Trouble as trouble:
+            raise self._failure(trouble, prepared) from trouble
+
+    def _passed_on(self, body: Mapping[str, Any]) -> Prepared:
+        return self._prepared(ModelCall(messages=(), config=ModelConfig(model=str(body.get("model") or "") or None)))
 
     def _prepared(self, call: ModelCall) -> Prepared:
         model = call.config.model or self._model or ""

@@ -24,6 +24,7 @@ what stands around them. A worker holds it in memory."""
 ERROR_BYTES = 64 * 1024
 """What is read of the body of an answer that is none: a sentence and what stands around it, or a page of a proxy."""
 _COMPLETIONS = "/chat/completions"
+_MODELS = "/models"
 
 
 class Transport:
@@ -88,6 +89,24 @@ class Transport:
         with _told():
             async for chunk in stream:
                 yield chunk
+
+    async def model_ids(self) -> list[str]:
+        """Returns the ids of the models that the service lists.
+
+        Raises:
+            Trouble: it does not tell.
+        """
+        with _told():
+            stream = await self._client.get(_MODELS, cast_to=object, stream=True, stream_cls=AsyncStream[object])
+        try:
+            listed = await _whole(stream.response)
+        finally:
+            await stream.close()
+        models = listed.get("data") if isinstance(listed, Mapping) else None
+        if not isinstance(models, list):
+            raise Trouble("broken", "answered with no list of models")
+        ids = (each.get("id") for each in models if isinstance(each, Mapping))
+        return [each for each in ids if isinstance(each, str) and each]
 
     async def close(self) -> None:
         """Closes the connections."""

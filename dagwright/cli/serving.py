@@ -1,0 +1,79 @@
+"""`serve`: the gateway, with a worker in the same process unless others serve the runs."""
+
+import asyncio
+import signal
+from contextlib import closing
+from pathlib import Path
+
+from dagwright import event_loop
+from dagwright.cli.connecting import command_settings
+from dagwright.cli.exits import CommandRefused, ExitCode
+from dagwright.cli.hosting import connected_to_run, served
+from dagwright.cli.leaving import WayOut
+from dagwright.cli.output import Output, with_link
+from dagwright.cli.requests import ServeRequest
+from dagwright.gateway import create_app, open_desk
+from dagwright.gateway.listening import PortTaken, address_of, listening, opened_socket
+from dagwright.settings import Settings
+from dagwright.templates import Templates, load_templates
+from dagwright.toolset import Toolset, load_toolset, references_of
+
+
+def serve(request: ServeRequest, output: Output) -> int:
+    """Serves the API until SIGINT or SIGTERM; says where as soon as it does.
+
+    Raises:
+        CommandRefused: nobody can listen there.
+        TemplatesUnreadable: the folder of plans is wrong.
+    """
+    settings = settings_with_plans(command_settings(), request.plans)
+    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    templates = templates_of(settings, toolset)
+    return event_loop.run(_serve(request, settings, toolset, templates, output=output))
+
+
+def settings_with_plans(settings: Settings, plans: str | None) -> Settings:
+    """Returns settings with the folder of `--plans`, if it is given."""
+    return settings if plans is None else settings.model_copy(update={"plans": Path(plans).expanduser().absolute()})
+
+
+def templates_of(settings: Settings, toolset: Toolset) -> Templates:
+    """Returns the plans that are published by name; none if no folder is named.
+
+    Raises:
+        TemplatesUnreadable: the folder is wrong.
+    """
+    return load_templates(settings.plans, toolset.declarations()) if settings.plans is not None else {}
+
+
+async def _serve(
+    request: ServeRequest, settings: Settings, toolset: Toolset, templates: Templates, *, output: Output
+) -> int:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    try:
+        listener = opened_socket(request.host, request.port)
+    except PortTaken as error:
+        raise CommandRefused(str(error)) from None
+    with listener, closing(WayOut()) as way_out:
+        own = toolset if request.is_serving else None
+        async with (
+            connected_to_run(settings, toolset) as connection,
+            served(connection.client, own, settings=settings),
+            open_desk(settings, connection, toolset, templates=templates) as desk,
+            listening(create_app(desk), listener, leaving=desk.leaving),
+        ):
+            address = address_of(listener)
+            if request.told is not None:
+                Path(request.told).write_text(address, encoding="utf-8")
+            if output.is_json:
+                server = connection.server
+                document = {"status": "serving", "url": f"{address}/v1", "address": server.address}
+                output.document({**document, "ui_url": server.ui_url}, is_line=True)
+            else:
+                output.say(with_link(f"API at {address}/v1", connection.server.runs_url()))
+            await stopped.wait()
+            way_out.open(ExitCode.COMPLETED)
+    return ExitCode.COMPLETED

@@ -1,0 +1,207 @@
+"""What the requests hold: OpenAI's fields as far as the gateway reads them, and those that are its own.
+
+What it does not know is passed on to the service, or has no meaning for a run. Its own fields may stand in the body, in
+`extra_body` or in `metadata` there (some clients send nothing else), or in a header; the header counts first.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dagwright.gateway.errors import ApiError
+
+JsonObject = dict[str, Any]
+
+
+class RoutingMode(StrEnum):
+    """Who answers a request."""
+
+    DIRECT = "direct"
+    """The model itself; no run is started."""
+    ORCHESTRATION = "orchestration"
+    """A durable run."""
+    AUTO = "auto"
+    """One of the two, as the model sees fit."""
+
+
+class Shown(StrEnum):
+    """What a stream tells beside the answer."""
+
+    CONTENT = "content"
+    """Nothing."""
+    PROGRESS = "progress"
+    """What happens to the nodes of the run."""
+    FULL = "full"
+    """The same, with the results of the nodes."""
+
+
+_HEADERS: Mapping[str, str] = {
+    "routing_mode": "x-routing-mode",
+    "session_id": "x-session-id",
+    "stream_progress": "x-stream-progress",
+    "cancel_on_disconnect": "x-cancel-on-disconnect",
+}
+OWN_FIELDS = (*_HEADERS, "inputs", "run_model")
+"""Fields of a body that no model service knows."""
+_TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no", "")
+
+
+class ChatMessage(BaseModel):
+    """One message of a conversation."""
+
+    model_config = ConfigDict(extra="allow")
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[JsonObject] | None = None
+    tool_calls: list[JsonObject] | None = None
+    tool_call_id: str | None = None
+
+
+class StreamOptions(BaseModel):
+    """How an answer is streamed."""
+
+    model_config = ConfigDict(extra="allow")
+
+    include_usage: bool = False
+
+
+class ChatBody(BaseModel):
+    """The body of a chat completion."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={
+            "examples": [
+                {"model": "profile/plan", "messages": [{"role": "user", "content": "Double the sum of 1 and 2."}]},
+                {"model": "plan/report", "messages": [{"role": "user", "content": '{"region": "north"}'}]},
+            ]
+        },
+    )
+
+    model: str | None = Field(
+        default=None,
+        description="A model of the service, `plan/NAME`, `agent/NAME` or `profile/NAME`; that of DAGWRIGHT_MODEL if "
+        "left out.",
+    )
+    messages: list[ChatMessage] = Field(min_length=1)
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    tools: list[JsonObject] | None = None
+    metadata: JsonObject | None = None
+    user: str | None = Field(default=None, description="Who asks; answers to a run's questions are theirs.")
+    temperature: float | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    routing_mode: str | None = Field(
+        default=None, description="`direct`, `orchestration` or `auto`; if left out, the model decides."
+    )
+    session_id: str | None = Field(default=None, description="Name of the session whose turn this is.")
+    stream_progress: str | None = Field(default=None, description="`content`, `progress` or `full`.")
+    cancel_on_disconnect: bool | None = Field(
+        default=None, description="Whether a run is cancelled when the client leaves before its end."
+    )
+    inputs: JsonObject | None = Field(default=None, description="Inputs of a plan, in place of those in the message.")
+    run_model: str | None = Field(default=None, description="The model that a plan, an agent or a profile asks.")
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a request says in the gateway's own fields.
+
+    Args:
+        mode: `None` if it says none.
+        session: name of the session; `None` for a run of its own.
+        inputs: of a plan; `None` if they stand in the message.
+        run_model: the model that is asked in the run; `None` for that of the settings.
+        key: of its `Idempotency-Key`.
+    """
+
+    mode: RoutingMode | None = None
+    session: str | None = None
+    shown: Shown = Shown.CONTENT
+    cancels: bool = False
+    inputs: Mapping[str, Any] | None = None
+    run_model: str | None = None
+    key: str | None = None
+
+
+def wishes_of(body: Mapping[str, Any], headers: Mapping[str, str]) -> Wishes:
+    """Returns what a request wishes.
+
+    Args:
+        body: its JSON.
+        headers: names in lower case.
+
+    Raises:
+        ApiError: one of the fields holds what it cannot.
+    """
+    places = [body, *(body[name] for name in ("extra_body", "metadata") if isinstance(body.get(name), Mapping))]
+    said: dict[str, Any] = {}
+    for name in OWN_FIELDS:
+        header = headers.get(_HEADERS.get(name, ""))
+        values = [header, *(place.get(name) for place in places)]
+        said[name] = next((value for value in values if value is not None and value != ""), None)
+    return Wishes(
+        mode=_choice(RoutingMode, "routing_mode", said["routing_mode"]),
+        session=_text("session_id", said["session_id"]),
+        shown=_choice(Shown, "stream_progress", said["stream_progress"]) or Shown.CONTENT,
+        cancels=_flag("cancel_on_disconnect", said["cancel_on_disconnect"]),
+        inputs=_object("inputs", said["inputs"]),
+        run_model=_text("run_model", said["run_model"]),
+        key=headers.get("idempotency-key") or None,
+    )
+
+
+def passed_on(body: Mapping[str, Any]) -> JsonObject:
+    """Returns a body without what no model service knows."""
+    found = {name: value for name, value in body.items() if name not in (*OWN_FIELDS, "extra_body")}
+    if isinstance(metadata := found.get("metadata"), Mapping):
+        found["metadata"] = {name: value for name, value in metadata.items() if name not in OWN_FIELDS}
+        if not found["metadata"]:
+            del found["metadata"]
+    return found
+
+
+def _choice(kind: type[StrEnum], name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    try:
+        return kind(value)
+    except ValueError:
+        raise _wrong(name, f"must be {', '.join(kind)}, not {value!r:.60}") from None
+
+
+def _text(name: str, value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise _wrong(name, f"must be a text, not {value!r:.60}")
+    return value
+
+
+def _flag(name: str, value: Any) -> bool:
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    if isinstance(value, str) and value.lower() in (*_TRUE, *_FALSE):
+        return value.lower() in _TRUE
+    raise _wrong(name, f"must be true or false, not {value!r:.60}")
+
+
+def _object(name: str, value: Any) -> Mapping[str, Any] | None:
+    # `metadata` holds texts alone.
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise _wrong(name, "must be a JSON object") from None
+    if value is not None and not isinstance(value, Mapping):
+        raise _wrong(name, "must be a JSON object")
+    return value
+
+
+def _wrong(name: str, words: str) -> ApiError:
+    return ApiError(400, f"{name} {words}", param=name, code="invalid_value")

@@ -1,0 +1,111 @@
+"""What every endpoint works with: the runs, sessions and people of one namespace, tools, templates and models."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Request
+
+from dagwright.client import Runs, open_runs
+from dagwright.llm import ModelClient
+from dagwright.llm.clients import ModelClients
+from dagwright.server import Connection
+from dagwright.sessions import Sessions
+from dagwright.settings import Settings
+from dagwright.steering import Steering
+from dagwright.templates import Templates
+from dagwright.toolset import Toolset
+
+T = TypeVar("T")
+
+HEARTBEAT_S = 10.0
+"""Between two signs of life in a stream: proxies give up on connections that are silent for 30 s or more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What endpoints work with; nothing in here has to outlive the process.
+
+    Args:
+        runs: one object for all, since those who look at one run share its reader.
+        models: asks the models of the service.
+        heartbeat_s: after which silence in a stream is broken.
+        leaving: set when the gateway ends: streams end then, and their clients come back elsewhere.
+    """
+
+    settings: Settings
+    toolset: Toolset
+    templates: Templates
+    runs: Runs
+    sessions: Sessions
+    steering: Steering
+    models: ModelClients
+    heartbeat_s: float = HEARTBEAT_S
+    leaving: asyncio.Event = field(default_factory=asyncio.Event)
+    _tasks: "set[asyncio.Task[Any]]" = field(default_factory=set)
+
+    @property
+    def model(self) -> ModelClient:
+        """Returns the client of the service of the settings."""
+        return self.models.client(None)
+
+    def keep_doing(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Does something to its end, whether or not whoever asked for it is still there."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        # Whoever still waits for it is told what it raised; of one that nobody waits for it is of no use.
+        if not task.cancelled():
+            task.exception()
+
+    async def finish(self) -> None:
+        """Waits for what was to be done to its end."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def open_desk(
+    settings: Settings,
+    connection: Connection,
+    toolset: Toolset,
+    *,
+    templates: Templates,
+    heartbeat_s: float = HEARTBEAT_S,
+) -> AsyncIterator[Desk]:
+    """Opens what endpoints work with, for as long as the block lasts.
+
+    Raises:
+        PricesUnreadable: the user's own price table cannot be used.
+    """
+    runs = open_runs(connection, settings)
+    async with ModelClients(toolset.models) as models:
+        desk = Desk(
+            settings,
+            toolset,
+            templates,
+            runs,
+            Sessions(connection, runs, task_queue=settings.task_queue),
+            Steering(connection),
+            models,
+            heartbeat_s,
+        )
+        try:
+            yield desk
+        finally:
+            desk.leaving.set()
+            await desk.finish()
+
+
+def desk_of(request: Request) -> Desk:
+    """Returns what the app was made with."""
+    desk: Desk = request.app.state.desk
+    return desk
+
+
+TheDesk = Annotated[Desk, Depends(desk_of)]

@@ -1,0 +1,232 @@
+"""Errors of the API, all in OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`.
+
+One function maps whatever the parts below raise to a status; what it does not know is a defect, told without its
+details. A client of OpenAI's tries 408, 409, 429 and 5xx again by itself, so what would only start the same work again
+says `x-should-retry: false`, which those clients heed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.client import IdInUse, IdInvalid
+from dagwright.contracts.model_calls import ModelError
+from dagwright.contracts.model_failures import ModelFailure
+from dagwright.contracts.sessions import SessionNameInvalid
+from dagwright.feed import RunClosed, RunNotFound
+from dagwright.people import AnswerRefused
+from dagwright.plan.errors import PlanInvalid
+from dagwright.planner import GoalRefused
+from dagwright.server import NoServer
+from dagwright.sessions import SessionNotFound, TurnNotTaken
+from dagwright.store import StoreError
+
+INVALID = "invalid_request_error"
+SERVER = "server_error"
+RETRY_AFTER_S = 2
+"""After which a client may try again that met a Temporal server that did not answer."""
+NO_RETRY: Mapping[str, str] = {"x-should-retry": "false"}
+
+_PROBLEMS_TOLD = 5
+_GONE = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
+"""What the client of Temporal says if nobody answered."""
+_LOG = structlog.stdlib.get_logger("dagwright.gateway")
+
+
+@dataclass(eq=False)
+class ApiError(Exception):
+    """What a client is told in place of an answer.
+
+    Args:
+        param: the field of the request that is wrong.
+        code: one word that programs may go by.
+    """
+
+    status: int
+    message: str
+    type: str = INVALID
+    param: str | None = None
+    code: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.message
+
+    def body(self) -> dict[str, Any]:
+        """Returns the body of the answer."""
+        told = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return {"error": told}
+
+    def response(self) -> JSONResponse:
+        """Returns the answer."""
+        return JSONResponse(self.body(), self.status, headers=dict(self.headers))
+
+
+_OF_MODEL: Mapping[ModelError, tuple[int, str, str]] = {
+    ModelError.BUSY: (429, "rate_limit_error", "rate_limit_exceeded"),
+    ModelError.QUOTA_SPENT: (429, "insufficient_quota", "insufficient_quota"),
+    ModelError.UNAVAILABLE: (503, SERVER, "model_unavailable"),
+    ModelError.ANSWER_BROKEN: (502, SERVER, "model_answer_broken"),
+    ModelError.OUTPUT_INVALID: (502, SERVER, "model_output_invalid"),
+    ModelError.KEY_MISSING: (503, SERVER, "no_key"),
+    ModelError.KEY_REFUSED: (503, SERVER, "key_refused"),
+    ModelError.FORBIDDEN: (503, SERVER, "key_forbidden"),
+    ModelError.ADDRESS_WRONG: (503, SERVER, "address_wrong"),
+    ModelError.MODEL_MISSING: (400, INVALID, "model_missing"),
+    ModelError.MODEL_UNKNOWN: (404, INVALID, "model_not_found"),
+    ModelError.CONTEXT_EXCEEDED: (400, INVALID, "context_length_exceeded"),
+    ModelError.REFUSED: (400, INVALID, "content_policy_violation"),
+    ModelError.FILTERED: (400, INVALID, "content_filter"),
+    ModelError.CUT_OFF: (400, INVALID, "max_tokens"),
+    ModelError.REQUEST_INVALID: (400, INVALID, "invalid_request"),
+}
+"""Failure of a model call -> status, type and code. A key that is refused is the gateway's, and not the client's."""
+_LASTING = (
+    ModelError.QUOTA_SPENT,
+    ModelError.KEY_MISSING,
+    ModelError.KEY_REFUSED,
+    ModelError.FORBIDDEN,
+    ModelError.ADDRESS_WRONG,
+)
+"""Failures that the same request would meet again."""
+
+
+_PLAIN: Sequence[tuple[type[Exception], int, str | None, str, Mapping[str, str]]] = (
+    (SessionNameInvalid, 400, "session_id", "invalid_session_id", {}),
+    (IdInvalid, 400, "session_id", "invalid_session_id", {}),
+    (IdInUse, 409, None, "idempotency_key_in_use", NO_RETRY),
+    (SessionNotFound, 404, None, "not_found", {}),
+    (RunNotFound, 404, None, "not_found", {}),
+    (RunClosed, 409, None, "run_ended", NO_RETRY),
+    (AnswerRefused, 400, "messages", "answer_refused", {}),
+)
+"""Errors whose text is what to tell -> status, field, code and headers."""
+
+
+def told_as(error: Exception) -> ApiError | None:
+    """Returns how a client is told of an error; `None` of one that is a defect."""
+    for kind, status, param, code, headers in _PLAIN:
+        if isinstance(error, kind):
+            return ApiError(status, str(error), param=param, code=code, headers=headers)
+    match error:
+        case ApiError():
+            return error
+        case ModelFailure():
+            return _of_model(error)
+        case GoalRefused():
+            return ApiError(400, str(error), param="messages", code=error.code)
+        case PlanInvalid():
+            return _of_plan(error)
+        case TurnNotTaken():
+            return _of_turn(error)
+        case NoServer() | StoreError():
+            return unavailable(str(error))
+        case RPCError():
+            return _of_temporal(error)
+    return None
+
+
+def _of_temporal(error: RPCError) -> ApiError | None:
+    if error.status in _GONE:
+        return unavailable("the Temporal server does not answer; nothing was lost, try again")
+    if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
+        words, headers = "the Temporal server has too much to do; try again", {"Retry-After": str(RETRY_AFTER_S)}
+        return ApiError(429, words, "rate_limit_error", code="server_busy", headers=headers)
+    if error.status is RPCStatusCode.INVALID_ARGUMENT:
+        return ApiError(400, f"the Temporal server does not take it: {error.message}", code="refused")
+    return None
+
+
+def unavailable(message: str) -> ApiError:
+    """Returns what a client is told while something that the gateway needs does not answer."""
+    headers = {"Retry-After": str(RETRY_AFTER_S)}
+    return ApiError(503, message, SERVER, code="unavailable", headers=headers)
+
+
+def _of_model(failure: ModelFailure) -> ApiError:
+    status, kind, code = _OF_MODEL[failure.error]
+    headers = dict(NO_RETRY) if failure.error in _LASTING else {}
+    if failure.delay is not None:
+        headers["Retry-After"] = str(max(1, round(failure.delay.total_seconds())))
+    return ApiError(status, str(failure), kind, param="model" if status == 404 else None, code=code, headers=headers)
+
+
+def _of_plan(invalid: PlanInvalid) -> ApiError:
+    told = [f"{problem.message}{f' ({problem.hint})' if problem.hint else ''}" for problem in invalid.problems]
+    more = f"; and {len(told) - _PROBLEMS_TOLD:,} more" if len(told) > _PROBLEMS_TOLD else ""
+    code = invalid.problems[0].code if invalid.problems else "invalid"
+    return ApiError(400, "; ".join(told[:_PROBLEMS_TOLD]) + more, param="messages", code=code)
+
+
+def _of_turn(refused: TurnNotTaken) -> ApiError:
+    if refused.code == "no_worker":
+        return unavailable(str(refused))
+    if refused.code in ("invalid", "too_large"):
+        return ApiError(400, str(refused), code=refused.code)
+    return ApiError(409, str(refused), code=refused.code)
+
+
+_KNOWN = (
+    *(kind for kind, *_ in _PLAIN),
+    ApiError,
+    ModelFailure,
+    GoalRefused,
+    PlanInvalid,
+    TurnNotTaken,
+    NoServer,
+    StoreError,
+    RPCError,
+)
+
+
+def install_errors(app: FastAPI) -> None:
+    """Has an app tell all errors in OpenAI's shape."""
+
+    async def known(request: Request, error: Exception) -> JSONResponse:
+        told = told_as(error)
+        if told is None:
+            _LOG.error("a defect of Dagwright", path=request.url.path, exc_info=error)
+            told = ApiError(500, "a defect of Dagwright; its log has the details", SERVER, code="defect")
+        return told.response()
+
+    async def wrong_body(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        return _of_validation(error).response()
+
+    async def http(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        return _of_http(error, request).response()
+
+    app.add_exception_handler(RequestValidationError, wrong_body)
+    app.add_exception_handler(HTTPException, http)
+    for kind in _KNOWN:
+        app.add_exception_handler(kind, known)
+    app.add_exception_handler(Exception, known)
+
+
+def _of_validation(error: RequestValidationError) -> ApiError:
+    problem = error.errors()[0]
+    if problem["type"] == "json_invalid":
+        return ApiError(400, "the body of the request is no JSON", code="invalid_json")
+    # The first part says only that it is in the body.
+    place = ".".join(str(part) for part in problem["loc"][1:]) or None
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    words = f"{place}: {message}" if place else message
+    return ApiError(400, words, param=place, code="invalid_value")
+
+
+def _of_http(error: HTTPException, request: Request) -> ApiError:
+    where = f"{request.method} {request.url.path}"
+    words = {
+        404: f"there is no {where}; GET /openapi.json lists what there is",
+        405: f"{where} is not taken; the header Allow lists what is",
+    }.get(error.status_code, str(error.detail))
+    codes = {404: "unknown_url", 405: "method_not_allowed"}
+    return ApiError(error.status_code, words, code=codes.get(error.status_code), headers=error.headers or {})

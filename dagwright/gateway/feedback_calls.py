@@ -1,0 +1,131 @@
+"""Questions of runs to people, as OpenAI's protocol can carry them: calls of a function, and its results as answers.
+
+Pure. A completion that ends with questions has their words as its content, for clients that show nothing else, and one
+call of `answer_feedback` for each, whose arguments say what is asked and what an answer looks like.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dagwright.gateway.conversation import ANSWER_FUNCTION
+from dagwright.gateway.errors import ApiError
+
+Request = Mapping[str, Any]
+"""A Request of contract.md section 5."""
+
+_YES = frozenset({"y", "yes", "true", "ok", "approve", "approved"})
+_NO = frozenset({"n", "no", "false", "reject", "rejected"})
+_TOLD = ("type", "prompt", "options", "multiple", "node", "assignee", "deadline", "purpose", "tool", "arguments")
+"""Parts of a request that a client is told."""
+
+
+def call_of(request: Request, *, run: str) -> dict[str, Any]:
+    """Returns the function call that stands for a question.
+
+    Args:
+        run: id of the run that a client knows.
+    """
+    told = {name: request.get(name) for name in _TOLD if request.get(name) not in (None, False)}
+    arguments = {"run_id": run, "request_id": request["id"], **told, "schema": answer_schema(request)}
+    text = json.dumps(arguments, ensure_ascii=False)
+    return {
+        "id": call_id(request, run=run),
+        "type": "function",
+        "function": {"name": ANSWER_FUNCTION, "arguments": text},
+    }
+
+
+def call_id(request: Request, *, run: str) -> str:
+    """Returns the id of that call: the same from every gateway, and another one if the same is asked again."""
+    told = json.dumps([run, request["id"], request["opened_at"]])
+    return f"call_{hashlib.sha256(told.encode()).hexdigest()[:24]}"
+
+
+def question_words(requests: Sequence[Request]) -> str:
+    """Returns what is asked, for people."""
+    return "\n".join(str(request.get("prompt") or request["type"].capitalize()) for request in requests)
+
+
+def answer_schema(request: Request) -> dict[str, Any]:
+    """Returns the JSON Schema of the answer to a request."""
+    text = {"type": "string"}
+    match request["type"]:
+        case "APPROVAL":
+            fields: dict[str, Any] = {"approved": {"type": "boolean"}, "reason": text}
+            if request.get("tool"):
+                fields["arguments"] = {"type": "object", "description": "In place of those of the call."}
+            required = ["approved"]
+        case "SELECTION":
+            names = [_option_id(option) for option in request.get("options") or ()]
+            item = {"enum": names} if names else text
+            fields = {"selected": {"type": "array", "items": item, "minItems": 1}}
+            if not request.get("multiple"):
+                fields["selected"]["maxItems"] = 1
+            required = ["selected"]
+            if request.get("takes_text"):
+                fields["text"] = text
+                required = []
+        case "INFORMATION":
+            fields, required = {"data": dict(request.get("schema") or {"type": "object"})}, ["data"]
+        case "GUIDANCE":
+            fields, required = {"text": text, "nodes": {"type": "array", "items": {"type": "object"}}}, []
+        case _:
+            fields, required = {"text": text}, ["text"]
+    return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
+
+
+def _option_id(option: Any) -> Any:
+    is_labelled = isinstance(option, Mapping) and {*option} == {"id", "label"}
+    return option["id"] if is_labelled else option
+
+
+def content_of(request: Request, text: str) -> dict[str, Any]:
+    """Returns the answer that the result of a call means, as the run takes it: it says what of it does not fit.
+
+    Beside the object of `answer_schema` it may be what a person types: `yes`, an option, a text, the data alone.
+
+    Raises:
+        ApiError: it means none.
+    """
+    value = _json_or_text(text)
+    kind = request["type"]
+    if isinstance(value, dict) and (kind != "INFORMATION" or _is_wrapped(value, request)):
+        return value
+    match kind:
+        case "APPROVAL":
+            said = str(value).strip().lower().rstrip(".!")
+            if said in _YES or said in _NO:
+                return {"approved": said in _YES}
+            raise _not_answered(request, 'answer {"approved": true} or {"approved": false, "reason": "…"}')
+        case "SELECTION":
+            return {"selected": [each if isinstance(each, str) else json.dumps(each) for each in _listed(value)]}
+        case "INFORMATION":
+            if isinstance(value, dict):
+                return {"data": value}
+            raise _not_answered(request, 'answer {"data": {…}} with the fields of the schema')
+        case _:
+            return {"text": text}
+
+
+def _is_wrapped(value: Mapping[str, Any], request: Request) -> bool:
+    """Tells whether data stand in their field `data` already."""
+    fields = (request.get("schema") or {}).get("properties")
+    has_own = isinstance(fields, Mapping) and "data" in fields
+    return {*value} == {"data"} and isinstance(value["data"], Mapping) and not has_own
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value.strip() if isinstance(value, str) else value]
+
+
+def _not_answered(request: Request, words: str) -> ApiError:
+    return ApiError(400, f"that is no answer to {request['id']!r}: {words}", param="messages", code="answer_refused")

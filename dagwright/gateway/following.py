@@ -1,0 +1,187 @@
+"""Follows the run behind a request, up to its end or to a question that the client has to answer."""
+
+import json
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from dagwright.asked import Asked
+from dagwright.contracts.turns import end_of_turn
+from dagwright.feed import RunView
+from dagwright.gateway.conversation import GivenAnswer
+from dagwright.gateway.desk import Desk
+from dagwright.gateway.errors import NO_RETRY, SERVER, ApiError
+from dagwright.gateway.feedback_calls import Request, content_of
+from dagwright.people import Answer, Place
+from dagwright.plan.states import RunStatus
+from dagwright.plan.usage import NONE, Usage
+
+_ANSWERED = (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A run at one moment.
+
+    Args:
+        changed: ids of the nodes and items that have changed since the moment before.
+        requests: what it asks of people and nobody has answered here.
+    """
+
+    view: RunView
+    changed: Sequence[str]
+    requests: Sequence[Request]
+
+    @property
+    def is_last(self) -> bool:
+        """Tells whether the answer to the client is due."""
+        return self.view.is_closed or bool(self.requests)
+
+
+async def moments(desk: Desk, run: str, *, answered: Collection[tuple[str, str]] = ()) -> AsyncGenerator[Moment, None]:
+    """Yields a run at its moments, the last one when it has ended or asks something; close it if it is left early.
+
+    Args:
+        answered: id and time of requests whose answers are on their way.
+
+    Raises:
+        RunNotFound: there is no such run.
+        RPCError: the server has not answered for a minute.
+    """
+    asked = Asked(desk.runs.people, run)
+    async with aclosing(desk.runs.feeds.subscribe(run)) as updates:
+        async for update in updates:
+            is_closed = update.view.is_closed
+            requests = [] if is_closed else await asked.in_view(update.view)
+            left = [each for each in requests if key_of(each) not in answered]
+            moment = Moment(update.view, update.changed, left)
+            yield moment
+            if moment.is_last:
+                return
+
+
+async def last_moment(desk: Desk, run: str, *, answered: Collection[tuple[str, str]] = ()) -> Moment:
+    """Returns the moment at which a run has ended or asks something; raises as `moments`."""
+    found = [moment async for moment in moments(desk, run, answered=answered) if moment.is_last]
+    return found[-1]
+
+
+def key_of(request: Request) -> tuple[str, str]:
+    """Returns what tells a request from one of the same name that was asked before."""
+    return str(request["id"]), str(request["opened_at"])
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a client is told at the end.
+
+    Args:
+        text: the answer, or the words of what is asked.
+        requests: what is asked; none if the run has ended.
+        usage: of the run so far, in OpenAI's form.
+        about: the object `dagwright` of the answer.
+    """
+
+    text: str
+    requests: Sequence[Request]
+    usage: Mapping[str, Any]
+    about: Mapping[str, Any]
+
+
+async def outcome_of(desk: Desk, moment: Moment, *, session: str | None, words: str) -> Outcome:
+    """Returns what a client is told of the last moment.
+
+    Args:
+        session: whose turn the run is.
+        words: of the questions, if some are open.
+
+    Raises:
+        ApiError: the run has no answer, since it failed or was cancelled.
+    """
+    view = moment.view
+    if moment.requests:
+        used = view.scheduler.usage.total if view.scheduler is not None else NONE
+        return Outcome(words, moment.requests, usage_json(used), about_run(view, session=session))
+    document = await desk.runs.document(view)
+    if session is not None:
+        # The next turn is prepared for what this one has made.
+        await desk.sessions.settled(session, view.workflow_id)
+    about = about_run(view, session=session)
+    if view.status not in _ANSWERED:
+        raise run_error(document)
+    used = view.scheduler.usage.total if view.scheduler is not None else NONE
+    return Outcome(answer_text(view, document), (), usage_json(used), about)
+
+
+def about_run(view: RunView, *, session: str | None) -> dict[str, Any]:
+    """Returns the object `dagwright` of an answer."""
+    counts = view.scheduler.counts() if view.scheduler is not None else {}
+    nodes = {status.value: count for status, count in counts.items() if count}
+    return {"run_id": view.workflow_id, "session_id": session, "status": str(view.status), "nodes": nodes}
+
+
+def answer_text(view: RunView, document: Mapping[str, Any]) -> str:
+    """Returns the answer of a run that has one: its output if that is a text, else as JSON.
+
+    Of one without an output it is what the plan says that it does, and what came of it.
+    """
+    output = document["output"]
+    if isinstance(output, str):
+        return output
+    if output is None or output == {}:
+        end = end_of_turn(document, view.scheduler)
+        return "\n".join(filter(None, [end.explanation, end.outcome]))
+    return json.dumps(output, ensure_ascii=False)
+
+
+def run_error(document: Mapping[str, Any]) -> ApiError:
+    """Returns what a client is told of a run without an answer; its status is none that clients try again at."""
+    run, status = document["workflow_id"], document["status"]
+    end = end_of_turn(document)
+    words = f"the run {run!r} {'was cancelled' if status == RunStatus.CANCELLED else 'failed'}"
+    why = f": {end.outcome}" if end.outcome else ""
+    error = document.get("error") or {}
+    code = "run_cancelled" if status == RunStatus.CANCELLED else str(error.get("code") or "run_failed")
+    return ApiError(422, f"{words}{why}; `dagwright why {run}` says more", SERVER, code=code, headers=NO_RETRY)
+
+
+def usage_json(used: Usage) -> dict[str, Any]:
+    """Returns tokens in OpenAI's form."""
+    return {
+        "prompt_tokens": used.prompt_tokens,
+        "completion_tokens": used.completion_tokens,
+        "total_tokens": used.tokens,
+        "prompt_tokens_details": {"cached_tokens": used.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
+    }
+
+
+async def give_answers(desk: Desk, answers: Sequence[GivenAnswer], *, by: str | None) -> set[tuple[str, str]]:
+    """Gives a run what the client answers, and returns which requests these answers were for.
+
+    What is not asked any more was answered before, so a request that is sent again changes nothing.
+
+    Raises:
+        ApiError, AnswerRefused: an answer does not fit; those before it count.
+        RunNotFound: there is no such run.
+    """
+    given: set[tuple[str, str]] = set()
+    for answer in answers:
+        asked = await desk.runs.people.requests_of(answer.run)
+        found = next((each for each in asked if each.id == answer.request), None)
+        if found is None:
+            continue
+        content = content_of(found.document, answer.text)
+        content |= await _nodes_in(desk, found.place, content)
+        await desk.runs.people.answer(found.place, Answer(content, by))
+        given.add(key_of(found.document))
+    return given
+
+
+async def _nodes_in(desk: Desk, place: Place, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns nodes in an answer with the declarations of the tools that they name."""
+    nodes = content.get("nodes")
+    if not isinstance(nodes, list) or not nodes:
+        return {}
+    return await desk.steering.nodes_of_answer(place, nodes, tools=desk.toolset.declarations())

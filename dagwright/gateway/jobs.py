@@ -1,0 +1,210 @@
+"""The run that answers a request: what it is made of, under which id it starts, and when its session lets it.
+
+The id of a run comes from the `Idempotency-Key`: a request that is sent twice, also to two gateways, is one run.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from dagwright.client import NO_TERMS, Origin, made_id
+from dagwright.contracts.goals import Profile
+from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
+from dagwright.contracts.rounds import TurnSummary
+from dagwright.contracts.sessions import Session, session_name
+from dagwright.gateway.bodies import ChatBody, Wishes
+from dagwright.gateway.conversation import Conversation
+from dagwright.gateway.desk import Desk
+from dagwright.gateway.errors import NO_RETRY, ApiError
+from dagwright.gateway.targets import Target
+from dagwright.plan.errors import PlanInvalid
+from dagwright.preparation import check_plan, prepare_plan, prepare_to_ask, unused_inputs
+from dagwright.sessions import LOOK_PAUSE_S, TurnNotTaken
+from dagwright.templates import Template
+from dagwright.turns import PreparedRun, SessionStart, WordsRequest, prepared_words, start_turn
+
+_AGENT_NODE = "answer"
+_OBJECTIVE = "objective"
+
+Prepare = Callable[[Session | None], PreparedRun]
+"""Returns a run for what a session knows; `None` stands for no session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run that is to be started.
+
+    Args:
+        run: its id.
+        session: whose turn it is; `None` for a run of its own.
+        request: in words, as the session keeps it.
+        title: what lists call the run if its plan has no title.
+    """
+
+    run: str
+    session: str | None
+    request: str
+    prepare: Prepare
+    title: str | None = None
+
+
+def job_of(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, config: ModelConfig) -> Job:
+    """Returns the run that answers a request, once it is known that one can.
+
+    Raises:
+        ApiError, GoalRefused, PlanInvalid, SessionNameInvalid: none can.
+    """
+    session = None if wishes.session is None else session_name(wishes.session)
+    run = made_id() if wishes.key is None else id_of_key(wishes.key)
+    prepare, title, request = _preparing(desk, target, said, wishes=wishes, config=config), None, said.text
+    if target.kind == "plan":
+        template = desk.templates[target.name]
+        request, title = f"(the plan {template.title})", template.file
+    # What is wrong with a request is wrong in every session, and is told before anything starts.
+    prepare(None)
+    return Job(run, session, request, prepare, title)
+
+
+def _preparing(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, config: ModelConfig) -> Prepare:
+    """Returns what prepares the run of a request.
+
+    Raises:
+        ApiError, PlanInvalid: the inputs of a plan are wrong.
+    """
+    if target.kind == "plan":
+        template = desk.templates[target.name]
+        prepared = _of_template(template, inputs_of(template, said.text, given=wishes.inputs), config)
+        return lambda _: prepared
+    if target.kind == "agent":
+        return lambda session: _of_agent(desk, target.name, _objective(said, session), config)
+    profile = cast("Profile", target.name if target.kind == "profile" else "plan")
+    words = WordsRequest(said.words, config, profile=profile, said_before=said.said_before)
+    return lambda session: prepared_words(words, desk.toolset, session).run
+
+
+def id_of_key(key: str) -> str:
+    """Returns the id of the run that an `Idempotency-Key` stands for."""
+    return f"run-{hashlib.sha256(key.encode(errors='replace')).hexdigest()[:24]}"
+
+
+def config_of(body: ChatBody, target: Target, wishes: Wishes) -> ModelConfig:
+    """Returns how models are asked in the run of a request.
+
+    Raises:
+        ApiError: one of the options is none that models have.
+    """
+    model = wishes.run_model or (target.name if target.kind == "model" else None)
+    most = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
+    said = {"model": model, "temperature": body.temperature, "max_tokens": most, "top_p": body.top_p, "seed": body.seed}
+    try:
+        return model_config_from_json({name: value for name, value in said.items() if value is not None})
+    except ValueError as error:
+        raise ApiError(400, str(error), param=str(error).partition(":")[0], code="invalid_value") from None
+
+
+def inputs_of(template: Template, text: str, *, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Returns the inputs of a plan: those given apart, or a JSON object in the message.
+
+    The run asks for what is missing. A plan with a single input of type string takes any other text as that.
+
+    Raises:
+        ApiError: the message is neither.
+    """
+    if given is not None:
+        return given
+    declared = template.checked.inputs
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if isinstance(found, dict):
+        return found
+    if not declared or not text.strip():
+        return {}
+    if len(declared) == 1 and next(iter(declared.values())).get("type") == "string":
+        return {next(iter(declared)): text}
+    names = ", ".join(declared)
+    words = f"the plan {template.name!r} takes its inputs ({names}) as a JSON object in the message, or in `inputs`"
+    raise ApiError(400, words, param="messages", code="inputs_expected")
+
+
+def _objective(said: Conversation, session: Session | None) -> str:
+    turns = session.turn_summaries() if session is not None else []
+    return objective_of(said, turns or said.said_before)
+
+
+def objective_of(said: Conversation, turns: Sequence[TurnSummary]) -> str:
+    """Returns what an agent is to do: the request, with what was said before it."""
+    if not turns:
+        return said.words
+    before = "\n\n".join(f"User: {turn.human_message}\nAssistant: {turn.ai_response}" for turn in turns)
+    return f"The conversation so far:\n{before}\n\nThe request now:\n{said.words}"
+
+
+def _of_template(template: Template, inputs: Mapping[str, Any], config: ModelConfig) -> PreparedRun:
+    if unused := unused_inputs(template.checked, inputs):
+        raise PlanInvalid(unused)
+    plan = prepare_to_ask(template.checked, inputs)
+    beside = replace(NO_TERMS.beside, model=config.to_json() or None)
+    return PreparedRun(plan, template.source, dict(inputs), replace(NO_TERMS, beside=beside))
+
+
+def _of_agent(desk: Desk, name: str, objective: str, config: ModelConfig) -> PreparedRun:
+    # As an input: a text with braces in it is no reference.
+    written = {
+        "plan": 1,
+        "title": f"Agent {name}",
+        "inputs": {_OBJECTIVE: {"type": "string"}},
+        "nodes": [{"id": _AGENT_NODE, "agent": name, "objective": f"{{{{PLACEHOLDER_{_OBJECTIVE}}}}}"}],
+        "output": f"{{{{{_AGENT_NODE}.result}}}}",
+    }
+    inputs = {_OBJECTIVE: objective}
+    plan = prepare_plan(check_plan(written, desk.toolset.declarations()), inputs)
+    beside = replace(NO_TERMS.beside, model=config.to_json() or None)
+    return PreparedRun(plan, {"plan": written}, inputs, replace(NO_TERMS, beside=beside))
+
+
+async def start_job(desk: Desk, job: Job) -> None:
+    """Starts a run, in a session as soon as the turn before it has ended; one that is there already is the same.
+
+    Raises:
+        ApiError: the turn before it waits for a person.
+        IdInUse: its `Idempotency-Key` was used for another request.
+        TurnNotTaken: the session takes no more turns, or nobody serves it.
+    """
+    tools = desk.toolset.references
+    if job.session is None:
+        prepared = job.prepare(None)
+        await desk.runs.start(
+            prepared.plan,
+            prepared.inputs,
+            workflow_id=job.run,
+            origin=Origin(prepared.source, job.title),
+            tools=tools,
+            terms=prepared.terms,
+        )
+        return
+    turn = SessionStart(job.session, job.request, job.prepare, job.title)
+    while True:
+        try:
+            await start_turn(turn, desk.runs, desk.sessions, tools=tools, run=job.run)
+            return
+        except TurnNotTaken as refused:
+            if refused.code != "session_busy" or refused.run is None:
+                raise
+            await _refuse_waiting(desk, job.session, refused.run)
+        await asyncio.sleep(LOOK_PAUSE_S)
+
+
+async def _refuse_waiting(desk: Desk, session: str, run: str) -> None:
+    """Refuses a turn whose session waits for a person: it would wait for as long as that."""
+    asked = await desk.runs.people.requests_of(run)
+    if asked:
+        words = (
+            f"the session {session!r} waits for an answer to {asked[0].id!r} of the run {run!r}: send the result of "
+            "the call of answer_feedback, or cancel that run"
+        )
+        raise ApiError(409, words, code="session_waits_for_answer", headers=NO_RETRY)

@@ -1,0 +1,63 @@
+"""`GET /v1/models`: the models of the service, and plans, agents and profiles as models."""
+
+import asyncio
+from typing import Any
+
+import structlog
+from fastapi import APIRouter
+
+from dagwright.contracts.model_failures import ModelFailure
+from dagwright.gateway.desk import Desk, TheDesk
+from dagwright.gateway.errors import ApiError
+from dagwright.gateway.targets import PROFILE_WORDS, ROUTED_PROFILES, Target, agents_of, target_of
+
+router = APIRouter(tags=["models"])
+SERVICE_S = 5.0
+"""How long the service may take to list its models; those of ours are told without them then."""
+_LOG = structlog.stdlib.get_logger("dagwright.gateway")
+
+
+@router.get("/v1/models", summary="What can be asked")
+async def list_models(desk: TheDesk) -> dict[str, Any]:
+    """Lists the models of the service, plan templates, agents and profiles of the planner."""
+    service = [_told(Target("model", name)) for name in await _service_models(desk)]
+    return {"object": "list", "data": [*service, *_own(desk)]}
+
+
+@router.get("/v1/models/{model:path}", summary="One model")
+async def retrieve_model(model: str, desk: TheDesk) -> dict[str, Any]:
+    """Tells one model; a plan with the JSON Schema of its inputs."""
+    target = target_of(desk, model)
+    if target.is_ours:
+        return next(told for told in _own(desk) if told["id"] == target.id)
+    if target.name not in await _service_models(desk):
+        words = f"the model {model!r:.120} does not exist; GET /v1/models lists what there is"
+        raise ApiError(404, words, param="model", code="model_not_found")
+    return _told(target)
+
+
+def _own(desk: Desk) -> list[dict[str, Any]]:
+    found = [
+        _told(Target("plan", name), title=plan.title, description=plan.description, inputs=plan.input_schema)
+        for name, plan in desk.templates.items()
+    ]
+    found += [_told(Target("agent", name), description=words) for name, words in agents_of(desk).items()]
+    return found + [_told(Target("profile", name), description=PROFILE_WORDS[name]) for name in ROUTED_PROFILES]
+
+
+def _told(target: Target, **more: Any) -> dict[str, Any]:
+    owner = "dagwright" if target.is_ours else "service"
+    about = {"kind": target.kind, **{name: value for name, value in more.items() if value is not None}}
+    # When a template was made nobody knows, and two gateways must tell the same.
+    return {"id": target.id, "object": "model", "created": 0, "owned_by": owner, "dagwright": about}
+
+
+async def _service_models(desk: Desk) -> list[str]:
+    own = [desk.settings.model] if desk.settings.model is not None else []
+    try:
+        async with asyncio.timeout(SERVICE_S):
+            listed = await desk.model.model_ids()
+    except (ModelFailure, TimeoutError) as error:
+        _LOG.warning("the service does not list its models", error=str(error) or "it took too long")
+        return own
+    return list(dict.fromkeys([*own, *listed]))

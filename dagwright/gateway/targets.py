@@ -1,0 +1,87 @@
+"""What the models of the API are: those of the service under their own names; plans, agents and profiles of ours."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from dagwright.contracts.goals import PROFILES
+from dagwright.gateway.desk import Desk
+from dagwright.gateway.errors import ApiError
+from dagwright.plan.references import suggestion
+
+Kind = Literal["plan", "agent", "profile", "model"]
+PROFILE_WORDS = {
+    "plan": "A model plans steps for the request, which run, and answers from their results",
+    "intents": "A model says what is to be done to parties and products, which is then done",
+    "rounds": "A question is planned for in rounds of workers, and answered from what they found",
+}
+"""Profile of the planner -> what it does."""
+ROUTED_PROFILES = (*PROFILES, "rounds")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a model id stands for.
+
+    Args:
+        name: of the template, agent or profile; of a model of the service its id.
+    """
+
+    kind: Kind
+    name: str
+
+    @property
+    def id(self) -> str:
+        """Returns the model id."""
+        return self.name if self.kind == "model" else f"{self.kind}/{self.name}"
+
+    @property
+    def is_ours(self) -> bool:
+        """Tells whether only a run can answer."""
+        return self.kind != "model"
+
+
+def agents_of(desk: Desk) -> dict[str, str]:
+    """Returns the agents that plans can call: name -> what each does."""
+    declared = desk.toolset.declarations().values()
+    return {tool.agent.name: tool.agent.description for tool in declared if tool.agent is not None}
+
+
+def target_of(desk: Desk, model: str | None) -> Target:
+    """Returns what a model id stands for; whether the service has a model of its own is not known here.
+
+    Raises:
+        ApiError: it stands for nothing.
+    """
+    named = (model or desk.settings.model or "").strip()
+    if not named:
+        words = "name a model, or set DAGWRIGHT_MODEL of the gateway; GET /v1/models lists what there is"
+        raise ApiError(400, words, param="model", code="model_missing")
+    kind, slash, name = named.partition("/")
+    for known in get_args(Kind):
+        if slash and kind == known and known != "model":
+            _refuse_unknown(named, name, _names(desk, known), kind=known)
+            return Target(known, name)
+    return Target("model", named)
+
+
+def _names(desk: Desk, kind: Kind) -> list[str]:
+    match kind:
+        case "plan":
+            return list(desk.templates)
+        case "agent":
+            return list(agents_of(desk))
+        case _:
+            return list(ROUTED_PROFILES)
+
+
+def _refuse_unknown(model: str, name: str, known: list[str], *, kind: Kind) -> None:
+    if name in known:
+        return
+    near = suggestion(name, known)
+    where = {
+        "plan": "the folder of --plans has none of that name",
+        "agent": "no file of --agents has one of that name",
+        "profile": f"there are {', '.join(known)}",
+    }[kind]
+    words = f"the model {model!r:.120} does not exist: {near or where}; GET /v1/models lists what there is"
+    raise ApiError(404, words, param="model", code="model_not_found")

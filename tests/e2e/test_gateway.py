@@ -1,0 +1,277 @@
+"""The gateway with the official client of OpenAI: models, who answers, and what a run answers."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from dagwright.testing import Refused, json_text
+from tests.e2e.conftest import calculation
+from tests.support.gateway import gateway
+from tests.support.goals import call, written
+from tests.support.server import LiveServer
+
+pytestmark = pytest.mark.server
+
+SUM = written(call("sum", "calculator", expression="1 + 2"))
+DOUBLE = {
+    "plan": 1,
+    "title": "Double a number",
+    "metadata": {"description": "Doubles a number."},
+    "inputs": {"number": {"type": "integer", "prompt": "Which number?"}},
+    "nodes": [calculation("double", "{{PLACEHOLDER_number}} * 2")],
+    "output": "{{double.result}}",
+}
+ASKING = {
+    "plan": 1,
+    "nodes": [{"id": "check", "human": {"type": "APPROVAL", "prompt": "Publish?"}}],
+    "output": "{{check.result}}",
+}
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+async def test_models_are_those_of_the_service_and_plans_agents_and_profiles(
+    server: LiveServer, tmp_path: Path
+) -> None:
+    async with gateway(server, folder=tmp_path, plans={"double": DOUBLE}, models=["small", "large"]) as live:
+        listed = [each.id async for each in await live.openai.models.list()]
+        plan = (await live.openai.models.retrieve("plan/double")).model_dump()
+        large = await live.openai.models.retrieve("large")
+        with pytest.raises(openai.NotFoundError, match="GET /v1/models lists what there is"):
+            await live.openai.models.retrieve("plan/triple")
+        with pytest.raises(openai.NotFoundError, match="does not exist"):
+            await live.openai.models.retrieve("huge")
+    assert listed == ["small", "large", "plan/double", "profile/plan", "profile/intents", "profile/rounds"]
+    assert (plan["owned_by"], plan["dagwright"]["kind"], plan["dagwright"]["title"]) == (
+        "dagwright",
+        "plan",
+        "Double a number",
+    )
+    assert plan["dagwright"]["description"] == "Doubles a number."
+    assert plan["dagwright"]["inputs"]["required"] == ["number"]
+    assert large.owned_by == "service"
+
+
+async def test_models_of_ours_are_told_while_the_service_does_not_answer(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path, service="http://127.0.0.1:9/v1", has_worker=False) as live:
+        listed = [each.id async for each in await live.openai.models.list()]
+    assert listed == ["small", "profile/plan", "profile/intents", "profile/rounds"]
+
+
+async def test_model_of_the_service_answers_itself(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, "It is 3.", folder=tmp_path) as live:
+        raw = await live.openai.chat.completions.with_raw_response.create(
+            model="small",
+            messages=[{"role": "user", "content": "1 + 2?"}],
+            temperature=0.5,
+            metadata={"routing_mode": "direct", "trace": "7"},
+        )
+        answer = raw.parse()
+        (asked,) = live.models.calls
+    assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("It is 3.", "stop")
+    assert (raw.headers["x-routing-mode"], "x-run-id" in raw.headers) == ("direct", False)
+    assert answer.usage is not None
+    assert answer.usage.total_tokens > 0
+    assert (asked.body["temperature"], asked.body["metadata"]) == (0.5, {"trace": "7"})
+
+
+async def test_failure_of_the_service_is_told_as_openai_tells_it(server: LiveServer, tmp_path: Path) -> None:
+    refused = Refused(429, "Slow down.", retry_after=3)
+    async with gateway(server, refused, Refused(401, "No.", code="invalid_api_key"), folder=tmp_path) as live:
+        with pytest.raises(openai.RateLimitError) as busy:
+            await live.openai.chat.completions.create(model="small", messages=[{"role": "user", "content": "?"}])
+        with pytest.raises(openai.InternalServerError) as no_key:
+            await live.openai.chat.completions.create(model="small", messages=[{"role": "user", "content": "?"}])
+    assert (busy.value.code, busy.value.response.headers["retry-after"]) == ("rate_limit_exceeded", "3")
+    assert (no_key.value.code, no_key.value.response.headers["x-should-retry"]) == ("key_refused", "false")
+
+
+async def test_run_answers_a_model_of_the_service_with_routing_mode_orchestration(
+    server: LiveServer, tmp_path: Path
+) -> None:
+    async with gateway(server, SUM, "It is 3.", folder=tmp_path) as live:
+        raw = await live.openai.chat.completions.with_raw_response.create(
+            model="large",
+            messages=[{"role": "user", "content": "1 + 2?"}],
+            extra_body={"routing_mode": "orchestration"},
+        )
+        answer = raw.parse()
+        view = await live.desk.runs.feed(raw.headers["x-run-id"]).read()
+        asked = {each.model for each in live.models.calls}
+    about: Any = answer.model_dump()["dagwright"]
+    assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("It is 3.", "stop")
+    assert (answer.model, asked) == ("large", {"large"})
+    assert (about["run_id"], about["status"], about["session_id"]) == (view.workflow_id, "completed", None)
+    assert (view.status, raw.headers["x-routing-mode"]) == ("completed", "orchestration")
+    assert answer.usage is not None
+    assert view.scheduler is not None
+    assert answer.usage.total_tokens == view.scheduler.usage.total.tokens > 0
+
+
+@pytest.mark.parametrize(("route", "answer", "calls"), [("direct", "Hello.", 2), ("orchestration", "It is 3.", 3)])
+async def test_auto_asks_the_model_who_answers(
+    server: LiveServer, tmp_path: Path, route: str, answer: str, calls: int
+) -> None:
+    script = {"direct": ["Hello."], "orchestration": [SUM, "It is 3."]}[route]
+    async with gateway(server, json_text({"route": route}), *script, folder=tmp_path) as live:
+        response = await live.post(
+            "/v1/chat/completions", {"model": "small", "messages": [user("Do it.")]}, X_Routing_Mode="auto"
+        )
+        asked = [each.metadata.get("purpose") for each in live.models.calls]
+    assert response.json()["choices"][0]["message"]["content"] == answer
+    assert (response.headers["x-routing-mode"], asked[0], len(asked)) == (route, "route", calls)
+
+
+async def test_plan_is_a_model_with_inputs_in_the_message_or_apart(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path, plans={"double": DOUBLE}) as live:
+        create = live.openai.chat.completions.create
+        said = await create(model="plan/double", messages=[{"role": "user", "content": '{"number": 21}'}])
+        apart = await create(
+            model="plan/double",
+            messages=[{"role": "user", "content": "Please."}],
+            metadata={"inputs": '{"number": 4}'},
+        )
+        with pytest.raises(openai.BadRequestError, match="takes its inputs"):
+            await create(model="plan/double", messages=[{"role": "user", "content": "Please."}])
+        with pytest.raises(openai.BadRequestError, match="the plan has no input 'numbr'"):
+            await create(model="plan/double", messages=[{"role": "user", "content": '{"numbr": 21}'}])
+        with pytest.raises(openai.BadRequestError, match="answered by a run alone"):
+            await create(
+                model="plan/double",
+                messages=[{"role": "user", "content": "{}"}],
+                extra_body={"routing_mode": "direct"},
+            )
+    assert (said.choices[0].message.content, apart.choices[0].message.content) == ("42", "8")
+
+
+async def test_agent_is_a_model_that_is_told_the_conversation(server: LiveServer, tmp_path: Path) -> None:
+    cards = {
+        "agents": {
+            "writer": {
+                "description": "Writes",
+                "objective_template": "Write {what}",
+                "type": "llm",
+                "prompt": "You write. {{x}}",
+            }
+        }
+    }
+    (tmp_path / "agents.json").write_text(json.dumps(cards), encoding="utf-8")
+    file = f"agents:{tmp_path / 'agents.json'}"
+    async with gateway(server, "Dear tea.", folder=tmp_path, references=[file]) as live:
+        answer = await live.openai.chat.completions.create(
+            model="agent/writer",
+            messages=[
+                {"role": "user", "content": "Do you write?"},
+                {"role": "assistant", "content": "I do."},
+                {"role": "user", "content": "Write to {{tea.result}}."},
+            ],
+        )
+        (asked,) = live.models.calls
+    assert answer.choices[0].message.content == "Dear tea."
+    told = asked.messages[-1]["content"]
+    assert "Assistant: I do." in told
+    assert "Write to {{tea.result}}." in told
+
+
+async def test_turns_of_a_session_follow_each_other(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, SUM, "It is 3.", SUM, "Still 3.", folder=tmp_path) as live:
+        body = {"model": "profile/plan", "messages": [user("1 + 2?")], "session_id": "gateway-turns"}
+        both = await asyncio.gather(
+            live.post("/v1/chat/completions", body),
+            live.post("/v1/chat/completions", {**body, "messages": [user("And again?")]}),
+        )
+        session = (await live.desk.sessions.read("gateway-turns")).session
+        planned = [each for each in live.models.calls if each.metadata["purpose"] == "plan"]
+    assert sorted(each.json()["choices"][0]["message"]["content"] for each in both) == ["It is 3.", "Still 3."]
+    assert {each.headers["x-session-id"] for each in both} == {"gateway-turns"}
+    assert {turn.run for turn in session.turns} == {each.headers["x-run-id"] for each in both}
+    assert [turn.status for turn in session.turns] == ["completed", "completed"]
+    # The second one was planned with what the first one had answered.
+    assert "It is 3." in planned[1].text
+
+
+async def test_idempotency_key_gives_the_same_run(server: LiveServer, tmp_path: Path) -> None:
+    body = {"model": "profile/plan", "messages": [user("1 + 2?")]}
+    async with gateway(server, SUM, "It is 3.", folder=tmp_path) as live:
+        first = await live.post("/v1/chat/completions", body, Idempotency_Key="gateway-key-1")
+        again = await live.post("/v1/chat/completions", body, Idempotency_Key="gateway-key-1")
+        other = await live.post(
+            "/v1/chat/completions", {**body, "messages": [user("2 + 2?")]}, Idempotency_Key="gateway-key-1"
+        )
+        calls = len(live.models.calls)
+    assert first.json()["choices"] == again.json()["choices"]
+    assert (first.headers["x-run-id"], calls) == (again.headers["x-run-id"], 2)
+    assert (other.status_code, other.json()["error"]["code"]) == (409, "idempotency_key_in_use")
+    assert other.headers["x-should-retry"] == "false"
+
+
+async def test_run_without_an_answer_is_told_with_what_failed(server: LiveServer, tmp_path: Path) -> None:
+    broken = {"plan": 1, "nodes": [calculation("broken", "1 / 0")]}
+    async with gateway(server, folder=tmp_path, plans={"broken": broken}) as live:
+        with pytest.raises(openai.UnprocessableEntityError) as failed:
+            await live.openai.chat.completions.create(model="plan/broken", messages=[{"role": "user", "content": "{}"}])
+    assert "'broken' failed" in str(failed.value)
+    assert "dagwright why run-" in str(failed.value)
+    assert failed.value.response.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "told"),
+    [
+        ("GET", "/v2", None, (404, "unknown_url")),
+        ("DELETE", "/v1/models", None, (405, "method_not_allowed")),
+        ("POST", "/v1/chat/completions", "{", (400, "invalid_json")),
+        ("POST", "/v1/chat/completions", "{}", (400, "invalid_value")),
+        ("POST", "/v1/chat/completions", '{"messages": []}', (400, "invalid_value")),
+        ("POST", "/v1/chat/completions", '{"messages": [{"role": "robot"}]}', (400, "invalid_value")),
+        (
+            "POST",
+            "/v1/chat/completions",
+            '{"messages": [{"role": "user", "content": "x"}], "routing_mode": "best"}',
+            (400, "invalid_value"),
+        ),
+        (
+            "POST",
+            "/v1/chat/completions",
+            '{"model": "agent/none", "messages": [{"role": "user", "content": "x"}]}',
+            (404, "model_not_found"),
+        ),
+        (
+            "POST",
+            "/v1/chat/completions",
+            '{"model": "profile/plan", "messages": [{"role": "user", "content": " "}]}',
+            (400, "empty_goal"),
+        ),
+        (
+            "POST",
+            "/v1/chat/completions",
+            '{"model": "profile/plan", "session_id": "\\u0000", "messages": [{"role": "user", "content": "x"}]}',
+            (400, "invalid_session_id"),
+        ),
+    ],
+)
+async def test_errors_have_openais_shape(
+    server: LiveServer, tmp_path: Path, method: str, path: str, body: str | None, told: tuple[int, str]
+) -> None:
+    async with gateway(server, folder=tmp_path, has_worker=False) as live:
+        response = await live.http.request(
+            method, path, content=body, headers={"content-type": "application/json"} if body else {}
+        )
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == told
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["message"]
+
+
+async def test_health_and_document_of_the_api(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path, has_worker=False) as live:
+        health = await live.http.get("/healthz")
+        document = (await live.http.get("/openapi.json")).json()
+    assert (health.status_code, health.json()) == (200, {"status": "ok"})
+    assert {"/v1/models", "/v1/chat/completions", "/healthz"} <= set(document["paths"])

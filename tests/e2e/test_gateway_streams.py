@@ -1,0 +1,306 @@
+"""Streams of the gateway: chunks as OpenAI's clients read them, progress, heartbeats, clients that leave, questions."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from dagwright.feed import RunNotFound
+from dagwright.gateway.jobs import id_of_key
+from dagwright.testing import Pace, text
+from tests.e2e.conftest import calculation, pause
+from tests.support.eventually import eventually
+from tests.support.gateway import Event, Gateway, gateway
+from tests.support.server import LiveServer
+
+pytestmark = pytest.mark.server
+
+CHAIN = {
+    "plan": 1,
+    "nodes": [calculation("sum", "1 + 2"), pause("rest", "1ms"), calculation("more", "{{sum.result}} * 2")],
+    "output": "{{more.result}}",
+}
+BROKEN = {"plan": 1, "nodes": [calculation("broken", "1 / 0"), calculation("next", "{{broken.result}} + 1")]}
+LONG = {"plan": 1, "nodes": [pause("long", "1h")]}
+ASKING = {
+    "plan": 1,
+    "nodes": [
+        {"id": "check", "human": {"type": "APPROVAL", "prompt": "Publish?"}},
+        {"id": "name", "human": {"type": "CLARIFICATION", "prompt": "Under which name?"}},
+    ],
+    "output": {"approved": "{{check.result.approved}}", "name": "{{name.result}}"},
+}
+
+
+def body(model: str, words: str = "{}", **more: Any) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": words}], "stream": True, **more}
+
+
+def told(events: list[Event]) -> list[tuple[str, str | None]]:
+    """Returns type and node of each event of progress."""
+    found = [each.content.get("dagwright", {}).get("event") for each in events if isinstance(each.content, dict)]
+    return [(each["type"], each["node_id"]) for each in found if each is not None]
+
+
+def content_of(events: list[Event]) -> str:
+    chunks = [each.content for each in events if isinstance(each.content, dict)]
+    return "".join(choice["delta"].get("content") or "" for each in chunks for choice in each["choices"])
+
+
+async def test_naive_reader_of_a_stream_gets_the_answer_whatever_is_shown(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path, plans={"chain": CHAIN}) as live:
+        for shown in ("content", "progress", "full"):
+            stream = await live.openai.chat.completions.create(
+                model="plan/chain",
+                messages=[{"role": "user", "content": "{}"}],
+                stream=True,
+                extra_body={"stream_progress": shown},
+            )
+            # As most programs read it, with no look at what a chunk holds.
+            pieces = [chunk.choices[0].delta.content or "" async for chunk in stream]
+            assert "".join(pieces) == "6"
+
+
+async def test_chunks_have_ids_role_reason_and_usage(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path, plans={"chain": CHAIN}) as live:
+        events = await live.stream("/v1/chat/completions", body("plan/chain", stream_options={"include_usage": True}))
+    *chunks, done = [each for each in events if each.comment is None]
+    deltas = [choice["delta"] for each in chunks for choice in each.content["choices"]]
+    assert (deltas[0], done.content) == ({"role": "assistant", "content": ""}, "[DONE]")
+    assert chunks[-2].content["choices"][0]["finish_reason"] == "stop"
+    assert chunks[-2].content["dagwright"]["status"] == "completed"
+    assert (chunks[-1].content["choices"], chunks[-1].content["usage"]["total_tokens"]) == ([], 0)
+    ids = [each.id for each in chunks]
+    assert None not in ids
+    assert len(set(ids)) == len(ids)
+    assert len({each.content["id"] for each in chunks}) == 1
+
+
+async def test_progress_tells_each_node_and_full_its_result(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path, plans={"chain": CHAIN, "broken": BROKEN}) as live:
+        plain = await live.stream("/v1/chat/completions", body("plan/chain"))
+        progress = await live.stream("/v1/chat/completions", body("plan/chain", stream_progress="progress"))
+        full = await live.stream("/v1/chat/completions", body("plan/chain", metadata={"stream_progress": "full"}))
+        broken = await live.stream("/v1/chat/completions", body("plan/broken"), X_Stream_Progress="progress")
+    assert (told(plain), content_of(plain), content_of(full)) == ([], "6", "6")
+    for node in ("sum", "rest", "more"):
+        kinds = [kind for kind, each in told(progress) if each == node and kind != "node_ready"]
+        assert (kinds[0], kinds[-1]) == ("node_started", "node_completed")
+    assert told(progress)[-1] == ("run_completed", None)
+    results = {
+        each["node_id"]: each["data"].get("result")
+        for event in full
+        if isinstance(event.content, dict) and (each := event.content.get("dagwright", {}).get("event"))
+    }
+    assert (results["sum"], results["more"]) == (3, 6)
+    assert {("node_failed", "broken"), ("node_blocked", "next")} <= set(told(broken))
+    *_, error, done = [each.content for each in broken]
+    assert "'broken' failed" in error["error"]["message"]
+    assert done == "[DONE]"
+
+
+async def test_error_after_the_beginning_reaches_the_client_as_an_error(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path, plans={"broken": BROKEN}) as live:
+        stream = await live.openai.chat.completions.create(
+            model="plan/broken", messages=[{"role": "user", "content": "{}"}], stream=True
+        )
+        with pytest.raises(openai.APIError, match="'broken' failed"):
+            [chunk async for chunk in stream]
+
+
+async def test_stream_of_the_model_itself_is_handed_on(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, "It is three.", folder=tmp_path) as live:
+        events = await live.stream("/v1/chat/completions", body("small", "1 + 2?"))
+    assert (content_of(events), events[-1].content) == ("It is three.", "[DONE]")
+
+
+async def test_silence_is_broken_by_heartbeats(server: LiveServer, tmp_path: Path) -> None:
+    released = asyncio.Event()
+    slow = text("Done.", pace=Pace(held_after=0, released=released))
+    async with (
+        gateway(server, slow, folder=tmp_path, heartbeat_s=0.05) as live,
+        live.http.stream("POST", "/v1/chat/completions", json=body("small", "Wait.")) as response,
+    ):
+        seen = ""
+        async for part in response.aiter_text():
+            seen += part
+            if seen.count(": heartbeat\n\n") >= 2:
+                released.set()
+    assert seen.endswith("data: [DONE]\n\n")
+
+
+async def _leave(live: Gateway, **headers: str) -> str:
+    """Begins a stream of a run that takes long and leaves it; returns the run."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with live.http.stream("POST", "/v1/chat/completions", json=body("plan/long"), headers=named) as response:
+        async for part in response.aiter_text():
+            assert "assistant" in part
+            break
+        return response.headers["x-run-id"]
+
+
+async def test_client_that_leaves_cancels_only_if_it_asked_for_that(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path, plans={"long": LONG}) as live:
+        goes_on, ends = await _leave(live), await _leave(live, X_Cancel_On_Disconnect="true")
+
+        async def is_cancelled() -> bool:
+            return (await live.desk.runs.feed(ends).read()).status == "cancelled"
+
+        await eventually(is_cancelled)
+        assert (await live.desk.runs.feed(goes_on).read()).status == "running"
+        await live.desk.steering.cancel(goes_on, message={})
+
+
+async def test_client_that_does_not_stream_cancels_in_the_same_way(server: LiveServer, tmp_path: Path) -> None:
+    key = "gateway-left-whole"
+    async with gateway(server, folder=tmp_path, plans={"long": LONG}) as live:
+        asking = asyncio.create_task(
+            live.post(
+                "/v1/chat/completions",
+                body("plan/long", stream=False, cancel_on_disconnect=True),
+                Idempotency_Key=key,
+            )
+        )
+
+        async def status() -> str:
+            try:
+                return str((await live.desk.runs.feed(id_of_key(key)).read()).status)
+            except RunNotFound:
+                return ""
+
+        async def runs() -> bool:
+            return await status() == "running"
+
+        async def is_cancelled() -> bool:
+            return await status() == "cancelled"
+
+        await eventually(runs)
+        asking.cancel()
+        await eventually(is_cancelled)
+
+
+async def test_gateway_that_ends_lets_streams_go_and_runs_stay(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path, plans={"long": LONG}) as live:
+        request = live.http.stream(
+            "POST", "/v1/chat/completions", json=body("plan/long"), headers={"x-cancel-on-disconnect": "true"}
+        )
+        async with request as response:
+            run = response.headers["x-run-id"]
+            live.desk.leaving.set()
+            seen = (await response.aread()).decode()
+        assert "[DONE]" not in seen
+        assert (await live.desk.runs.feed(run).read()).status == "running"
+        await live.desk.steering.cancel(run, message={})
+
+
+async def test_question_to_a_person_is_a_tool_call_and_its_result_the_answer(
+    server: LiveServer, tmp_path: Path
+) -> None:
+    async with gateway(server, folder=tmp_path, plans={"asking": ASKING}) as live:
+        create = live.openai.chat.completions.create
+        messages: list[Any] = [{"role": "user", "content": "{}"}]
+        first = await create(model="plan/asking", messages=messages, user="ann")
+        asked = first.choices[0].message
+        calls: list[Any] = asked.tool_calls or []
+        assert (first.choices[0].finish_reason, asked.content) == ("tool_calls", "Publish?\nUnder which name?")
+        arguments = [json.loads(call.function.arguments) for call in calls]
+        assert [(each["request_id"], each["type"]) for each in arguments] == [
+            ("check", "APPROVAL"),
+            ("name", "CLARIFICATION"),
+        ]
+        assert arguments[0]["schema"]["required"] == ["approved"]
+
+        messages.append(asked.model_dump(exclude_none=True))
+        results = ['{"approved": true, "reason": "fine"}', "Apex"]
+        messages += [
+            {"role": "tool", "tool_call_id": call.id, "content": result}
+            for call, result in zip(calls, results, strict=True)
+        ]
+        last = await create(model="plan/asking", messages=messages, user="ann")
+        # Sent again it changes nothing.
+        again = await create(model="plan/asking", messages=messages, user="ann")
+        run = last.model_dump()["dagwright"]["run_id"]
+        document = await live.desk.runs.document(await live.desk.runs.feed(run).read())
+    assert (last.choices[0].finish_reason, again.choices[0].message) == ("stop", last.choices[0].message)
+    answer = json.loads(last.choices[0].message.content or "")
+    assert answer["approved"] is True
+    assert "Apex" in json.dumps(answer["name"])
+    assert document["nodes"]["check"]["lineage"]["answers"][0]["by"] == "ann"
+
+
+async def test_answer_that_does_not_fit_is_refused_and_the_question_stays(server: LiveServer, tmp_path: Path) -> None:
+    plan = {"plan": 1, "nodes": [{"id": "check", "human": {"type": "APPROVAL", "prompt": "Publish?"}}]}
+    async with gateway(server, folder=tmp_path, plans={"asking": plan}) as live:
+        create = live.openai.chat.completions.create
+        messages: list[Any] = [{"role": "user", "content": "{}"}]
+        asked = (await create(model="plan/asking", messages=messages)).choices[0].message
+        (call,) = asked.tool_calls or []
+        before = [*messages, asked.model_dump(exclude_none=True)]
+        with pytest.raises(openai.BadRequestError, match="that is no answer to 'check'"):
+            await create(
+                model="plan/asking",
+                messages=[*before, {"role": "tool", "tool_call_id": call.id, "content": "perhaps"}],
+            )
+        done = await create(
+            model="plan/asking", messages=[*before, {"role": "tool", "tool_call_id": call.id, "content": "yes"}]
+        )
+    assert done.choices[0].finish_reason == "stop"
+
+
+async def test_streamed_question_comes_as_deltas_of_a_tool_call(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path, plans={"asking": ASKING}) as live:
+        events = await live.stream("/v1/chat/completions", body("plan/asking", stream_progress="progress"))
+        chunks = [each.content for each in events if isinstance(each.content, dict)]
+        calls = [call for each in chunks for call in each["choices"][0]["delta"].get("tool_calls", [])]
+        await live.desk.steering.cancel(chunks[-1]["dagwright"]["run_id"], message={})
+    assert [call["index"] for call in calls] == [0, 1]
+    assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+    assert ("human_feedback_requested", "check") in told(events)
+
+
+async def test_session_that_waits_for_a_person_takes_no_other_turn(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path, plans={"asking": ASKING, "chain": CHAIN}) as live:
+        first = await live.post("/v1/chat/completions", body("plan/asking", stream=False, session_id="gateway-waits"))
+        other = await live.post("/v1/chat/completions", body("plan/chain", stream=False, session_id="gateway-waits"))
+        await live.desk.steering.cancel(first.headers["x-run-id"], message={})
+    assert (other.status_code, other.json()["error"]["code"]) == (409, "session_waits_for_answer")
+    assert "'check'" in other.json()["error"]["message"]
+
+
+async def test_missing_inputs_are_asked_for(server: LiveServer, tmp_path: Path) -> None:
+    plan = {
+        "plan": 1,
+        "inputs": {"number": {"type": "integer", "prompt": "Which number?"}},
+        "nodes": [calculation("double", "{{PLACEHOLDER_number}} * 2")],
+        "output": "{{double.result}}",
+    }
+    async with gateway(server, folder=tmp_path, plans={"double": plan}) as live:
+        first = (await live.post("/v1/chat/completions", body("plan/double", stream=False))).json()
+        message = first["choices"][0]["message"]
+        (call,) = message["tool_calls"]
+        result = {"role": "tool", "tool_call_id": call["id"], "content": '{"number": 4}'}
+        done = await live.post(
+            "/v1/chat/completions",
+            {"model": "plan/double", "messages": [{"role": "user", "content": "{}"}, message, result]},
+        )
+    assert json.loads(call["function"]["arguments"])["request_id"] == "inputs"
+    assert done.json()["choices"][0]["message"]["content"] == "8"
+
+
+async def test_two_gateways_work_as_one(server: LiveServer, tmp_path: Path) -> None:
+    queue = "gateway-two"
+    async with (
+        gateway(server, folder=tmp_path, plans={"asking": ASKING}, queue=queue) as one,
+        gateway(server, folder=tmp_path, plans={"asking": ASKING}, queue=queue, has_worker=False) as other,
+    ):
+        first = (await one.post("/v1/chat/completions", body("plan/asking", stream=False))).json()
+        message = first["choices"][0]["message"]
+        results = [{"role": "tool", "tool_call_id": call["id"], "content": "yes"} for call in message["tool_calls"]]
+        done = await other.post(
+            "/v1/chat/completions",
+            {"model": "plan/asking", "messages": [{"role": "user", "content": "{}"}, message, *results]},
+        )
+    assert json.loads(done.json()["choices"][0]["message"]["content"])["approved"] is True

@@ -1,0 +1,135 @@
+"""The real gateway for tests: HTTP on a free port in this process, a worker beside it, and a scripted model."""
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+from openai import AsyncOpenAI
+from pydantic import SecretStr
+
+import worker
+from dagwright.gateway import Desk, create_app, open_desk
+from dagwright.gateway.desk import HEARTBEAT_S
+from dagwright.gateway.listening import address_of, listening, opened_socket
+from dagwright.server import open_connection
+from dagwright.settings import Settings
+from dagwright.templates import load_templates
+from dagwright.testing import ModelServer
+from dagwright.toolset import load_toolset
+from tests.support.server import LiveServer
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A gateway that answers.
+
+    Args:
+        url: its address, without `/v1`.
+        openai: the official client, which tries nothing again by itself.
+        http: a plain client.
+    """
+
+    url: str
+    desk: Desk
+    models: ModelServer
+    openai: AsyncOpenAI
+    http: httpx.AsyncClient
+
+    async def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
+        """Posts JSON; underscores in the names of headers stand for hyphens."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.http.post(path, json=body, headers=named)
+
+    async def stream(self, path: str, body: Any, **headers: str) -> "list[Event]":
+        """Posts JSON and returns the events of the answer."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with self.http.stream("POST", path, json=body, headers=named) as response:
+            text = (await response.aread()).decode()
+            assert response.status_code == 200, text
+        return events_of(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One server-sent event; `content` is its JSON, or its text if that is none."""
+
+    id: str | None
+    content: Any
+    comment: str | None = None
+
+
+def events_of(text: str) -> list[Event]:
+    """Returns the events of a stream."""
+    found = []
+    for block in text.split("\n\n")[:-1]:
+        fields = dict(line.split(":", 1) for line in block.split("\n"))
+        said = fields.get("data", "").strip()
+        content = said if said in ("", "[DONE]") else json.loads(said)
+        comment = fields.get("")
+        found.append(Event(fields["id"].strip() if "id" in fields else None, content, comment and comment.strip()))
+    return found
+
+
+@asynccontextmanager
+async def gateway(
+    server: LiveServer,
+    *script: Any,
+    folder: Path,
+    plans: Mapping[str, Any] | None = None,
+    references: Sequence[str] = (),
+    models: Sequence[str] | None = None,
+    queue: str | None = None,
+    has_worker: bool = True,
+    service: str | None = None,
+    heartbeat_s: float = HEARTBEAT_S,
+) -> AsyncIterator[Gateway]:
+    """Runs a gateway inside the block, whose model says what a script says.
+
+    Args:
+        folder: where its templates are written.
+        plans: templates: name -> plan.
+        references: tools and agents, as `references_of` tells them.
+        models: what the service has.
+        queue: task queue of its runs, for two gateways of one worker.
+        heartbeat_s: after which silence in a stream is broken.
+        service: address of a model service that is not the scripted one.
+    """
+    published = folder / f"plans-{uuid4().hex[:8]}"
+    published.mkdir()
+    for name, plan in (plans or {}).items():
+        (published / f"{name}.json").write_text(json.dumps(plan), encoding="utf-8")
+    async with ModelServer(*script, models=models) as model_server:
+        settings = Settings(
+            state_dir=server.settings.state_dir,
+            task_queue=queue or f"gateway-{uuid4().hex[:8]}",
+            model="small",
+            openai_base_url=service or model_server.base_url,
+            openai_api_key=SecretStr("key"),
+        )
+        toolset = load_toolset(settings, references)
+        templates = load_templates(published, toolset.declarations()) if plans else {}
+        listener = opened_socket("127.0.0.1", 0)
+        url = address_of(listener)
+        async with (
+            open_connection(settings) as connection,
+            _served(connection, toolset, settings=settings, has_worker=has_worker),
+            open_desk(settings, connection, toolset, templates=templates, heartbeat_s=heartbeat_s) as desk,
+            listening(create_app(desk), listener, leaving=desk.leaving),
+            AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as openai,
+            httpx.AsyncClient(base_url=url, timeout=60) as http,
+        ):
+            yield Gateway(url, desk, model_server, openai, http)
+
+
+@asynccontextmanager
+async def _served(connection: Any, toolset: Any, *, settings: Settings, has_worker: bool) -> AsyncIterator[None]:
+    if not has_worker:
+        yield
+        return
+    async with worker.serving(connection.client, toolset, task_queue=settings.task_queue):
+        yield
