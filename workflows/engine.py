@@ -88,6 +88,7 @@ class Engine:
     ) -> None:
         self.scheduler = scheduler
         self._run = run
+        self._info = workflow.info()
         self._attributes, self._note = attributes, note
         self._events: deque[Event] = deque()
         self._handles: dict[str, workflow.ActivityHandle[RawValue]] = {}
@@ -153,32 +154,33 @@ class Engine:
         """
         self._watch_deadline()
         try:
-            self._take_events()
+            at = self._take_events()
             while not self.scheduler.is_finished:
+                use = self._use()
                 if self.scheduler.is_stopped:
                     if not await self._stop():
                         return
                     self._sub_plans.go_on()
-                elif self._may_leave():
+                elif self._may_leave(use):
                     # What is told in this workflow task leaves with it; the next execution takes it for told.
                     self._tell_sub_plans()
                     # What came in this workflow task, and has not been taken, would be lost.
                     await workflow.wait_condition(workflow.all_handlers_finished)
                     if not self._events:
                         return
-                elif self._marks.is_last and self._is_full():
-                    self.scheduler.close(now_s(), reason="the history is full")
+                elif self._marks.is_last and self._is_full(use):
+                    self.scheduler.close(at, reason="the history is full")
                 else:
                     self._stop_some()
-                    await self._dispatch()
+                    use = await self._dispatch(use, at)
                     if self._is_going_on():
-                        self._watch_drain()
+                        self._watch_drain(use)
                         self._watch_deadline()
                         self._watch_requests()
                         self._leave_trace()
-                        self._tell()
-                        await workflow.wait_condition(lambda: bool(self._events) or self._may_leave())
-                self._take_events()
+                        self._tell(at)
+                        await workflow.wait_condition(self._has_to_look)
+                at = self._take_events()
         finally:
             for timer in (self._deadline, self._drain, self._alarm):
                 timer.stop()
@@ -230,42 +232,48 @@ class Engine:
     # A long history.
 
     def _use(self) -> HistoryUse:
-        info = workflow.info()
-        return HistoryUse(info.get_current_history_length(), info.get_current_history_size(), self._signals())
+        """Returns what the history has at the beginning of this workflow task."""
+        history = self._info
+        return HistoryUse(history.get_current_history_length(), history.get_current_history_size(), self._signals())
 
-    def _may_leave(self) -> bool:
+    @property
+    def _is_busy(self) -> bool:
+        """Tells whether a call is on its way, whose end would be lost with this execution."""
+        return bool(self._handles or self._loaded) or self._sub_plans.is_busy
+
+    def _has_to_look(self) -> bool:
+        return bool(self._events) or (not self._is_busy and self._may_leave(self._use()))
+
+    def _may_leave(self, use: HistoryUse) -> bool:
         """Tells whether the run should go on in a new execution, and can: one that has done nothing never leaves."""
-        if self._marks.is_last or not (self._has_moved or self._signals()):
+        if self._is_busy or self._marks.is_last or not (self._has_moved or self._signals()):
             return False
-        if self._handles or self._loaded or self._sub_plans.is_busy:
-            return False
-        use = self._use()
-        is_suggested = workflow.info().is_continue_as_new_suggested() and self._marks.is_worth_leaving(use)
+        is_suggested = self._info.is_continue_as_new_suggested() and self._marks.is_worth_leaving(use)
         return is_suggested or self._marks.is_draining(use)
 
-    def _is_full(self) -> bool:
+    def _is_full(self, use: HistoryUse) -> bool:
         """Tells whether nothing runs, and nothing can start any more."""
-        return not self.scheduler.in_flight and self._marks.is_at_limit(self._use())
+        return not self.scheduler.in_flight and self._marks.is_at_limit(use)
 
-    def _watch_drain(self) -> None:
+    def _watch_drain(self, use: HistoryUse) -> None:
         """Limits how long the tasks that are ready wait for those that run."""
-        use = self._use()
-        if self._drain.at is not None or not self._marks.is_draining(use) or self._marks.is_at_limit(use):
-            return
-        self._drain.set(now_s() + limits.DRAIN_S)
+        if self._drain.at is None and self._marks.is_draining(use) and not self._marks.is_at_limit(use):
+            self._drain.set(now_s() + limits.DRAIN_S)
 
     def _give_up_drain(self, at: float) -> None:  # noqa: ARG002 - an event
         self._marks.give_up_drain()
 
     # Events.
 
-    def _take_events(self) -> None:
+    def _take_events(self) -> float:
+        """Takes what has happened; returns what time it is."""
         at = now_s()
         if self._events:
             self._has_moved = True
             self.scheduler.advance(at)
         for _ in range(len(self._events)):
             self._events.popleft()(at)
+        return at
 
     def _watch_requests(self) -> None:
         """Keeps one timer while anything is asked or told to stop, for the earliest time at which something is due.
@@ -288,12 +296,12 @@ class Engine:
         for refusal in self.scheduler.requests.take_refusals():
             self._note("refused", refusal)
 
-    def _tell(self) -> None:
+    def _tell(self, at: float) -> None:
         self._note_refusals()
         self._notifier.send(wake=lambda: self.push(_nothing))
         self._tell_sub_plans()
         status, names = self.scheduler.status().value, awaited(self.scheduler)
-        self._attributes.tell(status, names, at=now_s(), wake=lambda: self.push(_nothing))
+        self._attributes.tell(status, names, at=at, wake=lambda: self.push(_nothing))
 
     def _tell_sub_plans(self) -> None:
         """Tells the sub-plans that run what has changed of what they share with this run."""
@@ -313,19 +321,19 @@ class Engine:
 
     # Starting.
 
-    async def _dispatch(self) -> None:
-        """Starts what may start, within what one workflow task and one history can hold."""
-        sent_bytes, use, at = 0, self._use(), now_s()
+    async def _dispatch(self, use: HistoryUse, at: float) -> HistoryUse:
+        """Starts what may start, within what one workflow task and one history can hold; returns what that has."""
+        sent_bytes = 0
         while (ready := self._next(use, at)) is not None:
             self._forget_untold()
             sent_bytes += self._start(ready)
             if sent_bytes > limits.TASK_COMMANDS_LIMIT_BYTES:
                 # Only a new workflow task empties the batch of commands, and only a timer brings one by itself.
                 await workflow.sleep(0.001, summary="sending the rest of a large batch")
-                sent_bytes, use, at = 0, self._use(), now_s()
-                self._take_events()
+                sent_bytes, use, at = 0, self._use(), self._take_events()
                 if self.scheduler.is_stopped:
-                    return
+                    break
+        return use
 
     def _next(self, use: HistoryUse, at: float) -> ReadyCall | None:
         if self._loaded:

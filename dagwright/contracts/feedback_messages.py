@@ -74,6 +74,8 @@ def policy_change_from_json(message: Any) -> tuple[Policy, str]:
 
 def awaited(scheduler: Scheduler) -> list[str]:
     """Returns whom the run waits for, in the order of the alphabet, within what a search attribute may hold."""
+    if not scheduler.requests.open:
+        return []
     names = sorted({(request.assignee or ANYONE)[:_NAME_CHARACTERS] for request in scheduler.requests.open.values()})
     kept: list[str] = []
     left = _NAMES_BYTES

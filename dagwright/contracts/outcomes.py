@@ -295,7 +295,7 @@ def take_loading_failure(scheduler: Scheduler, task_id: str, error: BaseExceptio
 def take_result(scheduler: Scheduler, task_id: str, payload: Payload, *, at: float) -> None:
     """Takes the result of a call."""
     node = scheduler.node_of(task_id)
-    is_join = scheduler.chunk_of(task_id) is not None
+    is_join = node.for_each is not None and scheduler.chunk_of(task_id) is not None
     if node.kind == "region":
         take = take_slice if node.inner is None else take_inner_slice
         take(scheduler, task_id, _answer_of(payload), at=at)

@@ -7,7 +7,7 @@ With `"approves_changes": true` beside them a plan that changes anything is appr
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
@@ -114,11 +114,13 @@ class Policy:
         return {**encoded, "approves_changes": True} if self.approves_changes else encoded
 
 
-def letting_run(policy: Policy, tools: Iterable[str]) -> Policy:
+def letting_run(policy: Policy, tools: Collection[str]) -> Policy:
     """Returns a policy that lets those calls of some tools run that it asked about; what is refused stays refused.
 
     Those that are too many for one policy are asked about as before.
     """
+    if not tools:
+        return policy
     named = [(tool, re.sub(r"([*?[])", r"[\1]", tool)) for tool in tools]
     asked = [*policy.rules, *([Rule("ask")] if policy.otherwise == "ask" else [])]
     room = max(0, MAX_RULES - len(asked))
@@ -129,7 +131,7 @@ def letting_run(policy: Policy, tools: Iterable[str]) -> Policy:
             rules += [replace(rule, then="run", tool=glob) for glob in fitting]
             room -= len(fitting)
         rules.append(rule)
-    return replace(policy, rules=tuple(rules)) if named else policy
+    return replace(policy, rules=tuple(rules))
 
 
 INLINE_AGENT = ToolDeclaration("agent.inline", Effects.READ)

@@ -224,14 +224,17 @@ class Scheduler(Rationing):
     @property
     def next_alarm(self) -> float | None:
         """When `advance` is needed next, in seconds since the epoch."""
+        if not self.cancelling:
+            return super().next_alarm
         alarms = [alarm for alarm in (super().next_alarm, *self.cancelling.values()) if alarm is not None]
         return min(alarms, default=None)
 
     def advance(self, at: float) -> None:
         """Deals with every deadline and reminder that is due, and gives up what was told to stop and has not."""
         super().advance(at)
-        for task_id in [task_id for task_id, until in self.cancelling.items() if until <= at]:
-            self.task_cancelled(task_id, at=at, reason=STILL_OUTSIDE)
+        if self.cancelling:
+            for task_id in [task_id for task_id, until in self.cancelling.items() if until <= at]:
+                self.task_cancelled(task_id, at=at, reason=STILL_OUTSIDE)
 
     def set_deadline(self, limit_s: float, *, by: str | None) -> None:
         """Changes how long the run may take, from its start; infinite is as long as it takes."""
