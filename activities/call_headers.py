@@ -16,7 +16,7 @@ from temporalio.activity import Info
 from temporalio.api.common.v1 import Payload
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
+from dagwright.contracts.model_calls import NOTHING_SET, ModelConfig, model_config_from_json
 from dagwright.contracts.wire import (
     HEADER_ANSWERS,
     HEADER_CACHE,
@@ -72,11 +72,14 @@ def cache_seconds() -> float | None:
 
 def given_model() -> ModelConfig:
     """Returns which model is asked in the run, and how, as far as the run says so."""
+    given = _header(HEADER_MODEL)
+    if given is None:
+        return NOTHING_SET
     try:
-        return model_config_from_json(_header(HEADER_MODEL) or {})
+        return model_config_from_json(given)
     except ValueError:
         # Of another version of Dagwright, say: then the worker's settings hold.
-        return ModelConfig()
+        return NOTHING_SET
 
 
 def checked_version() -> str | None:

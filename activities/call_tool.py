@@ -7,7 +7,7 @@ it, the result of an equal call stands in for the call. This module must not imp
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -136,7 +136,8 @@ class _Call:
         self._redaction = Redaction()
         self._plain: Any = None
         self._cached: CachedResult | None = None
-        self._context: ToolContext | None = None
+        # Not the context itself, which knows the call: such a circle waits for the garbage collector.
+        self._places: Sequence[str] = ()
 
     async def answer(self, arguments: tuple[Any, ...]) -> RawValue:
         self._heartbeats.start()
@@ -208,7 +209,8 @@ class _Call:
             self._heartbeats.beat(self._redaction.value(details), progress)
 
         models = Models(self._ask, asyncio.get_running_loop())
-        self._context = call = ToolContext(identity, cancellation, beat=beat, models=models)
+        call = ToolContext(identity, cancellation, beat=beat, models=models)
+        self._places = call.places
         outcome = await run_tool(ToolRun(self._spec, keywords, call, cancellation, encode=self._encoded))
         return replace(outcome, asked_model=True) if self._models.usage.calls else outcome
 
@@ -279,10 +281,9 @@ class _Call:
 
     def _seen(self) -> dict[str, Any]:
         """Returns what the call has read, for the lineage of its node."""
-        places = self._context.places if self._context is not None else ()
-        if not places:
+        if not self._places:
             return {}
-        return seen_of_places(self._redaction.place(each) for each in places).told()
+        return seen_of_places(self._redaction.place(each) for each in self._places).told()
 
     def _metadata(self) -> dict[str, bytes]:
         metadata = attempt_metadata(self._info, self._models.usage)

@@ -81,6 +81,7 @@ class Heartbeats:
         if self._timer is not None:
             self._warn_if_late(self._timer)
             self._timer.cancel()
+            self._timer = None
 
     def _beat_on(self) -> None:
         if self._timer is not None:

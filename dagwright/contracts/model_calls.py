@@ -71,6 +71,10 @@ class ModelConfig(BaseModel):
         return ModelConfig(**(other.to_json() | self.to_json()))
 
 
+NOTHING_SET = ModelConfig()
+"""Leaves everything to the worker's settings."""
+
+
 def model_config_from_json(encoded: Any) -> ModelConfig:
     """Returns the config of its JSON form.
 

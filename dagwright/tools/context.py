@@ -8,12 +8,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
-from dagwright.contracts.model_calls import Message, ModelConfig, OfferedTool, OutputSchema
+from dagwright.contracts.model_calls import NOTHING_SET, Message, ModelConfig, OfferedTool, OutputSchema
 from dagwright.tools.errors import NoToolContext
 from dagwright.tools.questions import PURPOSE, Models, Question, model_call, no_models
 from dagwright.tools.results import plain_json
@@ -43,7 +43,7 @@ class CallIdentity:
     answers: tuple[Any, ...] = ()
     checkpoint: Any = None
     checked_version: str | None = None
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: ModelConfig = NOTHING_SET
 
 
 _MAKING = threading.Lock()

@@ -19,6 +19,7 @@ class Redaction:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = [secret for secret in secrets if secret]
+        self._long = [secret for secret in self._secrets if len(secret) >= SHORTEST_HIDDEN_IN_RESULTS]
 
     def text(self, text: str) -> str:
         """Returns `text` without any secret, also where it is quoted for a URL or for JSON."""
@@ -26,8 +27,7 @@ class Redaction:
 
     def value(self, value: Any) -> Any:
         """Returns a JSON value without the secrets that are long enough to be told from ordinary text."""
-        long = [secret for secret in self._secrets if len(secret) >= SHORTEST_HIDDEN_IN_RESULTS]
-        return _hidden_in(value, long) if long else value
+        return _hidden_in(value, self._long) if self._long else value
 
     def place(self, place: str) -> str:
         """Returns the path of a file or an address as one line, without any secret.

@@ -4,11 +4,11 @@ JSON here is what every reader gets back unchanged: no NaN, no lone surrogates, 
 """
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
 
+import pydantic_core
 from pydantic import BaseModel, TypeAdapter
 
 from dagwright.tools.errors import InvalidResult
@@ -18,8 +18,6 @@ DEPTH_LIMIT = 100
 
 INTEGER_LIMIT_BITS = 14_000
 """Python itself refuses to write or read integers of more than 4,300 digits."""
-
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def plain_json(value: Any) -> Any:
@@ -42,7 +40,7 @@ def json_bytes(value: Any) -> bytes:
 
 def encoded_json(plain: Any) -> bytes:
     """Returns what `plain_json` returned as compact UTF-8 JSON."""
-    return _ENCODER.encode(plain).encode()
+    return pydantic_core.to_json(plain)
 
 
 def pointer_of(path: tuple[str | int, ...]) -> str:
