@@ -10,6 +10,7 @@ from pathlib import Path
 
 from temporalio import workflow
 
+from dagwright.contracts.marks import HistoryUse
 from tests.support.chaos_tools import FOLDER_VARIABLE
 from workflows.engine import Engine
 
@@ -19,12 +20,12 @@ DEATH = "die-in-a-workflow-task"
 _dispatch = Engine._dispatch
 
 
-async def _dispatch_or_die(self: Engine) -> None:
+async def _dispatch_or_die(self: Engine, use: HistoryUse, at: float) -> HistoryUse:
     wish = Path(os.environ[FOLDER_VARIABLE]) / DEATH
     if not workflow.unsafe.is_replaying() and wish.exists():
         wish.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
-    await _dispatch(self)
+    return await _dispatch(self, use, at)
 
 
 if __name__ == "__main__":
