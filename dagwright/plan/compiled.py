@@ -432,19 +432,20 @@ def _reference_to_json(reference: Reference) -> dict[str, Any]:
 
 
 def _reference_from_json(encoded: Mapping[str, Any]) -> Reference:
-    def path_of(value: Any) -> Any:
-        return value if isinstance(value, str) else tuple(value)
-
     # Not as a case, which takes three times as long: large plans hold a hundred thousand of these.
     if "node" in encoded:
-        return ResultOf(encoded["node"], encoded["field"], path_of(encoded["path"]))
+        return ResultOf(encoded["node"], encoded["field"], _path_of(encoded["path"]))
     match encoded:
         case {"placeholder": name}:
             return Placeholder(name)
         case {"item": path}:
-            return Item(path_of(path))
+            return Item(_path_of(path))
         case {"index": _}:
             return Index()
         case {"secret": name}:
             return Secret(name)
     raise ValueError(f"{encoded!r} is no reference")
+
+
+def _path_of(encoded: Any) -> Any:
+    return encoded if isinstance(encoded, str) else tuple(encoded)

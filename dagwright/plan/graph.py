@@ -34,13 +34,12 @@ def levels_of(dependencies: Adjacency) -> list[int] | None:
 def _levels_in_order(dependencies: Adjacency) -> list[int] | None:
     """Returns the levels in one pass, if every node waits for earlier nodes only."""
     level: list[int] = []
-    for node, needed in enumerate(dependencies):
-        if not needed:
-            level.append(0)
-        elif max(needed) >= node:
-            return None
-        else:
-            level.append(max(map(level.__getitem__, needed)) + 1)
+    try:
+        for needed in dependencies:
+            level.append(max(map(level.__getitem__, needed)) + 1 if needed else 0)
+    except IndexError:
+        # It waits for a node whose level is not there yet.
+        return None
     return level
 
 

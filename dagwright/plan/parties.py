@@ -104,7 +104,7 @@ def is_made(maker: ToolDeclaration, kinds: Sequence[str]) -> bool:
 
 def _same_parties(tool: ToolDeclaration, holes: Sequence[Hole], lookups: Collection[Lookup]) -> Iterator[PartyProblem]:
     properties = tool.input_schema.get("properties") if tool.input_schema is not None else None
-    if not isinstance(properties, Mapping):
+    if not isinstance(properties, Mapping) or len(holes) < 2:
         return
     others = {
         name: schema[OTHER_THAN]

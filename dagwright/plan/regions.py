@@ -89,14 +89,16 @@ class _WaitSets:
 
 def _groups(nodes: Sequence[CompiledNode], tools: Mapping[str, ToolDeclaration]) -> list[list[int]]:
     """Returns the regions, each with its nodes in an order in which they can run, first by first node."""
+    able = {number for number, node in enumerate(nodes) if can_be_in_region(node, tools.get(node.tool))}
+    if len(able) < 2:
+        return []
     keys: dict[int, _Key] = {}
     sets = _WaitSets()
     groups: dict[_Key, list[int]] = {}
     for number in _in_order([node.dependencies for node in nodes]):
-        tool = tools.get(nodes[number].tool)
-        if not can_be_in_region(nodes[number], tool):
+        if number not in able:
             continue
-        key = _key_of(number, nodes, keys, sets=sets, queue=tool.task_queue or "" if tool else "")
+        key = _key_of(number, nodes, keys, sets=sets, queue=tools[nodes[number].tool].task_queue or "")
         keys[number] = key
         groups.setdefault(key, []).append(number)
     return sorted(groups.values(), key=min)
