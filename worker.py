@@ -120,7 +120,7 @@ def create_workers(
                     toolset.store,
                     has_state=StateAttribute(client).is_registered,
                     notifies=toolset.hook is not None,
-                    max_rounds=toolset.max_rounds,
+                    rounds=toolset.rounds,
                     added=lambda: declared_agents(stored_cards(toolset.database_url)).declarations(),
                 ),
                 notify_activity(toolset.hook),

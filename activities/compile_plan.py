@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.heartbeats import kept_alive
 from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
-from dagwright.contracts.rounds import MAX_ROUNDS
+from dagwright.contracts.rounds import RoundsLimits
 from dagwright.contracts.wire import ACTIVITY_COMPILE_PLAN, ANSWER_HAS_STATE, ANSWER_NOTIFY
 from dagwright.plan.agents import agent_cards
 from dagwright.plan.compiled import CompiledPlan, plan_to_json
@@ -42,7 +42,7 @@ def compile_activity(
     *,
     has_state: Callable[[], Awaitable[bool]],
     notifies: bool = False,
-    max_rounds: int = MAX_ROUNDS,
+    rounds: RoundsLimits | None = None,
     added: Callable[[], Mapping[str, ToolDeclaration]] = dict,
 ) -> CompileActivity:
     """Returns the activity `compile_plan` for the tools that its worker knows; large plans go into the store.
@@ -51,7 +51,7 @@ def compile_activity(
         has_state: tells whether the namespace has the search attribute for the state of runs: who starts a run from
             outside does not set it, and the run must not if it is not there.
         notifies: whether the worker has a hook, which whoever starts a run from outside cannot know either.
-        max_rounds: of a question that is answered in rounds and does not say it.
+        rounds: limits of a question that is answered in rounds and does not say them.
         added: returns the agents that there are by now, for plans that name one that the worker did not know.
     """
 
@@ -68,7 +68,7 @@ def compile_activity(
             with kept_alive():
                 answer[ANSWER_HAS_STATE] = await has_state()
                 # In a thread: a large plan would hold up the heartbeats of all that this worker does.
-                compiled = await _compiled(message, tools, store, added=added, max_rounds=max_rounds)
+                compiled = await _compiled(message, tools, store, added=added, rounds=rounds or RoundsLimits())
                 sent = await made_to_travel(compiled, store)
         except PlanInvalid as error:
             problems = [problem.to_json() for problem in error.problems[:_PROBLEMS_SHOWN]]
@@ -85,10 +85,10 @@ async def _compiled(
     store: PayloadStore,
     *,
     added: Callable[[], Mapping[str, ToolDeclaration]],
-    max_rounds: int,
+    rounds: RoundsLimits,
 ) -> CompiledPlan:
     if is_goal(message["plan"]) and is_rounds(message["plan"]):
-        return await asyncio.to_thread(rounds_of_document, message["plan"], tools, max_rounds=max_rounds)
+        return await asyncio.to_thread(rounds_of_document, message["plan"], tools, limits=rounds)
     try:
         return await asyncio.to_thread(_compiled_with, message, tools)
     except PlanInvalid as error:

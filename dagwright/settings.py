@@ -15,7 +15,14 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from dagwright.contracts.hooks import signing_key
-from dagwright.contracts.rounds import MAX_ROUNDS, MAX_ROUNDS_LIMIT
+from dagwright.contracts.rounds import (
+    MAX_ROUNDS,
+    MAX_ROUNDS_LIMIT,
+    QUESTION_TIMEOUT_S,
+    WORKER_TIMEOUT_S,
+    RoundsLimits,
+)
+from dagwright.plan.durations import LONGEST
 from dagwright.store.errors import LocationInvalid
 from dagwright.store.location import parse_location
 
@@ -26,6 +33,7 @@ _PREFIX = "DAGWRIGHT_"
 _WRONG_PLACE = "wrong_place"
 _WRONG_ADDRESS = "wrong_address"
 _WEB_ADDRESS = re.compile(r"https?://[^\s/]+(/\S*)?")
+_LONGEST_S = LONGEST.total_seconds()
 _BRACKETED = re.compile(r"\[.*\]")
 """An address of IPv6, which has colons of its own."""
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
@@ -75,6 +83,10 @@ class Settings(BaseSettings):
     """The model that planners and agents use unless a command names another."""
     max_rounds: int = Field(default=MAX_ROUNDS, ge=1, le=MAX_ROUNDS_LIMIT)
     """How often the planner of a question is asked that is answered in rounds, unless the question says it."""
+    worker_timeout_s: float = Field(default=WORKER_TIMEOUT_S, gt=0, le=_LONGEST_S)
+    """Seconds of one call of a worker in such a question, if the worker names no timeout itself."""
+    question_timeout_s: float = Field(default=QUESTION_TIMEOUT_S, gt=0, le=_LONGEST_S)
+    """Seconds of the whole question, unless it says it."""
     plans: Path | None = None
     """Folder of the plans that are published by name: templates."""
     prices: Path | None = None
@@ -178,6 +190,11 @@ class Settings(BaseSettings):
         if self.openai_base_url is None and self.litellm_proxy_base_url is not None:
             return self.litellm_proxy_api_key or self.openai_api_key
         return self.openai_api_key or self.litellm_proxy_api_key
+
+    @property
+    def rounds_limits(self) -> RoundsLimits:
+        """Returns what holds for a question that is answered in rounds and does not say it."""
+        return RoundsLimits(self.max_rounds, self.worker_timeout_s, self.question_timeout_s)
 
     def secret(self, name: str) -> str | None:
         """Returns the value of `DAGWRIGHT_SECRET_<name>`, read now, or None if there is no such secret.

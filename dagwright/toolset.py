@@ -14,7 +14,7 @@ from dagwright.agents import AgentRegistry, agents_reference, file_of_reference,
 from dagwright.agents.finding import stored_cards
 from dagwright.agents.tools import agent_tools, declared_agents
 from dagwright.contracts.hooks import Hook, signing_key
-from dagwright.contracts.rounds import MAX_ROUNDS
+from dagwright.contracts.rounds import RoundsLimits
 from dagwright.entities.onboarding import onboarding_tools
 from dagwright.llm.client import Endpoint
 from dagwright.llm.clients import ModelSetup
@@ -48,7 +48,7 @@ class Toolset:
         models: which model service is asked, and how; nothing is opened before its first call.
         servers: the MCP servers behind some of the tools, if any are; whoever serves the tools ends them.
         agents: those of `--agents`; each is a tool too.
-        max_rounds: of a question that is answered in rounds and does not say how many there may be.
+        rounds: limits of questions that are answered in rounds and do not say them.
     """
 
     built_in: ToolRegistry
@@ -62,7 +62,7 @@ class Toolset:
     models: ModelSetup = field(default_factory=ModelSetup)
     servers: "ServersOfTools | None" = None
     agents: AgentRegistry = field(default_factory=AgentRegistry)
-    max_rounds: int = MAX_ROUNDS
+    rounds: RoundsLimits = field(default_factory=RoundsLimits)
 
     def declarations(self) -> Mapping[str, ToolDeclaration]:
         """Returns what a plan can call: tool name -> declaration."""
@@ -114,7 +114,7 @@ def load_toolset(settings: Settings, references: Sequence[str] = ()) -> Toolset:
         models=_models_of(settings),
         servers=servers,
         agents=agents,
-        max_rounds=settings.max_rounds,
+        rounds=settings.rounds_limits,
     )
 
 

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from dagwright.client import NO_TERMS, Origin, Runs, Started, Terms
+from dagwright.contracts.conversation import TurnSummary
 from dagwright.contracts.goals import Profile, context_from_json
 from dagwright.contracts.model_calls import ModelConfig
-from dagwright.contracts.rounds import TurnSummary
+from dagwright.contracts.rounds import RoundsLimits
 from dagwright.contracts.sessions import Session
 from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.workers import workers_among
 from dagwright.planner import Asked, RoundsAsked, prepare_goal, prepare_rounds
 from dagwright.sessions import Busy, PreparedTurn, Sessions
 from dagwright.toolset import Toolset
@@ -45,7 +47,8 @@ class WordsRequest:
         profile: what the model writes.
         repairs: how often it may mend a plan that cannot be run; `None` for as often as is usual.
         replans: how often it may plan again once a plan has run; `None` as before.
-        rounds: of the profile `rounds`, how many there may be; `None` for those of the settings.
+        rounds, worker_timeout_s: of the profile `rounds`, how many there may be, and how long a call of a worker may
+            take that names no timeout; `None` for those of the settings.
         context, confidence, asks_first, ends_with_plan: as `Asked` has them.
         said_before: what was said before the request, oldest first; a session that knows turns of its own counts first.
     """
@@ -57,6 +60,7 @@ class WordsRequest:
     repairs: int | None = None
     replans: int | None = None
     rounds: int | None = None
+    worker_timeout_s: float | None = None
     context: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     confidence: float | None = None
     asks_first: bool = False
@@ -130,14 +134,20 @@ def _prepared_rounds(
     # Nobody is asked anything in such a run.
     terms = replace(terms, beside=replace(terms.beside, asks=False))
     turns = (session.turn_summaries() if session is not None else []) or request.said_before
-    asked = RoundsAsked(request.config, request.rounds or toolset.max_rounds, turns)
-    plan, note = prepare_rounds(request.words, toolset.declarations(), asked)
-    # What tells the run from others of its id is what was asked, and not what the session knew then.
+    usual, tools = toolset.rounds, toolset.declarations()
+    limits = RoundsLimits(
+        request.rounds or usual.max_rounds,
+        request.worker_timeout_s or usual.worker_timeout_s,
+        terms.deadline_s or usual.deadline_s,
+    )
+    plan, note = prepare_rounds(request.words, tools, RoundsAsked(request.config, limits, turns))
+    # What tells the run from others of its id is what was asked of whom, and not what the session knew then.
     source = {
         "goal": request.words.strip(),
         "profile": "rounds",
-        "config": asked.config.to_json(),
-        "max_rounds": asked.max_rounds,
+        "config": request.config.to_json(),
+        "max_rounds": limits.max_rounds,
+        "workers": sorted(workers_among(tools)),
     }
     return PreparedWords(PreparedRun(plan, source, {}, terms), note)
 

@@ -9,7 +9,7 @@ from dagwright.cli.options import Agents, AllOrNothing, Budget, Context, Json, M
 from dagwright.cli.output import Output
 from dagwright.cli.requests import AskRequest, ChatRequest, SessionRequest
 from dagwright.contracts.goals import MOST_PLANS, MOST_PLANS_LIMIT, MOST_REPLANS, MOST_REPLANS_LIMIT
-from dagwright.contracts.rounds import MAX_ROUNDS, MAX_ROUNDS_LIMIT
+from dagwright.contracts.rounds import MAX_ROUNDS, MAX_ROUNDS_LIMIT, WORKER_TIMEOUT_S
 
 Rounds = Annotated[
     int | None,
@@ -69,6 +69,15 @@ def ask(
     ] = "plan",
     context: Context = None,
     rounds: Rounds = None,
+    worker_timeout: Annotated[
+        str | None,
+        typer.Option(
+            "--worker-timeout",
+            metavar="TIME",
+            help="How long a call of a worker may take that names no timeout (profile rounds), such as 2m; else "
+            f"DAGWRIGHT_WORKER_TIMEOUT_S, or {WORKER_TIMEOUT_S:g} s.",
+        ),
+    ] = None,
     confidence: Annotated[
         float | None,
         typer.Option(
@@ -124,6 +133,7 @@ def ask(
         max_replans=max_replans,
         profile=profile,
         rounds=rounds,
+        worker_timeout=worker_timeout,
         context=context or [],
         confidence=confidence,
         session=session,

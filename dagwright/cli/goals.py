@@ -89,8 +89,9 @@ def prepare_request(
 
 def _refuse_options(request: AskRequest) -> None:
     """Refuses options that the other profile has."""
-    if request.rounds is not None:
-        raise CommandRefused("--rounds: only --profile rounds has that")
+    of_rounds = {"--rounds": request.rounds, "--worker-timeout": request.worker_timeout}
+    if given := [name for name, value in of_rounds.items() if value is not None]:
+        raise CommandRefused(f"{' and '.join(given)}: only --profile rounds has that")
     if request.profile == "plan":
         of_intents = {"--context": request.context, "--confidence": request.confidence is not None}
         if given := [name for name, value in of_intents.items() if value]:

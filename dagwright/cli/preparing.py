@@ -147,9 +147,18 @@ def deadline_s_of(timeout: str | None) -> float | None:
     Raises:
         CommandRefused: it is no duration.
     """
-    if timeout is None:
+    return seconds_of_option("--timeout", timeout)
+
+
+def seconds_of_option(name: str, written: str | None) -> float | None:
+    """Returns the seconds of an option that is a duration; `None` if it was not given.
+
+    Raises:
+        CommandRefused: it is no duration.
+    """
+    if written is None:
         return None
     try:
-        return parse_duration(timeout).total_seconds()
+        return parse_duration(written).total_seconds()
     except ValueError as error:
-        raise CommandRefused(f"--timeout: {error}") from None
+        raise CommandRefused(f"{name}: {error}") from None

@@ -54,7 +54,7 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class AskRequest:
-    """Arguments of `ask`; `timeout` is a duration as written."""
+    """Arguments of `ask`; `timeout` and `worker_timeout` are durations as written."""
 
     words: str
     model: str | None = None
@@ -68,6 +68,7 @@ class AskRequest:
     max_replans: int | None = None
     profile: Profile | Literal["rounds"] = "plan"
     rounds: int | None = None
+    worker_timeout: str | None = None
     context: Sequence[str] = ()
     confidence: float | None = None
     session: str | None = None

@@ -10,7 +10,7 @@ from dagwright.cli.exits import CommandRefused
 from dagwright.cli.model_needed import model_config, refuse_without_model
 from dagwright.cli.output import Output, one_line
 from dagwright.cli.plans import read_policy
-from dagwright.cli.preparing import deadline_s_of
+from dagwright.cli.preparing import deadline_s_of, seconds_of_option
 from dagwright.cli.requests import AskRequest
 from dagwright.cli.running import Showing, run_prepared
 from dagwright.cli.session_turns import run_in_session
@@ -71,7 +71,14 @@ def prepared_rounds(
     budget = read_budget(request.budget, is_asking=False)
     beside = replace(NO_TERMS.beside, budget=budget, all_or_nothing=request.is_all_or_nothing)
     terms = Terms(deadline_s_of(request.timeout), read_policy(request.policy_file), beside=beside)
-    asked = WordsRequest(request.words, model_config(request.model), terms, profile="rounds", rounds=request.rounds)
+    asked = WordsRequest(
+        request.words,
+        model_config(request.model),
+        terms,
+        profile="rounds",
+        rounds=request.rounds,
+        worker_timeout_s=seconds_of_option("--worker-timeout", request.worker_timeout),
+    )
     return prepared_or_refused(asked, toolset, output, session).run
 
 

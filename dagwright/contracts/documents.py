@@ -8,7 +8,7 @@ from typing import Any
 from dagwright.contracts import wire
 from dagwright.contracts.limits import DOCUMENT_LIMIT_BYTES, DOCUMENT_NODES, INLINE_VALUE_BYTES
 from dagwright.contracts.lineage import seen_of_run
-from dagwright.contracts.rounds_documents import rounds_document
+from dagwright.contracts.rounds_documents import rounds_document, rounds_in_short
 from dagwright.contracts.session_names import names_set
 from dagwright.plan.chunks import counts_of_items, is_cut, shown_items
 from dagwright.plan.compiled import CompiledNode, agent_of
@@ -279,10 +279,16 @@ def compact_document(document: Mapping[str, Any], *, steps: int) -> dict[str, An
 
 
 def counted_document(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the document with its nodes as counts by state, in place of what became of each."""
+    """Returns the document with its nodes as counts by state, in place of what became of each.
+
+    What else grows with the work, the rounds of a question, is told in short then, if it has to be.
+    """
     counts = Counter(document.get("nodes_ref", {}).get("counts", {}))
     counts.update(node["status"] for node in document["nodes"].values())
-    return {**document, "nodes": {}, "nodes_ref": {"ref": "history", "counts": dict(sorted(counts.items()))}}
+    counted = {**document, "nodes": {}, "nodes_ref": {"ref": "history", "counts": dict(sorted(counts.items()))}}
+    if "rounds" in counted and encoded_size(counted) > DOCUMENT_LIMIT_BYTES:
+        counted["rounds"] = rounds_in_short(counted["rounds"])
+    return counted
 
 
 def _compacted(value: Any, ref: str) -> Any:

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dagwright.contracts.conversation import TurnSummary, turns_from_json
 from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
-from dagwright.contracts.sub_goals import SUB_GOAL_PREFIX
 from dagwright.plan.model_tools import ROUNDS_KIND
+from dagwright.plan.worker_results import SUB_GOAL_PREFIX
 
 INTENTION, PLAN, ANSWER = "intention", "plan", "answer"
 """Ids of the nodes that a run adds by itself; those of the planner that follow have `#` and a number behind."""
@@ -19,14 +20,13 @@ PLANNER, REPAIR = "planner", "repair"
 MAX_ROUNDS = 10
 MAX_ROUNDS_LIMIT = 50
 """More would be no answer to a question, and what the planner is told of them would be a list of beginnings."""
+WORKER_TIMEOUT_S = 60.0
+QUESTION_TIMEOUT_S = 3_600.0
+"""Of one call of a worker that names no timeout, and of a whole question, unless settings say something else."""
 MOST_REPAIRS = 3
 """How often a planner is shown in one round what is wrong with its answer."""
 MOST_TRIES = 3
 """How often a sub-goal that fails is begun in the same words, before the planner is told that it repeats itself."""
-TURNS_TOLD = 20
-"""Earlier turns that a model is told of, the newest ones."""
-TURN_CHARACTERS = 4_000
-"""Of each of the two sides of a turn."""
 
 MAX_ROUNDS_REACHED = "max_rounds"
 PLANNER_REPEATS = "planner_repeats"
@@ -45,35 +45,18 @@ def is_own(node_id: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnSummary:
-    """One turn of a conversation: what a person said, and what was answered."""
+class RoundsLimits:
+    """How often the planner of a question is asked, and how long workers and the question may take.
 
-    turn_id: int
-    human_message: str
-    ai_response: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the turn as it travels."""
-        return {"turn_id": self.turn_id, "human_message": self.human_message, "ai_response": self.ai_response}
-
-
-def turns_from_json(encoded: Any) -> tuple[TurnSummary, ...]:
-    """Returns the turns of a list of objects, oldest first.
-
-    Raises:
-        ValueError: it is none; the text says what was expected.
+    Args:
+        max_rounds: how often the planner is asked, repairs not counted.
+        worker_timeout_s: seconds of one call of a worker that names no timeout itself.
+        deadline_s: seconds of the whole question; `None` is as long as it takes.
     """
-    expected = 'a list of {"turn_id": 1, "human_message": "…", "ai_response": "…"}'
-    if not isinstance(encoded, list):
-        raise ValueError(f"turns: expected {expected}")
-    found = []
-    for place, turn in enumerate(encoded):
-        said = [turn.get(name) for name in ("human_message", "ai_response")] if isinstance(turn, Mapping) else []
-        number = turn.get("turn_id") if said else None
-        if type(number) is not int or not all(isinstance(text, str) for text in said):
-            raise ValueError(f"turns[{place}]: expected {expected}")
-        found.append(TurnSummary(number, str(said[0]), str(said[1])))
-    return tuple(found)
+
+    max_rounds: int = MAX_ROUNDS
+    worker_timeout_s: float = WORKER_TIMEOUT_S
+    deadline_s: float | None = QUESTION_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +71,8 @@ class Rounds:
         planner_prompt, answer_prompt: system messages.
         config: how models are asked.
         max_rounds: how often the planner is asked, repairs not counted.
+        worker_timeout_s: seconds of one call of a worker that names no timeout itself.
+        turns: what was said before, as documents show it; models are told it by the first call.
     """
 
     question: str
@@ -98,6 +83,8 @@ class Rounds:
     answer_prompt: str
     config: ModelConfig = field(default_factory=ModelConfig)
     max_rounds: int = MAX_ROUNDS
+    worker_timeout_s: float = WORKER_TIMEOUT_S
+    turns: Sequence[TurnSummary] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the question as a pursuit travels in a plan."""
@@ -110,6 +97,8 @@ class Rounds:
             "planner_prompt": self.planner_prompt,
             "answer_prompt": self.answer_prompt,
             "max_rounds": self.max_rounds,
+            "worker_timeout_s": self.worker_timeout_s,
+            "turns": [turn.to_json() for turn in self.turns],
         }
         config = self.config.to_json()
         return {**encoded, "config": config} if config else encoded
@@ -134,6 +123,8 @@ def rounds_from_json(encoded: Any) -> Rounds:
             str(encoded["answer_prompt"]),
             model_config_from_json(encoded.get("config", {})),
             checked_max_rounds(encoded["max_rounds"]),
+            float(encoded.get("worker_timeout_s", WORKER_TIMEOUT_S)),
+            turns_from_json(encoded.get("turns", [])),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"this is no question to be answered in rounds: {error!r}") from None
@@ -146,5 +137,5 @@ def checked_max_rounds(value: Any) -> int:
         ValueError: it is no such number.
     """
     if type(value) is not int or not 1 <= value <= MAX_ROUNDS_LIMIT:
-        raise ValueError(f"max_rounds must be a whole number from 1 to {MAX_ROUNDS_LIMIT}, not {value!r:.40}")
+        raise ValueError(f"expected a whole number from 1 to {MAX_ROUNDS_LIMIT}, not {value!r:.40}")
     return value

@@ -1,18 +1,20 @@
 """The rounds of a run as documents show them: how far it has come, each sub-goal, and what each round brought.
 
+The names of the fields are those in which the design of such planners writes its state, sub-goals and results.
+
 Of all that only a bounded part stands in it, as it is written into the end of the run: what a sub-goal put out stands
 in full at its node.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pydantic_core
 
 from dagwright.contracts.limits import cut_text
-from dagwright.contracts.rounds import ANSWER, INTENTION, Rounds
+from dagwright.contracts.rounds import ANSWER, INTENTION, PLAN, Rounds
 from dagwright.contracts.rounds_pursuit import RoundsPursuit, why_stopped
-from dagwright.contracts.rounds_so_far import NOT_STARTED, Progress, RoundsSoFar
+from dagwright.contracts.rounds_so_far import RoundsSoFar
 from dagwright.contracts.rounds_words import in_short
 from dagwright.contracts.sub_goals import inputs_to_json
 from dagwright.contracts.told_answers import told_answer
@@ -21,7 +23,7 @@ from dagwright.plan.run_state import RunState
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, RunStatus
 from dagwright.plan.stored import is_whole
-from dagwright.plan.worker_results import sub_goal_id_of
+from dagwright.plan.worker_results import SUB_GOAL_PREFIX, worker_result_of
 
 PHASES = ("idle", "planning", "executing", "joining", "done", "failed")
 _SUB_GOALS_BYTES = 192 * 1024
@@ -31,6 +33,14 @@ _BRIEF_BYTES = 200
 _RESULTS_BYTES = 128 * 1024
 """JSON of what all sub-goals put out, as far as it stands here."""
 _MOST_OF_RESULT = 8 * 1024
+_OUTPUTS_BYTES = 48 * 1024
+"""The same once more in each of `completed_outputs` and all results of rounds, each of which has at most
+`_MOST_OF_OUTPUTS`."""
+_MOST_OF_OUTPUTS = 2 * 1024
+_IN_SHORT = ("phase", "round", "max_rounds", "question", "intention", "planner_reasoning", "final_response")
+_MESSAGES = 60
+_MESSAGE_BYTES = 300
+"""Of the newest messages, and of each."""
 _PARAMS_BYTES = 1024
 _WORDS_BYTES = 1_000
 
@@ -55,23 +65,33 @@ def rounds_document(scheduler: Scheduler, compact: Compact) -> dict[str, Any] | 
         return {"phase": "failed", "question": pursuit.rounds.question, "planner_reasoning": given_up.error.message}
 
 
+def rounds_in_short(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns how far a run has come without what was done: what stands beside the sub-goals and rounds."""
+    return {name: told[name] for name in _IN_SHORT if name in told} | {"left_out": "sub-goals and rounds: too large"}
+
+
 def _document(run: RoundsSoFar, scheduler: Scheduler, rounds: Rounds, compact: Compact) -> dict[str, Any]:
     last = run.last
     output = scheduler.output()[0] if scheduler.is_finished and scheduler.error is None else None
+    told = [_round(run, number, compact) for number in range(1, last.round + 1)]
+    intention, final_response = _intention(scheduler), compact(output, "output")
     return {
         "phase": _phase(run, scheduler),
         "round": last.round,
         "max_rounds": rounds.max_rounds,
         "question": rounds.question,
-        "intention": _intention(scheduler),
+        "conversation_history": [turn.to_json() for turn in rounds.turns],
+        "intention": intention,
         "sub_goals": in_short(
             [(each, _brief_sub_goal(each)) for each in _sub_goals(run, compact)], most=_SUB_GOALS_BYTES
         ),
+        "completed_outputs": _completed_outputs(run, compact),
         "planner_reasoning": next((call.reasoning for call in reversed(run.calls) if call.reasoning), None),
         "synthesis_inputs": _synthesis_inputs(run, scheduler),
-        "final_response": compact(output, "output"),
+        "final_response": final_response,
+        "messages": _messages(rounds.question, intention, told, final_response),
         "rounds": in_short(
-            [(each, _brief_round(each)) for each in (_round(run, number) for number in range(1, last.round + 1))],
+            [(each, _brief_round(each)) for each in told],
             most=_ROUNDS_BYTES,
         ),
     }
@@ -113,7 +133,7 @@ def _sub_goals(run: RoundsSoFar, compact: Compact) -> Iterator[dict[str, Any]]:
             "params": _short(dict(each.sub_goal.params), most=_PARAMS_BYTES),
             "inputs": inputs_to_json(each.sub_goal.inputs),
             "status": each.status,
-            "result": _result(each, result, compact, most=most),
+            "result": _outputs(result, each.node.id, compact, most=most),
             "error": each.error and cut_text(each.error, max_bytes=_WORDS_BYTES),
         }
 
@@ -121,7 +141,7 @@ def _sub_goals(run: RoundsSoFar, compact: Compact) -> Iterator[dict[str, Any]]:
 def _brief_sub_goal(told: Mapping[str, Any]) -> dict[str, Any]:
     result = told["result"]
     if result is not None and len(pydantic_core.to_json(result)) > _BRIEF_BYTES:
-        result = {"ref": f"node:sg{told['id']}", "bytes": None, "preview": ""}
+        result = {"ref": f"node:{SUB_GOAL_PREFIX}{told['id']}", "bytes": None, "preview": ""}
     return {
         **told,
         "description": cut_text(told["description"], max_bytes=_BRIEF_BYTES),
@@ -142,13 +162,42 @@ def _brief_round(told: Mapping[str, Any]) -> dict[str, Any]:
     return {**told, "reasoning": reasoning, "results": [], "results_left_out": len(told["results"])}
 
 
-def _result(each: Progress, result: Any, compact: Compact, *, most: int) -> Any:
+def _outputs(result: Any, node_id: str, compact: Compact, *, most: int) -> Any:
     """Returns what a sub-goal put out, slot by slot; where that is too much, what refers to its node."""
-    shown = compact(result, f"node:{each.node.id}")
+    shown = compact(result, f"node:{node_id}")
     if len(pydantic_core.to_json(shown)) <= most or not isinstance(result, Mapping):
         return shown
     size = len(pydantic_core.to_json(result)) if is_whole(result) else None
-    return {"ref": f"node:{each.node.id}", "bytes": size, "preview": _preview(shown)}
+    return {"ref": f"node:{node_id}", "bytes": size, "preview": _preview(shown)}
+
+
+def _completed_outputs(run: RoundsSoFar, compact: Compact) -> dict[str, Any]:
+    """Returns what there is to wire and to answer with: id of a sub-goal that is done -> its slots."""
+    done = [each for each in run.sub_goals.values() if each.is_done]
+    most = min(_MOST_OF_OUTPUTS, _OUTPUTS_BYTES // max(1, len(done)))
+    return {str(each.sub_goal.id): _outputs(each.record.result, each.node.id, compact, most=most) for each in done}
+
+
+def _messages(
+    question: str, intention: str | None, rounds: Sequence[Mapping[str, Any]], response: Any
+) -> list[dict[str, Any]]:
+    """Returns what was said in the run, shortened, oldest first: by the person, the models and the workers."""
+    told = [_message("user", "question", question)]
+    if intention is not None:
+        told.append(_message("assistant", INTENTION, intention))
+    for each in rounds:
+        if each["reasoning"]:
+            told.append(_message("assistant", PLAN, each["reasoning"]))
+        for result in each["results"]:
+            words = result["message"] or result["error"] or result["status"]
+            told.append(_message("tool", f"{SUB_GOAL_PREFIX}{result['sub_goal_id']}", words))
+    if response is not None:
+        told.append(_message("assistant", ANSWER, response if isinstance(response, str) else _preview(response)))
+    return [*told[:1], *told[1:][-_MESSAGES:]]
+
+
+def _message(role: str, name: str, content: str) -> dict[str, Any]:
+    return {"role": role, "name": name, "content": cut_text(content, max_bytes=_MESSAGE_BYTES)}
 
 
 def _short(value: Any, *, most: int) -> Any:
@@ -167,7 +216,7 @@ def _synthesis_inputs(run: RoundsSoFar, scheduler: Scheduler) -> dict[str, Any] 
     return inputs_to_json(run.deliverables()) if is_stopped else None
 
 
-def _round(run: RoundsSoFar, number: int) -> dict[str, Any]:
+def _round(run: RoundsSoFar, number: int, compact: Compact) -> dict[str, Any]:
     calls = run.calls_of(number)
     taken = next((call for call in reversed(calls) if call.action is not None), calls[-1])
     return {
@@ -175,30 +224,23 @@ def _round(run: RoundsSoFar, number: int) -> dict[str, Any]:
         "reasoning": taken.reasoning or None,
         "action": taken.action,
         "sub_goals": [sub_goal.id for sub_goal in taken.sub_goals],
-        "results": [*_results_of(run, number)],
+        "results": [*_results_of(run, number, compact)],
     }
 
 
-def _results_of(run: RoundsSoFar, number: int) -> Iterator[dict[str, Any]]:
-    """Yields what ended in a round, those with it that were begun before and those that were begun again since."""
-    first = run.calls_of(number)[0].number
-    after = run.calls_of(number + 1)
-    until = after[0].record.started_at if after else None
-    began = run.state.records[first].ended_at
-    ids = {each.sub_goal.node_id for each in run.sub_goals.values()}
-    for node, record in run.state.shown():
-        if node.id.partition("#")[0] not in ids or record.ended_at is None or began is None:
-            continue
-        error = record.error
-        if record.ended_at < began or (until is not None and record.ended_at > until):
-            continue
-        if error is not None and error.code == NOT_STARTED:
-            continue
-        words = f"{error.code}: {error.message}" if error is not None else None
-        is_done = error is None and (record.status is NodeStatus.COMPLETED or record.result is not None)
-        yield {
-            "sub_goal_id": sub_goal_id_of(node.id),
-            "status": "failed" if not is_done else "partial" if record.partial else "success",
-            "error": words and cut_text(words, max_bytes=_WORDS_BYTES),
-            "message": record.message and cut_text(record.message, max_bytes=_WORDS_BYTES),
-        }
+def _results_of(run: RoundsSoFar, number: int, compact: Compact) -> Iterator[dict[str, Any]]:
+    """Yields what became of each sub-goal in a round, those with it that were begun again since.
+
+    What was begun before, and could go on in this round only, belongs to it.
+    """
+    most = min(_MOST_OF_OUTPUTS, _OUTPUTS_BYTES // max(1, len(run.tries)))
+    for of_round, node, record in run.tries:
+        found = worker_result_of(node.id, record) if of_round == number else None
+        if found is not None:
+            yield {
+                "sub_goal_id": found.sub_goal_id,
+                "status": found.status,
+                "outputs": _outputs(found.outputs, node.id, compact, most=most),
+                "error": found.error and cut_text(found.error, max_bytes=_WORDS_BYTES),
+                "message": found.message and cut_text(found.message, max_bytes=_WORDS_BYTES),
+            }

@@ -26,6 +26,7 @@ from dagwright.plan.model_tools import PURPOSE_ANSWER, ROUNDS_KIND
 from dagwright.plan.references import Part, Placeholder, ResultOf
 from dagwright.plan.stored import Want
 from dagwright.plan.tools import Effects, ToolDeclaration
+from dagwright.plan.worker_results import SUB_GOAL_PREFIX
 
 INTENTION_CHARACTERS = 4_000
 """Of the question as a model has put it, wherever it is told."""
@@ -139,11 +140,13 @@ def worker_node(
     *,
     node_id: str,
     dependencies: Sequence[int],
+    timeout_s: float,
     supersedes: str | None = None,
 ) -> CompiledNode:
     """Returns the node of a sub-goal: a call of its worker, which starts as soon as the slots are there that it gets.
 
     Args:
+        timeout_s: seconds of a call, if the worker names none.
         dependencies: numbers of the nodes that put them out, and of the call of the planner that wants it.
         supersedes: id of the node whose place it takes.
     """
@@ -162,7 +165,7 @@ def worker_node(
         holes=tuple(holes),
         dependencies=tuple(dependencies),
         retry=RetryRule(max_attempts=attempts),
-        timeout_s=tool.timeout_s,
+        timeout_s=tool.timeout_s or timeout_s,
         is_worker=True,
         wanted=(*slots, *(((name,), "value") for name in _WORKER_FIELDS)),
         supersedes=supersedes,
@@ -176,7 +179,7 @@ def _holes_of(name: str, given: Input) -> list[Hole]:
 
 
 def _slot(ref: InputRef) -> ResultOf:
-    return ResultOf(f"sg{ref.from_sub_goal}", "result", (ref.slot,))
+    return ResultOf(f"{SUB_GOAL_PREFIX}{ref.from_sub_goal}", "result", (ref.slot,))
 
 
 def answer_node(

@@ -40,7 +40,7 @@ from dagwright.contracts.rounds_nodes import (
 )
 from dagwright.contracts.rounds_so_far import PlannerCall, RoundsSoFar
 from dagwright.contracts.rounds_words import caveats, state_words
-from dagwright.contracts.sub_goals import SUB_GOAL_PREFIX, Input, KnownSubGoal, inputs_from_json, refs_of
+from dagwright.contracts.sub_goals import Input, KnownSubGoal, inputs_from_json, refs_of
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.errors import NodeError
 from dagwright.plan.extension import Extension
@@ -49,6 +49,7 @@ from dagwright.plan.pursuit import GivenUp
 from dagwright.plan.run_state import RunState
 from dagwright.plan.states import NodeStatus
 from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.worker_results import SUB_GOAL_PREFIX
 
 
 class RoundsPursuit:
@@ -105,15 +106,11 @@ class RoundsPursuit:
         """Tells whether an id is one of those that the run itself gives."""
         return is_own(node_id)
 
-    def refusal_of_result(self, node_id: str, result: Any) -> str | None:
-        """Returns why nobody may give a result: a model has to say it, or it is not what the worker puts out."""
-        if not is_own(node_id):
+    def refusal_of_result(self, node_id: str, result: Any) -> str | None:  # noqa: ARG002 - a pursuit
+        """Returns why nobody may give a result: a model has to say it."""
+        if not is_own(node_id) or node_id.startswith(SUB_GOAL_PREFIX):
             return None
-        if not node_id.startswith(SUB_GOAL_PREFIX):
-            return f"{node_id!r} is a node of the run itself, which goes by its result: try it again instead"
-        return (
-            None if isinstance(result, Mapping) else f"the result of {node_id!r} is an object of the slots it puts out"
-        )
+        return f"{node_id!r} is a node of the run itself, which goes by its result: try it again instead"
 
     # What is added.
 
@@ -134,6 +131,7 @@ class RoundsPursuit:
                 tool,
                 node_id=sub_goal.node_id if before is None else free_id(state, before.number),
                 dependencies=tuple(dict.fromkeys((*numbers, call.number))),
+                timeout_s=self.rounds.worker_timeout_s,
                 supersedes=None if before is None else before.node.id,
             )
             nodes.append(node)
@@ -275,7 +273,7 @@ def _why_unreadable(run: RoundsSoFar, last: PlannerCall) -> NodeError | None:
     """Returns why an answer that is of no use is not shown to the planner once more."""
     found = last.found or {}
     words = str(found.get("words", ""))
-    repeated = [call for call in run.calls if call.found is not None and call.found.get("repeats") is True]
+    repeated = [call for call in run.calls_of(last.round) if (call.found or {}).get("repeats") is True]
     if found.get("repeats") is True and len(repeated) > 1:
         told = f"the planner wants what was done already, and was told so: {words}"
         return NodeError(PLANNER_REPEATS, cut_text(told, max_bytes=MESSAGE_LIMIT_BYTES))

@@ -26,6 +26,7 @@ from dagwright.plan.run_state import RunState
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.stored import StoredValue
 from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.worker_results import NOT_STARTED, error_words
 
 Action = Literal["continue", "done", "failed"]
 _STATUS: Mapping[NodeStatus, SubGoalStatus] = {
@@ -36,8 +37,6 @@ _STATUS: Mapping[NodeStatus, SubGoalStatus] = {
     NodeStatus.SUPERSEDED: "failed",
     NodeStatus.RUNNING: "running",
 }
-NOT_STARTED = "dependency_failed"
-"""Code of the error of a node that never began, as one before it failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +47,7 @@ class PlannerCall:
         number: of its node.
         round: in which it was made, from 1.
         found: what was read of its answer; `None` as long as, or if, there is none.
+        sub_goals: what it wants begun.
     """
 
     number: int
@@ -55,6 +55,7 @@ class PlannerCall:
     record: Record
     round: int
     found: Mapping[str, Any] | None
+    sub_goals: Sequence[SubGoal] = ()
 
     @property
     def is_repair(self) -> bool:
@@ -64,23 +65,12 @@ class PlannerCall:
     @property
     def action(self) -> Action | None:
         """Returns what the planner wants done; `None` if that could not be read."""
-        action = self.found["action"] if self.found is not None and self.found["valid"] else None
-        return action if action in ("continue", "done", "failed") else None
+        return _action_of(self.found)
 
     @property
     def reasoning(self) -> str:
         """Returns why, as the planner says it."""
         return str(self.found.get("reasoning", "")) if self.found is not None else ""
-
-    @property
-    def sub_goals(self) -> Sequence[SubGoal]:
-        """Returns what it wants begun."""
-        if self.found is None or self.action != "continue":
-            return ()
-        try:
-            return tuple(sub_goal_from_json(each) for each in self.found["sub_goals"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise GivenUp(NodeError("invalid_result", f"{self.node.id!r}: {error}")) from None
 
     @property
     def synthesis_inputs(self) -> Mapping[str, Any]:
@@ -146,8 +136,7 @@ class Progress:
         """Returns why it put nothing out."""
         if self.status != "failed":
             return None
-        error = self.record.error
-        return f"{error.code}: {error.message}" if error is not None else self.record.reason or "it was left out"
+        return error_words(self.record)
 
     def known(self, worker: ToolDeclaration | None) -> KnownSubGoal:
         """Returns what the next answer of the planner is read against.
@@ -184,7 +173,8 @@ class RoundsSoFar:
             if node.id.partition("#")[0] != PLAN or record.status is NodeStatus.SUPERSEDED:
                 continue
             number_of_round += not _is_repair(node)
-            found.append(PlannerCall(number, node, record, number_of_round, _found_in(node, record)))
+            read = _found_in(node, record)
+            found.append(PlannerCall(number, node, record, number_of_round, read, _sub_goals_in(node, read)))
         return found
 
     @property
@@ -210,6 +200,31 @@ class RoundsSoFar:
                 node, record = self.state.plan.nodes[number], self.state.records[number]
                 found[sub_goal.id] = Progress(sub_goal, number, node, record, call.round, tries)
         return found
+
+    @cached_property
+    def tries(self) -> Sequence[tuple[int, CompiledNode, Record]]:
+        """Every node of a sub-goal with the round that it belongs to, in plan order, those with it that were replaced.
+
+        It is the round of the call that began it, or of the call that began what it waits for, if that was later.
+        """
+        rounds: dict[int, int] = {}
+        shown = list(self.state.shown())
+        names = {each.sub_goal.node_id for each in self.sub_goals.values()}
+        numbers = [number for number, (node, _) in enumerate(shown) if node.id.partition("#")[0] in names]
+        return [(self._round_of(number, rounds), *shown[number]) for number in numbers]
+
+    def _round_of(self, number: int, rounds: dict[int, int]) -> int:
+        if number in rounds:
+            return rounds[number]
+        node = self.state.plan.nodes[number]
+        before = [call for call in self.calls if call.number < number] or self.calls[:1]
+        began = next((call for call in reversed(before) if call.number in node.dependencies), before[-1])
+        rounds[number] = began.round
+        for source in node.dependencies:
+            newest = self.state.number_of(self.state.newest_id(self.state.plan.nodes[source].id))
+            if newest is not None and self.state.plan.nodes[newest].is_worker:
+                rounds[number] = max(rounds[number], self._round_of(newest, rounds))
+        return rounds[number]
 
     def has_begun(self, call: PlannerCall) -> bool:
         """Tells whether the nodes of what the planner wants are in the run.
@@ -255,6 +270,20 @@ class RoundsSoFar:
             is_left = each.record.status in (NodeStatus.FAILED, NodeStatus.BLOCKED)
             if is_left and each.sub_goal.goal_type == "support":
                 yield each.node.id
+
+
+def _action_of(found: Mapping[str, Any] | None) -> Action | None:
+    action = found["action"] if found is not None and found["valid"] else None
+    return action if action in ("continue", "done", "failed") else None
+
+
+def _sub_goals_in(node: CompiledNode, found: Mapping[str, Any] | None) -> Sequence[SubGoal]:
+    if found is None or _action_of(found) != "continue":
+        return ()
+    try:
+        return tuple(sub_goal_from_json(each) for each in found["sub_goals"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise GivenUp(NodeError("invalid_result", f"{node.id!r}: {error}")) from None
 
 
 def _found_in(node: CompiledNode, record: Record) -> Mapping[str, Any] | None:

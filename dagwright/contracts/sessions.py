@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dagwright.contracts import wire
+from dagwright.contracts.conversation import TurnSummary
 from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.limits import cut_text
 from dagwright.contracts.messages import TurnPlace
-from dagwright.contracts.rounds import TurnSummary
 from dagwright.contracts.turn_summaries import response_of, shortened
 from dagwright.contracts.turns import (
     EXPLANATION_BYTES,

@@ -13,9 +13,8 @@ from typing import Any, Literal, get_args
 
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.worker_cards import GoalType
+from dagwright.plan.worker_results import SUB_GOAL_PREFIX
 
-SUB_GOAL_PREFIX = "sg"
-"""Begins the id of the node of a sub-goal; its number follows."""
 SubGoalStatus = Literal["pending", "running", "success", "partial", "failed"]
 """`pending` is what waits for slots that are not there, or for its turn."""
 STATUSES: Sequence[SubGoalStatus] = get_args(SubGoalStatus)

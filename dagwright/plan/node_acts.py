@@ -24,6 +24,7 @@ from dagwright.plan.states import NodeStatus, Phase, Record
 from dagwright.plan.steering import UNDOING, Written, place_or_refusal, refusal_of_run
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.work import TOO_MUCH_AT_ONCE, TooMuchWork, WorkBudget
+from dagwright.plan.workers import refusal_of_slots
 
 _BEGUN = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
@@ -210,6 +211,9 @@ class SetResult:
             return f"the items of {scheduler.plan.nodes[place[0]].id!r} are in runs of their own"
         pursuit = scheduler.pursuit
         if pursuit is not None and (refusal := pursuit.refusal_of_result(self.node, self.result)) is not None:
+            return refusal
+        declared = scheduler.plan.tools.get(scheduler.plan.nodes[place[0]].tool)
+        if declared is not None and (refusal := refusal_of_slots(self.node, self.result, declared)) is not None:
             return refusal
         return scheduler.refusal_of_remaking() or _refusal_of_size(scheduler, self.result, "results")
 

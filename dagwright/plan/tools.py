@@ -31,7 +31,8 @@ class ToolDeclaration:
         effects: what a call does to the world; what is not declared counts as `write`.
         input_schema: JSON Schema (2020-12) of the arguments object; `None` takes any arguments.
         task_queue: the queue whose workers serve the tool; `None` is the queue of the workflow.
-        timeout_s: seconds one attempt may take; 0 for a pure tool that names none: 1 s in a region, 60 s otherwise.
+        timeout_s: seconds one attempt may take; 0 for a pure tool that names none: 1 s in a region, 60 s otherwise, and
+            for a worker that names none: what the question says that calls it, 60 s otherwise.
         max_parallel: calls of the tool that one run keeps in flight at once; `None` is unlimited.
         max_attempts: tries including the first; 1 for `write` unless declared.
         version: short text that changes when the tool's code does.

@@ -15,7 +15,10 @@ MESSAGE_CHARACTERS = 2_000
 
 WorkerStatus = Literal["success", "failed", "partial"]
 _STATUSES = ("success", "failed", "partial")
-_SUB_GOAL_PREFIX = "sg"
+SUB_GOAL_PREFIX = "sg"
+"""Begins the id of the node of a sub-goal; its number follows."""
+NOT_STARTED = "dependency_failed"
+"""Code of the error of a node that never began, as one before it failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,21 +132,30 @@ def _message_of(value: Mapping[str, Any]) -> str | None:
 
 def sub_goal_id_of(node_id: str) -> int | str:
     """Returns the id of the sub-goal that a node does: `sg3` and its second try `sg3#2` do the sub-goal 3."""
-    number = node_id.partition("#")[0].removeprefix(_SUB_GOAL_PREFIX)
-    is_number = node_id.startswith(_SUB_GOAL_PREFIX) and number.isascii() and number.isdigit()
+    number = node_id.partition("#")[0].removeprefix(SUB_GOAL_PREFIX)
+    is_number = node_id.startswith(SUB_GOAL_PREFIX) and number.isascii() and number.isdigit()
     return int(number) if is_number and len(number) <= 15 else node_id
 
 
 def worker_result_of(node_id: str, record: Record) -> WorkerResult | None:
-    """Returns what came of the sub-goal that a node does; `None` as long as it has not ended.
+    """Returns what came of the sub-goal that a node does; `None` if it has not ended, or never began.
 
-    A node that did not complete failed, whether its worker said so, raised, or was never called.
+    A node that did not complete failed, whether its worker said so, raised, or was not called. One whose place another
+    took ended as it had before, and one that waited for what failed never began.
     """
-    if not record.status.is_final:
+    error, is_replaced = record.error, record.status is NodeStatus.SUPERSEDED
+    if not record.status.is_final or record.status is NodeStatus.BLOCKED:
+        return None
+    if (error is not None and error.code == NOT_STARTED) or (is_replaced and error is None and record.result is None):
         return None
     number = sub_goal_id_of(node_id)
-    if record.status is NodeStatus.COMPLETED:
+    if record.status is NodeStatus.COMPLETED or (is_replaced and error is None):
         status: WorkerStatus = "partial" if record.partial else "success"
         return WorkerResult(number, status, record.result, message=record.message)
-    error = record.error.message if record.error is not None else record.reason or record.status.value
-    return WorkerResult(number, "failed", error=error, message=record.message)
+    return WorkerResult(number, "failed", error=error_words(record), message=record.message)
+
+
+def error_words(record: Record) -> str:
+    """Returns why a node put nothing out, of one that did not."""
+    error = record.error
+    return f"{error.code}: {error.message}" if error is not None else record.reason or "it was left out"

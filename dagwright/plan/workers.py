@@ -86,13 +86,12 @@ def problems_of_worker(
     assert worker.worker is not None
     card, properties = worker.worker, (worker.input_schema or {}).get("properties", {})
     written = {parameter_name(key, properties): key for key in node.arguments}
-    for slot in card.requires:
+    for slot in slots_not_given(card, node.arguments):
         key = written.get(slot)
-        if key is None or node.arguments[key] is None:
-            makers = [name for name, tool in made_by.items() if tool.worker and slot in tool.worker.outputs]
-            hint = f"{makers[0]!r} puts it out" if makers else f"no node before it puts out {slot!r}"
-            message = f"{worker.name!r} requires the slot {slot!r}, which it is not given"
-            yield PRECONDITION_MISSING, ("arguments", key) if key is not None else (), message, hint
+        makers = [name for name, tool in made_by.items() if tool.worker and slot in tool.worker.outputs]
+        hint = f"{makers[0]!r} puts it out" if makers else f"no node before it puts out {slot!r}"
+        message = f"{worker.name!r} requires the slot {slot!r}, which it is not given"
+        yield PRECONDITION_MISSING, ("arguments", key) if key is not None else (), message, hint
     yield from _unknown_slots(holes, made_by)
     if is_sub_goal:
         yield from _wrong_card(node, worker.name, card)
@@ -130,6 +129,31 @@ def _wrong_card(node: Node, name: str, card: WorkerCard) -> Iterator[WorkerProbl
 # What a run does about it.
 
 
+def slots_not_given(card: WorkerCard, arguments: Mapping[str, Any]) -> list[str]:
+    """Returns the slots that a worker requires for which nothing is given, or null.
+
+    Args:
+        arguments: of a call, however they are told: written out, wired, or with their values.
+    """
+    given = [key for key, value in arguments.items() if value is not None]
+    return [slot for slot in card.requires if not any(_is_of((key,), slot) for key in given)]
+
+
+def refusal_of_slots(task_id: str, result: Any, declared: ToolDeclaration) -> str | None:
+    """Returns why a result that a person gives is none of a worker: it has to have exactly its slots.
+
+    Args:
+        declared: the tool of the node; what is no worker may have any result.
+    """
+    if declared.worker is None:
+        return None
+    slots = ", ".join(declared.worker.outputs)
+    if not isinstance(result, Mapping):
+        return f"the result of {task_id!r} is an object of the slots that {declared.name!r} puts out: {slots}"
+    problem = declared.worker.slots_problem([*result], is_partial=False)
+    return problem and f"the result of {task_id!r} has exactly the slots {slots}, of which some may be null; {problem}"
+
+
 def missing_slots(
     card: WorkerCard, arguments: Mapping[str, Any], holes: Sequence[Hole] = ()
 ) -> list[tuple[str, str | None]]:
@@ -142,12 +166,13 @@ def missing_slots(
         holes: the references in them.
     """
     found: list[tuple[str, str | None]] = []
+    not_given = slots_not_given(card, arguments)
     for slot in card.requires:
         wired = [hole for hole in holes if _is_of(hole[0], slot)]
         empty = next((template for path, template in wired if _at(arguments, path) is None), None)
         if empty is not None:
             found.append((slot, "".join(map(str, empty))))
-        elif next((value for key, value in arguments.items() if _is_of((key,), slot)), None) is None:
+        elif slot in not_given:
             found.append((slot, None))
     return found
 

@@ -7,14 +7,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from dagwright.contracts.conversation import TURNS_TOLD
 from dagwright.contracts.goals import Profile
 from dagwright.contracts.model_calls import Message, system, user
 from dagwright.contracts.model_messages import json_line
 from dagwright.plan.errors import Problem
 from dagwright.planner.catalogue import Catalogue, cut
 
-TURNS_TOLD = 20
-"""Earlier turns of a session that a model is told of, the newest ones."""
 TURN_CHARACTERS = 1_000
 NEWEST_TURN_CHARACTERS = 10_000
 """Of the newest turn: the request may answer what that has asked, or be about what it has found."""

@@ -20,12 +20,13 @@ from dagwright.plan.errors import Problem, pointer
 from dagwright.plan.graph import levels_of
 from dagwright.plan.references import suggestion
 from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.worker_cards import WorkerCard
+from dagwright.plan.workers import PRECONDITION_MISSING, slots_not_given
 from dagwright.planner.rounds_fields import Fields
 from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SYNTHESIS_INPUTS
 
 REPEATED = "repeated"
 """Code of the problem that a planner wants what was done already."""
-PRECONDITION = "precondition_missing"
 _PROBLEMS_OF_ARGUMENTS = 5
 
 
@@ -155,13 +156,9 @@ class RoundChecks:
     def _problems_of_inputs(
         self, sub_goal: SubGoal, at: tuple[str | int, ...], new: Mapping[int, SubGoal]
     ) -> Iterator[Problem]:
-        worker = self.workers[sub_goal.worker]
-        required = worker.worker.requires if worker.worker is not None else ()
-        for slot in required:
-            if slot not in sub_goal.inputs and sub_goal.params.get(slot) is None:
-                message = f"{sub_goal.worker!r} requires {slot!r}, which is neither among the inputs nor the params"
-                hint = f"wire it to a sub-goal that puts out {slot!r}"
-                yield Problem(PRECONDITION, message, pointer(*at, "inputs"), sub_goal.node_id, hint)
+        card = self.workers[sub_goal.worker].worker
+        assert card is not None
+        yield from _problems_of_slots(sub_goal, card, at)
         for name, ref, place in _each_ref(sub_goal.inputs):
             where = pointer(*at, "inputs", name, *place)
             known = self._known.get(ref.from_sub_goal)
@@ -171,10 +168,10 @@ class RoundChecks:
             elif isinstance(source, KnownSubGoal) and source.status == "failed":
                 message = f"sub-goal {ref.from_sub_goal} has failed, so {name!r} will never be there"
                 hint = f"begin sub-goal {ref.from_sub_goal} again in this answer, or wire another one"
-                yield Problem(PRECONDITION, message, where, sub_goal.node_id, hint)
-            elif name in required and isinstance(source, KnownSubGoal) and not _may_be_there(ref, source):
+                yield Problem(PRECONDITION_MISSING, message, where, sub_goal.node_id, hint)
+            elif name in card.requires and isinstance(source, KnownSubGoal) and not _may_be_there(ref, source):
                 message = f"{ref.slot!r} of sub-goal {ref.from_sub_goal} is null, and {sub_goal.worker!r} requires it"
-                yield Problem(PRECONDITION, message, where, sub_goal.node_id)
+                yield Problem(PRECONDITION_MISSING, message, where, sub_goal.node_id)
 
     def _problems_of_arguments(self, sub_goal: SubGoal, at: tuple[str | int, ...]) -> Iterator[Problem]:
         schema = self.workers[sub_goal.worker].input_schema
@@ -207,10 +204,11 @@ class RoundChecks:
         if any(place in sources for place, sources in enumerate(needed)) or levels_of(needed) is None:
             yield Problem("cycle", "sub-goals wait for one another in a circle", "/sub_goals", hint="break it")
             return
-        if new and not any(self._can_start(sub_goal, new, {}) for sub_goal in new.values()):
+        told: dict[int, bool] = {}
+        if new and not any(self._can_start(sub_goal, new, told) for sub_goal in new.values()):
             hint = "begin what has all its inputs, try again what has failed, or say done or failed"
             yield Problem(
-                PRECONDITION, "nothing of this can start: what it waits for has failed", "/sub_goals", hint=hint
+                PRECONDITION_MISSING, "nothing of this can start: what it waits for has failed", "/sub_goals", hint=hint
             )
         if not new:
             hint = "begin something new, try again what has failed, or say done or failed"
@@ -235,6 +233,26 @@ class RoundChecks:
         if known is None or known.status == "failed":
             return False
         return known.status in DONE or self._can_start(known, new, told)
+
+
+def _problems_of_slots(sub_goal: SubGoal, card: WorkerCard, at: tuple[str | int, ...]) -> Iterator[Problem]:
+    """Yields each required slot that is not given, or not by a worker where the answer is made of it.
+
+    What a planner writes out itself, such as a query that the person gave, workers look into again; a deliverable
+    would put it before the person as if it had been found.
+    """
+    for slot in slots_not_given(card, {**sub_goal.params, **sub_goal.inputs}):
+        message = f"{sub_goal.worker!r} requires {slot!r}, which is neither among the inputs nor the params"
+        hint = f"wire it to a sub-goal that puts out {slot!r}"
+        yield Problem(PRECONDITION_MISSING, message, pointer(*at, "inputs"), sub_goal.node_id, hint)
+    for slot in card.requires if card.goal_type == "deliverable" else ():
+        if sub_goal.params.get(slot) is not None:
+            message = (
+                f"{slot!r} is written out, and {sub_goal.worker!r} makes a deliverable of it: that is what a worker "
+                "has found"
+            )
+            hint = f"wire it to a sub-goal that puts out {slot!r}"
+            yield Problem(PRECONDITION_MISSING, message, pointer(*at, "params", slot), sub_goal.node_id, hint)
 
 
 def _may_be_there(ref: InputRef, source: KnownSubGoal) -> bool:

@@ -9,7 +9,7 @@ from dagwright.contracts.sub_goals import Input, InputRef, SubGoal, refs_of
 from dagwright.dialects.json_reader import depth_of, json_problems, read_json
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
 from dagwright.plan.references import suggestion
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.tools import ToolDeclaration, parameter_name
 from dagwright.planner.rounds_schema import INPUT_REF_FIELDS, MAX_REFS, MAX_SUB_GOALS, SUB_GOAL_FIELDS
 
 DESCRIPTION_CHARACTERS = 2_000
@@ -112,11 +112,11 @@ class Fields:
         description = _given(raw, "description", "")
         if not isinstance(description, str):
             self._tell("invalid_field", f"'description' must be a text, not {description!r:.60}", *at, "description")
-        params = _given(raw, "params", {})
+        params = self._named(_given(raw, "params", {}), worker, *at, "params")
         if not isinstance(params, Mapping):
             self._tell("invalid_field", f"'params' must be an object, not {params!r:.60}", *at, "params")
             params = {}
-        inputs = self.inputs(_given(raw, "inputs", {}), *at, "inputs")
+        inputs = self.inputs(self._named(_given(raw, "inputs", {}), worker, *at, "inputs"), *at, "inputs")
         if (count := sum(len(refs_of(given)) for given in inputs.values())) > MAX_REFS:
             self._tell("too_large", f"it gets {count:,} slots; at most {MAX_REFS} are taken", *at, "inputs")
         for name in (name for name in inputs if name in params):
@@ -128,6 +128,19 @@ class Fields:
         # What the worker puts out, and what for, its card says, whatever the planner repeats of it.
         words = " ".join(description.split())[:DESCRIPTION_CHARACTERS]
         return SubGoal(number, worker.name, words, card.goal_type, tuple(card.outputs), inputs, dict(params))
+
+    def _named(self, raw: Any, worker: ToolDeclaration | None, *at: str | int) -> Any:
+        """Returns arguments under their declared names, which may be written with `-` for `_`."""
+        if worker is None or not isinstance(raw, Mapping):
+            return raw
+        properties = (worker.input_schema or {}).get("properties", {})
+        found: dict[Any, Any] = {}
+        for name, value in raw.items():
+            declared = parameter_name(str(name), properties)
+            if declared in found:
+                self._tell("invalid_field", f"{declared!r} is given twice", *at, name)
+            found[declared] = value
+        return found
 
     def _refuse_unknown(self, raw: Mapping[str, Any], known: Sequence[str], what: str, *at: str | int) -> None:
         for name in raw:

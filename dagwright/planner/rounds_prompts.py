@@ -7,11 +7,14 @@ turns, what workers found) stands as JSON, a line each, so that nothing in it ca
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dagwright.contracts.conversation import TurnSummary, turns_told
 from dagwright.contracts.model_calls import Message, system, user
 from dagwright.contracts.model_messages import json_line
-from dagwright.contracts.rounds import TURN_CHARACTERS, TURNS_TOLD, TurnSummary
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.planner.catalogue import DESCRIPTION_CHARACTERS, Catalogue, arguments_told, cut, fitting
+
+TURN_CHARACTERS = 4_000
+"""Of each of the two sides of a turn."""
 
 INTENTION_PROMPT = """\
 You put a question into words that can be worked on. You do not answer it. You are given what was said before in this \
@@ -39,7 +42,8 @@ Rules:
 - Only the workers that are listed exist. Beside each stand its preconditions, which say when it may be used; \
 "requires", the arguments that have to be there; "outputs", the slots that it puts out; and its "arguments".
 - An argument stands in "inputs" if it is a slot of another sub-goal, and in "params" if you write its value out. A \
-list of references gives a list. Never write out what a worker has found: wire it.
+list of references gives a list. Never write out what a worker has found: wire it. What a deliverable requires \
+always stands in "inputs".
 - References lead to sub-goals of this answer and of rounds before. A sub-goal starts as soon as all that it gets is \
 there, so sub-goals that do not need each other run at the same time, and one answer may hold a whole chain of them.
 - Plan as far as you can see, and no further: where what comes next hangs on what is found, end the round there.
@@ -78,17 +82,11 @@ def intention_messages(question: str, turns: Sequence[TurnSummary]) -> tuple[Mes
     parts = [f"The newest message:\n{question}"]
     if turns:
         told = [
-            f"- {json_line({'human': cut(turn.human_message, TURN_CHARACTERS), 'answer': _cut_in_the_middle(turn)})}"
-            for turn in turns[-TURNS_TOLD:]
+            f"- {json_line({'human': turn.human_message, 'answer': turn.ai_response})}"
+            for turn in turns_told(turns, characters=TURN_CHARACTERS)
         ]
         parts.insert(0, "\n".join(["Said before, the newest last:", *told]))
     return system(INTENTION_PROMPT), user("\n\n".join(parts))
-
-
-def _cut_in_the_middle(turn: TurnSummary) -> str:
-    """Returns an answer with its end, where a question to the person stands if there is one."""
-    text, half = turn.ai_response, TURN_CHARACTERS // 2
-    return text if len(text) <= TURN_CHARACTERS else f"{text[:half]} […cut] {text[-half:]}"
 
 
 def registry_of(workers: Mapping[str, ToolDeclaration]) -> Catalogue:

@@ -1,15 +1,17 @@
 """From a question to the plan that its run starts with, if it is to be answered in rounds of workers."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dagwright.contracts.conversation import TurnSummary, turns_from_json, turns_told
 from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES, summary_of
 from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
-from dagwright.contracts.rounds import MAX_ROUNDS, Rounds, TurnSummary, checked_max_rounds, turns_from_json
+from dagwright.contracts.rounds import Rounds, RoundsLimits, checked_max_rounds
 from dagwright.contracts.rounds_nodes import rounds_plan
 from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.durations import parse_duration
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
 from dagwright.plan.model_tools import ROUNDS_KIND
 from dagwright.plan.references import suggestion
@@ -22,9 +24,11 @@ from dagwright.planner.rounds_schema import rounds_schema
 
 ROUNDS_PROFILE = ROUNDS_KIND
 """The profile, as `ask` and whoever starts a run from outside name it."""
-_FIELDS = ("goal", "profile", "config", "max_rounds", "turns")
+_FIELDS = ("goal", "profile", "config", "max_rounds", "worker_timeout", "deadline", "turns")
 TURNS = 1_000
 """Turns that may come along; the newest of them are told."""
+TURN_SHOWN_CHARACTERS = 500
+"""Of each side of a turn, in documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +37,12 @@ class RoundsAsked:
 
     Args:
         config: how models are asked.
-        max_rounds: how often the planner is asked, repairs not counted.
+        limits: how often the planner is asked, and how long it may take.
         turns: what was said before in the conversation, oldest first.
     """
 
     config: ModelConfig = field(default_factory=ModelConfig)
-    max_rounds: int = MAX_ROUNDS
+    limits: RoundsLimits = field(default_factory=RoundsLimits)
     turns: Sequence[TurnSummary] = ()
 
 
@@ -74,7 +78,9 @@ def prepare_rounds(
         PLANNER_PROMPT,
         ANSWER_PROMPT,
         asked.config,
-        asked.max_rounds,
+        asked.limits.max_rounds,
+        asked.limits.worker_timeout_s,
+        turns_told(asked.turns, characters=TURN_SHOWN_CHARACTERS),
     )
     plan = rounds_plan(rounds, intention_messages(question, asked.turns), title=summary_of(question))
     if (size := max(encoded_size(dict(node.arguments)) for node in plan.nodes)) > ARGUMENTS_LIMIT_BYTES // 2:
@@ -82,7 +88,7 @@ def prepare_rounds(
             f"the workers and the question have {size:,} bytes together; at most {ARGUMENTS_LIMIT_BYTES // 2:,} fit"
         )
         raise GoalRefused("too_large", message, hint="describe workers in fewer words, or ask in fewer")
-    return plan, registry.note()
+    return replace(plan, deadline_s=asked.limits.deadline_s), registry.note()
 
 
 def is_rounds(document: Mapping[str, Any]) -> bool:
@@ -90,15 +96,30 @@ def is_rounds(document: Mapping[str, Any]) -> bool:
     return document.get("profile") == ROUNDS_PROFILE
 
 
+def _seconds(value: Any) -> float:
+    if not isinstance(value, str):
+        raise ValueError(f"expected a duration such as '2m', not {value!r:.60}")
+    return parse_duration(value).total_seconds()
+
+
+_LIMITS: Mapping[str, Callable[[RoundsLimits, Any], RoundsLimits]] = {
+    "max_rounds": lambda limits, value: replace(limits, max_rounds=checked_max_rounds(value)),
+    "worker_timeout": lambda limits, value: replace(limits, worker_timeout_s=_seconds(value)),
+    "deadline": lambda limits, value: replace(limits, deadline_s=_seconds(value)),
+}
+"""Field of a question -> limits and its value -> the limits with it."""
+
+
 def rounds_of_document(
-    document: Mapping[str, Any], tools: Mapping[str, ToolDeclaration], *, max_rounds: int = MAX_ROUNDS
+    document: Mapping[str, Any], tools: Mapping[str, ToolDeclaration], *, limits: RoundsLimits
 ) -> CompiledPlan:
     """Returns the plan that a run starts with which is given a question in place of a plan.
 
     Args:
-        document: `{"goal", "profile": "rounds", "config": how models are asked, "max_rounds", "turns": what was said
-            before, objects with turn_id, human_message and ai_response}`; all but the first two may be left out.
-        max_rounds: of a question that does not say it.
+        document: `{"goal", "profile": "rounds", "config": how models are asked, "max_rounds", "worker_timeout" and
+            "deadline": durations such as "2m", "turns": what was said before, objects with turn_id, human_message and
+            ai_response}`; all but the first two may be left out.
+        limits: of a question that does not say them.
 
     Raises:
         PlanInvalid: it is none, or nothing can come of it.
@@ -113,7 +134,7 @@ def rounds_of_document(
         for name in document
         if name not in _FIELDS
     ]
-    config, turns, most = ModelConfig(), tuple[TurnSummary, ...](), max_rounds
+    config, turns = ModelConfig(), tuple[TurnSummary, ...]()
     try:
         config = model_config_from_json(document.get("config", {}))
     except ValueError as error:
@@ -124,13 +145,15 @@ def rounds_of_document(
             raise ValueError(f"turns: at most {TURNS:,} are taken, the newest of them")
     except ValueError as error:
         problems.append(Problem("invalid_field", str(error), pointer("turns")))
-    try:
-        most = checked_max_rounds(document.get("max_rounds", max_rounds))
-    except ValueError as error:
-        problems.append(Problem("invalid_field", str(error), pointer("max_rounds")))
+    for name, limited in _LIMITS.items():
+        try:
+            if name in document:
+                limits = limited(limits, document[name])
+        except ValueError as error:
+            problems.append(Problem("invalid_field", f"{name}: {error}", pointer(name)))
     if problems:
         raise PlanInvalid(problems)
     try:
-        return prepare_rounds(document["goal"], tools, RoundsAsked(config, most, turns))[0]
+        return prepare_rounds(document["goal"], tools, RoundsAsked(config, limits, turns))[0]
     except GoalRefused as refused:
         raise PlanInvalid([Problem(refused.code, refused.message, pointer("goal"), hint=refused.hint)]) from None

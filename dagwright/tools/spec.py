@@ -267,9 +267,9 @@ def checked_declaration(
     if declaration.sets is not None and declaration.sets.startswith("@"):
         raise ValueError(f"Tool {name!r}: sets is {declaration.sets!r}, expected the name without '@'")
     if timeout is None:
-        return replace(
-            declaration, effects=Effects(effects), timeout_s=0.0 if effects == Effects.PURE else DEFAULT_TIMEOUT_S
-        )
+        is_left_open = effects == Effects.PURE or declaration.worker is not None
+        timeout_s = 0.0 if is_left_open else DEFAULT_TIMEOUT_S
+        return replace(declaration, effects=Effects(effects), timeout_s=timeout_s)
     return replace(declaration, effects=Effects(effects), timeout_s=_timeout_s(name, timeout))
 
 

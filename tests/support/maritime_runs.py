@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 from temporalio.client import Client
 
-from dagwright.contracts.rounds import TurnSummary
+from dagwright.contracts.conversation import TurnSummary
 from dagwright.planner import RoundsAsked, prepare_rounds
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, ReceivedCall, json_text, step

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import SecretStr
 from temporalio.client import Client
 
+from dagwright.contracts.rounds import MAX_ROUNDS, RoundsLimits
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.planner import RoundsAsked, prepare_rounds
 from dagwright.settings import Settings
@@ -133,9 +134,9 @@ async def rounds_runs(
             await runs.check_ended()
 
 
-def question(runs: Runs, words: str = "Compare Maersk and Evergreen.", **asked: Any) -> CompiledPlan:
+def question(runs: Runs, words: str = "Compare Maersk and Evergreen.", *, max_rounds: int = MAX_ROUNDS) -> CompiledPlan:
     """Returns the plan of a question for which the workers of the tests may be used."""
-    return prepare_rounds(words, runs.tools, RoundsAsked(**asked))[0]
+    return prepare_rounds(words, runs.tools, RoundsAsked(limits=RoundsLimits(max_rounds)))[0]
 
 
 def goes_on(*sub_goals: Mapping[str, Any], reasoning: str = "It is the next step.") -> str:

@@ -46,7 +46,8 @@ TO_HOUSTON = {"term": {"destination_port_code": "USHOU"}}
         "has an `es_query` that found nothing",
         "the user wants to know why, or would otherwise get no answer",
     ],
-    requires=["es_query", "hit_count"],
+    # The person may have brought the query.
+    requires=["hit_count"],
     outputs=["why_nothing"],
     goal_type="deliverable",
 )

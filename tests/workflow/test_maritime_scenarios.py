@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.contracts.rounds import TurnSummary
+from dagwright.contracts.conversation import TurnSummary
 from dagwright.maritime.shipments import Shipment
 from tests.support.goals import ended
 from tests.support.maritime_runs import (

@@ -143,6 +143,7 @@ async def test_failed_sub_goal_is_told_tried_again_and_what_waits_for_it_goes_on
     assert found["rounds"]["rounds"][0]["results"][0] == {
         "sub_goal_id": 1,
         "status": "failed",
+        "outputs": {},
         "error": "tool_failed: the numbers of Maersk are not there",
         "message": None,
     }

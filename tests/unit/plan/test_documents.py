@@ -346,3 +346,17 @@ def test_everything_that_is_wrong_with_options_is_told_at_once() -> None:
         ("/options/approve_plan", "options.approve_plan must be true or false, not 'yes'"),
     ]
     assert str(caught.value) == "; ".join(problem.message for problem in caught.value.problems)
+
+
+def test_rounds_of_a_question_are_told_in_short_where_the_document_would_be_too_large() -> None:
+    rounds = {"phase": "done", "round": 3, "sub_goals": ["x" * 600_000], "rounds": [], "final_response": "So."}
+    document = {**ended_run(), "rounds": rounds}
+    assert counted_document(document)["rounds"] == rounds
+    large = {**document, "rounds": {**rounds, "rounds": ["x" * 600_000]}}
+    short = counted_document(large)["rounds"]
+    assert short == {
+        "phase": "done",
+        "round": 3,
+        "final_response": "So.",
+        "left_out": "sub-goals and rounds: too large",
+    }

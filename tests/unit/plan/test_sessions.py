@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagwright.contracts.conversation import turns_from_json
 from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.messages import MessageInvalid, RunInput, TurnPlace, run_input_from_json, run_input_to_json
-from dagwright.contracts.rounds import turns_from_json
 from dagwright.contracts.session_names import identified, is_session_name, names_set
 from dagwright.contracts.sessions import Session, SessionNameInvalid, session_from_json, session_id, session_name
 from dagwright.contracts.turn_summaries import CUT, OLDER_RESPONSE_BYTES, cut_inside

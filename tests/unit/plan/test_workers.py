@@ -1,6 +1,7 @@
 """Workers: their cards, sets of them, plans that call them, and what a run does with what they need and answer."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -305,12 +306,33 @@ def test_what_came_of_a_sub_goal_is_a_worker_result_with_all_five_fields() -> No
     results = [worker_result_of("sg2", done), worker_result_of("sg3#2", failed), worker_result_of("sg4", Record())]
     assert results == [
         WorkerResult(2, "partial", {"found": 1}, message="the rest is missing"),
-        WorkerResult(3, "failed", error="no luck"),
+        WorkerResult(3, "failed", error="tool_failed: no luck"),
         None,
     ]
     assert list(WorkerResult().to_json()) == ["sub_goal_id", "status", "outputs", "error", "message"]
     with pytest.raises(ValueError, match="done"):
         WorkerResult(status="done")  # type: ignore[arg-type] # as an untyped caller would
+
+
+def test_sub_goal_whose_place_another_took_ended_as_it_had_and_what_never_began_has_no_result() -> None:
+    replaced = Record(NodeStatus.SUPERSEDED, ended_at=2.0)
+    waited = NodeError("dependency_failed", "Waiting for dependency: sg1 failed")
+    results = [
+        worker_result_of("sg1", replace(replaced, result={"found": 1})),
+        worker_result_of("sg1", replace(replaced, error=NodeError("tool_failed", "no luck"))),
+        worker_result_of("sg1", replaced),
+        worker_result_of("sg1", replace(replaced, error=waited)),
+        worker_result_of("sg1", Record(NodeStatus.BLOCKED, error=waited)),
+        worker_result_of("sg1", Record(NodeStatus.SKIPPED, reason="the budget is used up")),
+    ]
+    assert results == [
+        WorkerResult(1, "success", {"found": 1}),
+        WorkerResult(1, "failed", error="tool_failed: no luck"),
+        None,
+        None,
+        None,
+        WorkerResult(1, "failed", error="the budget is used up"),
+    ]
 
 
 def test_compiling_is_not_hurt_by_workers_without_schemas() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dagwright.contracts.conversation import TURNS_TOLD
 from dagwright.contracts.goal_pursuit import GoalPursuit
 from dagwright.contracts.goals import Goal, context_from_json, goal_from_json
 from dagwright.entities.onboarding import onboarding_tools
@@ -21,7 +22,6 @@ from dagwright.planner import Asked, prepare_goal, repair_words
 from dagwright.planner.intents_prompts import INTENTS_PROMPT, intents_messages
 from dagwright.planner.intents_reading import read_intents_answer
 from dagwright.planner.intents_schema import INTENTS_FILE, intents_schema
-from dagwright.planner.prompts import TURNS_TOLD
 from dagwright.planner.reading import PLANNED_BYTES, ReadPlan
 from dagwright.planner.schema import text_of
 from dagwright.planner.starting import goal_of_document

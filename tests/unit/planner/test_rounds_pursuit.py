@@ -2,19 +2,23 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from dagwright.contracts.conversation import TurnSummary
 from dagwright.contracts.documents import encoded_size
-from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES
+from dagwright.contracts.limits import ARGUMENTS_LIMIT_BYTES, DOCUMENT_LIMIT_BYTES
 from dagwright.contracts.pursuits import pursuit_of
+from dagwright.contracts.rounds import RoundsLimits
 from dagwright.contracts.rounds_documents import rounds_document
-from dagwright.contracts.sub_goals import round_asked_from_json
+from dagwright.contracts.rounds_nodes import worker_node
+from dagwright.contracts.sub_goals import SubGoal, round_asked_from_json
 from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.compiled import plan_from_json, plan_to_json
 from dagwright.plan.errors import NodeError
-from dagwright.plan.node_acts import RetryNode
+from dagwright.plan.node_acts import RetryNode, SetResult
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import RunStatus
 from dagwright.plan.steering import take
@@ -37,9 +41,11 @@ class Question:
         workers: node id -> a WorkerResult's outputs, or the NodeError it fails with.
     """
 
-    def __init__(self, *planner: Any, workers: Answers | None = None, max_rounds: int = 10) -> None:
+    def __init__(
+        self, *planner: Any, workers: Answers | None = None, max_rounds: int = 10, asked: RoundsAsked | None = None
+    ) -> None:
         tools = Workers().registry().declarations()
-        self.plan = prepare_rounds("Compare.", tools, RoundsAsked(max_rounds=max_rounds))[0]
+        self.plan = prepare_rounds("Compare.", tools, asked or RoundsAsked(limits=RoundsLimits(max_rounds)))[0]
         self.scheduler = self._scheduler()
         self.scheduler.begin(0.0)
         self.at = 0.0
@@ -215,6 +221,116 @@ def test_sub_goal_that_a_person_has_mended_meanwhile_is_not_done_again() -> None
     assert question.scheduler.status() is RunStatus.COMPLETED
 
 
+def _document(question: Question) -> dict[str, Any]:
+    found = rounds_document(question.scheduler, lambda value, _: value)
+    assert found is not None
+    return found
+
+
+def _results(question: Question) -> list[list[tuple[int, str]]]:
+    return [
+        [(result["sub_goal_id"], result["status"]) for result in each["results"]]
+        for each in _document(question)["rounds"]
+    ]
+
+
+def test_results_are_of_the_round_in_which_a_sub_goal_was_begun_or_could_go_on() -> None:
+    workers: dict[str, Any] = {"sg1": NodeError("tool_failed", "no"), "sg1#2": NodeError("tool_failed", "no")}
+    other = {**SUM, "inputs": {"numbers": ref(2, "numbers")}}
+    answers = (goes_on(PICK, SUM, ASK), goes_on(PICK, OTHER), goes_on(other), failed("no"))
+    question = Question(*answers, workers=workers)
+    question.run()
+    assert _results(question) == [
+        [(1, "failed"), (9, "success")],
+        [(1, "failed"), (2, "success")],
+        [(3, "success")],
+        [],
+    ]
+    # What took another way never was a failure.
+    workers = {"sg1": NodeError("tool_failed", "no")}
+    question = Question(goes_on(PICK, SUM), goes_on(PICK), failed("no"), workers=workers)
+    question.run()
+    assert _results(question) == [[(1, "failed")], [(3, "success"), (1, "success")], []]
+
+
+def test_what_a_person_begins_again_is_of_the_round_whose_planner_began_it() -> None:
+    question = Question(
+        goes_on(PICK, ASK), done(all=ref(9, "clarification")), workers={"sg1": NodeError("tool_failed", "no")}
+    )
+    for _ in range(3):
+        question.step()
+    planning = question.begin()
+    take(RetryNode("sg1", {"name": "Hapag"}), question.scheduler, at=question.at)
+    question.workers = {}
+    question.end(planning)
+    question.run()
+    assert _results(question) == [[(1, "failed"), (9, "success"), (1, "success")], []]
+
+
+def test_document_has_the_fields_of_the_state_of_sub_goals_and_of_results() -> None:
+    turns = (TurnSummary(1, "Compare.", "With which one? " + "x" * 2_000),)
+    question = Question(
+        goes_on(PICK, ASK, reasoning="First."), done(all=ref(9, "clarification")), asked=RoundsAsked(turns=turns)
+    )
+    question.run()
+    found = _document(question)
+    assert {
+        *("question", "sub_goals", "completed_outputs", "round", "max_rounds", "messages", "final_response"),
+        *("planner_reasoning", "synthesis_inputs", "conversation_history", "phase"),
+    } <= {*found}
+    sub_goal_fields = ["id", "worker", "description", "inputs", "params", "outputs", "goal_type", "result", "error"]
+    assert [name for name in found["sub_goals"][0] if name != "status"] == sub_goal_fields
+    assert found["rounds"][0]["results"] == [
+        {"sub_goal_id": 1, "status": "success", "outputs": {"numbers": [1, 2]}, "error": None, "message": None},
+        {"sub_goal_id": 9, "status": "success", "outputs": {"clarification": "Which?"}, "error": None, "message": None},
+    ]
+    assert found["completed_outputs"] == {"1": {"numbers": [1, 2]}, "9": {"clarification": "Which?"}}
+    (turn,) = found["conversation_history"]
+    assert (turn["turn_id"], turn["human_message"], len(turn["ai_response"])) == (1, "Compare.", 508)
+    assert found["messages"] == [
+        {"role": "user", "name": "question", "content": "Compare."},
+        {"role": "assistant", "name": "intention", "content": "intention"},
+        {"role": "assistant", "name": "plan", "content": "First."},
+        {"role": "tool", "name": "sg1", "content": "success"},
+        {"role": "tool", "name": "sg9", "content": "success"},
+        {"role": "assistant", "name": "plan", "content": "All is there."},
+        {"role": "assistant", "name": "answer", "content": "answer"},
+    ]
+
+
+def test_large_outputs_stand_in_the_results_by_reference() -> None:
+    workers = {"sg1": {"numbers": ["x" * 5_000]}}
+    question = Question(goes_on(PICK), failed("no"), workers=workers)
+    question.run()
+    found = _document(question)
+    short = found["rounds"][0]["results"][0]["outputs"]
+    assert (short["ref"], short["bytes"]) == ("node:sg1", 5_016)
+    assert found["completed_outputs"] == {"1": short}
+    assert found["sub_goals"][0]["result"] == workers["sg1"]
+
+
+def test_calls_of_workers_and_the_question_have_the_time_that_was_given() -> None:
+    question = Question(goes_on(PICK), asked=RoundsAsked(limits=RoundsLimits(worker_timeout_s=7.0, deadline_s=90.0)))
+    for _ in range(2):
+        question.step()
+    (task,) = question.begin()
+    assert (task.node.timeout_s, question.scheduler.plan.deadline_s) == (7.0, 90.0)
+    # One that names a timeout keeps to it.
+    tool = replace(question.scheduler.plan.tools["pick"], timeout_s=3.0)
+    made = SubGoal(1, "pick", "", "support", ("numbers",))
+    assert worker_node(made, tool, node_id="sg1", dependencies=(), timeout_s=7.0).timeout_s == 3.0
+
+
+def test_planner_is_told_once_a_round_that_it_repeats_itself() -> None:
+    again = goes_on(PICK | {"id": 2})
+    question = Question(goes_on(PICK), again, goes_on(OTHER), again, goes_on(ASK), done(all=ref(9, "clarification")))
+    question.run()
+    assert question.scheduler.status() is RunStatus.COMPLETED
+    question = Question(goes_on(PICK), again, again)
+    question.run()
+    assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "planner_repeats")
+
+
 def test_planner_that_cannot_be_asked_leaves_the_deliverables() -> None:
     lost = NodeError("model_unavailable", "nobody there")
     question = Question(goes_on(ASK), lost)
@@ -284,7 +400,23 @@ def test_nobody_gives_what_a_model_has_to_say() -> None:
         False,
         True,
     ]
-    assert refusal_of("sg1", "text") == "the result of 'sg1' is an object of the slots it puts out"
+
+
+def test_result_that_a_person_gives_for_a_sub_goal_has_exactly_the_slots_of_its_worker() -> None:
+    question = Question(goes_on(PICK, SUM), failed("no"), workers={"sg1": NodeError("tool_failed", "no")})
+    for _ in range(3):
+        question.step()
+    planning = question.begin()
+    slots = "the result of 'sg1' has exactly the slots numbers, of which some may be null; "
+    for wrong, refusal in (
+        ("text", "the result of 'sg1' is an object of the slots that 'pick' puts out: numbers"),
+        ({}, f"{slots}missing: 'numbers'"),
+        ({"numbers": [1], "total": 1}, f"{slots}not declared: 'total'"),
+    ):
+        assert take(SetResult("sg1", wrong), question.scheduler, at=question.at) == refusal
+    assert take(SetResult("sg1", {"numbers": [1]}), question.scheduler, at=question.at) is None
+    question.end([*question.begin(), *planning])
+    assert [each["status"] for each in _document(question)["sub_goals"]] == ["success", "success"]
 
 
 def test_question_that_cannot_be_put_into_words_says_why() -> None:
@@ -339,7 +471,7 @@ def test_call_of_the_planner_and_the_document_have_a_bound_whatever_the_sub_goal
     assert '{"round": 10, ' in last
     document = rounds_document(question.scheduler, lambda value, _: value)
     assert document is not None
-    assert encoded_size(document) < 320 * 1024
+    assert encoded_size(document) < DOCUMENT_LIMIT_BYTES // 2
     assert [each["id"] for each in document["sub_goals"]] == [*range(1, 101)]
     assert [each["round"] for each in document["rounds"]] == [*range(1, 12)]
     assert len(document["rounds"][9]["results"]) == 10

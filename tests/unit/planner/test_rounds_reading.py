@@ -42,6 +42,7 @@ WORKERS = {
         worker("pick", "numbers", takes=("name",)),
         worker("add_up", "total", "rest", takes=("numbers", "more"), requires=("numbers",)),
         worker("show", "shown", goal_type="deliverable", takes=("total",)),
+        worker("tell", "told", goal_type="deliverable", takes=("all_results",), requires=("all_results",)),
         worker("think", "thought", goal_type="deliverable", takes=("about",), takes_sub_goal=True),
     )
 }
@@ -195,6 +196,28 @@ def test_what_is_clear_is_read_however_it_is_written(written: str) -> None:
 )  # fmt: skip
 def test_what_cannot_be_begun_goes_back_with_its_place(answer: str, code: str, place: str) -> None:
     assert (code, place) in problems_of(answer)
+
+
+def test_deliverable_is_made_of_what_workers_found_and_not_of_what_the_planner_writes() -> None:
+    there = known(1, "pick", name="x")
+    values: list[Any] = [{"found": 7}, {}, [], ""]
+    for written in values:
+        answer = goes_on({**sub_goal(2, "tell"), "params": {"all_results": written}})
+        assert problems_of(answer, there) == [("precondition_missing", "/sub_goals/0/params/all_results")]
+    assert read(goes_on(sub_goal(2, "tell", all_results=ref(1, "numbers"))), there)["valid"] is True
+    # A worker that only helps may be given what the person said: it looks into it, and finds by itself.
+    assert read(goes_on(sub_goal(2, "add_up", numbers=[1, 2])), there)["valid"] is True
+
+
+def test_arguments_are_those_of_the_worker_however_their_names_are_written() -> None:
+    there = known(1, "pick", name="x")
+    wired = {**sub_goal(2, "tell"), "inputs": {"all-results": ref(1, "numbers")}}
+    (found,) = read(goes_on(wired), there)["sub_goals"]
+    assert found["inputs"] == {"all_results": ref(1, "numbers")}
+    twice = {**wired, "inputs": {"all-results": ref(1, "numbers"), "all_results": ref(1, "numbers")}}
+    assert problems_of(goes_on(twice), there) == [("invalid_field", "/sub_goals/0/inputs/all_results")]
+    (same,) = problems_of(goes_on({**sub_goal(2, "pick"), "params": {"name": "x"}}), there)
+    assert same == ("repeated", "/sub_goals/0")
 
 
 def test_slots_of_rounds_before_are_there_and_those_that_are_null_are_not() -> None:

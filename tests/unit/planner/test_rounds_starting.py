@@ -1,0 +1,78 @@
+"""What a question that is answered in rounds starts with: its limits, and what tells it from others."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.contracts.rounds import RoundsLimits, rounds_from_json
+from dagwright.plan.errors import PlanInvalid
+from dagwright.planner.rounds_starting import rounds_of_document
+from dagwright.settings import Settings
+from dagwright.tools import ToolRegistry, worker_tool
+from dagwright.toolset import Toolset, load_toolset
+from dagwright.turns import PreparedRun, WordsRequest, prepared_words
+from tests.support.rounds import Workers
+
+USUAL = RoundsLimits(7, 30.0, 600.0)
+
+
+@worker_tool(outputs=["guess"], goal_type="deliverable")
+def guess() -> dict[str, str]:
+    """Guesses."""
+    return {"guess": "7"}
+
+
+def limits_of(**said: Any) -> RoundsLimits:
+    """Returns the limits of a question that came as a document."""
+    document = {"goal": "How many?", "profile": "rounds", **said}
+    plan = rounds_of_document(document, Workers().registry().declarations(), limits=USUAL)
+    assert plan.pursuit is not None
+    rounds = rounds_from_json(plan.pursuit)
+    return RoundsLimits(rounds.max_rounds, rounds.worker_timeout_s, plan.deadline_s)
+
+
+def test_question_of_another_program_says_its_limits_or_has_the_usual_ones() -> None:
+    assert limits_of() == USUAL
+    assert limits_of(max_rounds=2, worker_timeout="2m", deadline="1h") == RoundsLimits(2, 120.0, 3_600.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("max_rounds", 0), ("max_rounds", "3"), ("worker_timeout", 5), ("deadline", "soon")]
+)
+def test_limit_that_is_none_is_told_with_its_place(name: str, value: Any) -> None:
+    with pytest.raises(PlanInvalid) as refused:
+        limits_of(**{name: value})
+    (problem,) = refused.value.problems
+    assert (problem.code, problem.pointer) == ("invalid_field", f"/{name}")
+    assert problem.message.startswith(f"{name}: ")
+
+
+@pytest.fixture
+def toolset(tmp_path: Path) -> Toolset:
+    """What a process knows whose settings name limits."""
+    settings = Settings(state_dir=tmp_path, max_rounds=7, worker_timeout_s=30, question_timeout_s=600)
+    return replace(load_toolset(settings), own=Workers().registry())
+
+
+def _prepared(toolset: Toolset, **said: Any) -> PreparedRun:
+    return prepared_words(WordsRequest("How many?", profile="rounds", **said), toolset).run
+
+
+def test_question_has_the_limits_of_the_settings_or_its_own(toolset: Toolset) -> None:
+    prepared = _prepared(toolset)
+    assert prepared.plan.pursuit is not None
+    assert rounds_from_json(prepared.plan.pursuit).worker_timeout_s == 30.0
+    assert (prepared.plan.deadline_s, prepared.source["max_rounds"]) == (600.0, 7)
+    terms = replace(WordsRequest("").terms, deadline_s=5_000.0)
+    prepared = _prepared(toolset, terms=terms, rounds=3, worker_timeout_s=2.0)
+    assert prepared.plan.pursuit is not None
+    assert rounds_from_json(prepared.plan.pursuit).worker_timeout_s == 2.0
+    assert (prepared.plan.deadline_s, prepared.source["max_rounds"]) == (5_000.0, 3)
+
+
+def test_same_question_to_other_workers_is_another_one(toolset: Toolset) -> None:
+    other = replace(toolset, own=toolset.own.merged(ToolRegistry.of(guess)))
+    assert _prepared(toolset).source == _prepared(toolset).source
+    assert _prepared(toolset).source != _prepared(other).source
