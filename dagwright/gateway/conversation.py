@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.contracts.rounds import TurnSummary
+from dagwright.contracts.conversation import TurnSummary
 from dagwright.contracts.turn_summaries import OLDER_RESPONSE_BYTES, cut_inside, shortened
 from dagwright.gateway.bodies import ChatMessage
 from dagwright.gateway.errors import ApiError

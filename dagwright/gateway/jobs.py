@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from dagwright.client import NO_TERMS, Origin, made_id
+from dagwright.contracts.conversation import TurnSummary
 from dagwright.contracts.goals import Profile
 from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
-from dagwright.contracts.rounds import TurnSummary
 from dagwright.contracts.sessions import Session, session_name
 from dagwright.gateway.bodies import ChatBody, Wishes
 from dagwright.gateway.conversation import Conversation

@@ -1,75 +1,135 @@
-"""Workers that are killed while a question is answered in rounds: no model is asked twice, nothing is done twice."""
+"""Kills while a question is answered in rounds: no model is asked again that has answered, nothing ended is done twice.
+
+A call in flight is made once more where its worker died, as nobody knows how it ended.
+"""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dagwright.contracts import wire
 from dagwright.contracts.messages import RunInput, run_input_to_json
+from dagwright.contracts.rounds import RoundsLimits
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.planner import RoundsAsked, prepare_rounds
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, step
 from dagwright.toolset import load_toolset
-from tests.support.chaos import TOOLS, FaultPoints, result_within, worker_process
+from tests.support.chaos import QUICK_WORKER, TOOLS, FaultPoints, restart, result_within, worker_process
 from tests.support.chaos_tools import calls_of
 from tests.support.eventually import eventually
 from tests.support.goals import purposes
 from tests.support.rounds import done, goes_on, ref, results_of, sub_goal
-from tests.support.runs import assert_clean, assert_replays
+from tests.support.runs import Handle, assert_clean, assert_replays
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.alone]
 
+_LOST = "Nobody hears it."
+_FIRST = goes_on(sub_goal(1, "make_slot", name="a"), sub_goal(2, "make_slot", name="b"))
+_SECOND = goes_on(sub_goal(3, "make_slot", name="c"))
+_DONE = done(all=[ref(number, "made") for number in (1, 2, 3)])
 
-def _question(folder: Path) -> CompiledPlan:
+
+def _question(folder: Path, limits: RoundsLimits) -> CompiledPlan:
     tools = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)]).declarations()
-    return prepare_rounds("Make them.", tools, RoundsAsked())[0]
+    plan = prepare_rounds("Make them.", tools, RoundsAsked(limits=limits))[0]
+    # A worker that dies is noticed by its heartbeats.
+    return replace(plan, nodes=tuple(replace(node, heartbeat_s=2.0) for node in plan.nodes))
 
 
-async def test_round_goes_on_after_kills_in_its_middle_without_another_model_call(
+def _environment(model: ModelServer) -> dict[str, str]:
+    return {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
+
+
+async def _start(server: LiveServer, folder: Path, *, workflow_id: str, worker_timeout_s: float = 60.0) -> Handle:
+    question = _question(folder, RoundsLimits(worker_timeout_s=worker_timeout_s))
+    return await (await server.start()).start_workflow(
+        wire.WORKFLOW_PURSUE_GOAL,
+        run_input_to_json(RunInput(compiled=question)),
+        id=workflow_id,
+        task_queue=wire.DEFAULT_TASK_QUEUE,
+    )
+
+
+async def test_worker_is_killed_while_each_kind_of_call_is_out(
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
-    first = goes_on(sub_goal(1, "make_slot", name="a"), sub_goal(2, "make_slot", name="b"))
-    second = goes_on(sub_goal(3, "make_slot", name="c"))
-    held = asyncio.Event()
-    answer = step("Nobody hears it.", released=held)
-    script = ("Make them.", first, second, done(all=[ref(number, "made") for number in (1, 2, 3)]), answer, "All made.")
+    held = {place: asyncio.Event() for place in (0, 2, 4, 8)}
+    script = ["Make them.", "Make them.", _FIRST, "No plan.", _FIRST, _FIRST, _SECOND, _DONE, "", "All made."]
+    # What was held is lost with its worker, and said once more.
+    steps = [step(_LOST, released=held[place]) if place in held else words for place, words in enumerate(script)]
     points.hold("b")
-    points.hold("c")
-    async with ModelServer(*script) as server:
-        environment = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
-        async with worker_process(own_server.address, folder, environment=environment) as worker:
-            handle = await (await own_server.start()).start_workflow(
-                wire.WORKFLOW_PURSUE_GOAL,
-                run_input_to_json(RunInput(compiled=_question(folder))),
-                id="killed-in-rounds",
-                task_queue=wire.DEFAULT_TASK_QUEUE,
-            )
-            for name in ("b", "c"):
-                # One of the round is done, or all of the rounds before, and one is in flight.
-                await points.reached(name)
-                await worker.kill()
-                points.release(name)
-                await worker.start()
-            await eventually(lambda: len(server.calls) == 5)
+    async with (
+        ModelServer(*steps) as model,
+        worker_process(own_server.address, folder, environment=_environment(model), program=QUICK_WORKER) as worker,
+    ):
+        handle = await _start(own_server, folder, workflow_id="killed-in-rounds", worker_timeout_s=15.0)
+
+        async def kill_while_asked(place: int) -> None:
+            await eventually(lambda: len(model.calls) == place + 1)
             await worker.kill()
-            held.set()
+            held[place].set()
             await worker.start()
-            document = await result_within(handle, 240)
+
+        # While the intention, the planner and its repair are asked.
+        for place in (0, 2, 4):
+            await kill_while_asked(place)
+        # While one sub-goal of a round is done, and one is in flight.
+        await points.reached("b")
+        await eventually(lambda: calls_of(folder)["a"] == 1)
+        await worker.kill()
+        points.release("b")
+        await worker.start()
+        await kill_while_asked(8)
+        document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "All made.")
-    assert sorted(results_of(document)[0]) == [(1, "success"), (2, "success")]
-    # Only the call that was in flight is made once more: nobody knows that it was answered.
-    assert purposes([*server.calls]) == [
+    assert [sorted(each) for each in results_of(document)] == [[(1, "success"), (2, "success")], [(3, "success")], []]
+    assert purposes([*model.calls]) == [
+        *[("intention", "intention")] * 2,
+        *[("plan", "planner")] * 2,
+        *[("plan#2", "repair")] * 2,
+        ("plan#3", "planner"),
+        ("plan#4", "planner"),
+        *[("answer", "answer")] * 2,
+    ]
+    assert (calls_of(folder)["a"], calls_of(folder)["c"]) == (1, 1)
+    assert calls_of(folder)["b"] in (2, 3)
+    history = await handle.fetch_history()
+    assert_clean(history)
+    await assert_replays(history)
+
+
+async def test_server_is_killed_in_the_middle_of_a_round_and_while_the_planner_is_asked(
+    own_server: LiveServer, folder: Path, points: FaultPoints
+) -> None:
+    asked = asyncio.Event()
+    script = ("Make them.", _FIRST, step(_SECOND, released=asked), _DONE, "All made.")
+    points.hold("b")
+    async with (
+        ModelServer(*script) as model,
+        worker_process(own_server.address, folder, environment=_environment(model)),
+    ):
+        handle = await _start(own_server, folder, workflow_id="server-killed-in-rounds")
+        await points.reached("b")
+        await eventually(lambda: calls_of(folder)["a"] == 1)
+        await restart(own_server)
+        points.release("b")
+        await eventually(lambda: len(model.calls) == 3)
+        await restart(own_server)
+        asked.set()
+        document = await result_within(handle, 240)
+    assert (document["status"], document["output"]) == ("completed", "All made.")
+    assert purposes([*model.calls]) == [
         ("intention", "intention"),
         ("plan", "planner"),
         ("plan#2", "planner"),
         ("plan#3", "planner"),
         ("answer", "answer"),
-        ("answer", "answer"),
     ]
-    assert calls_of(folder)["a"] == 1
+    assert calls_of(folder) == {"a": 1, "b": 1, "c": 1}
     history = await handle.fetch_history()
     assert_clean(history)
     await assert_replays(history)
