@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from dagwright.maritime.slots import EsResults
-from dagwright.search.answers import bucket_list
+from dagwright.search.answers import bucket_list, figures_of, others_of
 from dagwright.search.cells import cell, table
 
 MOST_TABLES = 12
@@ -25,6 +25,11 @@ _ADDED_UP = ("sum", "value_count")
 DOCUMENTS = "documents"
 
 Number = int | float
+Value = Number | str | None
+"""A figure of dates is a text, as the server writes it: what is reckoned with numbers means nothing there."""
+
+
+Row = tuple[str, Sequence[Value]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +43,10 @@ class Column:
     name: str
     unit: str = ""
 
-    def shown(self, number: Number | None) -> str:
-        """Returns a number as people read it, to two decimals; nothing for what has no value."""
-        if number is None:
-            return ""
+    def shown(self, number: Value) -> str:
+        """Returns a number as people read it, to two decimals, a text as it is; nothing for what has no value."""
+        if number is None or isinstance(number, str):
+            return number or ""
         text = f"{number:,.2f}".rstrip("0").rstrip(".") if number != int(number) else f"{int(number):,}"
         return f"{text} {self.unit}" if self.unit else text
 
@@ -53,19 +58,21 @@ class Table:
     Args:
         title: what it is about.
         of: what stands in the first column.
-        rows: name of the thing -> a number for each column, `None` where there is no value.
+        rows: name of the thing -> a value for each column, `None` where there is none.
+        sums: rows about all of these together, and what is not among them; `None` where nothing can be said.
         notes: sentences about what is missing.
     """
 
     title: str
     of: str
     columns: Sequence[Column]
-    rows: Sequence[tuple[str, Sequence[Number | None]]]
+    rows: Sequence[Row]
+    sums: Sequence[Row] = field(default_factory=tuple)
     notes: Sequence[str] = field(default_factory=tuple)
 
     def markdown(self) -> str:
         """Returns it for people."""
-        shown = [[name, *self._shown(numbers)] for name, numbers in self.rows[:MOST_ROWS]]
+        shown = [[name, *self._shown(values)] for name, values in (*self.rows[:MOST_ROWS], *self.sums)]
         said = [f"**{cell(self.title, 200)}**", table([self.of, *(each.name for each in self.columns)], shown)]
         if (left := len(self.rows) - MOST_ROWS) > 0:
             said.append(f"There are {left:,} more rows.")
@@ -73,27 +80,35 @@ class Table:
 
     def told(self) -> Iterator[dict[str, Any]]:
         """Yields what a model is told: each row with its figures as they are to be written, then the notes."""
-        for name, numbers in self.rows[:MOST_ROWS]:
-            pairs = zip(self.columns, self._shown(numbers), strict=True)
-            figures = {column.name: text or "no value" for column, text in pairs}
-            yield {"table": self.title, self.of: name, **figures}
+        for name, values in self.rows[:MOST_ROWS]:
+            yield self._told(name, [text or "no value" for text in self._shown(values)])
+        for name, values in self.sums:
+            yield self._told(name, self._shown(values))
         for note in self.notes:
             yield {"table": self.title, "note": note}
 
     def numbers(self) -> Iterator[Number]:
         """Yields every number in it, and how many rows there are."""
         yield len(self.rows)
-        for _, numbers in self.rows:
-            yield from (number for number in numbers if number is not None)
+        yield from (value for value in self._values() if isinstance(value, int | float))
 
     def texts(self) -> Iterator[str]:
         """Yields every text in it, which may hold digits too."""
         yield from (self.title, self.of, *self.notes)
         yield from (column.name for column in self.columns)
         yield from (name for name, _ in self.rows)
+        yield from (value for value in self._values() if isinstance(value, str))
 
-    def _shown(self, numbers: Sequence[Number | None]) -> list[str]:
-        return [column.shown(number) for column, number in zip(self.columns, numbers, strict=True)]
+    def _values(self) -> Iterator[Value]:
+        for _, values in (*self.rows, *self.sums):
+            yield from values
+
+    def _told(self, name: str, texts: Sequence[str]) -> dict[str, Any]:
+        figures = {column.name: text for column, text in zip(self.columns, texts, strict=True) if text}
+        return {"table": self.title, self.of: name, **figures}
+
+    def _shown(self, values: Sequence[Value]) -> list[str]:
+        return [column.shown(value) for column, value in zip(self.columns, values, strict=True)]
 
 
 def tables_of(results: Sequence[EsResults], labels: Sequence[str]) -> list[Table]:
@@ -124,50 +139,56 @@ def figure_kinds(query: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _overall(results: Sequence[EsResults], labels: Sequence[str]) -> Iterator[Table]:
+    """Yields a table of the numbers, which are compared, and one of the dates."""
     each = [_overall_figures(result) for result in results]
     names = list(dict.fromkeys(name for figures in each for name in figures))
+    days = [name for name in names if any(isinstance(figures.get(name), str) for figures in each)]
     columns = [Column(label or "value") for label in labels]
-    rows: list[tuple[str, list[Number | None]]] = [(name, [figures.get(name) for figures in each]) for name in names]
+    yield Table(
+        "All that matches: dates", "figure", columns, _rows(days, each), notes=_without_value(days, each, labels)
+    )
+    numbers = [name for name in names if name not in days]
+    rows = _rows(numbers, each)
     if len(results) > 1:
         for place, label in enumerate(labels[1:], 1):
-            columns += [Column(f"{labels[0]} minus {label}"), Column(f"{labels[0]} of {label}", "%")]
-            for _, numbers in rows:
-                numbers.extend(_compared(numbers[0], numbers[place]))
-    notes = tuple(
+            columns = [*columns, Column(f"{labels[0]} minus {label}"), Column(f"{labels[0]} of {label}", "%")]
+            rows = [(name, [*values, *_compared(values[0], values[place])]) for name, values in rows]
+    yield Table("All that matches", "figure", columns, rows, notes=_without_value(numbers, each, labels))
+
+
+def _rows(names: Sequence[str], each: Sequence[Mapping[str, Value]]) -> list[Row]:
+    return [(name, [figures.get(name) for figures in each]) for name in names]
+
+
+def _without_value(names: Sequence[str], each: Sequence[Mapping[str, Value]], labels: Sequence[str]) -> tuple[str, ...]:
+    return tuple(
         f"{name} has no value{f' for {label}' if label else ''}."
         for label, figures in zip(labels, each, strict=True)
-        for name, number in figures.items()
-        if number is None
+        for name in names
+        if name in figures and figures[name] is None
     )
-    yield Table("All that matches", "figure", columns, rows, notes)
 
 
-def _overall_figures(result: EsResults) -> dict[str, Number | None]:
-    figures: dict[str, Number | None] = {DOCUMENTS: result.total} if result.total is not None else {}
-    return figures | dict(_figures(result.aggregations))
+def _overall_figures(result: EsResults) -> dict[str, Value]:
+    figures: dict[str, Value] = {DOCUMENTS: result.total} if result.total is not None else {}
+    return figures | dict(_figures(result.aggregations, figure_kinds(result.query)))
 
 
-def _figures(group: Mapping[str, Any]) -> Iterator[tuple[str, Number | None]]:
-    """Yields the figures that stand in a group itself, those of several numbers one by one."""
-    for name, told in group.items():
-        if not isinstance(told, Mapping) or bucket_list(told) is not None:
-            continue
-        if "value" in told:
-            yield name, _number(told["value"])
-        elif isinstance(told.get("values"), Mapping):
-            yield from ((f"{name} {float(key):g} %", _number(number)) for key, number in told["values"].items())
-        else:
-            yield from (
-                (f"{name} {key}", _number(told[key])) for key in ("count", "sum", "avg", "min", "max") if key in told
-            )
+def _figures(group: Mapping[str, Any], kinds: Mapping[str, str]) -> Iterator[tuple[str, Value]]:
+    """Yields the figures that stand in a group itself, those of several parts one by one."""
+    for name, told in figures_of(group):
+        # A sum of dates is no date.
+        is_sense = not isinstance(told, list) and not (isinstance(told, str) and kinds.get(name) == "sum")
+        if is_sense:
+            yield name, told if isinstance(told, str) else _number(told)
 
 
 def _number(value: Any) -> Number | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _compared(first: Number | None, other: Number | None) -> list[Number | None]:
-    if first is None or other is None:
+def _compared(first: Value, other: Value) -> list[Number | None]:
+    if not isinstance(first, int | float) or not isinstance(other, int | float):
         return [None, None]
     return [_rounded(first - other), _rounded(100 * first / other) if other else None]
 
@@ -189,68 +210,93 @@ def _groupings(
         if buckets is None:
             continue
         of = " / ".join([*around, name])
-        yield _of_groups(buckets, kinds, title=f"{title}: {of}" if title else of, of=name)
+        about = _Grouping(f"{title}: {of}" if title else of, name, others_of(grouping))
+        yield _of_groups(buckets, kinds, about)
         for key, bucket in buckets[:MOST_TABLES]:
             yield from _groupings(bucket, kinds, title=title, around=(*around, key or name))
 
 
-def _of_groups(
-    buckets: Sequence[tuple[str, Mapping[str, Any]]], kinds: Mapping[str, str], *, title: str, of: str
-) -> Table:
-    figures = [{DOCUMENTS: _number(bucket.get("doc_count")), **dict(_figures(bucket))} for _, bucket in buckets]
+@dataclass(frozen=True, slots=True)
+class _Grouping:
+    """What makes groups.
+
+    Args:
+        title: of its table.
+        of: its name.
+        others: documents in groups that the server left out; nothing but their number is known.
+    """
+
+    title: str
+    of: str
+    others: int
+
+    def notes(self) -> tuple[str, ...]:
+        if not self.others:
+            return ()
+        return (
+            f"{self.others:,} more documents are in groups of {self.of} that were not asked for: "
+            "their number is known, and no other figure of theirs.",
+        )
+
+
+def _of_groups(buckets: Sequence[tuple[str, Mapping[str, Any]]], kinds: Mapping[str, str], about: _Grouping) -> Table:
+    figures = [{DOCUMENTS: _number(bucket.get("doc_count")), **dict(_figures(bucket, kinds))} for _, bucket in buckets]
     names = list(dict.fromkeys(name for each in figures for name in each))
-    columns: list[Column] = []
-    numbers: list[list[Number | None]] = [[] for _ in buckets]
-    for name in names:
-        told = [each.get(name) for each in figures]
-        more = [Column(name)]
-        added: list[list[Number | None]] = [told]
-        if name == DOCUMENTS or kinds.get(name) in _ADDED_UP:
-            more.append(Column(f"share of {name}", "%"))
-            added.append(_shares(told))
-        if 1 < len(told) <= _COMPARED:
-            more.append(Column(f"{name}: first minus this"))
-            added.append([_compared(told[0], each)[0] for each in told])
-        columns += more
-        for row, of_row in zip(numbers, zip(*added, strict=True), strict=True):
-            row.extend(of_row)
-    rows: list[tuple[str, Sequence[Number | None]]] = [
-        (key or of, row) for (key, _), row in zip(buckets, numbers, strict=True)
+    parts = [_columns_of(name, [each.get(name) for each in figures], kinds, about) for name in names]
+    rows: list[Row] = [
+        (key or about.of, [part.values[place] for columns in parts for part in columns])
+        for place, (key, _) in enumerate(buckets)
     ]
-    if len(rows) > 1:
-        rows.append(("all together", [_sum_of(column, rows, place) for place, column in enumerate(columns)]))
-    return Table(title, of, columns, _without_sums(rows, columns, kinds), _gaps(buckets, figures, names))
+    all_parts = [part for columns in parts for part in columns]
+    sums: list[Row] = [("all other groups", [part.others for part in all_parts])] if about.others else []
+    if len(rows) > 1 or about.others:
+        sums.append(("all together", [part.together for part in all_parts]))
+    return Table(
+        about.title,
+        about.of,
+        [part.column for part in all_parts],
+        rows,
+        sums,
+        (*about.notes(), *_gaps(buckets, figures, names)),
+    )
 
 
-def _shares(numbers: Sequence[Number | None]) -> list[Number | None]:
-    total = sum(number for number in numbers if number is not None)
-    return [None if number is None or not total else _rounded(100 * number / total) for number in numbers]
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A column with its values, that of the groups that were left out, and that of all."""
+
+    column: Column
+    values: Sequence[Value]
+    others: Number | None = None
+    together: Number | None = None
 
 
-def _sum_of(column: Column, rows: Sequence[tuple[str, Sequence[Number | None]]], place: int) -> Number | None:
-    if ": first minus this" in column.name:
-        return None
-    known = [row[place] for _, row in rows if row[place] is not None]
-    return _rounded(sum(number for number in known if number is not None)) if known else None
+def _columns_of(name: str, told: Sequence[Value], kinds: Mapping[str, str], about: _Grouping) -> list[_Part]:
+    """Returns a figure of the groups, its shares if they add up to a whole that is known, and its differences."""
+    others = about.others if name == DOCUMENTS else 0
+    numbers = [each for each in told if isinstance(each, int | float)]
+    is_whole = name == DOCUMENTS or (kinds.get(name) in _ADDED_UP and not about.others)
+    found = [_Part(Column(name), told)]
+    if is_whole and numbers:
+        total = _rounded(sum(numbers) + others)
+        shares = [_share(each, total) for each in told]
+        known = _share(others, total) if others else None
+        found = [
+            _Part(Column(name), told, others or None, total),
+            _Part(Column(f"share of {name}", "%"), shares, known, _share(total, total)),
+        ]
+    if 1 < len(told) <= _COMPARED and len(numbers) + told.count(None) == len(told):
+        found.append(_Part(Column(f"{name}: first minus this"), [_compared(told[0], each)[0] for each in told]))
+    return found
 
 
-def _without_sums(
-    rows: Sequence[tuple[str, Sequence[Number | None]]], columns: Sequence[Column], kinds: Mapping[str, str]
-) -> list[tuple[str, Sequence[Number | None]]]:
-    """Returns the rows, of which the last adds up only what may be added up."""
-    if len(rows) < 2:
-        return list(rows)
-    name, last = rows[-1]
-    kept = [
-        number if column.unit or column.name == DOCUMENTS or kinds.get(column.name) in _ADDED_UP else None
-        for column, number in zip(columns, last, strict=True)
-    ]
-    return [*rows[:-1], (name, kept)]
+def _share(number: Value, total: Number) -> Number | None:
+    return _rounded(100 * number / total) if isinstance(number, int | float) and total else None
 
 
 def _gaps(
     buckets: Sequence[tuple[str, Mapping[str, Any]]],
-    figures: Sequence[Mapping[str, Number | None]],
+    figures: Sequence[Mapping[str, Value]],
     names: Sequence[str],
 ) -> tuple[str, ...]:
     """Returns which figures some groups have no value of."""
@@ -288,7 +334,7 @@ def _of_documents(result: EsResults, label: str) -> Iterator[Table]:
             counts = [(text, [count, _rounded(100 * count / len(hits))]) for text, count in texts.most_common()]
             missing = len(hits) - texts.total()
             notes = (f"{missing:,} have no {name}.",) if missing else ()
-            yield Table(f"{title}: {name}", name, [Column(DOCUMENTS), Column("share", "%")], counts, notes)
+            yield Table(f"{title}: {name}", name, [Column(DOCUMENTS), Column("share", "%")], counts, notes=notes)
 
 
 def _summed(found: Sequence[Number | None]) -> list[Number | None]:

@@ -14,6 +14,8 @@ _FIGURES = ("avg", "min", "max", "stats", "percentiles")
 """Figures that are null where no document has a value; a sum is 0 then, and nobody can tell."""
 _ONE_GROUP = ("filter", "missing")
 
+_AS_TEXT = "_as_string"
+
 
 class AnswerTooLarge(ValueError):
     """The server found more groups than an answer may have."""
@@ -123,8 +125,53 @@ def bucket_list(grouping: Any) -> list[tuple[str, Mapping[str, Any]]] | None:
 
 def key_of(bucket: Mapping[str, Any]) -> str:
     """Returns the key of a group as people read it; of a day only the day."""
-    key = str(bucket.get("key_as_string", bucket.get("key", "")))
-    return key.removesuffix("T00:00:00.000Z")
+    return _day(str(bucket.get("key_as_string", bucket.get("key", ""))))
+
+
+def others_of(grouping: Mapping[str, Any]) -> int:
+    """Returns how many documents are in groups that the server left out, because no more were asked for."""
+    return int(grouping.get("sum_other_doc_count") or 0)
+
+
+def figures_of(group: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields the figures that stand in a group itself: name, value; of one that is several, each.
+
+    A value is a number, `None` if there is none, a list of documents, or a text: the server tells dates as numbers of
+    milliseconds that say nothing to people, and as a text beside them. A sum of dates is left out where it is known as
+    one.
+    """
+    for name, figure in group.items():
+        if not isinstance(figure, Mapping) or bucket_list(figure) is not None:
+            continue
+        if "value" in figure:
+            yield name, _figure(figure, "value")
+        elif isinstance(values := figure.get("values"), Mapping):
+            yield from (
+                (f"{name} {_percent(key)}", _figure(values, key)) for key in values if not key.endswith(_AS_TEXT)
+            )
+        elif "hits" in figure:
+            yield name, [hit.get("_source", {}) for hit in figure["hits"]["hits"]]
+        elif "count" in figure:
+            parts = [part for part in ("count", "min", "avg", "max", "sum") if part in figure]
+            told = {part: _figure(figure, part) for part in parts}
+            yield from (
+                (f"{name} {part}", told[part]) for part in parts if part != "sum" or not isinstance(told["sum"], str)
+            )
+
+
+def _figure(told: Mapping[str, Any], part: str) -> Any:
+    text = told.get(f"{part}{_AS_TEXT}")
+    # Truth values have a text too, and their figures are numbers: how many are true, and which share.
+    is_date = told[part] is not None and isinstance(text, str) and text not in ("true", "false")
+    return _day(str(text)) if is_date else told[part]
+
+
+def _percent(key: str) -> str:
+    return f"{key.removesuffix('.0')} %"
+
+
+def _day(text: str) -> str:
+    return text.removesuffix("T00:00:00.000Z")
 
 
 def _in_order(asked: Mapping[str, Any], told: Mapping[str, Any]) -> Json:

@@ -20,6 +20,7 @@ _ORDER = re.compile(r"_count|_key|[A-Za-z_][\w-]{0,79}(>[A-Za-z_][\w-]{0,79}){0,
 _DAYS = re.compile(r"[1-9]\d{0,3}d")
 _CALENDAR = re.compile(r"day|week|month|quarter|year|1d|1w|1M|1q|1y")
 """`1m` would be a minute."""
+_DATES = ("date", "date_nanos")
 _DIRECTIONS = ("asc", "desc")
 _MOST_GROUPINGS = 30
 _UNKNOWN_GROUPS = 100
@@ -212,6 +213,13 @@ def _of_field(check: Check, value: Any, path: Path, around: int) -> Json:  # noq
     return members({"field": check.field_name(given.get("field"), (*path, "field"))})
 
 
+def _sum(check: Check, value: Any, path: Path, around: int) -> Json:
+    told = _of_field(check, value, path, around)
+    if check.fields is not None and check.fields.get(told.get("field", "")) in _DATES:
+        check.refuse((*path, "field"), "dates cannot be added up; ask for min, max or avg")
+    return told
+
+
 def _cardinality(check: Check, value: Any, path: Path, around: int) -> Json:  # noqa: ARG001
     given = check.known(value, path, keys=("field", "precision_threshold"))
     told: Json = {"field": check.field_name(given.get("field"), (*path, "field"))}
@@ -257,7 +265,7 @@ _GROUPS: Mapping[str, Callable[[Check, Any, Path], tuple[Json, int]]] = {
 }
 _FIGURES: Mapping[str, Callable[[Check, Any, Path, int], Json]] = {
     "avg": _of_field,
-    "sum": _of_field,
+    "sum": _sum,
     "min": _of_field,
     "max": _of_field,
     "stats": _of_field,

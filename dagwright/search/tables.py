@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.search.answers import bucket_list
+from dagwright.search.answers import bucket_list, figures_of, others_of
 from dagwright.search.cells import cell, table
 
 MAX_COLUMNS = 12
@@ -62,7 +62,7 @@ class GroupTable:
     def markdown(self, rows: int) -> str:
         """Returns the first `rows` groups, and how many more there are."""
         shown = self.groups[:rows]
-        figures = list(dict.fromkeys(name for _, group in shown for name, _ in _figures(group)))
+        figures = list(dict.fromkeys(name for _, group in shown for name, _ in figures_of(group)))
         told = [[*keys, group.get("doc_count"), *_values(group, figures)] for keys, group in shown]
         said = [table([*self.names, _COUNT, *figures], told)] if shown else ["There are no groups."]
         if len(self.groups) > len(shown):
@@ -78,7 +78,7 @@ def group_tables(groups: Mapping[str, Any], *, rows: int) -> str:
     Args:
         rows: groups that each table shows at most.
     """
-    figures = [*_figures(groups)]
+    figures = [*figures_of(groups)]
     tables = [*_tables([((), groups)], ())]
     has_many = len(tables) + bool(figures) > 1
     said = [table(["figure", "value"], figures)] if figures else []
@@ -99,7 +99,7 @@ def _tables(around: Sequence[Keyed], names: tuple[str, ...]) -> Iterator[GroupTa
         ]
         if not found or _is_one_group(found[0][1]):
             continue
-        others = sum(int(grouping.get("sum_other_doc_count") or 0) for _, grouping in found)
+        others = sum(others_of(grouping) for _, grouping in found)
         yield GroupTable((*names, name), inside, others)
         yield from _tables(inside, (*names, name))
     ones = [((*keys, name), one) for keys, group in around for name, one in group.items() if _is_one_group(one)]
@@ -112,28 +112,6 @@ def _is_one_group(grouping: Any) -> bool:
     return isinstance(grouping, Mapping) and "doc_count" in grouping and "buckets" not in grouping
 
 
-def _figures(group: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields the figures of a group: name, value; of one that is several, each."""
-    for name, figure in group.items():
-        if not isinstance(figure, Mapping) or bucket_list(figure) is not None:
-            continue
-        if "value" in figure:
-            yield name, figure.get("value_as_string", figure["value"])
-        elif isinstance(figure.get("values"), Mapping):
-            yield from (
-                (f"{name} {percent}", value) for percent, value in figure["values"].items() if _is_share(percent)
-            )
-        elif "hits" in figure:
-            yield name, [hit.get("_source", {}) for hit in figure["hits"]["hits"]]
-        elif "count" in figure:
-            yield from ((f"{name} {part}", figure.get(part)) for part in ("count", "min", "avg", "max", "sum"))
-
-
-def _is_share(percent: Any) -> bool:
-    """Tells whether a percentile is one, and not its value once more as a text."""
-    return not str(percent).endswith("_as_string")
-
-
 def _values(group: Mapping[str, Any], figures: Sequence[str]) -> list[Any]:
-    told = dict(_figures(group))
+    told = dict(figures_of(group))
     return [told.get(name) for name in figures]

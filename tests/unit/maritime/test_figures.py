@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dagwright.maritime.analyzing import labels_of
-from dagwright.maritime.figures import Table, tables_of
+from dagwright.maritime.figures import MOST_ROWS, Table, tables_of
 from dagwright.maritime.slots import EsResults
 from dagwright.maritime.stray_figures import stray_figures
 
@@ -104,16 +104,106 @@ def test_groups_have_shares_differences_a_sum_and_what_is_missing() -> None:
             "by_shipper": "all together",
             "documents": "30",
             "share of documents": "100 %",
-            "documents: first minus this": "no value",
+            # Averages cannot be added up, and differences have no total.
             "volume": "400",
             "share of volume": "100 %",
-            "volume: first minus this": "no value",
-            # Averages cannot be added up.
-            "transit": "no value",
-            "transit: first minus this": "no value",
         },
         {"note": "transit is there for 1 of 2; not for B."},
     ]
+
+
+def test_shares_are_of_all_documents_where_more_groups_were_found_than_asked_for() -> None:
+    result = grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0))
+    result.aggregations["by_shipper"]["sum_other_doc_count"] = 70
+    (table,) = (each for each in tables_of([result], [""]) if each.title == "by_shipper")
+    # Of the volume of the others nothing is known, so there is no total of it and no share.
+    assert told([table], "by_shipper") == [
+        {
+            "by_shipper": "A",
+            "documents": "20",
+            "share of documents": "20 %",
+            "documents: first minus this": "0",
+            "volume": "300",
+            "volume: first minus this": "0",
+            "transit": "15.5",
+            "transit: first minus this": "0",
+        },
+        {
+            "by_shipper": "B",
+            "documents": "10",
+            "share of documents": "10 %",
+            "documents: first minus this": "10",
+            "volume": "100",
+            "volume: first minus this": "200",
+            "transit": "1",
+            "transit: first minus this": "14.5",
+        },
+        {"by_shipper": "all other groups", "documents": "70", "share of documents": "70 %"},
+        {"by_shipper": "all together", "documents": "100", "share of documents": "100 %"},
+        {
+            "note": "70 more documents are in groups of by_shipper that were not asked for: "
+            "their number is known, and no other figure of theirs."
+        },
+    ]
+    assert "| all other groups | 70 | 70 % |" in table.markdown()
+
+
+def test_sum_of_many_groups_is_told_though_not_all_of_them_are() -> None:
+    result = grouped(*((f"S{number}", 1, 2.0, 1.0) for number in range(MOST_ROWS + 5)))
+    rows = told(tables_of([result], [""]), "by_shipper")
+    assert [row["by_shipper"] for row in rows[-2:]] == [f"S{MOST_ROWS - 1}", "all together"]
+    assert rows[-1]["volume"] == "110"
+
+
+def day(of: str) -> dict[str, Any]:
+    """Returns a figure of a date as the server tells it."""
+    return {"value": 1795305600000.0, "value_as_string": of}
+
+
+def test_figures_of_dates_are_dates_and_nothing_is_reckoned_with_them() -> None:
+    aggs = {"latest": {"max": {"field": "arrival_date"}}, "all": {"sum": {"field": "arrival_date"}}}
+    buckets = [
+        {"key": key, "doc_count": 1, "latest": day(of)} for key, of in (("A", "2026-11-22"), ("B", "2026-10-01"))
+    ]
+    buckets.append({"key": "C", "doc_count": 1, "latest": {"value": None}})
+    percents = {"values": {"50.0": 1773198217997.2, "50.0_as_string": "2026-03-11"}}
+    result = EsResults(
+        total=3,
+        query={"aggs": {**aggs, "middle": {"percentiles": {}}, "by": {"terms": {}, "aggs": aggs}}},
+        aggregations={
+            "latest": day("2026-11-22T00:00:00.000Z"),
+            "all": day("+511603-11-09"),
+            "middle": percents,
+            "by": {"buckets": buckets},
+        },
+    )
+    found = tables_of([result], [""])
+    assert told(found, "All that matches: dates") == [
+        {"figure": "latest", "value": "2026-11-22"},
+        {"figure": "middle 50 %", "value": "2026-03-11"},
+    ]
+    assert told(found, "All that matches") == [{"figure": "documents", "value": "3"}]
+    assert [(row["by"], row["latest"]) for row in told(found, "by")[:3]] == [
+        ("A", "2026-11-22"), ("B", "2026-10-01"), ("C", "no value"),
+    ]  # fmt: skip
+    assert [name for name in told(found, "by")[0] if "latest" in name] == ["latest"]
+    assert "| latest | 2026-11-22 |" in found[0].markdown()
+
+
+def test_dates_of_several_results_stand_side_by_side_and_may_be_said() -> None:
+    query = {"aggs": {"latest": {"max": {"field": "arrival_date"}}}}
+    results = [
+        EsResults(total=2, query=query, aggregations={"latest": day("2026-11-05")}),
+        EsResults(total=0, query=query, aggregations={"latest": {"value": None}}),
+    ]
+    tables = tables_of(results, ["MAERSK", "ZIM"])
+    assert told(tables, "All that matches: dates") == [
+        {"figure": "latest", "MAERSK": "2026-11-05", "ZIM": "no value"},
+        {"note": "latest has no value for ZIM."},
+    ]
+    numbers = [number for each in tables for number in each.numbers()]
+    texts = [text for each in tables for text in each.texts()]
+    assert stray_figures("The last one arrived on November 5, 2026 (2026-11-05).", numbers, texts) == []
 
 
 def test_figures_of_unknown_kind_are_not_added_up() -> None:

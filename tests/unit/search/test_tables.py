@@ -130,10 +130,33 @@ def test_filters_that_are_one_group_each_are_compared_in_one_table() -> None:
 
 def test_figures_of_several_parts_have_a_row_or_a_column_for_each() -> None:
     stats = {"count": 2, "min": 1.0, "max": 3.0, "avg": 2.0, "sum": 4.0}
-    groups = {"s": stats, "p": {"values": {"50.0": 2.0, "50.0_as_string": "2"}}}
+    groups = {"s": stats, "p": {"values": {"50.0": 2.0}}}
     assert [line.split("|")[1].strip() for line in group_tables(groups, rows=20).splitlines()[2:]] == [
-        "s count", "s min", "s avg", "s max", "s sum", "p 50.0",
+        "s count", "s min", "s avg", "s max", "s sum", "p 50 %",
     ]  # fmt: skip
+
+
+def test_figures_of_dates_are_shown_as_dates() -> None:
+    stats = {"count": 2, "min": 1.7e12, "min_as_string": "2026-01-01", "max": 1.8e12, "max_as_string": "2026-01-31"}
+    stats |= {
+        "avg": 1.75e12,
+        "avg_as_string": "2026-01-16T00:00:00.000Z",
+        "sum": 3.5e12,
+        "sum_as_string": "+511603-11-09",
+    }
+    groups = {"s": stats, "p": {"values": {"99.5": 1.8e12, "99.5_as_string": "2026-01-31"}}}
+    assert group_tables(groups, rows=20).splitlines()[2:] == [
+        "| s count | 2 |",
+        "| s min | 2026-01-01 |",
+        "| s avg | 2026-01-16 |",
+        "| s max | 2026-01-31 |",
+        "| p 99.5 % | 2026-01-31 |",
+    ]
+
+
+def test_figures_of_truth_values_are_numbers() -> None:
+    groups = {"share": {"value": 0.7, "value_as_string": "true"}}
+    assert group_tables(groups, rows=20).splitlines()[2:] == ["| share | 0.7 |"]
 
 
 def test_no_groups_are_said_and_too_many_tables_counted() -> None:
