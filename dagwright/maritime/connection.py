@@ -50,4 +50,4 @@ async def reach_search() -> AsyncIterator[Search]:
     except NoAnswer as error:
         if context().attempt < _SLOW_ATTEMPTS:
             raise
-        raise GiveUp(f"{error}, {context().attempt} times; ask for less, such as fewer groups") from None
+        raise GiveUp(f"{error}, {context().attempt} times; {error.advice}") from None

@@ -8,7 +8,7 @@ from typing import Any
 from dagwright.search.limits import Json, QueryLimits
 
 ANSWER_LIMIT_BYTES = 4 * 1024 * 1024
-"""Of the documents of one answer as JSON."""
+"""Of the documents of one answer as JSON, and of its groups and figures."""
 _KEYS_TOLD = 20
 _FIGURES = ("avg", "min", "max", "stats", "percentiles")
 """Figures that are null where no document has a value; a sum is 0 then, and nobody can tell."""
@@ -18,7 +18,7 @@ _AS_TEXT = "_as_string"
 
 
 class AnswerTooLarge(ValueError):
-    """The server found more groups than an answer may have."""
+    """The server found more groups and figures than an answer may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def search_answer(told: Mapping[str, Any], asked: Mapping[str, Any], limits: Que
         asked: the aggregations that were asked for.
 
     Raises:
-        AnswerTooLarge: there are more groups than `limits` let an answer have.
+        AnswerTooLarge: there are more groups than `limits` let an answer have, or they have too many bytes.
     """
     groups = _in_order(asked, told.get("aggregations", {}))
     count = sum(1 for _ in _buckets(groups))
@@ -90,6 +90,11 @@ def search_answer(told: Mapping[str, Any], asked: Mapping[str, Any], limits: Que
         raise AnswerTooLarge(
             f"The query makes {count:,} groups, over the limit of {limits.buckets:,}; ask for a shorter range of "
             "dates, longer intervals or fewer groups"
+        )
+    if (size := _bytes_of(groups)) > ANSWER_LIMIT_BYTES:
+        raise AnswerTooLarge(
+            f"The groups and figures have {size:,} bytes, over the limit of {ANSWER_LIMIT_BYTES:,}; ask for fewer "
+            "groups, for fewer figures in each, or for fewer fields of the documents in them"
         )
     found: list[Mapping[str, Any]] = told["hits"]["hits"]
     kept = _that_fit(found)
@@ -202,11 +207,15 @@ def _buckets(groups: Any) -> Iterator[None]:
 def _that_fit(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     kept, size = [], 0
     for hit in found:
-        size += len(json.dumps(hit.get("_source", {}), ensure_ascii=False).encode(errors="replace"))
+        size += _bytes_of(hit.get("_source", {}))
         if size > ANSWER_LIMIT_BYTES:
             break
         kept.append(hit)
     return kept
+
+
+def _bytes_of(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
 
 
 def _problems(told: Mapping[str, Any]) -> Iterator[str]:

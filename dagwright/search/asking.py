@@ -5,7 +5,9 @@
     ├── IndexMissing          there is no such index: load the data
     └── AccessRefused         the server does not let us in
     (RetryLater)              the server is not there, or has too much to do: the same query may work later
-    └── NoAnswer              it took the query and did not answer in time: often the query is too much for it
+    └── NoAnswer              it took the query and did not answer, in time or for want of memory: often the query is
+        │                     too much for it
+        └── ServerHangs       it answers nothing else either
 
 One function maps what the client raises to these; nothing is tried again here.
 """
@@ -29,8 +31,15 @@ RETRY_AFTER = timedelta(seconds=5)
 _GRACE_S = 10.0
 """How much longer than the server may search an answer may take."""
 _PASSING = (408, 429, 500, 502, 503, 504)
-_FINAL_TYPES = ("too_many_buckets_exception", "index_closed_exception")
-"""Errors of the query that come under a status for a server that is busy."""
+_FINAL_TYPES = (
+    "too_many_buckets_exception", "index_closed_exception", "illegal_argument_exception", "parsing_exception",
+    "query_shard_exception", "null_pointer_exception", "class_cast_exception", "number_format_exception",
+    "index_out_of_bounds_exception", "array_index_out_of_bounds_exception",
+)  # fmt: skip
+"""Errors of the query that come under a status for a server that is busy, or is broken."""
+_OWN_MEMORY = ("[request]", "[fielddata]")
+"""Limits of memory that a query reaches by itself; others it reaches with all that the server does."""
+_SIGN_OF_LIFE_S = 3.0
 _REASON_CHARACTERS = 500
 
 
@@ -51,7 +60,15 @@ class AccessRefused(AskFailed):
 
 
 class NoAnswer(RetryLater):
-    """The server did not answer in time; who asks it again and again for that makes it worse."""
+    """The server did not answer; who asks it again and again for that makes it worse."""
+
+    advice = "ask for less, such as fewer groups"
+
+
+class ServerHangs(NoAnswer):
+    """The server did not answer in time, and answers nothing else: it would not help to ask for less."""
+
+    advice = "it answers nothing at all: look after it, or start it anew with `python -m dagwright.search up`"
 
 
 async def ask(client: AsyncOpenSearch, query: ReadQuery, limits: QueryLimits) -> SearchAnswer:
@@ -62,7 +79,7 @@ async def ask(client: AsyncOpenSearch, query: ReadQuery, limits: QueryLimits) ->
         AnswerTooLarge: it makes too many groups.
         RetryLater: the server cannot be asked now.
     """
-    async with _asked(query.index):
+    async with _asked(client, query.index):
         told = await client.search(index=query.index, body=query.body, params=_params(limits))
     return search_answer(told, query.groups, limits)
 
@@ -79,7 +96,7 @@ async def why_invalid(client: AsyncOpenSearch, query: ReadQuery, limits: QueryLi
         RetryLater: the server cannot be asked now.
     """
     try:
-        async with _asked(query.index):
+        async with _asked(client, query.index):
             told = await client.indices.validate_query(
                 index=query.index,
                 body={"query": query.body["query"]},
@@ -103,7 +120,7 @@ async def field_types(client: AsyncOpenSearch, index: str) -> dict[str, str]:
         AskFailed: the index is not there, or the server does not let us in.
         RetryLater: the server cannot be asked now.
     """
-    async with _asked(index):
+    async with _asked(client, index):
         told = await client.indices.get_mapping(index=index)
     types: dict[str, str] = {}
     for each in told.values():
@@ -131,18 +148,26 @@ def _explanation(told: Mapping[str, Any]) -> str:
 
 
 @asynccontextmanager
-async def _asked(index: str) -> AsyncIterator[None]:
+async def _asked(client: AsyncOpenSearch, index: str) -> AsyncIterator[None]:
     """Turns what the client raises inside the block into what the caller can do about it."""
     try:
         yield
+    except ConnectionTimeout as error:
+        if await client.ping(params={"request_timeout": _SIGN_OF_LIFE_S}):
+            raise failure_of(error, index) from None
+        raise ServerHangs(_late(index), after=RETRY_AFTER) from None
     except OpenSearchException as error:
         raise failure_of(error, index) from None
+
+
+def _late(index: str) -> str:
+    return f"The search server did not answer in time when {index!r} was asked"
 
 
 def failure_of(error: OpenSearchException, index: str) -> AskFailed | RetryLater:
     """Returns what to raise for an error of the client that came when `index` was asked."""
     if isinstance(error, ConnectionTimeout):
-        return NoAnswer(f"The search server did not answer in time when {index!r} was asked", after=RETRY_AFTER)
+        return NoAnswer(_late(index), after=RETRY_AFTER)
     if isinstance(error, NoConnection):
         return RetryLater(f"The search server does not answer: {error.error}", after=RETRY_AFTER)
     if not isinstance(error, TransportError) or not isinstance(error.status_code, int):
@@ -153,14 +178,13 @@ def failure_of(error: OpenSearchException, index: str) -> AskFailed | RetryLater
         return IndexMissing(f"There is no index {index!r} on the search server")
     if error.status_code in (401, 403):
         return AccessRefused(f"The search server does not let us read {index!r}: {told}")
-    if error.status_code in _PASSING and not any(kind in kinds for kind in _FINAL_TYPES) and not _is_of_query(kinds):
+    if "circuit_breaking_exception" in kinds:
+        if reason.startswith(_OWN_MEMORY):
+            return QueryInvalid(f"The query needs more memory than the search server has for it: {told}")
+        return NoAnswer(f"The search server has no memory left: {told}", after=RETRY_AFTER)
+    if error.status_code in _PASSING and not any(kind in kinds for kind in _FINAL_TYPES):
         return RetryLater(f"The search server cannot answer now: {told}", after=RETRY_AFTER)
     return QueryInvalid(f"The search server does not take the query: {told}")
-
-
-def _is_of_query(kinds: list[str]) -> bool:
-    """Tells whether an error of the server is one of what was asked: some come with the status 500."""
-    return any(kind in kinds for kind in ("illegal_argument_exception", "parsing_exception", "query_shard_exception"))
 
 
 def _reason(error: TransportError) -> tuple[list[str], str]:

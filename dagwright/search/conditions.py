@@ -15,10 +15,10 @@ from dagwright.search.limits import Check, Json, Path, members
 
 Condition = Callable[[Check, Any, Path, int], Json]
 
-_SHARE = re.compile(r"-?\d{1,3}%?")
+_SHARE = re.compile(r"-?[0-9]{1,3}%?")
 _FORMAT = re.compile(r"[A-Za-z0-9_:./ |'-]{1,80}")
 _ZONE = re.compile(r"[A-Za-z0-9_+:/-]{1,40}")
-_WEIGHTED = re.compile(r"(?P<field>[^^]*)(?P<weight>\^\d{1,3}(\.\d{1,3})?)?")
+_WEIGHTED = re.compile(r"(?P<field>[^^]*)(?P<weight>\^[0-9]{1,3}(\.[0-9]{1,3})?)?")
 _WILDCARDS = re.compile(r"[*?]")
 _FUZZINESS = ("auto", "0", "1", "2")
 _PATTERN_CHARACTERS = 100

@@ -17,9 +17,11 @@ from dagwright.search.rows import checked_sort, checked_source
 
 _NAME = re.compile(r"\w[\w .-]{0,79}", re.ASCII)
 _ORDER = re.compile(r"_count|_key|[A-Za-z_][\w-]{0,79}(>[A-Za-z_][\w-]{0,79}){0,3}(\.[a-z_0-9.]{1,20})?", re.ASCII)
-_DAYS = re.compile(r"[1-9]\d{0,3}d")
+_DAYS = re.compile(r"[1-9][0-9]{0,3}d")
 _CALENDAR = re.compile(r"day|week|month|quarter|year|1d|1w|1M|1q|1y")
 """`1m` would be a minute."""
+_NUMBERS = {"stats": 5, "percentiles": 7}
+"""In a figure that is several, of percentiles where it is not said which."""
 _DATES = ("date", "date_nanos")
 _DIRECTIONS = ("asc", "desc")
 _MOST_GROUPINGS = 30
@@ -38,6 +40,9 @@ def checked_groupings(check: Check, value: Any, path: Path) -> Json:
         check.refuse(
             path, f"{check.buckets:,} groups or more are asked for, over the limit of {check.limits.buckets:,}"
         )
+    if check.figures > check.limits.figures:
+        figures = f"{check.figures:,} figures or more are asked for, each group's counted"
+        check.refuse(path, f"{figures}, over the limit of {check.limits.figures:,}; ask for fewer groups or figures")
     return told
 
 
@@ -70,7 +75,9 @@ def _grouping(check: Check, value: Any, path: Path, *, depth: int, around: int) 
     if kind in _FIGURES:
         if below:
             check.refuse(path, f"{kind} makes no groups, so nothing can be inside of it")
-        return {kind: _FIGURES[kind](check, given, here, around)}
+        figure = _FIGURES[kind](check, given, here, around)
+        check.figures += around * (len(figure.get("percents", ())) or _NUMBERS.get(kind, 1))
+        return {kind: figure}
     if kind not in _GROUPS:
         check.refuse(here, f"there is no such aggregation here; allowed: {', '.join([*_GROUPS, *_FIGURES])}")
         return {}

@@ -31,6 +31,7 @@ class QueryLimits:
         rows: documents of one answer.
         window: documents that may come before them, and they.
         buckets: groups of one answer, those inside of others counted once for each of these.
+        figures: numbers of one answer, those of a group counted once for each group.
         clauses: conditions, wherever they stand.
         depth: conditions in conditions, and groups in groups.
         values: of one list.
@@ -41,6 +42,7 @@ class QueryLimits:
     rows: int = 1_000
     window: int = 10_000
     buckets: int = 10_000
+    figures: int = 100_000
     clauses: int = 200
     depth: int = 6
     values: int = 1_000
@@ -75,6 +77,7 @@ class Check:
     problems: list[str] = field(default_factory=list)
     clauses: int = 0
     buckets: int = 0
+    figures: int = 0
 
     def refuse(self, path: Path, why: str) -> None:
         """Notes that what stands at a place may not stand there."""

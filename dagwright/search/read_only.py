@@ -18,7 +18,7 @@ DEFAULT_ROWS = 50
 _KEYS = (
     "query", "aggs", "aggregations", "size", "from", "sort", "_source", "search_after", "track_total_hits", "timeout",
 )  # fmt: skip
-_TIMEOUT = re.compile(r"\d{1,9}(ms|s|m)")
+_TIMEOUT = re.compile(r"[0-9]{1,9}(ms|s|m)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0}
 _REST = re.compile(r"[a-z0-9][a-z0-9_-]{0,100}")
 

@@ -97,6 +97,17 @@ def test_more_groups_than_an_answer_may_have_are_refused() -> None:
         answered(groups=groups, asked=asked, limits=QueryLimits(buckets=5))
 
 
+def test_figures_of_more_bytes_than_an_answer_may_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagwright.search.answers.ANSWER_LIMIT_BYTES", 300)
+    groups = {"by": {"buckets": [bucket("A", 3.0), bucket("B", 2.0)]}}
+    assert answered(groups=groups, asked={"by": BY_SHIPPER}).groups
+    groups["by"]["buckets"] *= 5
+    with pytest.raises(
+        AnswerTooLarge, match=r"^The groups and figures have 821 bytes, over the limit of 300; ask for"
+    ):
+        answered(groups=groups, asked={"by": BY_SHIPPER})
+
+
 def test_aggregations_come_in_the_order_in_which_they_were_asked_for() -> None:
     groups = {
         "z": {"value": 1},

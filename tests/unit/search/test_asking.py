@@ -1,11 +1,13 @@
 """What is done about each error of a search server: write the query anew, load the data, or try again later."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from opensearchpy import exceptions
+from opensearchpy import AsyncOpenSearch, exceptions
 
-from dagwright.search.asking import AccessRefused, IndexMissing, NoAnswer, QueryInvalid, failure_of
+from dagwright.search.asking import AccessRefused, IndexMissing, NoAnswer, QueryInvalid, ServerHangs, ask, failure_of
+from dagwright.search.limits import Check, QueryLimits
+from dagwright.search.read_only import read_query
 from dagwright.tools.errors import GiveUp, RetryLater
 
 
@@ -28,6 +30,18 @@ TOO_MANY = told(
 BAD_ORDER = told(
     500, "aggregation_execution_exception", "", cause={"type": "illegal_argument_exception", "reason": "order"}
 )
+TOO_MUCH = told(
+    429,
+    "search_phase_execution_exception",
+    "all shards failed",
+    cause={"type": "circuit_breaking_exception", "reason": "[request] Data too large, would be [2.4gb]"},
+)
+BAD_PLACE = told(
+    500,
+    "search_phase_execution_exception",
+    "all shards failed",
+    cause={"type": "null_pointer_exception", "reason": 'Cannot invoke "java.lang.Long.longValue()"'},
+)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +50,12 @@ BAD_ORDER = told(
         (NO_INDEX, IndexMissing, "There is no index 'goods-a' on the search server"),
         (WRONG, QueryInvalid, "The search server does not take the query: 400: Text fields are not optimised"),
         (TOO_MANY, QueryInvalid, "The search server does not take the query: 503: 65535"),
+        (
+            TOO_MUCH,
+            QueryInvalid,
+            "The query needs more memory than the search server has for it: 429: [request] Data too large",
+        ),
+        (BAD_PLACE, QueryInvalid, "The search server does not take the query: 500: Cannot invoke"),
         (BAD_ORDER, QueryInvalid, "The search server does not take the query: 500: order"),
         (
             told(403, "security_exception", "no"),
@@ -61,7 +81,7 @@ def test_what_never_works_is_final(error: exceptions.TransportError, kind: type[
     [
         exceptions.ConnectionError("N/A", "refused", OSError()),
         exceptions.ConnectionTimeout("TIMEOUT", "slow", TimeoutError()),
-        told(429, "circuit_breaking_exception", "memory"),
+        told(429, "rejected_execution_exception", "queue is full"),
         told(503, "search_phase_execution_exception", "all shards failed"),
         told(503, "cluster_block_exception", "state not recovered"),
         exceptions.TransportError(502, "bad gateway", "<html>"),
@@ -74,3 +94,32 @@ def test_server_that_is_not_there_is_asked_again(error: exceptions.OpenSearchExc
     assert failure.after is not None
     assert failure.after.total_seconds() == 5
     assert isinstance(failure, NoAnswer) == isinstance(error, exceptions.ConnectionTimeout)
+
+
+def test_server_that_has_no_memory_left_for_all_it_does_is_asked_again_a_few_times() -> None:
+    failure = failure_of(told(429, "circuit_breaking_exception", "[parent] Data too large"), "goods-a")
+    assert type(failure) is NoAnswer
+    assert failure.advice == "ask for less, such as fewer groups"
+
+
+class Slow:
+    """A client whose server does not answer a search in time, and may answer something else."""
+
+    def __init__(self, *, lives: bool) -> None:
+        self._lives = lives
+
+    async def search(self, **_: Any) -> Any:
+        raise exceptions.ConnectionTimeout("TIMEOUT", "slow", TimeoutError())
+
+    async def ping(self, **_: Any) -> bool:
+        return self._lives
+
+
+@pytest.mark.parametrize(("lives", "kind"), [(True, NoAnswer), (False, ServerHangs)])
+async def test_server_that_hangs_is_told_from_a_query_that_takes_too_long(lives: bool, kind: type[NoAnswer]) -> None:
+    query = read_query("goods-a", {}, prefix="goods", check=Check(QueryLimits()))
+    with pytest.raises(NoAnswer, match="did not answer in time when 'goods-a' was asked") as failed:
+        await ask(cast("AsyncOpenSearch", Slow(lives=lives)), query, QueryLimits())
+    assert type(failed.value) is kind
+    assert ("ask for less" in failed.value.advice) == lives
+    assert ("dagwright.search up" in failed.value.advice) != lives

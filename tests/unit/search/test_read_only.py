@@ -8,7 +8,7 @@ from dagwright.search.limits import Check, QueryLimits, QueryRefused
 from dagwright.search.read_only import read_query
 
 LIMITS = QueryLimits(
-    rows=100, window=1_000, buckets=500, clauses=10, depth=3, values=5, timeout_s=5.0, body_bytes=5_000
+    rows=100, window=1_000, buckets=500, figures=599, clauses=10, depth=3, values=5, timeout_s=5.0, body_bytes=5_000
 )
 FIELDS = {"shipper_name": "keyword", "teu": "integer", "eta_date": "date"}
 
@@ -152,6 +152,25 @@ def test_each_problem_is_told_with_its_place(body: Any, problem: str) -> None:
         (
             {"a": {"terms": {"field": "teu", "size": 60}, "aggs": {"b": {"top_hits": {"size": 10}}}}},
             "/aggs: 660 groups or more are asked for, over the limit of 500",
+        ),
+        (
+            {
+                "a": {
+                    "terms": {"field": "teu", "size": 40},
+                    "aggs": {
+                        "b": {"stats": {"field": "teu"}},
+                        "c": {"percentiles": {"field": "teu"}},
+                        "d": {"percentiles": {"field": "teu", "percents": [1, 2]}},
+                        "e": {"max": {"field": "teu"}},
+                    },
+                }
+            },
+            "/aggs: 600 figures or more are asked for, each group's counted, over the limit of 599; ask for fewer ",
+        ),
+        ({"a": {"sum": {"field": "eta_date"}}}, "/aggs/a/sum/field: dates cannot be added up; ask for min, max or avg"),
+        (
+            {"a": {"date_histogram": {"field": "eta_date", "fixed_interval": "1\u0663d"}}},
+            "/aggs/a/date_histogram/fixed_interval: expected days, such as 7d",
         ),
     ],
 )
