@@ -180,7 +180,9 @@ def failure_of(error: OpenSearchException, index: str) -> AskFailed | RetryLater
         return AccessRefused(f"The search server does not let us read {index!r}: {told}")
     if "circuit_breaking_exception" in kinds:
         if reason.startswith(_OWN_MEMORY):
-            return QueryInvalid(f"The query needs more memory than the search server has for it: {told}")
+            return QueryInvalid(
+                f"The query needs more memory than the search server has; ask for fewer groups or figures: {told}"
+            )
         return NoAnswer(f"The search server has no memory left: {told}", after=RETRY_AFTER)
     if error.status_code in _PASSING and not any(kind in kinds for kind in _FINAL_TYPES):
         return RetryLater(f"The search server cannot answer now: {told}", after=RETRY_AFTER)

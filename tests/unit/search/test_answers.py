@@ -102,9 +102,7 @@ def test_figures_of_more_bytes_than_an_answer_may_have_are_refused(monkeypatch: 
     groups = {"by": {"buckets": [bucket("A", 3.0), bucket("B", 2.0)]}}
     assert answered(groups=groups, asked={"by": BY_SHIPPER}).groups
     groups["by"]["buckets"] *= 5
-    with pytest.raises(
-        AnswerTooLarge, match=r"^The groups and figures have 821 bytes, over the limit of 300; ask for"
-    ):
+    with pytest.raises(AnswerTooLarge, match=r"^The groups and figures have 821 bytes, over the limit of 300; ask for"):
         answered(groups=groups, asked={"by": BY_SHIPPER})
 
 
