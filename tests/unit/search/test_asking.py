@@ -53,7 +53,7 @@ BAD_PLACE = told(
         (
             TOO_MUCH,
             QueryInvalid,
-            "The query needs more memory than the search server has; ask for fewer groups or figures: 429: [request] Data",
+            "The query needs more memory than the search server has; ask for fewer groups or figures: 429: [request]",
         ),
         (BAD_PLACE, QueryInvalid, "The search server does not take the query: 500: Cannot invoke"),
         (BAD_ORDER, QueryInvalid, "The search server does not take the query: 500: order"),
