@@ -142,7 +142,9 @@ class _Asking:
             )
         if not request.is_continued:
             return answer
-        said = messages_to_json([*request.call.messages, answer.message])
+        # An answer of nothing is not said again: some services refuse it.
+        newest = [answer.message] if answer.message.content or answer.message.tool_calls else []
+        said = messages_to_json([*request.call.messages, *newest])
         ref = await self._values.put(pydantic_core.to_json(said))
         return replace(answer, conversation=ref)
 

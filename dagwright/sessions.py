@@ -24,7 +24,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client import Runs, Sending, Started, checked_id, made_id
+from dagwright.client import IdInUse, Runs, Sending, Started, checked_id, made_id
 from dagwright.contracts import wire
 from dagwright.contracts.limits import WORKFLOW_TASK_S, summary_of
 from dagwright.contracts.sessions import Session, Turn, name_of_session, session_from_json, session_id
@@ -196,13 +196,14 @@ class Sessions:
 
         Raises:
             TurnNotTaken: the session does not take it; the code `session_busy` comes only without `busy`.
-            IdInUse: another run has that id.
+            IdInUse: another run has that id, be it of the same plan in another session.
             IdInvalid: no run can have it.
             SessionNotFound: something else has the id of the session.
         """
         if run is not None:
             turn = await prepare((await self.read(name)).session)
             if (there := await self._runs.same(checked_id(run), turn.sending)) is not None:
+                _refuse_of_others(name, await self._client.get_workflow_handle(run).describe())
                 return there
         chosen = run or made_id()
         waits_for: str | None = None
@@ -267,11 +268,13 @@ class Sessions:
 
         Raises:
             TurnNotTaken: it could not be started.
+            IdInUse: as another run has its id.
         """
         give_up_at = time.monotonic() + PATIENCE_S
         while True:
             try:
                 described = await self._client.get_workflow_handle(run).describe()
+                _refuse_of_others(name, described)
                 return Started(run, described.run_id, is_new=True)
             except RPCError as error:
                 if error.status is not RPCStatusCode.NOT_FOUND:
@@ -347,6 +350,18 @@ async def _view_of(execution: WorkflowExecution | WorkflowExecutionDescription) 
     session = Session(name) if state is None else session_from_json(state, name=name)
     is_open = execution.status is WorkflowExecutionStatus.RUNNING
     return SessionView(session, is_open, execution.run_id, execution.start_time.timestamp())
+
+
+def _refuse_of_others(name: str, run: WorkflowExecution) -> None:
+    """Looks whether a run is a turn of a session, which would else know nothing of what it is told to have answered.
+
+    Raises:
+        IdInUse: it is none.
+    """
+    if run.parent_id != session_id(name):
+        other = name_of_session(run.parent_id) if run.parent_id is not None else None
+        whose = f"of the session {other!r}" if other is not None else "outside of sessions"
+        raise IdInUse(f"the id {run.id!r} belongs to a run {whose}, and not of {name!r}; choose another id")
 
 
 def _busy(name: str, run: str) -> TurnNotTaken:

@@ -25,6 +25,9 @@ from dagwright.plan.errors import Note, pointer
 CUT_OFF: Final = "cut_off"
 """The code of the mend that left something out because the text ended before it."""
 
+NOT_A_NUMBER: Final = "not_a_number"
+"""The code of the mend that put null where NaN was written."""
+
 MAX_MENDS_OF_A_CODE = 20
 """Places that are told of one kind of mend; the last one says how many more there are."""
 
@@ -249,7 +252,7 @@ class _Reader:
         if word not in _WORDS:
             raise self._refused(f"{_short(word)} has no quotes, or a quote before it was not escaped")
         if word[0].isupper():
-            code = "not_a_number" if word == "NaN" else "python_literal"
+            code = NOT_A_NUMBER if word == "NaN" else "python_literal"
             self._mend(code, f"{word} was read as {json.dumps(_WORDS[word])}")
         self.at = match.end()
         return _WORDS[word]

@@ -22,6 +22,10 @@ from dagwright.plan.arguments import validator_of
 from dagwright.tools.results import DEPTH_LIMIT
 
 _PROBLEMS_TOLD = 5
+_CANNOT_TRAVEL = (
+    "it holds a number or half a character that JSON cannot carry, or a key twice with different values, "
+    "or is nested too deep"
+)
 _DEPTH_AROUND = 10
 """Lists and objects that an answer lies in as the result of a node, and later as a part of arguments."""
 
@@ -276,10 +280,12 @@ def _answer_of(said: Said, prepared: Prepared, mode: OutputMode, *, usage: Usage
         if given:
             # The tool is only how this server gives JSON: whoever asked never hears of it.
             calls, text = [], given[0].arguments
-    named = tuple(call.model_copy(update={"name": prepared.names.ours(call.name)}) for call in calls)
-    if output is None and not said.text.strip() and not (named and prepared.call.tools):
+    # What there is not nobody could answer, and no server takes a conversation with a call that has no answer.
+    offered = calls if prepared.call.tools else []
+    named = tuple(call.model_copy(update={"name": prepared.names.ours(call.name)}) for call in offered)
+    if output is None and not said.text.strip() and not named:
         # Models do that now and then. A run would end with it as if it were an answer.
-        raise Trouble("broken", "called a tool, and there are none" if named else "answered with nothing")
+        raise Trouble("broken", "called a tool, and there are none" if calls else "answered with nothing")
     if output is not None and not named:
         value = _value_of(text or "", output, prepared, mode)
     return ModelAnswer(
@@ -310,7 +316,7 @@ def _value_of(text: str, output: OutputSchema, prepared: Prepared, mode: OutputM
     validator, problems = validator_of(output.schema), ""
     for found in values_in(text):
         if not _can_travel(found):
-            problems = problems or "it holds a number or half a character that JSON cannot carry, or is nested too deep"
+            problems = problems or _CANNOT_TRAVEL
             continue
         if mode is OutputMode.SCHEMA and prepared.strict is not None:
             candidates = [prepared.strict.restore(found), found]
@@ -330,10 +336,10 @@ def _value_of(text: str, output: OutputSchema, prepared: Prepared, mode: OutputM
 
 
 def _can_travel(value: Any) -> bool:
-    """Tells whether a value that was read leniently can be a result: `1e999`, half a character or depth cannot."""
+    """Tells whether what was read leniently can be a result: not `1e999`, half a character, `Twice` or depth."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError):
+    except (TypeError, ValueError, RecursionError):
         return False
     return depth_of(value) <= DEPTH_LIMIT - _DEPTH_AROUND
 

@@ -13,11 +13,26 @@ _FENCE = re.compile(r"```[\w-]*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
 _STARTS = re.compile(r"[{\[]")
 _MOST_STARTS = 1_000
 """Places at which a value is looked for: a long text of brackets must not cost minutes."""
-_DECODER = json.JSONDecoder()
+
+
+class Twice:
+    """Stands for the value of a key that an object gives twice, with different values: which is meant nobody knows."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        found[key] = value if key not in found or found[key] == value else Twice()
+    return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 
 def values_in(text: str) -> Iterator[Any]:
     """Yields each JSON value of a text, the likeliest first: the text as a whole, fenced blocks, objects and lists.
+
+    A key that stands twice in an object with different values has a `Twice`, which no JSON can carry.
 
     Args:
         text: what a model wrote; thoughts at its beginning, in `<think>`, are left out.

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pydantic_core import to_json
+
 from dagwright.plan.errors import NodeError
 from dagwright.plan.paths import MissingValue, get_value
 from dagwright.plan.states import NodeStatus, Record
@@ -32,7 +34,7 @@ class WorkerResult:
         message: what a planner should know to go on, such as which names were meant perhaps.
 
     Raises:
-        ValueError: the status is none of these.
+        ValueError: the status is none of these, or error or message is no text.
     """
 
     sub_goal_id: int | str | None = None
@@ -46,6 +48,9 @@ class WorkerResult:
             raise ValueError(
                 f"the status of a WorkerResult is {self.status!r:.50}, expected success, failed or partial"
             )
+        for name, words in (("error", self.error), ("message", self.message)):
+            if words is not None and not isinstance(words, str):
+                raise ValueError(f"the {name} of a WorkerResult is {words!r:.50}, expected a text")
 
     def to_json(self) -> dict[str, Any]:
         """Returns all five fields; the outputs are those objects themselves."""
@@ -127,7 +132,11 @@ def _told(value: StoredValue, name: str) -> Any:
 
 def _message_of(value: Mapping[str, Any]) -> str | None:
     message = value.get("message")
-    return message[:MESSAGE_CHARACTERS] if isinstance(message, str) and message else None
+    if not message or isinstance(message, StoredValue):
+        return None
+    # A worker in another language may have said it in an object.
+    words = message if isinstance(message, str) else to_json(message).decode()
+    return words[:MESSAGE_CHARACTERS]
 
 
 def sub_goal_id_of(node_id: str) -> int | str:

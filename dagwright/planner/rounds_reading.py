@@ -13,7 +13,7 @@ from dagwright.contracts.goals import tools_read
 from dagwright.contracts.sub_goals import RoundAsked, SubGoal, inputs_to_json
 from dagwright.dialects.json_reader import printable
 from dagwright.dialects.written_text import read_written_json
-from dagwright.dialects.written_values import CUT_OFF, Mend
+from dagwright.dialects.written_values import CUT_OFF, NOT_A_NUMBER, Mend
 from dagwright.plan.errors import PlanInvalid, Problem
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.planner.catalogue import cut
@@ -62,13 +62,23 @@ def read_round(output: Any, text: str, asked: RoundAsked) -> dict[str, Any]:
 def _written(output: Any, text: str) -> tuple[Any, Sequence[Mend]]:
     if output is not None and not isinstance(output, str):
         return plain(output), ()
-    written = read_written_json(text if output is None else output)
+    said = text if output is None else output
+    if not said.strip():
+        hint = "nothing can be called: write the object that says what to do, and name workers in its sub_goals"
+        raise PlanInvalid([Problem("empty_plan", "the answer holds no text", hint=hint)])
+    written = read_written_json(said)
     return plain(written.value), written.mends
 
 
 def _read(raw: Any, asked: RoundAsked, workers: Mapping[str, ToolDeclaration], mends: Sequence[Mend]) -> dict[str, Any]:
     if cut := [mend for mend in mends if mend.code == CUT_OFF]:
         raise PlanInvalid([Problem(CUT_OFF, f"a part of the answer is missing: {mend.message}") for mend in cut])
+    if lost := [mend for mend in mends if mend.code == NOT_A_NUMBER]:
+        hint = "write a number, or leave it out"
+        # Read as null it would be told as what the planner has not written.
+        raise PlanInvalid(
+            [Problem("invalid_syntax", "NaN is no number of JSON", mend.pointer, hint=hint) for mend in lost]
+        )
     if not isinstance(raw, Mapping):
         raise PlanInvalid([Problem("invalid_field", "the answer must be one object with 'action'")])
     reasoning = _reasoning(raw.get("reasoning"))

@@ -7,7 +7,7 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.plan.policy import Policy
-from dagwright.testing import ANY_NUMBER, Refused, step
+from dagwright.testing import ANY_NUMBER, Completion, Refused, ScriptedToolCall, step
 from tests.support.eventually import eventually
 from tests.support.goals import ended, purposes
 from tests.support.rounds import (
@@ -179,6 +179,18 @@ async def test_partial_result_and_its_message_are_told_and_what_is_null_is_not_t
     assert found["rounds"]["round"] == 3
     # Whoever answers is told of the caveat.
     assert '"status": "partial", "message": "1 of 2"' in said_to(server, "answer")
+
+
+@pytest.mark.parametrize("words", [None, "Let me look."])
+async def test_planner_that_calls_a_tool_is_told_to_write_its_plan(
+    client: Client, tmp_path: Path, words: str | None
+) -> None:
+    called = Completion(text=words, tool_calls=(ScriptedToolCall("pick", {"name": "Maersk"}),))
+    async with rounds_runs(client, tmp_path, INTENTION, called, *ASK_BACK) as (server, runs):
+        found = await ended(runs, await runs.start_compiled(question(runs)))
+    assert (found["status"], found["output"]) == ("completed", "Which one do you mean?")
+    assert purposes([*server.calls])[1:3] == [("plan", "planner"), ("plan#2", "repair")]
+    assert "This answer cannot be taken" in said_to(server, "plan#2")
 
 
 async def test_slot_that_does_not_exist_is_told_back_and_mended(client: Client, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailed
 from temporalio.exceptions import ApplicationError
 
 from dagwright import sessions
-from dagwright.client import NO_TERMS, IdInvalid, Started
+from dagwright.client import NO_TERMS, IdInUse, IdInvalid, Origin, Started
 from dagwright.contracts import limits, wire
 from dagwright.contracts.sessions import session_id
 from dagwright.preparation import check_plan, prepare_plan
@@ -95,6 +96,33 @@ async def test_same_turn_twice_is_one_run(bench: SessionBench, unique: str) -> N
     told = await handle.execute_update(wire.UPDATE_START_TURN, start)
     assert told == {"ok": True, "run": run, "version": session.version}
     await bench.close(unique)
+
+
+async def test_id_of_a_run_that_is_no_turn_of_the_session_is_refused(bench: SessionBench, unique: str) -> None:
+    node = call("a", "name_fund", name="Apex")
+    names, run, alone = [f"{unique} {n}" for n in range(3)], f"{unique} run", f"{unique} alone"
+
+    async def take(name: str, run: str = run) -> Started:
+        return await bench.sessions.take_turn(name, bench.turn(node), run=run, busy=lambda _: None)
+
+    # The first two at once: neither sees the run of the other before it has begun its own.
+    ends = await asyncio.gather(*map(take, names[:2]), return_exceptions=True)
+    assert [type(end) for end in ends].count(IdInUse) == 1, ends
+    owner = names[[isinstance(end, Started) for end in ends].index(True)]
+    await bench.ended(owner, run)
+    with pytest.raises(IdInUse) as other:
+        await take(names[2])
+    assert f"belongs to a run of the session {owner!r}, and not of {names[2]!r}" in str(other.value)
+    plan = {"plan": 1, "nodes": [node]}
+    compiled = prepare_plan(check_plan(plan, bench.runs.tools), {})
+    await bench.started.start(compiled, {}, workflow_id=alone, origin=Origin(plan))
+    with pytest.raises(IdInUse) as outside:
+        await take(owner, alone)
+    assert f"belongs to a run outside of sessions, and not of {owner!r}" in str(outside.value)
+    bench.runs.take(bench.client.get_workflow_handle(alone))
+    for name in names[:2]:
+        with suppress(SessionNotFound):
+            await bench.close(name)
 
 
 async def test_run_that_failed_leaves_the_names_of_what_completed(bench: SessionBench, unique: str) -> None:

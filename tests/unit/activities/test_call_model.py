@@ -9,7 +9,7 @@ from temporalio.api.common.v1 import Payload
 
 from activities.call_model import model_activity
 from activities.values import Values
-from dagwright.contracts.model_calls import ModelRequest, NamedEndpoint, OfferedTool, request_to_json
+from dagwright.contracts.model_calls import ModelRequest, NamedEndpoint, OfferedTool, OutputSchema, request_to_json
 from dagwright.contracts.outcomes import read_result
 from dagwright.contracts.told_answers import TOOL_CALLS_BYTES, told_answer
 from dagwright.contracts.wire import HEADER_HOLES, HEADER_WANTED
@@ -37,8 +37,8 @@ class Bench(ActivityBench):
             return await super().payload(*arguments, **headers)
 
 
-def request(words: str = "Hello?", **fields: Any) -> dict[str, Any]:
-    return request_to_json(ModelRequest(ModelCall((user(words),)), **fields))
+def request(words: str = "Hello?", tools: tuple[OfferedTool, ...] = (), **fields: Any) -> dict[str, Any]:
+    return request_to_json(ModelRequest(ModelCall((user(words),), tools=tools), **fields))
 
 
 async def test_a_small_answer_stands_in_the_result_with_its_attempt() -> None:
@@ -72,7 +72,8 @@ async def test_of_a_large_answer_the_run_is_told_what_it_decides_by() -> None:
     async with ModelServer(Completion(text="y" * 9_000, tool_calls=calls)) as server:
         bench = Bench(server)
         wanted = [[["message", "role"], "value"]]
-        payload = await bench.payload(request(is_continued=True), **{HEADER_WANTED: wanted})
+        offered = tuple(OfferedTool(call.name) for call in calls)
+        payload = await bench.payload(request(tools=offered, is_continued=True), **{HEADER_WANTED: wanted})
     answer = told_answer(read_result(payload, name="n1.result")[0])
     assert [(call.name, len(call.arguments)) for call in answer.tool_calls] == [(f"look{n}", 3_010) for n in range(5)]
     assert isinstance(answer.text, StoredValue)
@@ -83,6 +84,20 @@ async def test_of_a_large_answer_the_run_is_told_what_it_decides_by() -> None:
     said = json.loads(bench.store.contents[answer.conversation])
     assert [message["role"] for message in said] == ["user", "assistant"]
     assert [["message", "role"], {"value": "assistant"}] in json.loads(payload.data)["projections"]
+
+
+@pytest.mark.parametrize(("words", "roles"), [(None, ["user"]), ("Let me look.", ["user", "assistant"])])
+async def test_calls_of_tools_that_there_are_not_are_not_said_again(words: str | None, roles: list[str]) -> None:
+    called = Completion(text=words, tool_calls=(ScriptedToolCall("look"),))
+    output = OutputSchema("plan", {"type": "object"}, is_binding=False)
+    async with ModelServer(called) as server:
+        bench = Bench(server)
+        asked = ModelRequest(ModelCall((user("Plan."),), output=output), is_continued=True)
+        answer = told_answer(read_result(await bench.payload(request_to_json(asked)), name="n1.result")[0])
+    assert (answer.tool_calls, answer.finish_reason, answer.conversation is not None) == ((), "stop", True)
+    said = json.loads(bench.store.contents[answer.conversation or ""])
+    assert [message["role"] for message in said] == roles
+    assert not any(message.get("tool_calls") for message in said)
 
 
 async def test_tool_calls_that_no_run_could_hold_are_to_be_fixed() -> None:

@@ -226,6 +226,7 @@ async def test_an_answer_that_is_no_object_stands_in_one(refusals: list[Refused]
         ('{"age": 7}', """not what was asked for: answer: "name" is a required property"""),
         ('{"name": 7}', "not what was asked for: answer/name: 7 is not of type"),
         ("[" * 100_000, "gave no JSON where it was asked for"),
+        ('{"name": "Ann", "name": "Bob"}', "a key twice with different values"),
     ],
 )
 async def test_what_is_no_answer_is_to_be_fixed_and_says_why(said: str, words: str) -> None:

@@ -274,6 +274,8 @@ def test_an_answer_that_is_no_object_is_a_failure_of_a_worker_with_a_card() -> N
 
 
 def test_a_failed_answer_keeps_its_words_and_they_are_cut() -> None:
+    said = unwrap_worker_result({"status": "failed", "error": "no luck", "message": {"of": [1]}}, FIND)
+    assert said.message == '{"of":[1]}'
     found = unwrap_worker_result({"status": "failed", "error": "no luck", "message": "x" * 9_999}, FIND)
     assert (found.error, found.message) == (NodeError("worker_failed", "no luck"), "x" * MESSAGE_CHARACTERS)
 
@@ -312,6 +314,8 @@ def test_what_came_of_a_sub_goal_is_a_worker_result_with_all_five_fields() -> No
     assert list(WorkerResult().to_json()) == ["sub_goal_id", "status", "outputs", "error", "message"]
     with pytest.raises(ValueError, match="done"):
         WorkerResult(status="done")  # type: ignore[arg-type] # as an untyped caller would
+    with pytest.raises(ValueError, match=r"^the message of a WorkerResult is \{'of': 1\}, expected a text$"):
+        WorkerResult(message={"of": 1})  # type: ignore[arg-type] # as an untyped caller would
 
 
 def test_sub_goal_whose_place_another_took_ended_as_it_had_and_what_never_began_has_no_result() -> None:

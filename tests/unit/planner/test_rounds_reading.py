@@ -138,6 +138,9 @@ def test_what_is_clear_is_read_however_it_is_written(written: str) -> None:
     ("answer", "code", "place"),
     [
         ("Nothing.", "empty_plan", ""),
+        (" ", "empty_plan", ""),
+        (_WRITTEN.replace('"M"', "NaN"), "invalid_syntax", "/sub_goals/0/params/name"),
+        (_WRITTEN.replace("{", '{"action": "failed", ', 1), "invalid_syntax", ""),
         ("[]", "invalid_field", ""),
         ('{"action": "go"}', "invalid_field", "/action"),
         ('{"action": "continue", "sub_goals": []}', "empty_plan", "/sub_goals"),
