@@ -244,7 +244,9 @@ def main(
     if task_queue is not None:
         settings = settings.model_copy(update={"task_queue": task_queue})
     configure_logging(settings)
-    event_loop.run(serve(settings, references_of(tools, agents), output=Output(is_json=json)))
+    output = Output(is_json=json)
+    with output.alone():
+        event_loop.run(serve(settings, references_of(tools, agents), output=output))
 
 
 def run_worker(arguments: Sequence[str]) -> int:

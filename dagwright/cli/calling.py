@@ -17,6 +17,8 @@ def call(module: str, function: str, request: object, output: Output) -> int:
         CommandRefused: a text of the request is no UTF-8.
     """
     refuse_half_characters(request)
-    command = getattr(importlib.import_module(f"dagwright.cli.{module}"), function)
-    code: int = command(request, output)
+    # Tools are loaded and run in this process, and may print.
+    with output.alone():
+        command = getattr(importlib.import_module(f"dagwright.cli.{module}"), function)
+        code: int = command(request, output)
     return code

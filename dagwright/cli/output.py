@@ -6,9 +6,10 @@ With `--json` stdout holds exactly the document, so words for people are dropped
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from dagwright.cli.streaming import Parts, write_object
 
@@ -30,6 +31,27 @@ class Output:
     def __init__(self, *, is_json: bool = False, has_color: bool = True) -> None:
         self.is_json = is_json
         self._has_color = has_color
+        self._own: TextIO | None = None
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keeps stdout for the documents as long as the block lasts, if they go there.
+
+        What else is printed, such as by a tool that runs here, goes to stderr.
+        """
+        if not self.is_json:
+            yield
+            return
+        self._own = sys.stdout
+        try:
+            with redirect_stdout(sys.stderr):
+                yield
+        finally:
+            self._own = None
+
+    @property
+    def _stdout(self) -> TextIO:
+        return self._own or sys.stdout
 
     @property
     def is_terminal(self) -> bool:
@@ -53,14 +75,14 @@ class Output:
     def document(self, document: Any, *, is_line: bool = False) -> None:
         """Writes a JSON document to stdout; `is_line` puts it on one line."""
         text = json.dumps(document, ensure_ascii=False, indent=None if is_line else 2)
-        sys.stdout.write(f"{_encodable(text)}\n")
-        sys.stdout.flush()
+        self._stdout.write(f"{_encodable(text)}\n")
+        self._stdout.flush()
 
     async def stream(self, parts: Parts) -> None:
         """Writes a JSON object to stdout that may be too large for the memory."""
-        await write_object(parts, lambda text: sys.stdout.write(_encodable(text)))
-        sys.stdout.write("\n")
-        sys.stdout.flush()
+        await write_object(parts, lambda text: self._stdout.write(_encodable(text)))
+        self._stdout.write("\n")
+        self._stdout.flush()
 
     def say(self, text: str) -> None:
         """Writes words for people to stdout; nothing with `--json`."""

@@ -60,6 +60,13 @@ def test_document_of_a_valid_plan_is_one_line(capsys: pytest.CaptureFixture[str]
     }
 
 
+def test_what_tools_print_stands_beside_the_document(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("tools.py").write_text("from dagwright.tools import tool\nprint('loaded')\n@tool\ndef send() -> None: ...\n")
+    assert run_command_line(["check", _write("small.json", _VALID), "--tools", "tools.py", "--json"]) == 0
+    written = capsys.readouterr()
+    assert (json.loads(written.out)["status"], written.err) == ("valid", "loaded\n")
+
+
 def test_what_a_run_of_all_or_nothing_could_not_take_back_is_noted_where_that_is_asked(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

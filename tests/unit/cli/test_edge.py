@@ -1,9 +1,11 @@
 """The process edge: every end of a command is an exit code and one sentence."""
 
+import asyncio
 import errno
 import json
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,22 @@ def test_text_of_a_plan_cannot_take_over_the_terminal() -> None:
     assert terminal_text("a\x1b[2Jb\u202ec\rd\te\n") == "a\\u001b[2Jb\\u202ec\\u000dd\te\n"
     assert one_line("two\nlines \x07") == "two lines \\u0007"
     assert one_line("x" * 400, limit=10) == "xxxxxxxxx…"
+
+
+async def test_stdout_holds_the_documents_alone_whatever_is_printed_meanwhile(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def parts() -> AsyncIterator[tuple[str, int]]:
+        yield "a", 1
+
+    output = Output(is_json=True)
+    with output.alone():
+        await asyncio.to_thread(print, "by a tool")
+        output.document([], is_line=True)
+        await output.stream(parts())
+    print("behind it")  # noqa: T201 - as whatever comes next
+    written = capsys.readouterr()
+    assert (written.out, written.err) == ('[]\n{\n  "a": 1\n}\nbehind it\n', "by a tool\n")
 
 
 @pytest.mark.parametrize("is_json", [False, True])
