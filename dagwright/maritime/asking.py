@@ -1,7 +1,7 @@
 """How the workers here ask a model: data beside the task, an answer by a schema, another try where it is of no use."""
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from dagwright.contracts.model_calls import Action, Message, system, user
@@ -14,8 +14,8 @@ PURPOSE = "worker"
 MODEL_ATTEMPTS = 3
 """Attempts of a worker after which a model that does not answer ends it, as for other tools: only the search server is
 waited for longer. Attempts for which the server was away count too."""
-ASKED_AT_MOST = 3
-"""The first answer and two repairs."""
+ASKED_AT_MOST = 4
+"""The first answer and three repairs."""
 QUESTION_CHARACTERS = 8_000
 _PROBLEM_CHARACTERS = 1_500
 
@@ -43,39 +43,51 @@ def data_lines(title: str, items: Iterable[Any]) -> str:
     return "\n".join([f"{title}:", *map(json_line, items)])
 
 
-async def usable_answer(task: str, data: str, *, schema: Mapping[str, Any], read: Callable[[Any], T]) -> T:
+async def usable_answer(
+    task: str,
+    data: str,
+    *,
+    schema: Mapping[str, Any],
+    read: Callable[[Any], T],
+    judge: Callable[[T], Awaitable[None]] | None = None,
+) -> T:
     """Returns what `read` makes of the answer of the model, which is told what is wrong as long as that is `Unusable`.
 
-    An answer that could be used is kept in the heartbeat, so that the next attempt does not pay for it again.
+    Every answer is kept in the heartbeat, so that the next attempt does not pay for it again.
 
     Args:
         task: what the model is to do, in words of ours alone.
         data: what it is to do it with.
         read: raises `Unusable` for an answer that cannot be used.
+        judge: asks somebody else whether what was read can be used, such as the search server; raises `Unusable` too.
 
     Raises:
         NoUsableAnswer: no answer could be used.
         ModelFailure: the model does not answer.
     """
-    kept = context().last_heartbeat
-    if isinstance(kept, dict) and "answer" in kept:
-        with suppress(Unusable):
-            return read(kept["answer"])
     said: list[Message] = [system(task), user(data)]
+    before = context().last_heartbeat
+    output = before.get("answer") if isinstance(before, dict) else None
     problem = ""
     for _ in range(ASKED_AT_MOST):
+        written = Message(role="assistant", content=json.dumps(output, ensure_ascii=False))
         try:
-            answer = await context().ask_model(said, purpose=PURPOSE, output=schema)
-            found = read(answer.output)
+            if output is None:
+                answer = await context().ask_model(said, purpose=PURPOSE, output=schema)
+                output, written = answer.output, answer.message
+                context().heartbeat({"answer": output})
+            found = read(output)
+            if judge is not None:
+                await judge(found)
         except ModelFailure as failure:
             if failure.action is not Action.FIX:
                 raise without_more_attempts(failure) from None
             problem, written = str(failure), Message(role="assistant", content=failure.partial or "{}")
         except Unusable as wrong:
-            problem, written = str(wrong), answer.message
+            problem = str(wrong)
         else:
-            context().heartbeat({"answer": answer.output})
             return found
+        output = None
         said += [written, user(f"That cannot be used. {problem[:_PROBLEM_CHARACTERS]}\nWrite the whole answer again.")]
     raise NoUsableAnswer(problem)
 

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
-from opensearchpy.exceptions import OpenSearchException
-
 from dagwright.maritime.connection import Search
-from dagwright.maritime.querying import answer_of, checked, without_index
+from dagwright.maritime.querying import answer_of, checked, refuse_foreign_index, without_index
 from dagwright.maritime.slots import EsQuery, FieldDescription
 from dagwright.search.answers import SearchAnswer
-from dagwright.search.asking import RETRY_AFTER, IndexMissing, NoAnswer, failure_of
+from dagwright.search.asking import RETRY_AFTER, IndexMissing, NoAnswer, read_mapping, types_of
 
 NUMBERS = frozenset({"integer", "long", "short", "float", "double", "half_float", "scaled_float"})
 VALUES_READ = 500
@@ -46,11 +44,13 @@ class IndexFields:
     """The fields of an index, and the day that its data are of.
 
     Args:
+        types: of all fields, those inside of others by their whole name too.
         today: the day for which the data were made, if the mapping says so, else the day that it is (UTC).
     """
 
     index: str
     by_name: Mapping[str, IndexField]
+    types: Mapping[str, str]
     today: date
 
     def of_type(self, *types: str) -> list[str]:
@@ -62,20 +62,20 @@ async def read_fields(search: Search, index: str) -> IndexFields:
     """Returns the fields of an index, in the order of its mapping.
 
     Raises:
-        GiveUp: there is no such index, or we may not read it.
+        QueryRefused: it is none of the indices that may be read.
+        GiveUp: there is no such index, or the server does not let us in.
         RetryLater: the server cannot be asked now.
     """
+    refuse_foreign_index(search, index)
     try:
-        told = await search.client.indices.get_mapping(index=index)
-    except OpenSearchException as error:
-        raise _failure(error, index) from None
-    # An alias is told by the name of its index.
-    mapping = next(iter(told.values()))["mappings"]
+        mapping = await read_mapping(search.client, index)
+    except IndexMissing as error:
+        raise without_index(error) from None
     meta = mapping.get("_meta", {})
     about = meta.get("fields", {})
     fields = {name: _field(name, each, about.get(name, {})) for name, each in mapping.get("properties", {}).items()}
     in_order = {name: fields[name] for name in [*(name for name in about if name in fields), *fields]}
-    return IndexFields(index, in_order, _today(meta))
+    return IndexFields(index, in_order, types_of(mapping), _today(meta))
 
 
 def _field(name: str, mapped: Mapping[str, Any], about: Mapping[str, Any]) -> IndexField:
@@ -119,8 +119,3 @@ async def values_of(search: Search, index: str, fields: Sequence[str]) -> dict[s
     groups = {name: {"terms": {"field": name, "size": VALUES_READ}} for name in fields}
     found = await find(search, index, {"size": 0, "aggs": groups})
     return {name: [str(each["key"]) for each in found.groups[name]["buckets"]] for name in fields}
-
-
-def _failure(error: OpenSearchException, index: str) -> Exception:
-    failure = failure_of(error, index)
-    return without_index(failure) if isinstance(failure, IndexMissing) else failure

@@ -2,36 +2,25 @@
 
 What the model wrote is checked against what is allowed and against the fields that the index has, then by the server,
 which judges the conditions and runs aggregations and the order for no documents. What is wrong is told to the model,
-which writes it again, at most `ASKED_AT_MOST` times in all.
+which writes it again.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date
 from typing import Any, NamedTuple, TypeVar
 
-from dagwright.contracts.model_calls import Action, Message, ModelAnswer, system, user
-from dagwright.contracts.model_failures import ModelFailure
-from dagwright.maritime.asking import without_more_attempts
+from dagwright.maritime.asking import Unusable, usable_answer
 from dagwright.maritime.connection import SERVER_ATTEMPTS, Search, reach_search
-from dagwright.maritime.fields import read_fields
+from dagwright.maritime.fields import IndexFields, read_fields
 from dagwright.maritime.query_prompt import ANSWER, TASK
 from dagwright.maritime.querying import without_index
 from dagwright.maritime.slots import Ambiguity, AnalysisResult, EsQuery, MetadataResults, ValueResult
 from dagwright.plan.worker_results import WorkerResult
 from dagwright.search.answers import AnswerTooLarge
-from dagwright.search.asking import IndexMissing, field_types, why_invalid
+from dagwright.search.asking import IndexMissing, why_invalid
 from dagwright.search.limits import Check, QueryRefused
-from dagwright.search.read_only import read_query
-from dagwright.tools.context import context
-from dagwright.tools.errors import GiveUp
+from dagwright.search.read_only import ReadQuery, read_query
 from dagwright.tools.worker_tools import SubGoal, worker_tool
-
-ASKED_AT_MOST = 4
-"""The first answer and three repairs."""
-PURPOSE = "worker"
-_PROBLEM_CHARACTERS = 1_500
 
 One = TypeVar("One")
 
@@ -39,7 +28,7 @@ One = TypeVar("One")
 class Written(NamedTuple):
     """What the model wrote that is of use."""
 
-    query: EsQuery
+    query: ReadQuery
     ambiguity: Ambiguity | None
 
 
@@ -73,100 +62,57 @@ async def es_query_gen(
     if others:
         raise ValueError(f"A query is of one index; metadata_results has {index!r} and {', '.join(map(repr, others))}")
     async with reach_search() as search:
-        try:
-            types = await field_types(search.client, index) if _is_ours(search, index) else {}
-            # The day for which the data were made: from it the days of the analysis were reckoned.
-            today = (await read_fields(search, index)).today
-            values = _flat(value_results or [])
-            question = _question(analyses, described, values, sub_goal=sub_goal, types=types, today=today)
-            job = _Job(search, index, types, is_aggregation=any(each.intent_type == "aggregation" for each in analyses))
-            written = await _written(job, question)
-        except IndexMissing as error:
-            raise without_index(error) from None
-    es_query, ambiguity = written.query.model_dump(), written.ambiguity
+        fields = await read_fields(search, index)
+        question = _question(analyses, described, _flat(value_results or []), sub_goal=sub_goal, fields=fields)
+        is_aggregation = any(each.intent_type == "aggregation" for each in analyses)
+        written = await usable_answer(
+            TASK,
+            question,
+            schema=ANSWER,
+            read=lambda answer: _read(search, fields, answer, is_aggregation=is_aggregation),
+            judge=lambda written: _judge(search, written),
+        )
+    es_query = EsQuery(index=written.query.index, body=written.query.body).model_dump()
+    ambiguity = written.ambiguity
     if ambiguity is None:
         return WorkerResult(outputs={"es_query": es_query, "ambiguity": None})
     told = f"{ambiguity.question} ({' or '.join(ambiguity.options)})"
     return WorkerResult(outputs={"es_query": es_query, "ambiguity": ambiguity.model_dump()}, message=told)
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """What a query is to be."""
-
-    search: Search
-    index: str
-    types: Mapping[str, str]
-    is_aggregation: bool
-
-
-def _is_ours(search: Search, index: str) -> bool:
-    """Tells whether an index may be read.
+def _read(search: Search, fields: IndexFields, answer: Mapping[str, Any], *, is_aggregation: bool) -> Written:
+    """Returns what the model wrote, checked against what is allowed and against the fields that there are.
 
     Raises:
-        QueryRefused: it may not.
+        Unusable: it is of no use; the words say why.
     """
-    read_query(index, {}, prefix=search.indices.prefix, check=Check(search.limits))
-    return True
+    body = dict(answer["body"])
+    if bool(body.keys() & {"aggs", "aggregations"}) != is_aggregation:
+        wanted = "has aggs, for the intent is an aggregation" if is_aggregation else "has no aggs: it is a search"
+        raise Unusable(f"/aggs: the query {wanted}")
+    check = Check(search.limits, fields.types)
+    try:
+        query = read_query(fields.index, body, prefix=search.indices.prefix, check=check)
+    except QueryRefused as refused:
+        raise Unusable(str(refused)) from None
+    return Written(query, _ambiguity(answer["ambiguity"]))
 
 
-async def _written(job: _Job, question: str) -> Written:
-    """Returns what the model wrote, once it is of use.
+async def _judge(search: Search, written: Written) -> None:
+    """Has the server judge a query.
 
     Raises:
-        GiveUp: it is of no use after all repairs.
+        Unusable: it does not take it.
+        GiveUp: the index is not there any more.
     """
-    said: list[Message] = [system(TASK), user(question)]
-    # What an earlier attempt was answered is not paid for again: it ended because the server was not there.
-    kept = context().last_heartbeat
-    problem = ""
-    for _ in range(ASKED_AT_MOST):
-        if isinstance(kept, dict):
-            output, answered = kept, Message(role="assistant", content=json.dumps(kept))
-        else:
-            try:
-                answer = await _asked(said)
-            except ModelFailure as failure:
-                if failure.action is not Action.FIX:
-                    raise without_more_attempts(failure) from None
-                problem = str(failure)
-                said += [Message(role="assistant", content=failure.partial or "{}"), _repair(problem)]
-                continue
-            output, answered = answer.output, answer.message
-        kept = None
-        context().heartbeat(output)
-        try:
-            return await _usable(job, output)
-        except (QueryRefused, AnswerTooLarge) as wrong:
-            problem = str(wrong)
-            said += [answered, _repair(problem)]
-    raise GiveUp(f"The model wrote no query that can be run, {ASKED_AT_MOST} times; at last: {problem}")
-
-
-async def _asked(said: Sequence[Message]) -> ModelAnswer:
-    return await context().ask_model(said, purpose=PURPOSE, output=ANSWER)
-
-
-def _repair(problem: str) -> Message:
-    return user(f"That cannot be used. {problem[:_PROBLEM_CHARACTERS]}\nWrite the whole answer again, without that.")
-
-
-async def _usable(job: _Job, output: Mapping[str, Any]) -> Written:
-    """Returns what the model wrote, checked here and by the server.
-
-    Raises:
-        QueryRefused: it is of no use; the words say why.
-    """
-    body = dict(output["body"])
-    has_groups = bool(body.keys() & {"aggs", "aggregations"})
-    if has_groups != job.is_aggregation:
-        wanted = "has aggs, for the intent is an aggregation" if job.is_aggregation else "has no aggs: it is a search"
-        raise QueryRefused([f"/aggs: the query {wanted}"])
-    check = Check(job.search.limits, job.types)
-    query = read_query(job.index, body, prefix=job.search.indices.prefix, check=check)
-    if (problem := await why_invalid(job.search.client, query, job.search.limits)) is not None:
-        raise QueryRefused([problem])
-    return Written(EsQuery(index=query.index, body=query.body), _ambiguity(output["ambiguity"]))
+    try:
+        problem = await why_invalid(search.client, written.query, search.limits)
+    except AnswerTooLarge as large:
+        raise Unusable(str(large)) from None
+    except IndexMissing as error:
+        raise without_index(error) from None
+    if problem is not None:
+        raise Unusable(problem)
 
 
 def _ambiguity(told: Any) -> Ambiguity | None:
@@ -175,7 +121,7 @@ def _ambiguity(told: Any) -> Ambiguity | None:
         return None
     options = list(dict.fromkeys(option.strip() for option in told["options"] if option.strip()))
     if len(options) < 2:
-        raise QueryRefused(["/ambiguity/options: name each field that may be meant, at least two; else null"])
+        raise Unusable("/ambiguity/options: name each field that may be meant, at least two; else null")
     return Ambiguity(question=told["question"].strip() or "Which one is meant?", options=options)
 
 
@@ -185,19 +131,19 @@ def _question(
     values: Sequence[ValueResult],
     *,
     sub_goal: SubGoal,
-    types: Mapping[str, str],
-    today: date,
+    fields: IndexFields,
 ) -> str:
     """Returns what the model is told of the question, as JSON."""
     about = {field.name: field.description for each in described for field in each.fields}
     told = {
-        "today": today.isoformat(),
+        # The day for which the data were made: from it the days of the analysis were reckoned.
+        "today": fields.today.isoformat(),
         "task": sub_goal.description,
         "analysis": [each.model_dump(exclude_none=True) for each in analyses],
         "values": [each.model_dump(exclude={"score"}) for each in values],
         "fields": [
             {"name": name, "type": kind, **({"description": about[name]} if about.get(name) else {})}
-            for name, kind in types.items()
+            for name, kind in fields.types.items()
         ],
     }
     return json.dumps(told, ensure_ascii=False, indent=1)

@@ -113,6 +113,15 @@ def checked(search: Search, es_query: EsQuery) -> ReadQuery:
     return read_query(es_query.index, es_query.body, prefix=search.indices.prefix, check=Check(search.limits))
 
 
+def refuse_foreign_index(search: Search, index: str) -> None:
+    """Does nothing for an index that may be read.
+
+    Raises:
+        QueryRefused: it is none of those, or no name of one index.
+    """
+    checked(search, EsQuery(index=index, body={}))
+
+
 async def answer_of(search: Search, query: ReadQuery) -> SearchAnswer:
     """Returns what a query finds; raises as `ask`, and what to do if the index is not there."""
     try:

@@ -113,8 +113,8 @@ async def why_invalid(client: AsyncOpenSearch, query: ReadQuery, limits: QueryLi
     return None
 
 
-async def field_types(client: AsyncOpenSearch, index: str) -> dict[str, str]:
-    """Returns the fields of an index, those inside of others by their whole name, with their types.
+async def read_mapping(client: AsyncOpenSearch, index: str) -> Mapping[str, Any]:
+    """Returns the mapping of an index; of an alias, that of the index that is told first.
 
     Raises:
         AskFailed: the index is not there, or the server does not let us in.
@@ -122,9 +122,14 @@ async def field_types(client: AsyncOpenSearch, index: str) -> dict[str, str]:
     """
     async with _asked(client, index):
         told = await client.indices.get_mapping(index=index)
+    mapping: Mapping[str, Any] = next(iter(told.values())).get("mappings", {})
+    return mapping
+
+
+def types_of(mapping: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the fields of a mapping, those inside of others by their whole name, with their types."""
     types: dict[str, str] = {}
-    for each in told.values():
-        _add_types(types, each.get("mappings", {}), "")
+    _add_types(types, mapping, "")
     return types
 
 
