@@ -176,6 +176,7 @@ async def serving(client: Client, toolset: Toolset, *, task_queue: str) -> Async
     async with AsyncExitStack() as stack:
         stack.enter_context(event_loop.few_collections())
         models = await stack.enter_async_context(ModelClients(toolset.models))
+        stack.push_async_callback(toolset.environment.kept.close)
         if toolset.servers is not None:
             stack.push_async_callback(toolset.servers.close)
         for worker in create_workers(client, toolset, task_queue=task_queue, models=models):

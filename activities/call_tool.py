@@ -209,7 +209,7 @@ class _Call:
             self._heartbeats.beat(self._redaction.value(details), progress)
 
         models = Models(self._ask, asyncio.get_running_loop())
-        call = ToolContext(identity, cancellation, beat=beat, models=models)
+        call = ToolContext(identity, cancellation, beat=beat, environment=self._environment, models=models)
         self._places = call.places
         outcome = await run_tool(ToolRun(self._spec, keywords, call, cancellation, encode=self._encoded))
         return replace(outcome, asked_model=True) if self._models.usage.calls else outcome

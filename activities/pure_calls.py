@@ -24,6 +24,7 @@ from dagwright.plan.tools import Effects
 from dagwright.plan.unfilled import WorkerHole, holes_of
 from dagwright.tools import ToolSpec
 from dagwright.tools.context import CallIdentity, Cancellation, ToolContext, entered
+from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import NotInRegion, ResultTooLarge, ToolError
 from dagwright.tools.questions import Models
 from dagwright.tools.redaction import Redaction
@@ -71,7 +72,7 @@ class PureCalls:
 
     Args:
         workflow_id: of the run, for `context()`.
-        secret: value of a secret by name.
+        environment: of the process.
         load: brings values of the payload store into this thread.
         cancellation: tells the tools that they shall stop.
         results: of earlier calls; without them every call is made.
@@ -80,15 +81,17 @@ class PureCalls:
     def __init__(
         self,
         workflow_id: str,
-        secret: Callable[[str], str | None],
+        environment: ToolEnvironment,
         *,
         load: Load,
         cancellation: Cancellation,
         results: PureResults | None = None,
     ) -> None:
         identity = CallIdentity(idempotency_key="", node="", workflow_id=workflow_id)
-        self._context = _CallContext(identity, cancellation, beat=_no_beat, models=Models(_not_here))
-        self._secret = secret
+        self._context = _CallContext(
+            identity, cancellation, beat=_no_beat, environment=environment, models=Models(_not_here)
+        )
+        self._secret = environment.secret
         self._load = load
         self._results = results
         self._has_looked = False

@@ -102,7 +102,7 @@ class _Attempt:
         self._waits = StoreWaits(self._heartbeats, self._cancellation)
         load = self._waits.loader(values, asyncio.get_running_loop())
         self._calls = PureCalls(
-            self._workflow_id, environment.secret, load=load, cancellation=self._cancellation, results=results
+            self._workflow_id, environment, load=load, cancellation=self._cancellation, results=results
         )
         self._region: RegionSlice | None = None
 

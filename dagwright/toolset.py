@@ -25,7 +25,7 @@ from dagwright.store import PayloadStore, open_store
 from dagwright.told_tools import told_card
 from dagwright.tools import ToolRegistry, ToolsUnreadable, load_tools, queue_name
 from dagwright.tools.builtin import builtin_tools
-from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.environment import SearchPlace, ToolEnvironment
 
 if TYPE_CHECKING:
     from dagwright.mcp import ServersOfTools
@@ -84,14 +84,7 @@ def load_toolset(settings: Settings, references: Sequence[str] = ()) -> Toolset:
     Raises:
         ToolsUnreadable: one of the references cannot be loaded, or its workers cannot work together.
     """
-    environment = ToolEnvironment(
-        files_root=settings.files_root,
-        allow_private_addresses=settings.allow_private_addresses,
-        serper_api_key=settings.serper_api_key.get_secret_value() if settings.serper_api_key else None,
-        serper_base_url=settings.serper_base_url,
-        search_url=settings.search_url,
-        secret=settings.secret,
-    )
+    environment = environment_of(settings)
     built_in = builtin_tools(environment).merged(
         ToolRegistry.of(*onboarding_tools(settings.database_url)), declared_agents(stored_cards(settings.database_url))
     )
@@ -115,6 +108,28 @@ def load_toolset(settings: Settings, references: Sequence[str] = ()) -> Toolset:
         servers=servers,
         agents=agents,
         rounds=settings.rounds_limits,
+    )
+
+
+def environment_of(settings: Settings) -> ToolEnvironment:
+    """Returns what the tools of a process have of its settings; nothing is opened."""
+
+    def address() -> str:
+        # It imports the client of Temporal, which takes half a second of a command that only checks.
+        from dagwright.search.server import find_address  # noqa: PLC0415
+
+        return find_address(settings)
+
+    return ToolEnvironment(
+        files_root=settings.files_root,
+        allow_private_addresses=settings.allow_private_addresses,
+        serper_api_key=settings.serper_api_key.get_secret_value() if settings.serper_api_key else None,
+        serper_base_url=settings.serper_base_url,
+        search_url=settings.search_url,
+        secret=settings.secret,
+        search=SearchPlace(
+            address, settings.opensearch_prefix, settings.opensearch_max_rows, settings.opensearch_timeout_s
+        ),
     )
 
 

@@ -8,10 +8,9 @@ from opensearchpy import AsyncOpenSearch
 
 from dagwright.maritime.indices import Indices
 from dagwright.search.asking import RETRY_AFTER, NoAnswer
-from dagwright.search.client import open_search
+from dagwright.search.client import SearchClients
 from dagwright.search.errors import NeverStarted, NotRunning
 from dagwright.search.limits import QueryLimits
-from dagwright.settings import load_settings
 from dagwright.tools.context import context
 from dagwright.tools.errors import GiveUp, RetryLater
 
@@ -32,17 +31,22 @@ class Search:
 
 @asynccontextmanager
 async def reach_search() -> AsyncIterator[Search]:
-    """Opens a client of the server that the worker's settings name, for as long as the block lasts.
+    """Gives the server that the worker's settings name, and says in the end what its failures mean for the call.
+
+    All calls of a process share one client, which stays open for the next one.
 
     Raises:
         RetryLater: there is no server now.
         GiveUp: no server was ever named or started, or it has left several attempts without an answer.
     """
-    settings = load_settings()
-    limits = QueryLimits(rows=settings.opensearch_max_rows, timeout_s=settings.opensearch_timeout_s)
+    environment = context().environment
+    place = environment.search
+    if place is None:
+        raise GiveUp("This process has no settings of a search server")
     try:
-        async with open_search(settings) as client:
-            yield Search(client, Indices(settings.opensearch_prefix), limits)
+        client = environment.kept.get(SearchClients).client(place.address())
+        limits = QueryLimits(rows=place.max_rows, timeout_s=place.timeout_s)
+        yield Search(client, Indices(place.prefix), limits)
     except NeverStarted as error:
         raise GiveUp(str(error)) from None
     except NotRunning as error:

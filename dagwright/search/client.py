@@ -1,4 +1,4 @@
-"""Opens a client of the search server that the settings name."""
+"""Clients of search servers: one that a block opens, and those that a process keeps."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,36 +6,44 @@ from urllib.parse import urlsplit
 
 from opensearchpy import AsyncOpenSearch
 
-from dagwright.search.server import find_address
-from dagwright.settings import Settings
-
 _TIMEOUT_S = 30.0
+"""Of a request that does not say how long it may take."""
+_CONNECTIONS = 100
+"""Of one client: as many as a worker has calls at once. One that waits for another would count that as its own time."""
 
 
-@asynccontextmanager
-async def open_search(settings: Settings, *, timeout_s: float = _TIMEOUT_S) -> AsyncIterator[AsyncOpenSearch]:
-    """Opens a client for as long as the block lasts; nothing is sent before it is used.
+class SearchClients:
+    """The clients of a process, one for each address; of one event loop.
 
     A request is sent once: who retries is the caller, such as Temporal.
-
-    Args:
-        timeout_s: seconds that one request may take, > 0.
-
-    Raises:
-        NotRunning: no server is named and none runs in the state folder.
     """
-    async with client_of(find_address(settings), timeout_s=timeout_s) as client:
-        yield client
+
+    def __init__(self) -> None:
+        self._clients: dict[str, AsyncOpenSearch] = {}
+
+    def client(self, address: str) -> AsyncOpenSearch:
+        """Returns the client of the server at an address; nothing is sent before it is used."""
+        if address not in self._clients:
+            self._clients[address] = AsyncOpenSearch(
+                hosts=[address], timeout=_TIMEOUT_S, maxsize=_CONNECTIONS, max_retries=0, retry_on_timeout=False
+            )
+        return self._clients[address]
+
+    async def close(self) -> None:
+        """Closes all of them."""
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            await client.close()
 
 
 @asynccontextmanager
-async def client_of(address: str, *, timeout_s: float = _TIMEOUT_S) -> AsyncIterator[AsyncOpenSearch]:
-    """Opens a client of the server at an address; else as `open_search`."""
-    client = AsyncOpenSearch(hosts=[address], timeout=timeout_s, max_retries=0, retry_on_timeout=False)
+async def client_of(address: str) -> AsyncIterator[AsyncOpenSearch]:
+    """Opens a client of the server at an address for as long as the block lasts."""
+    clients = SearchClients()
     try:
-        yield client
+        yield clients.client(address)
     finally:
-        await client.close()
+        await clients.close()
 
 
 def shown(address: str) -> str:

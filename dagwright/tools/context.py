@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 
 from dagwright.contracts.model_calls import NOTHING_SET, Message, ModelConfig, OfferedTool, OutputSchema
+from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import NoToolContext
 from dagwright.tools.questions import PURPOSE, Models, Question, model_call, no_models
 from dagwright.tools.results import plain_json
@@ -107,11 +108,18 @@ class ToolContext:
     """The call a tool is serving: who asked, which attempt, and ways to report and to notice a cancel."""
 
     def __init__(
-        self, identity: CallIdentity, cancellation: Cancellation, *, beat: Beat, models: Models = _NO_MODELS
+        self,
+        identity: CallIdentity,
+        cancellation: Cancellation,
+        *,
+        beat: Beat,
+        environment: ToolEnvironment,
+        models: Models = _NO_MODELS,
     ) -> None:
         self._identity = identity
         self._cancellation = cancellation
         self._beat = beat
+        self._environment = environment
         self._models = models
         self._details: Any = identity.last_heartbeat
         self._progress: Progress | None = None
@@ -122,6 +130,11 @@ class ToolContext:
     def idempotency_key(self) -> str:
         """The same text for every attempt of this effect; hand it to the service that makes the change."""
         return self._identity.idempotency_key
+
+    @property
+    def environment(self) -> ToolEnvironment:
+        """What the settings of the process have for tools, and what its tools keep open."""
+        return self._environment
 
     @property
     def node(self) -> str:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dagwright.plan.compiled import CompiledNode
@@ -17,6 +18,7 @@ from dagwright.plan.tasks import Task
 from dagwright.plan.worker_results import WorkerResult
 from dagwright.plan.workers import prepared_call
 from dagwright.tools.context import CallIdentity, Cancellation, Progress, ToolContext, entered
+from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.questions import Ask, Models, no_models, running_loop
 from dagwright.tools.results import plain_json
 from dagwright.tools.spec import spec_of
@@ -50,11 +52,13 @@ def tool_context(  # noqa: PLR0913 - each is one thing that a tool may see, by k
     answers: Sequence[Any] = (),
     checkpoint: Any = None,
     ask: Ask = no_models,
+    environment: ToolEnvironment | None = None,
 ) -> Iterator[RecordedCall]:
     """Makes `context()` work inside the block and records what the tool reports.
 
     Args:
         ask: who answers what the tool asks models, such as `complete` of a `ModelClient`.
+        environment: what it has of the process; by default one without any settings.
     """
     recorded = RecordedCall()
 
@@ -64,7 +68,8 @@ def tool_context(  # noqa: PLR0913 - each is one thing that a tool may see, by k
             recorded.progress.append(progress)
 
     identity = CallIdentity(idempotency_key, node, workflow_id, attempt, last_heartbeat, tuple(answers), checkpoint)
-    call = ToolContext(identity, recorded.cancellation, beat=beat, models=Models(ask, running_loop()))
+    models, given = Models(ask, running_loop()), environment or ToolEnvironment(Path())
+    call = ToolContext(identity, recorded.cancellation, beat=beat, environment=given, models=models)
     recorded.places = call.places
     with entered(call):
         yield recorded
@@ -76,6 +81,7 @@ async def call_worker(
     *,
     description: str = "",
     ask: Ask = no_models,
+    environment: ToolEnvironment | None = None,
 ) -> WorkerResult:
     """Calls a worker for the sub-goal 1 as a run would, and returns what it answers, as it is after its way as JSON.
 
@@ -83,6 +89,7 @@ async def call_worker(
         arguments: its slots and parameters, as JSON.
         description: of the sub-goal.
         ask: who answers what the worker asks models.
+        environment: what it has of the process; by default one without any settings.
 
     Raises:
         TypeError: it is no worker.
@@ -95,7 +102,7 @@ async def call_worker(
     node = CompiledNode("sg1", title=description, tool=spec.name)
     task = prepared_call(Task(node.id, node, 0, None, dict(arguments or {}), []), {spec.name: spec.declaration})
     keywords = spec.bind(task.arguments)
-    with tool_context(node=node.id, ask=ask):
+    with tool_context(node=node.id, ask=ask, environment=environment):
         if spec.is_async:
             answered = await spec.function(**keywords)
         else:

@@ -1,6 +1,7 @@
 """The shape of the code: who imports whom, who reads the environment, how long a file may be."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -102,6 +103,15 @@ def _reads_environment(path: Path) -> Iterator[int]:
 def test_only_the_settings_read_the_environment() -> None:
     readers = {place(path) for path in code_files() if any(_reads_environment(path))}
     assert readers <= {"dagwright/settings.py"}
+
+
+def test_only_programs_load_the_settings() -> None:
+    loaders = {
+        place(path) for path in code_files() if re.search(r"import .*\bload_settings\b", path.read_text("utf-8"))
+    }
+    programs = {path for path in loaders if path.startswith("dagwright/cli/") or path.endswith("/__main__.py")}
+    # What tools need of the settings is in the environment of their call.
+    assert loaders - programs == {"worker.py", "dagwright/server/health.py"}
 
 
 @pytest.mark.parametrize("text", ["import os\nos.getenv('X')", "from os import environ", "import os as o\no.environ"])

@@ -65,8 +65,6 @@ def query(carrier: str) -> Any:
 async def test_two_carriers_are_compared(
     maritime: Maritime, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in maritime.environment().items():
-        monkeypatch.setenv(name, value)
     volumes = {
         carrier: sum(
             each["teu"]
@@ -97,7 +95,7 @@ async def test_two_carriers_are_compared(
     async with ModelServer(*steps) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "any")
-        settings = Settings(state_dir=tmp_path, model="small")
+        settings = maritime.settings(Settings(state_dir=tmp_path, model="small"))
         async with serving_runs(client, load_tools(["dagwright.maritime"]), settings=settings) as runs:
             document = await document_of(await runs.start(plan, dialect="subgoals"))
             await runs.check_ended()

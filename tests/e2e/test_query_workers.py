@@ -2,15 +2,14 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dagwright.llm import Endpoint, ModelClient
-from dagwright.maritime.generating import ASKED_AT_MOST, es_query_gen
+from dagwright.maritime.asking import ASKED_AT_MOST, NoUsableAnswer
+from dagwright.maritime.generating import es_query_gen
 from dagwright.maritime.querying import es_query_exec, page_query
 from dagwright.maritime.showing import show_results
 from dagwright.maritime.slots import AnalysisResult, EsQuery, EsResults, FieldDescription, MetadataResults, ValueResult
@@ -29,47 +28,34 @@ SUB_GOAL = SubGoal(2, "es_query_gen", "the query for volumes to LA", ("es_query"
 TO_LA = {"term": {"destination_port_code": "USLAX"}}
 
 
-@contextmanager
-def environment_of(maritime: Maritime) -> Iterator[None]:
-    """Lets workers find the shipments, as variables of their process would."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in maritime.environment().items():
-            patch.setenv(name, value)
-        yield
-
-
-@pytest.fixture
-def found(maritime: Maritime) -> Iterator[Maritime]:
-    with environment_of(maritime):
-        yield maritime
-
-
 def query_of(maritime: Maritime, **body: Any) -> EsQuery:
     return EsQuery(index=maritime.indices.shipments, body=body)
 
 
-async def ran(query: EsQuery) -> WorkerResult:
-    with tool_context(node="sg3"):
+async def ran(maritime: Maritime, query: EsQuery) -> WorkerResult:
+    async with maritime.call(node="sg3"):
         return await es_query_exec(query)
 
 
 # es_query_exec
 
 
-async def test_documents_come_with_how_many_match(found: Maritime) -> None:
-    expected = [each["shipment_id"] for each in found.shipments() if each["carrier_name"] == "MAERSK"]
-    result = await ran(query_of(found, query={"term": {"carrier_name": "MAERSK"}}, sort=["shipment_id"], size=3))
+async def test_documents_come_with_how_many_match(maritime: Maritime) -> None:
+    expected = [each["shipment_id"] for each in maritime.shipments() if each["carrier_name"] == "MAERSK"]
+    result = await ran(
+        maritime, query_of(maritime, query={"term": {"carrier_name": "MAERSK"}}, sort=["shipment_id"], size=3)
+    )
     assert (result.status, result.message) == ("success", None)
     assert result.outputs["hit_count"] == len(expected) > 100
     results = EsResults.model_validate(result.outputs["es_results"])
     assert [each["shipment_id"] for each in results.hits] == sorted(expected)[:3]
-    assert (results.total, results.index, results.missing_values) == (len(expected), found.indices.shipments, [])
+    assert (results.total, results.index, results.missing_values) == (len(expected), maritime.indices.shipments, [])
 
 
-async def test_figures_that_some_groups_lack_make_it_partial(found: Maritime) -> None:
+async def test_figures_that_some_groups_lack_make_it_partial(maritime: Maritime) -> None:
     volumes: Counter[str] = Counter()
     with_days = set()
-    for each in found.shipments():
+    for each in maritime.shipments():
         if each["destination_port_code"] == "USLAX":
             volumes[each["shipper_name"]] += each["teu"]
             if "transit_days" in each:
@@ -82,7 +68,7 @@ async def test_figures_that_some_groups_lack_make_it_partial(found: Maritime) ->
             "aggs": {"volume": {"sum": {"field": "teu"}}, "transit": {"avg": {"field": "transit_days"}}},
         }
     }
-    result = await ran(query_of(found, query=TO_LA, aggs=groups))
+    result = await ran(maritime, query_of(maritime, query=TO_LA, aggs=groups))
     assert len(lacking) == 2
     assert result.status == "partial"
     assert result.message == f"transit is available for 3 of 5 (by_shipper); not for {', '.join(lacking)}."
@@ -112,67 +98,74 @@ async def test_figures_that_some_groups_lack_make_it_partial(found: Maritime) ->
     ],
 )
 async def test_query_of_whatever_origin_is_checked_before_it_runs(
-    found: Maritime, body: dict[str, Any], problem: str
+    maritime: Maritime, body: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(QueryRefused) as refused:
-        await ran(query_of(found, **body))
+        await ran(maritime, query_of(maritime, **body))
     assert refused.value.problems[0].startswith(problem)
 
 
-async def test_row_limit_is_a_setting(found: Maritime, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_row_limit_is_a_setting(maritime: Maritime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGWRIGHT_OPENSEARCH_MAX_ROWS", "5")
-    result = await ran(query_of(found))
+    result = await ran(maritime, query_of(maritime))
     assert len(result.outputs["es_results"]["hits"]) == 5
     with pytest.raises(QueryRefused, match="/size: expected a whole number from 0 to 5, got 6"):
-        await ran(query_of(found, size=6))
+        await ran(maritime, query_of(maritime, size=6))
 
 
-async def test_index_of_somebody_else_is_not_read(found: Maritime) -> None:
-    async with found.client() as client:
+async def test_index_of_somebody_else_is_not_read(maritime: Maritime) -> None:
+    async with maritime.client() as client:
         await client.index(index="secret", body={"word": "x"}, params={"refresh": "true"})
     try:
-        for index in ("secret", f"{found.indices.shipments},secret", "*", f"{found.indices.prefix}-*"):
+        for index in ("secret", f"{maritime.indices.shipments},secret", "*", f"{maritime.indices.prefix}-*"):
             with pytest.raises(QueryRefused, match="/index: "):
-                await ran(EsQuery(index=index, body={}))
+                await ran(maritime, EsQuery(index=index, body={}))
     finally:
-        async with found.client() as client:
+        async with maritime.client() as client:
             await client.indices.delete(index="secret")
 
 
-async def test_index_that_is_missing_says_what_to_do(found: Maritime) -> None:
+async def test_index_that_is_missing_says_what_to_do(maritime: Maritime) -> None:
     with pytest.raises(GiveUp) as failed:
-        await ran(EsQuery(index=f"{found.indices.prefix}-gone", body={}))
+        await ran(maritime, EsQuery(index=f"{maritime.indices.prefix}-gone", body={}))
     assert str(failed.value) == (
-        f"There is no index '{found.indices.prefix}-gone' on the search server: load the data by `python -m "
+        f"There is no index '{maritime.indices.prefix}-gone' on the search server: load the data by `python -m "
         "dagwright.maritime load`, or set DAGWRIGHT_OPENSEARCH_PREFIX to what the names of the indices begin with"
     )
 
 
-async def test_query_that_the_server_does_not_take_fails_with_its_reason(found: Maritime) -> None:
+async def test_query_that_the_server_does_not_take_fails_with_its_reason(maritime: Maritime) -> None:
     with pytest.raises(AskFailed, match=r"failed to parse date field \[soon\]") as failed:
-        await ran(query_of(found, query={"range": {"eta_date": {"gte": "soon"}}}))
+        await ran(maritime, query_of(maritime, query={"range": {"eta_date": {"gte": "soon"}}}))
     assert not isinstance(failed.value, AccessRefused)
 
 
 async def test_server_that_went_away_is_asked_again_and_found(tmp_path: Path) -> None:
     async with live_search(tmp_path) as search:
         own = await load_maritime(search, "own", documents=10)
-        with environment_of(own):
+        async with own.tools() as environment:
+
+            async def total() -> Any:
+                with tool_context(environment=environment):
+                    return (await es_query_exec(query_of(own))).outputs["hit_count"]
+
+            assert await total() == 10
             await search.kill()
             with pytest.raises(RetryLater, match="The search server does not answer"):
-                await ran(query_of(own))
+                await total()
             await search.start()
-            assert (await ran(query_of(own))).outputs["hit_count"] == 10
+            # By the same client: its connections were those of the server that is gone.
+            assert await total() == 10
 
 
 # page_query
 
 
-async def pages_of(query: EsQuery, page_size: int, offset: Any = None) -> list[dict[str, Any]]:
+async def pages_of(maritime: Maritime, query: EsQuery, page_size: int, offset: Any = None) -> list[dict[str, Any]]:
     """Returns the outputs of all pages from one on; offsets travel as JSON."""
     pages = []
     for _ in range(50):
-        with tool_context(node="sg4"):
+        async with maritime.call(node="sg4"):
             page = await page_query(query, offset=json.loads(json.dumps(offset)), page_size=page_size)
         assert page.status == "success"
         pages.append(dict(page.outputs))
@@ -193,41 +186,44 @@ async def pages_of(query: EsQuery, page_size: int, offset: Any = None) -> list[d
         ["_score"],
     ],
 )
-async def test_pages_fit_together_whatever_the_order(found: Maritime, sort: Any) -> None:
-    expected = [each["shipment_id"] for each in found.shipments() if each["status"] != "arrived"]
+async def test_pages_fit_together_whatever_the_order(maritime: Maritime, sort: Any) -> None:
+    expected = [each["shipment_id"] for each in maritime.shipments() if each["status"] != "arrived"]
     query = {"bool": {"must_not": [{"term": {"status": "arrived"}}]}}
-    pages = await pages_of(query_of(found, query=query, **({"sort": sort} if sort else {})), page_size=300)
+    pages = await pages_of(maritime, query_of(maritime, query=query, **({"sort": sort} if sort else {})), page_size=300)
     told = [each["shipment_id"] for page in pages for each in page["page_results"]["hits"]]
     assert Counter(told) == Counter(expected)
     assert [len(page["page_results"]["hits"]) for page in pages[:-1]] == [300] * (len(pages) - 1)
     assert len(pages) > 1
 
 
-async def test_page_may_begin_at_a_number_and_its_documents_are_shown(found: Maritime) -> None:
-    expected = sorted(each["shipment_id"] for each in found.shipments())
-    with tool_context(node="sg4"):
-        page = await page_query(query_of(found, sort=["shipment_id"], size=1, **{"from": 3}), offset=40, page_size=2)
+async def test_page_may_begin_at_a_number_and_its_documents_are_shown(maritime: Maritime) -> None:
+    expected = sorted(each["shipment_id"] for each in maritime.shipments())
+    async with maritime.call(node="sg4"):
+        page = await page_query(query_of(maritime, sort=["shipment_id"], size=1, **{"from": 3}), offset=40, page_size=2)
     assert [each["shipment_id"] for each in page.outputs["page_results"]["hits"]] == expected[40:42]
     assert (page.outputs["has_more"], page.outputs["next_offset"]) == (True, [expected[41]])
     shown = show_results(EsResults.model_validate(page.outputs["page_results"]))["formatted_results"]
     assert shown.splitlines()[2].startswith(f"| {expected[40]} | ")
 
 
-async def test_last_page_that_is_full_has_no_more(found: Maritime) -> None:
-    total = sum(each["status"] == "booked" for each in found.shipments())
-    pages = await pages_of(query_of(found, query={"term": {"status": "booked"}}), page_size=100, offset=total - 100)
+async def test_last_page_that_is_full_has_no_more(maritime: Maritime) -> None:
+    total = sum(each["status"] == "booked" for each in maritime.shipments())
+    pages = await pages_of(
+        maritime, query_of(maritime, query={"term": {"status": "booked"}}), page_size=100, offset=total - 100
+    )
     assert [len(page["page_results"]["hits"]) for page in pages] == [100]
 
 
-async def test_helpdesk_has_pages_and_groups_have_none(found: Maritime) -> None:
-    pages = await pages_of(EsQuery(index=found.indices.helpdesk, body={}), page_size=15)
+async def test_helpdesk_has_pages_and_groups_have_none(maritime: Maritime) -> None:
+    pages = await pages_of(maritime, EsQuery(index=maritime.indices.helpdesk, body={}), page_size=15)
     assert len({each["article_id"] for page in pages for each in page["page_results"]["hits"]}) > 15
     for query in (
-        query_of(found, aggs={"a": {"sum": {"field": "teu"}}}),
-        EsQuery(index=found.indices.names, body={}),
+        query_of(maritime, aggs={"a": {"sum": {"field": "teu"}}}),
+        EsQuery(index=maritime.indices.names, body={}),
     ):
-        with tool_context(node="sg4"), pytest.raises(QueryRefused):
-            await page_query(query)
+        with pytest.raises(QueryRefused):
+            async with maritime.call(node="sg4"):
+                await page_query(query)
 
 
 # es_query_gen
@@ -250,38 +246,40 @@ def written(body: Any, ambiguity: Any = None) -> Any:
 async def generated(
     maritime: Maritime, server: ModelServer, analysis: Any = AGGREGATION, *, before: Any = None, **slots: Any
 ) -> tuple[WorkerResult, RecordedCall]:
-    async with ModelClient(Endpoint(server.base_url), model="small") as client:
-        with tool_context(node="sg2", ask=client.complete, last_heartbeat=before) as call:
-            slots = {"metadata_results": metadata_of(maritime), **slots}
-            return await es_query_gen(analysis, sub_goal=SUB_GOAL, **slots), call
+    slots = {"metadata_results": metadata_of(maritime), **slots}
+    async with (
+        ModelClient(Endpoint(server.base_url), model="small") as client,
+        maritime.call(node="sg2", ask=client.complete, last_heartbeat=before) as call,
+    ):
+        return await es_query_gen(analysis, sub_goal=SUB_GOAL, **slots), call
 
 
-async def test_query_is_what_the_model_wrote_bounded_and_known_to_run(found: Maritime) -> None:
+async def test_query_is_what_the_model_wrote_bounded_and_known_to_run(maritime: Maritime) -> None:
     values = [[ValueResult(text="LA", field="destination_port_code", value="USLAX", kind="port")]]
     async with ModelServer(step(written(VOLUME), metadata={"purpose": "worker"})) as server:
-        result, _ = await generated(found, server, value_results=values)
+        result, _ = await generated(maritime, server, value_results=values)
     assert result.status == "success"
     assert (result.outputs["ambiguity"], result.message) == (None, None)
     query = EsQuery.model_validate(result.outputs["es_query"])
-    assert (query.index, query.body["size"], query.body["timeout"]) == (found.indices.shipments, 0, "20000ms")
+    assert (query.index, query.body["size"], query.body["timeout"]) == (maritime.indices.shipments, 0, "20000ms")
     told = json.loads(server.calls[0].messages[1]["content"])
     assert (told["task"], told["today"]) == ("the query for volumes to LA", "2026-02-10")
     assert {"name": "teu", "type": "integer", "description": "Volume."} in told["fields"]
     assert told["values"] == [{"text": "LA", "field": "destination_port_code", "value": "USLAX", "kind": "port"}]
-    expected = sum(each["teu"] for each in found.shipments() if each["destination_port_code"] == "USLAX")
-    assert (await ran(query)).outputs["es_results"]["aggregations"]["volume"]["value"] == expected
+    expected = sum(each["teu"] for each in maritime.shipments() if each["destination_port_code"] == "USLAX")
+    assert (await ran(maritime, query)).outputs["es_results"]["aggregations"]["volume"]["value"] == expected
 
 
-async def test_ambiguity_is_told_beside_the_best_guess(found: Maritime) -> None:
+async def test_ambiguity_is_told_beside_the_best_guess(maritime: Maritime) -> None:
     body = {"query": {"range": {"arrival_date": {"gte": "2026-02-09", "lte": "2026-02-09"}}}}
     open_question = {"question": "Which date is meant?", "options": ["arrival_date", "eta_date"]}
     async with ModelServer(written(body, open_question)) as server:
-        result, _ = await generated(found, server, SEARCH)
+        result, _ = await generated(maritime, server, SEARCH)
     assert result.outputs["ambiguity"] == open_question
     assert result.message == "Which date is meant? (arrival_date or eta_date)"
     query = EsQuery.model_validate(result.outputs["es_query"])
-    expected = sum(each.get("arrival_date") == "2026-02-09" for each in found.shipments())
-    assert (await ran(query)).outputs["hit_count"] == expected > 0
+    expected = sum(each.get("arrival_date") == "2026-02-09" for each in maritime.shipments())
+    assert (await ran(maritime, query)).outputs["hit_count"] == expected > 0
 
 
 SCRIPT = {"aggs": {"a": {"scripted_metric": {"map_script": "1"}}}}
@@ -305,41 +303,39 @@ BAD_DATE = {"query": {"range": {"eta_date": {"gte": "last week"}}}, "aggs": VOLU
         (json_text({"query": {}}), "what was asked for"),
     ],
 )
-async def test_model_is_told_what_is_wrong_and_writes_it_again(found: Maritime, wrong: Any, problem: str) -> None:
+async def test_model_is_told_what_is_wrong_and_writes_it_again(maritime: Maritime, wrong: Any, problem: str) -> None:
     async with ModelServer(wrong, step(written(VOLUME), last=problem)) as server:
-        result, _ = await generated(found, server)
+        result, _ = await generated(maritime, server)
     assert result.outputs["es_query"]["body"]["aggs"] == VOLUME["aggs"]
 
 
-async def test_model_that_never_gets_it_right_is_asked_a_few_times_only(found: Maritime) -> None:
+async def test_model_that_never_gets_it_right_is_asked_a_few_times_only(maritime: Maritime) -> None:
     async with ModelServer(step(written(UNKNOWN), times=ASKED_AT_MOST)) as server:
-        with pytest.raises(
-            GiveUp, match=r"no query that can be run, 4 times; at last: .*there is no field 'volume_teu'"
-        ):
-            await generated(found, server)
+        with pytest.raises(NoUsableAnswer, match=r"4 times; at last: .*there is no field 'volume_teu'"):
+            await generated(maritime, server)
 
 
-async def test_search_has_no_aggregations(found: Maritime) -> None:
+async def test_search_has_no_aggregations(maritime: Maritime) -> None:
     body = {"query": TO_LA, "sort": [{"teu": "desc"}], "size": 5}
     async with ModelServer(written(VOLUME), step(written(body), last="has no aggs: it is a search")) as server:
-        result, _ = await generated(found, server, SEARCH)
+        result, _ = await generated(maritime, server, SEARCH)
     assert result.outputs["es_query"]["body"]["size"] == 5
 
 
-async def test_what_an_attempt_before_was_answered_is_not_asked_again(found: Maritime) -> None:
+async def test_what_an_attempt_before_was_answered_is_not_asked_again(maritime: Maritime) -> None:
     async with ModelServer(written(VOLUME)) as server:
-        _, call = await generated(found, server)
+        _, call = await generated(maritime, server)
     async with ModelServer() as server:
-        result, _ = await generated(found, server, before=call.heartbeats[-1])
+        result, _ = await generated(maritime, server, before=call.heartbeats[-1])
     assert result.outputs["es_query"]["body"]["aggs"] == VOLUME["aggs"]
 
 
-async def test_nobody_is_asked_when_there_is_nothing_to_query(found: Maritime) -> None:
+async def test_nobody_is_asked_when_there_is_nothing_to_query(maritime: Maritime) -> None:
     async with ModelServer() as server:
         with pytest.raises(GiveUp, match="load the data by"):
-            await generated(found, server, metadata_results=MetadataResults(index=f"{found.indices.prefix}-gone"))
+            await generated(maritime, server, metadata_results=MetadataResults(index=f"{maritime.indices.prefix}-gone"))
         with pytest.raises(QueryRefused, match="/index: "):
-            await generated(found, server, metadata_results=MetadataResults(index="secret"))
-        two = [MetadataResults(index=found.indices.names), metadata_of(found)]
+            await generated(maritime, server, metadata_results=MetadataResults(index="secret"))
+        two = [MetadataResults(index=maritime.indices.names), metadata_of(maritime)]
         with pytest.raises(ValueError, match="A query is of one index"):
-            await generated(found, server, metadata_results=two)
+            await generated(maritime, server, metadata_results=two)

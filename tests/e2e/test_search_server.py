@@ -13,7 +13,7 @@ from dagwright.maritime.indices import Indices
 from dagwright.maritime.loading import NotOurs, articles, is_loaded, load
 from dagwright.maritime.names import name_documents
 from dagwright.maritime.shipments import DataSet
-from dagwright.search.client import client_of, open_search
+from dagwright.search.client import client_of
 from dagwright.search.server import LocalSearch, find_address
 from dagwright.settings import Settings
 from tests.e2e.command import CommandLine, ended
@@ -60,7 +60,7 @@ async def test_server_is_started_once_by_two_and_found_again_after_a_kill_on_its
         restarted = local.find()
         assert restarted is not None
         assert restarted.pid != started.pid
-        async with open_search(settings) as client:
+        async with client_of(find_address(settings)) as client:
             assert (await client.count(index="maritime-shipments"))["count"] == 500
     finally:
         down = await ended(await commands.start("down", program=_SERVER))

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -35,6 +36,7 @@ from dagwright.plan_pages import made_to_travel
 from dagwright.store import PayloadStore
 from dagwright.tools import GiveUp, ToolRegistry, context, tool
 from dagwright.tools.context import Cancellation
+from dagwright.tools.environment import ToolEnvironment
 from tests.property.naive import Model, Step, result_of
 from tests.property.plans import steps
 from tests.support.memory_store import MemoryStore
@@ -151,7 +153,7 @@ class Run:
         given = read_slice(message)
         names = {node.tool for node in given.plan.nodes if node.kind == "tool"}
         assert len({_TOOLS[name].task_queue for name in names}) == 1, "a region holds tools of one queue"
-        calls = PureCalls("run", lambda name: None, load=lambda refs: {}, cancellation=Cancellation())
+        calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
         region = RegionSlice(begun(given), self.tools, calls=calls)
         region.run()
         calls.close()
@@ -164,7 +166,7 @@ class Run:
         """Runs a slice of a region that lies in the store, as a worker does that has just started."""
         given = read_inner_slice(message)
         inner = restored(asyncio.run(fetch(given, self.store)), given)
-        calls = PureCalls("run", lambda name: None, load=lambda refs: {}, cancellation=Cancellation())
+        calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
         region = RegionSlice(inner.scheduler, self.tools, calls=calls, answered=inner.inside.wanted)
         region.run()
         calls.close()

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pydantic import SecretStr
 from temporalio.client import Client
 
@@ -40,14 +39,10 @@ async def maritime_runs(
         settings = Settings(
             state_dir=folder, model="small", openai_base_url=server.base_url, openai_api_key=SecretStr("key")
         )
-        registry = load_tools([WORKERS])
-        with pytest.MonkeyPatch.context() as patch:
-            # Workers find the shipments as those of a process of their own do.
-            for name, value in maritime.environment().items():
-                patch.setenv(name, value)
-            async with serving_runs(client, registry.merged(more) if more else registry, settings=settings) as runs:
-                yield server, runs
-                await runs.check_ended()
+        registry = load_tools([WORKERS]).merged(more or ToolRegistry())
+        async with serving_runs(client, registry, settings=maritime.settings(settings)) as runs:
+            yield server, runs
+            await runs.check_ended()
 
 
 async def start(runs: Runs, question: str, *, turns: Sequence[TurnSummary] = (), **asked: Any) -> Handle:

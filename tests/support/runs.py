@@ -187,6 +187,7 @@ async def serving_runs(
     kind = Worker if keeps_state else partial(Worker, max_cached_workflows=0)
     async with AsyncExitStack() as stack:
         models = await stack.enter_async_context(ModelClients(toolset.models))
+        stack.push_async_callback(toolset.environment.kept.close)
         with patch.object(worker, "Worker", kind):
             workers = worker.create_workers(client, toolset, task_queue=task_queue, models=models)
         for each in workers:

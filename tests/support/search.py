@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from opensearchpy import AsyncOpenSearch
 
@@ -16,6 +17,9 @@ from dagwright.maritime.shipments import DataSet, Shipment
 from dagwright.search.client import client_of
 from dagwright.search.server import LocalSearch, RunningSearch
 from dagwright.settings import Settings
+from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.testing import RecordedCall, tool_context
+from dagwright.toolset import environment_of
 from tests.support.eventually import eventually
 
 TODAY = date(2026, 2, 10)
@@ -81,12 +85,21 @@ class Maritime:
         where = {"opensearch_url": self.search.address, "opensearch_prefix": self.indices.prefix}
         return settings.model_copy(update=where)
 
-    def environment(self) -> dict[str, str]:
-        """Returns the variables by which another process finds them."""
-        return {
-            "DAGWRIGHT_OPENSEARCH_URL": self.search.address,
-            "DAGWRIGHT_OPENSEARCH_PREFIX": self.indices.prefix,
-        }
+    @asynccontextmanager
+    async def call(self, **given: Any) -> AsyncIterator[RecordedCall]:
+        """Lets a worker find them, as in a call of its own of a process of its own; `given` is for `tool_context`."""
+        async with self.tools() as environment:
+            with tool_context(environment=environment, **given) as recorded:
+                yield recorded
+
+    @asynccontextmanager
+    async def tools(self) -> AsyncIterator[ToolEnvironment]:
+        """Gives what a process has for its tools by whose settings they are found."""
+        environment = environment_of(self.settings(Settings()))
+        try:
+            yield environment
+        finally:
+            await environment.kept.close()
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[AsyncOpenSearch]:

@@ -19,16 +19,12 @@ from tests.support.search import live_search, load_maritime
 pytestmark = [pytest.mark.server, pytest.mark.search]
 
 
-async def test_server_may_go_away_between_the_answer_of_the_model_and_its_check(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_server_may_go_away_between_the_answer_of_the_model_and_its_check(client: Client, tmp_path: Path) -> None:
     said = asyncio.Event()
     body = {"query": {"term": {"status": "arrived"}}, "sort": ["shipment_id"], "size": 3}
     answer = json_text({"body": json.dumps(body), "ambiguity": None})
     async with live_search(tmp_path / "search") as search, ModelServer(step(answer, released=said)) as model:
         own = await load_maritime(search, "outage", documents=40)
-        for name, value in own.environment().items():
-            monkeypatch.setenv(name, value)
         plan = {
             "plan": 1,
             "nodes": [
@@ -49,7 +45,7 @@ async def test_server_may_go_away_between_the_answer_of_the_model_and_its_check(
             state_dir=tmp_path, model="small", openai_base_url=model.base_url, openai_api_key=SecretStr("key")
         )
         tools = ToolRegistry.of(es_query_gen, es_query_exec, show_results)
-        async with serving_runs(client, tools, settings=settings) as runs:
+        async with serving_runs(client, tools, settings=own.settings(settings)) as runs:
             handle = await runs.start(plan)
             await eventually(lambda: len(model.calls) == 1)
             await search.kill()

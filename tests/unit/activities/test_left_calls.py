@@ -1,5 +1,6 @@
 """Pure tools that ask models in a region: they stay open there, or say what would make them calls of their own."""
 
+from pathlib import Path
 from typing import Any
 
 from activities.pure_calls import PureCalls
@@ -10,6 +11,7 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.preparation import check_plan
 from dagwright.tools import ToolRegistry, context, tool
 from dagwright.tools.context import Cancellation
+from dagwright.tools.environment import ToolEnvironment
 
 
 @tool(effects="pure")
@@ -44,7 +46,7 @@ def ended(answered: frozenset[int] | None) -> dict[str, Any]:
     plan = compile_plan(check_plan(PLAN, REGISTRY.declarations()))
     scheduler = Scheduler(plan, {})
     scheduler.begin(0.0)
-    calls = PureCalls("run", lambda name: None, load=lambda refs: {}, cancellation=Cancellation())
+    calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
     region = RegionSlice(scheduler, {spec.name: spec for spec in REGISTRY}, calls=calls, answered=answered)
     region.run()
     calls.close()
