@@ -14,6 +14,7 @@ from dagwright.cli.edge import guarded, open_standard_streams
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.goal_commands import ask, chat, session
 from dagwright.cli.groups import GROUPS
+from dagwright.cli.mcp_command import mcp
 from dagwright.cli.options import (
     Agents,
     AllOrNothing,
@@ -523,6 +524,9 @@ app.command(cls=PlainHelp)(up)
 def down(*, json: Json = False) -> int:
     """End all that runs in this folder: server, workers, API and search server."""
     return call("parts", "down", None, Output(is_json=json))
+
+
+app.command(cls=PlainHelp)(mcp)
 
 
 def run_command_line(arguments: Sequence[str]) -> int:

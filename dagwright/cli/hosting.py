@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from temporalio.client import Client
 
@@ -9,6 +10,7 @@ from dagwright.cli.background import start_worker
 from dagwright.server import Connection, LocalServer, open_connection
 from dagwright.server.retained import claim_store
 from dagwright.settings import Settings
+from dagwright.templates import Templates, load_templates
 from dagwright.told_tools import tell_cards
 from dagwright.toolset import Toolset
 from worker import serving
@@ -51,3 +53,17 @@ async def leave_to_background(settings: Settings, toolset: Toolset) -> None:
     """Leaves the server, and a worker with these tools, in the background until `down`."""
     LocalServer(settings).keep()
     await start_worker(settings, toolset)
+
+
+def settings_with_plans(settings: Settings, plans: str | None) -> Settings:
+    """Returns settings with the folder of `--plans`, if it is given."""
+    return settings if plans is None else settings.model_copy(update={"plans": Path(plans).expanduser().absolute()})
+
+
+def templates_of(settings: Settings, toolset: Toolset) -> Templates:
+    """Returns the plans that are published by name; none if no folder is named.
+
+    Raises:
+        TemplatesUnreadable: the folder is wrong.
+    """
+    return load_templates(settings.plans, toolset.declarations()) if settings.plans is not None else {}

@@ -4,9 +4,9 @@ from dagwright.cli.async_runs import Farewell, run_async
 from dagwright.cli.background import start_gateway, start_worker
 from dagwright.cli.connecting import command_settings
 from dagwright.cli.exits import ExitCode
+from dagwright.cli.hosting import settings_with_plans, templates_of
 from dagwright.cli.output import Output
 from dagwright.cli.requests import UpRequest
-from dagwright.cli.serving import settings_with_plans, templates_of
 from dagwright.search.server import LocalSearch
 from dagwright.server import LocalServer, open_connection
 from dagwright.server.retained import claim_store

@@ -256,6 +256,19 @@ class InboxRequest:
     older_than: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class McpRequest:
+    """Arguments of `mcp`; `plans` is the folder of templates."""
+
+    tools: Sequence[str]
+    agents: Sequence[str]
+    plans: str | None
+    host: str
+    port: int
+    is_http: bool = False
+    is_serving: bool = True
+
+
 def refuse_half_characters(request: object) -> None:
     """Refuses a request with a text that is no UTF-8: no plan, no id and no history could hold it.
 

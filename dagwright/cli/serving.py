@@ -8,14 +8,14 @@ from pathlib import Path
 from dagwright import event_loop
 from dagwright.cli.connecting import command_settings
 from dagwright.cli.exits import CommandRefused, ExitCode
-from dagwright.cli.hosting import connected_to_run, served
+from dagwright.cli.hosting import connected_to_run, served, settings_with_plans, templates_of
 from dagwright.cli.leaving import WayOut
 from dagwright.cli.output import Output, with_link
 from dagwright.cli.requests import ServeRequest
 from dagwright.gateway import create_app, open_desk
-from dagwright.gateway.listening import PortTaken, address_of, listening, opened_socket
+from dagwright.listening import PortTaken, address_of, listening, opened_socket
 from dagwright.settings import Settings
-from dagwright.templates import Templates, load_templates
+from dagwright.templates import Templates
 from dagwright.toolset import Toolset, load_toolset, references_of
 
 
@@ -30,20 +30,6 @@ def serve(request: ServeRequest, output: Output) -> int:
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
     templates = templates_of(settings, toolset)
     return event_loop.run(_serve(request, settings, toolset, templates, output=output))
-
-
-def settings_with_plans(settings: Settings, plans: str | None) -> Settings:
-    """Returns settings with the folder of `--plans`, if it is given."""
-    return settings if plans is None else settings.model_copy(update={"plans": Path(plans).expanduser().absolute()})
-
-
-def templates_of(settings: Settings, toolset: Toolset) -> Templates:
-    """Returns the plans that are published by name; none if no folder is named.
-
-    Raises:
-        TemplatesUnreadable: the folder is wrong.
-    """
-    return load_templates(settings.plans, toolset.declarations()) if settings.plans is not None else {}
 
 
 async def _serve(

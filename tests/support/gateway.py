@@ -15,7 +15,7 @@ from pydantic import SecretStr
 import worker
 from dagwright.gateway import Desk, create_app, open_desk
 from dagwright.gateway.desk import HEARTBEAT_S
-from dagwright.gateway.listening import address_of, listening, opened_socket
+from dagwright.listening import address_of, listening, opened_socket
 from dagwright.server import open_connection
 from dagwright.settings import Settings
 from dagwright.templates import load_templates

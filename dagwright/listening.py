@@ -1,4 +1,7 @@
-"""The socket and the HTTP server of the gateway, inside of a process that has an event loop and signals of its own."""
+"""A socket and an HTTP server inside of a process that has an event loop and signals of its own.
+
+The gateway and the MCP server listen so.
+"""
 
 import asyncio
 import socket
@@ -6,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 PORT = 8484
 """Where the gateway listens if nobody says otherwise."""
@@ -51,7 +54,7 @@ def opened_socket(host: str, port: int | None) -> socket.socket:
 
 
 def address_of(listener: socket.socket) -> str:
-    """Returns the address of a gateway, without a slash at its end; a client on this machine reaches it there."""
+    """Returns the address of a server, without a slash at its end; a client on this machine reaches it there."""
     host, port = listener.getsockname()[:2]
     known = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{known}]:{port}" if ":" in known else f"http://{known}:{port}"
@@ -66,7 +69,9 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def listening(app: FastAPI, listener: socket.socket, *, leaving: asyncio.Event) -> AsyncIterator[None]:
+async def listening(
+    app: ASGIApp, listener: socket.socket, *, leaving: asyncio.Event | None = None
+) -> AsyncIterator[None]:
     """Answers requests for as long as the block lasts, and then those that are under way.
 
     Args:
@@ -87,6 +92,7 @@ async def listening(app: FastAPI, listener: socket.socket, *, leaving: asyncio.E
     try:
         yield
     finally:
-        leaving.set()
+        if leaving is not None:
+            leaving.set()
         server.should_exit = True
         await serving

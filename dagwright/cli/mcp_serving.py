@@ -1,0 +1,59 @@
+"""`mcp`: serves clients of the Model Context Protocol, by standard input and output or by HTTP."""
+
+import socket
+
+from dagwright.cli.async_runs import Farewell, run_async
+from dagwright.cli.connecting import command_settings
+from dagwright.cli.exits import CommandRefused, ExitCode
+from dagwright.cli.hosting import connected_to_run, served, settings_with_plans, templates_of
+from dagwright.cli.output import Output
+from dagwright.cli.requests import McpRequest
+from dagwright.client import open_runs
+from dagwright.listening import PortTaken, address_of, opened_socket
+from dagwright.mcp_server import PATH, Wire, create_server, serve_http, serve_stdio
+from dagwright.sessions import Sessions
+from dagwright.steering import Steering
+from dagwright.toolset import load_toolset, references_of
+
+
+def mcp(request: McpRequest, output: Output) -> int:
+    """Serves until the client goes, or until SIGINT or SIGTERM; runs go on by other workers then.
+
+    Raises:
+        CommandRefused: nobody can listen there.
+        TemplatesUnreadable: the folder of plans is wrong, or a plan has the name of another tool.
+    """
+    # Before tools are imported, which may print.
+    wire = None if request.is_http else Wire()
+    settings = settings_with_plans(command_settings(), request.plans)
+    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    templates = templates_of(settings, toolset)
+    listener = _listener(request) if request.is_http else None
+
+    async def work(farewell: Farewell) -> int:
+        async with connected_to_run(settings, toolset) as connection:
+            runs = open_runs(connection, settings)
+            server = create_server(
+                runs=runs,
+                sessions=Sessions(connection, runs, task_queue=settings.task_queue),
+                steering=Steering(connection),
+                toolset=toolset,
+                templates=templates,
+            )
+            async with served(connection.client, toolset if request.is_serving else None, settings=settings):
+                if wire is not None:
+                    await serve_stdio(server, wire)
+                elif listener is not None:
+                    output.tell(f"MCP server at {address_of(listener)}{PATH}; Ctrl-C ends it")
+                    await serve_http(server, listener, host=request.host)
+                farewell.way_out.open(ExitCode.COMPLETED)
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def _listener(request: McpRequest) -> socket.socket:
+    try:
+        return opened_socket(request.host, request.port)
+    except PortTaken as error:
+        raise CommandRefused(str(error)) from None

@@ -1,0 +1,217 @@
+"""What each tool of the MCP server does: the arguments of a call in, its result out.
+
+What a call cannot do is a result with `isError`, so that the model behind the client reads why and tries otherwise.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mcp_types as types
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.client import Runs, Started
+from dagwright.feed import RunClosed, RunNotFound
+from dagwright.mcp_server import catalogue
+from dagwright.mcp_server.asking import Asking, CallState, Context, StateUnreadable, filled_in, state_in
+from dagwright.mcp_server.following import followed, take
+from dagwright.mcp_server.results import invalid, refusal, result_of, run_result
+from dagwright.mcp_server.starting import CallRefused, Starter
+from dagwright.people import Answer, AnswerRefused, OpenRequest
+from dagwright.plan.arguments import SchemaOfTool
+from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.plan_words import changes_of
+from dagwright.preparation import check_size
+from dagwright.sessions import SessionNotFound
+from dagwright.steering import Steering
+from dagwright.store import StoreError
+from dagwright.templates import Templates
+
+KEY_META = "dagwright/idempotencyKey"
+"""What of a call's `_meta` is the id of the run that it starts, if its arguments name none."""
+_ANSWERS = ("approved", "selected", "text", "data")
+_LOST = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
+
+Result = types.CallToolResult | types.InputRequiredResult
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a tool.
+
+    Args:
+        context: of its request.
+        params: as they came.
+        tool: what is called.
+    """
+
+    context: Context
+    params: types.CallToolRequestParams
+    tool: types.Tool
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """Returns the arguments."""
+        return self.params.arguments or {}
+
+    @property
+    def run_id(self) -> str | None:
+        """Returns the id that the caller wants the run to have."""
+        # A template may have an input that is called `id`.
+        named = self.arguments.get("id") if self.tool.name in (catalogue.RUN_PLAN, catalogue.ASK) else None
+        key = (self.context.meta or {}).get(KEY_META)
+        return named if named is not None else key if isinstance(key, str) else None
+
+    @property
+    def wait_s(self) -> float:
+        """Returns how long it may wait for the end of a run."""
+        waits = "wait_s" in self.tool.input_schema["properties"] and self.tool.output_schema is not None
+        return float(self.arguments.get("wait_s", catalogue.WAIT_S)) if waits else catalogue.WAIT_S
+
+    @property
+    def by(self) -> str:
+        """Returns who answers and cancels, as the run keeps it."""
+        told = self.context.session.client_params
+        return f"{told.client_info.name} (MCP)" if told is not None else "MCP"
+
+
+class Calls:
+    """The tools of a server.
+
+    Args:
+        tools: as `tools_of` makes them.
+        templates: those among them.
+        starter: starts runs.
+        steering: steers them.
+    """
+
+    def __init__(self, tools: list[types.Tool], templates: Templates, *, starter: Starter, steering: Steering) -> None:
+        self.tools = {tool.name: tool for tool in tools}
+        self._templates = templates
+        self._starter = starter
+        self._steering = steering
+        self._runs: Runs = starter.runs
+        self._schemas = {tool.name: SchemaOfTool(tool.input_schema) for tool in tools}
+        self._others: Mapping[str, Callable[[Call], Awaitable[Result]]] = {
+            catalogue.CHECK_PLAN: self._check_plan,
+            catalogue.GET_RUN: self._get_run,
+            catalogue.ANSWER_FEEDBACK: self._answer_feedback,
+            catalogue.CANCEL: self._cancel,
+        }
+
+    async def call(self, call: Call) -> Result:
+        """Returns the result of a call; one that can not be done has a result too, with `isError`."""
+        wrong = [message for _, message, _ in self._schemas[call.tool.name].problems_of(call.arguments, ())]
+        if wrong:
+            return refusal("bad_usage", f"the arguments of {call.tool.name} are wrong: {'; '.join(wrong)}")
+        try:
+            state = state_in(call.params)
+            if state is not None:
+                return await self._go_on(call, state)
+            other = self._others.get(call.tool.name)
+            return await (other(call) if other is not None else self._start(call))
+        except PlanInvalid as problems:
+            return invalid(problems)
+        except CallRefused as refused:
+            return refusal(refused.status, str(refused))
+        except StateUnreadable as error:
+            return refusal("bad_usage", str(error))
+        except (RunNotFound, SessionNotFound) as error:
+            return refusal("not_found", str(error))
+        except RunClosed as error:
+            return refusal("refused", f"{error}; {catalogue.GET_RUN} tells what it made")
+        except AnswerRefused as error:
+            return refusal("refused", str(error))
+        except StoreError as error:
+            return refusal("no_store", str(error))
+        except RPCError as error:
+            if error.status not in _LOST:
+                return refusal("refused", f"the Temporal server refuses it: {error.message}")
+            words = f"runs that were started stay, and {catalogue.GET_RUN} fetches them later"
+            return refusal("no_server", f"the Temporal server does not answer; {words}")
+
+    async def started(self, call: Call) -> Started:
+        """Starts the run of a call, or finds the one of the same id and content.
+
+        Raises:
+            PlanInvalid: the plan or its inputs are wrong.
+            CallRefused: it cannot be started.
+        """
+        template = self._templates.get(call.tool.name)
+        if template is not None:
+            return await self._starter.template(template, call.arguments, run=call.run_id)
+        if call.tool.name == catalogue.ASK:
+            return await self._starter.words(call.arguments, run=call.run_id)
+        return await self._starter.plan(call.arguments, run=call.run_id)
+
+    async def _start(self, call: Call) -> Result:
+        started = await self.started(call)
+        return await self._followed(call, started.workflow_id, Asking(call.context))
+
+    async def _go_on(self, call: Call, state: CallState) -> Result:
+        """Goes on with a call that has asked its client, which has answered."""
+        asking = Asking(call.context, left=set(state.left), rounds=state.rounds)
+        asked = {str(request.id): request for request in await self._runs.people.requests_of(state.workflow_id)}
+        for name, response in (call.params.input_responses or {}).items():
+            asking.left.add(name)
+            request, filled = asked.get(name), filled_in(response)
+            if request is not None and filled is not None:
+                await take(filled, asking, request.document, self._runs, workflow_id=state.workflow_id, by=call.by)
+        return await self._followed(call, state.workflow_id, asking)
+
+    async def _followed(self, call: Call, workflow_id: str, asking: Asking, *, said: str = "") -> Result:
+        seen = await followed(self._runs, workflow_id, asking, wait_s=call.wait_s, by=call.by)
+        if seen.interim is not None:
+            return seen.interim
+        return run_result(await self._runs.document(seen.view), said=" ".join(filter(None, [said, seen.said])))
+
+    async def _check_plan(self, call: Call) -> Result:
+        checked, _ = self._starter.checked(call.arguments)
+        held = check_size(checked)
+        document = {
+            "status": "valid",
+            "title": checked.plan.title,
+            "dialect": checked.dialect,
+            "nodes": len(checked.nodes),
+            "edges": checked.edges,
+            "critical_path": checked.critical_path,
+            "inputs": [{"name": name, **schema} for name, schema in checked.inputs.items()],
+            "asks_first": changes_of(held) > 0,
+            "notes": [note.to_json() for note in checked.notes],
+        }
+        return result_of(document)
+
+    async def _get_run(self, call: Call) -> Result:
+        return await self._followed(call, call.arguments["workflow_id"], Asking(call.context))
+
+    async def _answer_feedback(self, call: Call) -> Result:
+        given = [name for name in _ANSWERS if name in call.arguments]
+        if len(given) != 1:
+            raise CallRefused("bad_usage", f"give exactly one of {', '.join(_ANSWERS)}, not {len(given)}")
+        workflow_id = call.arguments["workflow_id"]
+        name = call.arguments.get("request")
+        if name is None:
+            name = _only_one(workflow_id, await self._runs.people.requests_of(workflow_id)).id
+        content = {given[0]: call.arguments[given[0]]}
+        if given[0] == "approved" and "reason" in call.arguments:
+            content["reason"] = call.arguments["reason"]
+        place = await self._runs.people.place_of(workflow_id, name)
+        said = await self._runs.people.answer(place, Answer(content, call.by, call.arguments.get("note")))
+        asking = Asking(call.context, left={name}, taken={name})
+        return await self._followed(call, workflow_id, asking, said=f"{said}.")
+
+    async def _cancel(self, call: Call) -> Result:
+        workflow_id = call.arguments["workflow_id"]
+        message = {"reason": call.arguments.get("reason"), "by": call.by}
+        said = await self._steering.cancel(workflow_id, message=message)
+        words = f"{said}; {catalogue.GET_RUN} tells when it has stopped"
+        return result_of({"status": "cancelling", "message": words, "workflow_id": workflow_id})
+
+
+def _only_one(workflow_id: str, asked: list[OpenRequest]) -> OpenRequest:
+    if not asked:
+        raise CallRefused("not_found", f"the run {workflow_id!r} asks nothing of anyone now")
+    if len(asked) > 1:
+        names = ", ".join(request.id for request in asked[:20])
+        raise CallRefused("bad_usage", f"the run {workflow_id!r} asks {len(asked)} things; give `request`: {names}")
+    return asked[0]

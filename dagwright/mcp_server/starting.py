@@ -1,0 +1,172 @@
+"""Starts the runs of calls: of plans, of templates, of requests in words. What it needs of the process, it is given.
+
+CallRefused     what was asked cannot be done; carries the word and the sentence for the result
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagwright.client import NO_TERMS, IdInUse, IdInvalid, Origin, Runs, Started, Terms
+from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
+from dagwright.contracts.sessions import SessionNameInvalid, session_name
+from dagwright.dialects.reading import read_text
+from dagwright.plan.compiled import CompiledPlan, first_of_model
+from dagwright.plan.durations import parse_duration
+from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.plan_words import changes_of
+from dagwright.plan.policy import Policy, default_policy
+from dagwright.plan.validation import Checked
+from dagwright.planner import GoalRefused
+from dagwright.preparation import check_plan, policy_problems
+from dagwright.sessions import Sessions, TurnNotTaken
+from dagwright.templates import Template, compiled_with
+from dagwright.toolset import Toolset
+from dagwright.turns import SessionStart, WordsRequest, prepared_words, start_turn
+
+_OF_MODELS = default_policy("model")
+"""Clients are models: what they write asks a person before it changes anything."""
+
+
+class CallRefused(Exception):
+    """A call can not do what was asked.
+
+    Args:
+        status: word for it, as in documents of the command line.
+        message: what is wrong and what to do.
+    """
+
+    def __init__(self, status: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """Starts runs.
+
+    Args:
+        runs, sessions: of the namespace.
+        toolset: what plans may call.
+        policy: of plans that clients bring.
+    """
+
+    runs: Runs
+    sessions: Sessions
+    toolset: Toolset
+    policy: Policy = field(default=_OF_MODELS)
+
+    async def plan(self, arguments: Mapping[str, Any], *, run: str | None) -> Started:
+        """Starts the run of a plan that a client brings.
+
+        Args:
+            arguments: of `run_plan`.
+            run: id of the run.
+
+        Raises:
+            PlanInvalid: the plan or its inputs are wrong.
+            CallRefused: it cannot be started.
+        """
+        checked, written = self.checked(arguments)
+        compiled = compiled_with(checked, arguments.get("inputs") or {})
+        # Plans that change nothing run at once, as those do that a model writes for a request in words.
+        terms = Terms(_deadline_s(arguments), self.policy, needs_approval=changes_of(compiled) > 0)
+        source = {"plan": written, "dialect": checked.dialect, "context": {}}
+        return await self._started(compiled, arguments.get("inputs") or {}, Origin(source), terms=terms, run=run)
+
+    def checked(self, arguments: Mapping[str, Any]) -> tuple[Checked, Any]:
+        """Returns the checked plan of a call, and the plan as it was written.
+
+        Raises:
+            PlanInvalid: with everything that is wrong.
+        """
+        given = arguments["plan"]
+        written = read_text(given, name="the plan") if isinstance(given, str) else given
+        checked = check_plan(written, self.toolset.declarations(), dialect=arguments.get("dialect"))
+        if refused := policy_problems(checked, self.policy):
+            raise PlanInvalid(refused)
+        return checked, written
+
+    async def template(self, template: Template, inputs: Mapping[str, Any], *, run: str | None) -> Started:
+        """Starts the run of a template, which a person wrote.
+
+        Raises:
+            PlanInvalid: the inputs are wrong.
+            CallRefused: it cannot be started.
+        """
+        origin = Origin(template.source, template.file)
+        return await self._started(template.compiled(inputs), inputs, origin, terms=NO_TERMS, run=run)
+
+    async def words(self, arguments: Mapping[str, Any], *, run: str | None) -> Started:
+        """Starts the run of a request in words, as a turn of a session if one is named.
+
+        Raises:
+            CallRefused: it cannot be started.
+        """
+        model = arguments.get("model")
+        self._refuse_without_model(model)
+        request = WordsRequest(
+            arguments["request"],
+            _model_config(model),
+            Terms(_deadline_s(arguments)),
+            profile=arguments.get("profile", "plan"),
+        )
+        try:
+            prepared = prepared_words(request, self.toolset).run
+            if (name := arguments.get("session")) is not None:
+                turn = SessionStart(
+                    session_name(name), request.words, lambda known: prepared_words(request, self.toolset, known).run
+                )
+                started, _ = await start_turn(turn, self.runs, self.sessions, tools=self.toolset.references, run=run)
+                return started
+        except GoalRefused as refused:
+            raise CallRefused(refused.code, str(refused)) from None
+        except SessionNameInvalid as error:
+            raise CallRefused("bad_usage", str(error)) from None
+        except TurnNotTaken as refused:
+            raise CallRefused(refused.code, str(refused)) from None
+        except (IdInUse, IdInvalid) as error:
+            raise _of_id(error) from None
+        origin = Origin(prepared.source)
+        return await self._started(prepared.plan, prepared.inputs, origin, terms=prepared.terms, run=run)
+
+    async def _started(
+        self, plan: CompiledPlan, inputs: Mapping[str, Any], origin: Origin, *, terms: Terms, run: str | None
+    ) -> Started:
+        if first_of_model(plan) is not None:
+            self._refuse_without_model(None)
+        try:
+            return await self.runs.start(
+                plan, inputs, workflow_id=run, origin=origin, tools=self.toolset.references, terms=terms
+            )
+        except (IdInUse, IdInvalid) as error:
+            raise _of_id(error) from None
+
+    def _refuse_without_model(self, model: str | None) -> None:
+        if model is None and self.toolset.models.model is None:
+            raise CallRefused("no_model", "no model is named: set DAGWRIGHT_MODEL for this server")
+        if self.toolset.models.endpoint.lacks_key:
+            raise CallRefused("no_key", "there is no key for the model service: set OPENAI_API_KEY for this server")
+
+
+def _of_id(error: IdInUse | IdInvalid) -> CallRefused:
+    return CallRefused("id_in_use" if isinstance(error, IdInUse) else "bad_usage", str(error))
+
+
+def _deadline_s(arguments: Mapping[str, Any]) -> float | None:
+    timeout = arguments.get("timeout")
+    if timeout is None:
+        return None
+    try:
+        return parse_duration(timeout).total_seconds()
+    except ValueError as error:
+        raise CallRefused("bad_usage", f"timeout: {error}") from None
+
+
+def _model_config(model: str | None) -> ModelConfig:
+    if model is None:
+        return ModelConfig()
+    try:
+        return model_config_from_json({"model": model})
+    except ValueError as error:
+        raise CallRefused("bad_usage", f"model: {error}") from None

@@ -1,0 +1,211 @@
+"""`mcp` as a program: clients of the official SDK over stdio and HTTP, what stdout holds, and how it ends."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.client.client import Client as McpClient
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from dagwright.testing import ModelServer
+from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, asking
+from tests.support.goals import call, written
+from tests.support.mcp_clients import MODES, Person, Tools
+from tests.support.server import LiveServer
+
+pytestmark = pytest.mark.server
+
+_NOISY = """
+from dagwright.tools import tool
+
+print("printed while imported")
+
+
+@tool(effects="read")
+def shout(text: str) -> str:
+    print("printed while called")
+    return text.upper()
+"""
+_SHOUT = {"plan": 1, "nodes": [{"id": "a", "tool": "shout", "arguments": {"text": "{{PLACEHOLDER_text}}"}}]}
+
+
+@pytest.fixture
+def commands(server: LiveServer, tmp_path: Path) -> CommandLine:
+    """Commands with a queue that no other worker of the shared server serves, and a folder with a tool and a plan."""
+    (tmp_path / "noisy.py").write_text(_NOISY, encoding="utf-8")
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "plans" / "loud.json").write_text(json.dumps({**_SHOUT, "output": "{{a.result}}"}), encoding="utf-8")
+    return CommandLine(tmp_path, {**server.environment(), "DAGWRIGHT_TASK_QUEUE": f"mcp-{tmp_path.name}"})
+
+
+_OPTIONS = ("mcp", "--tools", "noisy.py", "--plans", "plans")
+
+
+@asynccontextmanager
+async def _by_stdio(commands: CommandLine, mode: str, person: Person | None = None) -> AsyncIterator[Tools]:
+    program = StdioServerParameters(
+        command=sys.executable,
+        args=[str(ROOT / "starter.py"), *_OPTIONS],
+        env=commands.environment,
+        cwd=commands.folder,
+    )
+    elicit = person.elicit if person is not None else None
+    async with McpClient(stdio_client(program), mode=mode, elicitation_callback=elicit) as client:
+        yield Tools(client)
+
+
+@asynccontextmanager
+async def _serving_http(commands: CommandLine) -> AsyncIterator[tuple[Process, str]]:
+    """Starts a server and yields its process and its address; one that still runs is ended in good order."""
+    process = await commands.start(*_OPTIONS, "--http", "--port", "0")
+    assert process.stderr is not None
+    line = ""
+    async with asyncio.timeout(TIMEOUT_S):
+        while "MCP server at " not in line:
+            line = (await process.stderr.readline()).decode()
+            assert line, "the server ended"
+    yield process, line.split()[3].removesuffix(";")
+    if process.returncode is None:
+        process.terminate()
+        await asyncio.wait_for(process.communicate(), TIMEOUT_S)
+
+
+@asynccontextmanager
+async def _by_http(address: str, mode: str, person: Person | None = None) -> AsyncIterator[Tools]:
+    elicit = person.elicit if person is not None else None
+    async with McpClient(address, mode=mode, elicitation_callback=elicit) as client:
+        yield Tools(client)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_client_runs_a_template_asks_a_model_and_answers_by_stdio(commands: CommandLine, mode: str) -> None:
+    plan = written(call("sum", "calculator", expression="1 + 2"))
+    check = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}}
+    person = Person(lambda _: {"approved": True})
+    async with (
+        ModelServer(plan, "It is 3.", plan, "Three.") as model,
+        _by_stdio(asking(commands, model), mode, person) as tools,
+    ):
+        loud = await tools("loud", text="abc")
+        asked = await tools("ask", request="What is 1 + 2?")
+        in_session = await tools("ask", request="And again?", session=commands.folder.name)
+        approved = await tools("run_plan", plan={"plan": 1, "nodes": [check]})
+    assert (loud["status"], loud["output"]) == ("completed", "ABC")
+    assert (asked["status"], asked["output"]) == ("completed", "It is 3.")
+    assert (in_session["status"], in_session["output"]) == ("completed", "Three.")
+    assert (approved["status"], [words for words, _ in person.seen]) == ("completed", ["Go on?"])
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_client_runs_and_answers_by_http(commands: CommandLine, mode: str) -> None:
+    check = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}}
+    person = Person(lambda _: {"approved": True})
+    async with _serving_http(commands) as (_, address), _by_http(address, mode, person) as tools:
+        loud = await tools("loud", text="abc")
+        approved = await tools("run_plan", plan={"plan": 1, "nodes": [check]})
+        progress = [message for _, _, message in tools.progress]
+    assert (loud["status"], loud["output"]) == ("completed", "ABC")
+    assert (approved["status"], len(person.seen)) == ("completed", 1)
+    assert "a completed" in progress
+    assert "check completed" in progress
+
+
+async def test_run_goes_on_when_its_server_is_killed_and_a_new_one_fetches_it(commands: CommandLine) -> None:
+    plan = {
+        "plan": 1,
+        "nodes": [
+            {"id": "pause", "tool": "wait", "arguments": {"duration": "3s"}},
+            {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}},
+        ],
+        "output": "{{check.result.approved}}",
+    }
+    run = f"killed-{commands.folder.name}"
+    async with _serving_http(commands) as (process, address):
+        async with _by_http(address, "2026-07-28") as tools:
+            begun = await tools("run_plan", plan=plan, id=run, wait_s=0)
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+    async with _serving_http(commands) as (_, address), _by_http(address, "2026-07-28") as tools:
+        asked = await tools("get_run", workflow_id=run, wait_s=120)
+        again = await tools("run_plan", plan=plan, id=run, wait_s=0)
+        ended = await tools("answer_feedback", workflow_id=run, approved=True)
+    assert (begun["status"], asked["status"]) == ("running", "waiting")
+    assert again["workflow_id"] == run
+    assert (ended["status"], ended["output"]) == ("completed", True)
+
+
+async def _spoken(process: Process, *messages: dict[str, Any]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(b"".join(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n" for message in messages))
+    await process.stdin.drain()
+
+
+def _call(number: int, tool: str, **arguments: Any) -> dict[str, Any]:
+    return {"id": number, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+
+
+@pytest.mark.parametrize("ending", ["stdin", "SIGTERM"])
+async def test_stdout_holds_the_protocol_alone_and_the_end_of_the_client_ends_it(
+    commands: CommandLine, ending: str
+) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(ROOT / "starter.py"),
+        *_OPTIONS,
+        cwd=commands.folder,
+        env=commands.environment,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        start_new_session=True,
+    )
+    about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+    await _spoken(
+        process,
+        {"id": 1, "method": "initialize", "params": about},
+        {"method": "notifications/initialized"},
+        _call(2, "loud", text="abc"),
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    lines: list[Any] = []
+    async with asyncio.timeout(TIMEOUT_S):
+        while not lines or lines[-1].get("id") != 2:
+            lines.append(json.loads(await process.stdout.readline()))
+    # A run that goes on holds nobody up.
+    wait = {"plan": 1, "nodes": [{"id": "a", "human": {"type": "APPROVAL", "prompt": "?"}}]}
+    await _spoken(process, _call(3, "run_plan", plan=wait), {"id": 4, "method": "ping"})
+    async with asyncio.timeout(TIMEOUT_S):
+        while lines[-1].get("id") not in (3, 4):
+            lines.append(json.loads(await process.stdout.readline()))
+    if ending == "stdin":
+        process.stdin.close()
+    else:
+        process.terminate()
+    rest, errors = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
+    assert [json.loads(line)["jsonrpc"] for line in rest.splitlines()] == ["2.0"] * len(rest.splitlines())
+    assert await process.wait() == (0 if ending == "stdin" else 130)
+    assert lines[1]["result"]["structuredContent"]["output"] == "ABC"
+    assert b"printed while imported" in errors
+    assert b"printed while called" in errors
+    # Whatever it had started was in its group.
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+async def test_what_is_wrong_is_told_before_there_is_a_server(commands: CommandLine) -> None:
+    (commands.folder / "plans" / "bad.yaml").write_text("plan: 1\nnodes: [{id: a, tool: nobody}]", encoding="utf-8")
+    bad = await commands(*_OPTIONS)
+    alone = await commands("mcp", "--port", "1")
+    assert (bad.code, bad.stdout) == (2, "")
+    assert "bad.yaml: unknown_tool at /nodes/0/tool" in bad.stderr
+    assert (alone.code, alone.stdout) == (2, "")
+    assert "--host and --port go with --http" in alone.stderr

@@ -1,0 +1,126 @@
+"""The MCP server in the process of a test, and clients of the official SDK that call it."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+from mcp.client.client import Client as McpClient
+from mcp.client.session import ClientRequestContext
+from mcp.server.lowlevel.server import Server
+
+from dagwright.client import Runs as StartedRuns
+from dagwright.mcp_server import create_server
+from dagwright.people import Answer
+from dagwright.server import Connection
+from dagwright.server import Server as TemporalServer
+from dagwright.sessions import Sessions
+from dagwright.settings import Settings
+from dagwright.steering import Steering
+from dagwright.templates import load_templates
+from dagwright.toolset import load_toolset
+from tests.support.runs import Runs, with_tools
+from tests.support.tools import Bench
+
+MODES = ("legacy", "2026-07-28")
+"""How a client speaks: by handshake and with requests of the server, or each call by itself."""
+
+
+@dataclass
+class Person:
+    """Who sits before a client: fills in forms as the test says.
+
+    Args:
+        fill: returns what is filled into the form with these words; `None` is a refusal to answer.
+    """
+
+    fill: Callable[[str], Mapping[str, Any] | None]
+    seen: list[tuple[str, Any]] = field(default_factory=list)
+    """Words and schema of each form."""
+
+    async def elicit(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+        assert isinstance(params, types.ElicitRequestFormParams)
+        self.seen.append((params.message, params.requested_schema))
+        content = self.fill(params.message)
+        if content is None:
+            return types.ElicitResult(action="decline")
+        return types.ElicitResult(action="accept", content=dict(content))
+
+
+class McpBench:
+    """An MCP server before the runs of the workers of this process.
+
+    Args:
+        runs, bench: of the workers.
+        folder: where templates are, and the state.
+    """
+
+    def __init__(self, runs: Runs, bench: Bench, folder: Path) -> None:
+        self.runs = runs
+        connection = Connection(runs.client, TemporalServer("here", runs.client.namespace), frozenset())
+        self.started = StartedRuns(connection, task_queue=runs.task_queue, store=runs.store)
+        toolset = load_toolset(Settings(state_dir=folder))
+        toolset = with_tools(toolset, bench.registry(), queue=f"{runs.task_queue}-tools")
+        templates = load_templates(folder / "plans", toolset.declarations()) if (folder / "plans").exists() else {}
+        self.server: Server[Any] = create_server(
+            runs=self.started,
+            sessions=Sessions(connection, self.started, task_queue=runs.task_queue),
+            steering=Steering(connection),
+            toolset=toolset,
+            templates=templates,
+        )
+
+    @asynccontextmanager
+    async def client(self, mode: str, person: Person | None = None) -> AsyncIterator["Tools"]:
+        """Connects a client; without a person it shows no forms."""
+        elicit = person.elicit if person is not None else None
+        info = types.Implementation(name="probe", version="1")
+        async with McpClient(self.server, mode=mode, elicitation_callback=elicit, client_info=info) as client:
+            yield Tools(client, self)
+
+    async def answer(self, run: str, request: str, content: Any) -> str:
+        """Answers as somebody who is not at the client."""
+        place = await self.started.people.place_of(run, request)
+        return await self.started.people.answer(place, Answer(content, "ann"))
+
+
+class Tools:
+    """Calls the tools of a server.
+
+    Args:
+        client: connected to it.
+        bench: whose runs are looked at when the test ends; `None` for a server elsewhere.
+    """
+
+    def __init__(self, client: McpClient, bench: McpBench | None = None) -> None:
+        self.client = client
+        self.progress: list[tuple[float, float | None, str | None]] = []
+        self._bench = bench
+
+    async def __call__(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
+        """Returns the document of a call that is no error."""
+        result = await self.result(tool, **arguments)
+        assert not result.is_error, result
+        found: dict[str, Any] = result.structured_content
+        return found
+
+    async def refused(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
+        """Returns the document of a call that is an error."""
+        result = await self.result(tool, **arguments)
+        assert result.is_error, result
+        found: dict[str, Any] = result.structured_content
+        return found
+
+    async def result(self, tool: str, /, **arguments: Any) -> types.CallToolResult:
+        """Returns the result of a call; has its run looked at when the test ends."""
+
+        async def note(progress: float, total: float | None, message: str | None) -> None:
+            self.progress.append((progress, total, message))
+
+        result = await self.client.call_tool(tool, arguments, progress_callback=note)
+        run = (result.structured_content or {}).get("workflow_id")
+        if self._bench is not None and run is not None and tool not in ("get_run", "answer_feedback", "cancel"):
+            self._bench.runs.take(self._bench.runs.client.get_workflow_handle(run))
+        return result

@@ -1,0 +1,125 @@
+"""Forms of the protocol: what a request becomes, and what is made of what was filled in."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.mcp_server.forms import NotJson, answer_in, form_of, words_of
+
+
+def _request(kind: str, **fields: Any) -> dict[str, Any]:
+    plain = {"prompt": "What?", "schema": None, "options": None, "multiple": False, "takes_text": False}
+    return {"id": "r", "type": kind, "purpose": "answer", **plain, **fields}
+
+
+def _fields(request: dict[str, Any]) -> Any:
+    form = form_of(request)
+    assert form is not None
+    return form["properties"]
+
+
+def test_approval_may_have_a_reason() -> None:
+    request = _request("APPROVAL")
+    assert form_of(request) == {
+        "type": "object",
+        "properties": {
+            "approved": {"type": "boolean", "title": "Approve"},
+            "reason": {"type": "string", "title": "Reason"},
+        },
+        "required": ["approved"],
+    }
+    assert answer_in(request, {"approved": False, "reason": ""}) == {"approved": False}
+    assert answer_in(request, {"approved": True, "reason": "fine"}) == {"approved": True, "reason": "fine"}
+
+
+def test_words_of_an_approval_have_the_call_and_its_parties() -> None:
+    call = {"tool": "pay", "arguments": {"to": "7"}, "parties": {"7": "Bob"}, "purpose": "approval"}
+    assert words_of(_request("APPROVAL", **call)) == 'What?\npay with {"to": "7"}\n7 is Bob'
+    assert words_of(_request("APPROVAL", prompt="")) == "Approval?"
+
+
+@pytest.mark.parametrize(
+    ("options", "choice"),
+    [
+        (["web", "mail"], {"type": "string", "enum": ["web", "mail"]}),
+        ([1, True], {"type": "string", "enum": ["1", "true"]}),
+        (
+            [{"id": "7", "label": "Bob"}, "none"],
+            {"type": "string", "oneOf": [{"const": "7", "title": "Bob"}, {"const": "none", "title": "none"}]},
+        ),
+    ],
+)
+def test_selection_offers_the_options_by_their_names(options: list[Any], choice: dict[str, Any]) -> None:
+    request = _request("SELECTION", options=options)
+    assert _fields(request) == {"selected": {**choice, "title": "Choice"}}
+    assert answer_in(request, {"selected": "x"}) == {"selected": ["x"]}
+
+
+def test_selection_of_several_is_a_list() -> None:
+    request = _request("SELECTION", options=["a", "b"], multiple=True)
+    items = {"type": "string", "enum": ["a", "b"]}
+    assert _fields(request) == {"selected": {"type": "array", "items": items, "minItems": 1, "title": "Choice"}}
+    assert answer_in(request, {"selected": ["a", "b"]}) == {"selected": ["a", "b"]}
+
+
+def test_selection_that_takes_a_text_has_a_field_for_it_which_wins() -> None:
+    request = _request("SELECTION", options=["a"], takes_text=True)
+    assert (form_of(request) or {})["required"] == []
+    assert answer_in(request, {"selected": "a", "text": "Bob"}) == {"text": "Bob"}
+    assert answer_in(request, {"selected": "a", "text": ""}) == {"selected": ["a"]}
+
+
+def test_failure_offers_only_what_needs_no_more() -> None:
+    request = _request("SELECTION", options=["retry", "value", "skip", "stop"], purpose="error")
+    assert _fields(request)["selected"]["enum"] == ["retry", "skip", "stop"]
+
+
+@pytest.mark.parametrize("options", [[], [str(number) for number in range(201)]])
+def test_selection_without_a_choice_or_with_too_many_has_no_form(options: list[str]) -> None:
+    assert form_of(_request("SELECTION", options=options)) is None
+
+
+def test_data_has_a_field_for_each_part_and_json_where_a_form_has_no_field() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "minLength": 1, "pattern": "x", "format": "date", "prompt": "Who?"},
+            "quarter": {"enum": ["Q1", "Q2"], "default": "Q1"},
+            "number": {"type": "integer", "minimum": 1, "multipleOf": 2, "description": "How many?"},
+            "odd": {"enum": [1, 2]},
+            "lines": {"type": "array"},
+        },
+        "required": ["name", "lines"],
+    }
+    request = _request("INFORMATION", schema=schema)
+    assert form_of(request) == {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "minLength": 1, "description": "Who?", "format": "date"},
+            "quarter": {"type": "string", "enum": ["Q1", "Q2"], "default": "Q1"},
+            "number": {"type": "integer", "minimum": 1, "description": "How many?"},
+            "odd": {"type": "string", "description": 'JSON that fits {"enum": [1, 2]}'},
+            "lines": {"type": "string", "description": 'JSON that fits {"type": "array"}'},
+        },
+        "required": ["name", "lines"],
+    }
+    filled = {"name": "Bob", "quarter": "", "number": 4, "odd": "1", "lines": "[1]"}
+    assert answer_in(request, filled) == {"data": {"name": "Bob", "number": 4, "odd": 1, "lines": [1]}}
+    with pytest.raises(NotJson, match="the field 'lines' must hold JSON"):
+        answer_in(request, {"lines": "one, two"})
+
+
+@pytest.mark.parametrize("schema", [None, {"type": "object"}, {"type": "array", "items": {"type": "integer"}}])
+def test_data_without_parts_is_one_field_of_json(schema: dict[str, Any] | None) -> None:
+    request = _request("INFORMATION", schema=schema)
+    assert list(_fields(request)) == ["data"]
+    assert answer_in(request, {"data": "[1, 2]"}) == {"data": [1, 2]}
+    with pytest.raises(NotJson):
+        answer_in(request, {})
+
+
+def test_text_is_asked_of_what_remains() -> None:
+    for kind in ("CLARIFICATION", "GUIDANCE"):
+        request = _request(kind)
+        assert list(_fields(request)) == ["text"]
+        assert answer_in(request, {"text": "more"}) == {"text": "more"}

@@ -1,0 +1,67 @@
+"""Results of calls: what a run has become, in a document and as its text."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dagwright.mcp_server.results import run_result
+
+
+def _document(status: str, **fields: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = {"title": None, "output": None, "error": None, "nodes": {}, "waiting_for": [], "notes": []}
+    return {"workflow_id": "w", "status": status, **plain, **fields}
+
+
+def _told(status: str, **fields: Any) -> dict[str, Any]:
+    found: dict[str, Any] = run_result(_document(status, **fields)).structured_content
+    return found
+
+
+def test_text_is_the_document() -> None:
+    result = run_result(_document("completed", output={"é": 1}))
+    [text] = result.content
+    assert json.loads(getattr(text, "text", "")) == result.structured_content
+    assert (result.structured_content["output"], result.is_error) == ({"é": 1}, False)
+
+
+@pytest.mark.parametrize(
+    ("status", "is_error"),
+    [
+        ("completed", False),
+        ("completed_with_failures", False),
+        ("failed", True),
+        ("cancelled", True),
+        ("running", False),
+    ],
+)
+def test_only_a_run_that_came_to_nothing_is_an_error(status: str, is_error: bool) -> None:
+    assert run_result(_document(status)).is_error is is_error
+
+
+def test_output_is_told_of_runs_that_have_ended_only() -> None:
+    assert "output" not in _told("running")
+    assert _told("failed")["output"] is None
+
+
+def test_failed_run_tells_why_and_which_nodes() -> None:
+    error = {"code": "boom", "message": "it broke", "retryable": False}
+    nodes = {"a": {"status": "failed", "error": error}, "b": {"status": "blocked", "error": None}}
+    told = _told("failed", error=error, nodes=nodes, nodes_ref={"ref": "regions", "counts": {"completed": 7}})
+    assert told["message"] == "The run is failed: it broke."
+    assert told["failures"] == [{"id": "a", "code": "boom", "message": "it broke"}]
+    assert told["nodes"] == {"blocked": 1, "completed": 7, "failed": 1}
+
+
+def test_first_of_many_questions_is_told_with_how_to_answer() -> None:
+    asked = [{"id": "x", "type": "SELECTION", "prompt": "Which?"}, {"id": "y", "type": "APPROVAL", "prompt": "Go?"}]
+    told = _told("waiting", waiting_for=asked)
+    assert told["message"] == (
+        "The run asks people: Which? To answer, call answer_feedback with workflow_id 'w', request 'x' and selected. "
+        "1 more are under `waiting_for`."
+    )
+
+
+def test_what_was_said_comes_first() -> None:
+    result = run_result(_document("running"), said="'x' is answered.")
+    assert result.structured_content["message"].startswith("'x' is answered. The run goes on. Call get_run ")

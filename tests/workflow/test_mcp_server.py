@@ -1,0 +1,260 @@
+"""Tools of the MCP server on real runs: results, progress, forms, and that no call holds a run."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from tests.support.eventually import eventually
+from tests.support.mcp_clients import MODES, McpBench, Person
+from tests.support.people import human
+from tests.support.runs import Runs
+from tests.support.tools import Bench
+
+pytestmark = [pytest.mark.server, pytest.mark.parametrize("mode", MODES)]
+
+_DOUBLE = """
+plan: 1
+title: Double
+metadata: {description: Doubles a number.}
+inputs: {value: {type: number, prompt: Which number?}}
+nodes: [{id: sum, tool: plus, arguments: {left: "{{PLACEHOLDER_value}}", right: "{{PLACEHOLDER_value}}"}}]
+output: "{{sum.result}}"
+"""
+
+
+@pytest.fixture
+async def mcp(kept_runs: Runs, bench: Bench, tmp_path: Path) -> AsyncIterator[McpBench]:
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "plans" / "double.yaml").write_text(_DOUBLE, encoding="utf-8")
+    yield McpBench(kept_runs, bench, tmp_path)
+    await kept_runs.check_ended()
+
+
+def _plan(*nodes: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"plan": 1, **fields, "nodes": list(nodes)}
+
+
+def _sum(node: str, left: Any, right: Any, **fields: Any) -> dict[str, Any]:
+    return {"id": node, "tool": "plus", "arguments": {"left": left, "right": right}, **fields}
+
+
+async def test_plan_is_run_with_its_inputs_and_tells_its_progress(mcp: McpBench, mode: str) -> None:
+    plan = _plan(
+        _sum("a", "{{PLACEHOLDER_n}}", 1),
+        _sum("b", "{{a.result}}", 1),
+        inputs={"n": {"type": "number"}},
+        output="{{b.result}}",
+    )
+    async with mcp.client(mode) as call:
+        told = await call("run_plan", plan=plan, inputs={"n": 3})
+    assert {name: told[name] for name in ("status", "output", "nodes")} == {
+        "status": "completed",
+        "output": 5,
+        "nodes": {"completed": 2},
+    }
+    ended = [message for _, _, message in call.progress if message and message.endswith("completed")]
+    done = [progress for progress, _, _ in call.progress]
+    assert ended == ["a completed", "b completed"]
+    assert (done, done[-1]) == (sorted(set(done)), 2.0)
+
+
+async def test_template_is_a_tool_with_the_form_of_its_inputs(mcp: McpBench, mode: str) -> None:
+    async with mcp.client(mode) as call:
+        tools = {tool.name: tool for tool in (await call.client.list_tools()).tools}
+        told = await call("double", value=4)
+        wrong = await call.refused("double", valu=4)
+    assert list(tools) == ["run_plan", "check_plan", "ask", "get_run", "answer_feedback", "cancel", "double"]
+    assert tools["double"].title == "Double"
+    assert (tools["double"].description or "").startswith("Doubles a number. ")
+    assert tools["double"].input_schema == {
+        "type": "object",
+        "properties": {"value": {"type": "number", "description": "Which number?"}},
+        "required": ["value"],
+        "additionalProperties": False,
+    }
+    assert (told["status"], told["title"], told["output"]) == ("completed", "Double", 8)
+    assert wrong["status"] == "bad_usage"
+    assert "unknown argument 'valu'" in wrong["message"]
+
+
+async def test_person_answers_by_a_form_of_the_client(mcp: McpBench, mode: str) -> None:
+    person = Person(lambda _: {"approved": True, "reason": "fine"})
+    plan = _plan(human("check"), _sum("b", 1, 1, depends_on=["check"]), output="{{check.result}}")
+    async with mcp.client(mode, person) as call:
+        told = await call("run_plan", plan=plan)
+    assert (told["status"], told["output"]) == ("completed", {"approved": True, "reason": "fine"})
+    assert person.seen == [
+        (
+            "What of check?",
+            {
+                "type": "object",
+                "properties": {
+                    "approved": {"type": "boolean", "title": "Approve"},
+                    "reason": {"type": "string", "title": "Reason"},
+                },
+                "required": ["approved"],
+            },
+        )
+    ]
+    view = await mcp.started.feed(told["workflow_id"]).read()
+    [answer] = view.document()["nodes"]["check"]["lineage"]["answers"]
+    assert answer["by"] == "probe (MCP)"
+
+
+async def test_several_questions_are_asked_one_after_the_other_and_each_once(mcp: McpBench, mode: str) -> None:
+    options = [{"id": "w", "label": "The web"}, {"id": "p", "label": "Paper"}]
+    answers: dict[str, Mapping[str, Any]] = {
+        "What of one?": {"selected": "p"},
+        "What of two?": {"text": "short"},
+        "What of three?": {"amount": 3},
+    }
+    person = Person(answers.__getitem__)
+    form = {"type": "object", "properties": {"amount": {"type": "integer"}}, "required": ["amount"]}
+    plan = _plan(
+        human("one", "SELECTION", options=options),
+        human("two", "CLARIFICATION"),
+        human("three", "INFORMATION", schema=form),
+    )
+    async with mcp.client(mode, person) as call:
+        told = await call("run_plan", plan=plan)
+    assert told["output"] == {
+        "one": {"selected": [options[1]]},
+        "two": {"text": "short"},
+        "three": {"data": {"amount": 3}},
+    }
+    assert sorted(words for words, _ in person.seen) == sorted(answers)
+
+
+@pytest.mark.parametrize("has_forms", [True, False])
+async def test_request_that_nobody_answers_at_the_client_is_told_with_how_to_answer(
+    mcp: McpBench, mode: str, has_forms: bool
+) -> None:
+    person = Person(lambda _: None) if has_forms else None
+    async with mcp.client(mode, person) as call:
+        told = await call("run_plan", plan=_plan(human("check"), output="{{check.result.approved}}"))
+        run = told["workflow_id"]
+        assert told["status"] == "waiting"
+        assert told["message"] == (
+            "The run asks people: What of check? To answer, "
+            f"call answer_feedback with workflow_id '{run}', request 'check' and approved."
+        )
+        assert [request["id"] for request in told["waiting_for"]] == ["check"]
+        two = await call.refused("answer_feedback", workflow_id=run, approved=True, text="yes")
+        bad = await call.refused("answer_feedback", workflow_id=run, text="yes")
+        ended = await call("answer_feedback", workflow_id=run, approved=True)
+        late = await call.refused("answer_feedback", workflow_id=run, request="check", approved=True)
+    assert two["message"].startswith("give exactly one of approved, selected, text, data")
+    assert bad["status"] == "refused"
+    assert "approved" in bad["message"]
+    assert (ended["status"], ended["output"]) == ("completed", True)
+    assert ended["message"] == "'check' is answered. The run is completed."
+    assert late["message"] == f"the run '{run}' has ended; get_run tells what it made"
+
+
+async def test_answer_that_does_not_fit_is_told_and_the_request_stays_open(mcp: McpBench, mode: str) -> None:
+    person = Person(lambda _: {"amount": 3})
+    form = {"type": "object", "properties": {"amount": {"type": "integer", "multipleOf": 2}}}
+    async with mcp.client(mode, person) as call:
+        told = await call("run_plan", plan=_plan(human("form", "INFORMATION", schema=form)))
+        assert told["status"] == "waiting"
+        assert told["message"].startswith("The answer to 'form' was not taken: ")
+        ended = await call("answer_feedback", workflow_id=told["workflow_id"], data={"amount": 4})
+    assert (ended["status"], len(person.seen)) == ("completed", 1)
+
+
+async def test_plan_of_a_client_that_changes_something_is_approved_first(mcp: McpBench, mode: str) -> None:
+    person = Person(lambda _: {"approved": False})
+    plan = _plan({"id": "send", "tool": "change", "arguments": {"name": "mcp"}})
+    async with mcp.client(mode, person) as call:
+        checked = await call("check_plan", plan=plan)
+        told = await call.result("run_plan", plan=plan)
+    assert checked["asks_first"] is True
+    assert told.is_error
+    assert told.structured_content["status"] in ("failed", "cancelled")
+    assert "send" in person.seen[0][0]
+
+
+async def test_call_returns_before_a_long_run_ends_which_is_fetched_later(
+    mcp: McpBench, mode: str, bench: Bench, unique: str
+) -> None:
+    plan = _plan({"id": "long", "tool": "hold", "arguments": {"name": unique}})
+    async with mcp.client(mode) as call:
+        told = await call("run_plan", plan=plan, wait_s=0, id=unique)
+        again = await call("run_plan", plan=plan, wait_s=0, id=unique)
+        other = await call.refused("run_plan", plan=_plan(_sum("a", 1, 1)), wait_s=0, id=unique)
+        bench.open(unique)
+        ended = await call("get_run", workflow_id=unique)
+    assert (told["status"], told["workflow_id"]) == ("running", unique)
+    assert told["message"] == f"The run goes on. Call get_run with workflow_id '{unique}' to wait for its end."
+    assert (again["status"], other["status"]) == ("running", "id_in_use")
+    assert (ended["status"], ended["output"]) == ("completed", {"long": unique})
+
+
+async def test_call_that_its_client_gives_up_leaves_the_run_alone(
+    mcp: McpBench, mode: str, bench: Bench, unique: str
+) -> None:
+    plan = _plan({"id": "long", "tool": "hold", "arguments": {"name": unique}})
+    async with mcp.client(mode) as call:
+        calling = asyncio.create_task(call("run_plan", plan=plan, id=unique))
+        await eventually(lambda: unique in bench.entered)
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        bench.open(unique)
+        ended = await call("get_run", workflow_id=unique)
+    mcp.runs.take(mcp.runs.client.get_workflow_handle(unique))
+    assert ended["status"] == "completed"
+
+
+async def test_idempotency_key_of_a_call_is_the_id_of_the_run(mcp: McpBench, mode: str, unique: str) -> None:
+    key: Any = {"dagwright/idempotencyKey": unique}
+    async with mcp.client(mode) as call:
+        first, second = [await call.client.call_tool("double", {"value": 2}, meta=key) for _ in range(2)]
+    assert first.structured_content["workflow_id"] == second.structured_content["workflow_id"] == unique
+
+
+async def test_failed_run_is_an_error_that_says_which_node_failed(mcp: McpBench, mode: str) -> None:
+    async with mcp.client(mode) as call:
+        told = await call.refused(
+            "run_plan", plan=_plan({"id": "bad", "tool": "give_up", "arguments": {"message": "too dark"}})
+        )
+    assert told["status"] == "failed"
+    assert [(failure["id"], failure["message"]) for failure in told["failures"]] == [("bad", "too dark")]
+
+
+async def test_run_is_cancelled(mcp: McpBench, mode: str, unique: str) -> None:
+    plan = _plan({"id": "long", "tool": "hold", "arguments": {"name": unique}})
+    async with mcp.client(mode) as call:
+        await call("run_plan", plan=plan, wait_s=0, id=unique)
+        told = await call("cancel", workflow_id=unique, reason="enough")
+        ended = await call.refused("get_run", workflow_id=unique)
+    assert (told["status"], told["workflow_id"]) == ("cancelling", unique)
+    assert ended["status"] == "cancelled"
+
+
+async def test_what_cannot_be_done_is_told_with_what_to_do(mcp: McpBench, mode: str, unique: str) -> None:
+    async with mcp.client(mode) as call:
+        invalid = await call.refused("run_plan", plan=_plan({"id": "a", "tool": "pluss"}))
+        text = await call.refused("check_plan", plan="nodes: [")
+        missing = await call.refused("run_plan", plan=_plan(_sum("a", "{{PLACEHOLDER_n}}", 1)))
+        nobody = await call.refused("get_run", workflow_id=unique)
+        silent = await call.refused("answer_feedback", workflow_id=unique, approved=True)
+        asked = await call.refused("ask", request="Do it.")
+        late = await call.refused("run_plan", plan=_plan(_sum("a", 1, 1)), timeout="soon")
+        with pytest.raises(MCPError, match="there is no tool 'fly'"):
+            await call.client.call_tool("fly", {})
+    assert [(error["code"], error["pointer"]) for error in invalid["errors"]] == [("unknown_tool", "/nodes/0/tool")]
+    assert invalid["errors"][0]["hint"] == "did you mean 'plus'?"
+    assert text["errors"][0]["code"] == "invalid_syntax"
+    assert (missing["status"], missing["errors"][0]["hint"]) == ("invalid", "give it among the inputs")
+    assert nobody == {"status": "not_found", "message": f"there is no run '{unique}'"}
+    assert silent["status"] == "not_found"
+    assert (asked["status"], asked["message"]) == (
+        "no_model",
+        "no model is named: set DAGWRIGHT_MODEL for this server",
+    )
+    assert late["status"] == "bad_usage"
