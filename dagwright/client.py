@@ -341,6 +341,18 @@ class Runs:
             raise RunNotFound(f"there is no run {workflow_id!r}")
         return tools_of(await there.memo())
 
+    async def session_of(self, workflow_id: str) -> str | None:
+        """Returns the name of the session whose turn a run is; `None` of one that is a turn of none.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        there = await self._find(workflow_id)
+        if there is None:
+            raise RunNotFound(f"there is no run {workflow_id!r}")
+        name = (await there.memo()).get(wire.MEMO_SESSION)
+        return name if isinstance(name, str) else None
+
     async def document(self, view: RunView, *, full: bool = False, only: str | None = None) -> dict[str, Any]:
         """Returns the document of a run with its large values put back; see `restored_document`.
 

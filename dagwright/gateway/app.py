@@ -2,7 +2,7 @@
 
 from fastapi import FastAPI
 
-from dagwright.gateway import completions, model_list
+from dagwright.gateway import completions, model_list, responses
 from dagwright.gateway.desk import Desk, TheDesk
 from dagwright.gateway.errors import install_errors
 
@@ -19,6 +19,7 @@ def create_app(desk: Desk) -> FastAPI:
     install_errors(app)
     app.include_router(model_list.router)
     app.include_router(completions.router)
+    app.include_router(responses.router)
 
     @app.get("/healthz", tags=["health"], summary="Whether the gateway and its Temporal server answer")
     async def healthz(desk: TheDesk) -> dict[str, str]:

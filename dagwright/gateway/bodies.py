@@ -168,6 +168,19 @@ def passed_on(body: Mapping[str, Any]) -> JsonObject:
     return found
 
 
+def refuse_unsendable(body: Mapping[str, Any]) -> None:
+    """Refuses a body with what JSON can say and no service, run or history could hold.
+
+    Raises:
+        ApiError: it has half a character, or a number that is none.
+    """
+    try:
+        json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:
+        what = "a text that is no UTF-8" if isinstance(error, UnicodeError) else "a number that is not finite"
+        raise ApiError(400, f"the body holds {what}", code="invalid_json") from None
+
+
 def _choice(kind: type[StrEnum], name: str, value: Any) -> Any:
     if value is None:
         return None

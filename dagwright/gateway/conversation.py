@@ -25,13 +25,12 @@ class GivenAnswer:
 
     Args:
         call: id of the call.
-        run, request: of the question that is answered.
+        run: that asks.
         text: the answer, as it was sent.
     """
 
     call: str
     run: str
-    request: str
     text: str
 
 
@@ -59,8 +58,11 @@ class Conversation:
         return f"{self.instructions}\n\n{self.text}" if self.instructions else self.text
 
 
-def conversation_of(messages: Sequence[ChatMessage]) -> Conversation:
+def conversation_of(messages: Sequence[ChatMessage], *, run: str | None = None) -> Conversation:
     """Returns what messages mean.
+
+    Args:
+        run: that asked what results of functions answer whose calls are not among the messages.
 
     Raises:
         ApiError: no run can take them.
@@ -71,7 +73,7 @@ def conversation_of(messages: Sequence[ChatMessage]) -> Conversation:
     results = messages[end:]
     if results:
         calls = _calls_before(messages[:end])
-        answers = [answer for each in results if (answer := _answer_of(each, calls)) is not None]
+        answers = [answer for each in results if (answer := _answer_of(each, calls, run)) is not None]
         return Conversation("", answers=answers, other_tools=len(answers) < len(results))
     if messages[-1].role != "user":
         raise ApiError(400, "the last message must be one of the user, or the result of a tool", param="messages")
@@ -133,14 +135,16 @@ def _calls_before(messages: Sequence[ChatMessage]) -> dict[str, Mapping[str, Any
     return found
 
 
-def _answer_of(message: ChatMessage, calls: Mapping[str, Mapping[str, Any]]) -> GivenAnswer | None:
-    function = calls.get(message.tool_call_id or "")
-    if function is None or function.get("name") != ANSWER_FUNCTION:
+def _answer_of(message: ChatMessage, calls: Mapping[str, Mapping[str, Any]], run: str | None) -> GivenAnswer | None:
+    call = message.tool_call_id or ""
+    function = calls.get(call)
+    if function is None:
+        return None if run is None else GivenAnswer(call, run, text_of(message))
+    if function.get("name") != ANSWER_FUNCTION:
         return None
     try:
-        arguments = json.loads(function.get("arguments") or "")
-        run, request = arguments["run_id"], arguments["request_id"]
+        asking = json.loads(function.get("arguments") or "")["run_id"]
     except (ValueError, KeyError, TypeError):
         words = "the arguments of the call of answer_feedback are not those that were sent; send them back unchanged"
         raise ApiError(400, words, param="messages", code="answer_refused") from None
-    return GivenAnswer(message.tool_call_id or "", str(run), str(request), text_of(message))
+    return GivenAnswer(call, str(asking), text_of(message))

@@ -12,11 +12,13 @@ from dagwright.feed import RunView
 from dagwright.gateway.conversation import GivenAnswer
 from dagwright.gateway.desk import Desk
 from dagwright.gateway.errors import NO_RETRY, SERVER, ApiError
-from dagwright.gateway.feedback_calls import Request, content_of
+from dagwright.gateway.feedback_calls import Request, call_id, content_of
 from dagwright.people import Answer, Place
 from dagwright.plan.states import RunStatus
 from dagwright.plan.usage import NONE, Usage
 
+RUN_FAILED = 422
+"""Status of an answer that there is none: one at which clients do not try again by themselves."""
 _ANSWERED = (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
 
 
@@ -65,6 +67,13 @@ async def last_moment(desk: Desk, run: str, *, answered: Collection[tuple[str, s
     """Returns the moment at which a run has ended or asks something; raises as `moments`."""
     found = [moment async for moment in moments(desk, run, answered=answered) if moment.is_last]
     return found[-1]
+
+
+async def ended(desk: Desk, run: str) -> None:
+    """Waits until a run has ended; raises as `moments`."""
+    async with aclosing(desk.runs.feeds.subscribe(run)) as updates:
+        async for _ in updates:
+            pass
 
 
 def key_of(request: Request) -> tuple[str, str]:
@@ -143,7 +152,7 @@ def run_error(document: Mapping[str, Any]) -> ApiError:
     why = f": {end.outcome}" if end.outcome else ""
     error = document.get("error") or {}
     code = "run_cancelled" if status == RunStatus.CANCELLED else str(error.get("code") or "run_failed")
-    return ApiError(422, f"{words}{why}; `dagwright why {run}` says more", SERVER, code=code, headers=NO_RETRY)
+    return ApiError(RUN_FAILED, f"{words}{why}; `dagwright why {run}` says more", SERVER, code=code, headers=NO_RETRY)
 
 
 def usage_json(used: Usage) -> dict[str, Any]:
@@ -169,7 +178,7 @@ async def give_answers(desk: Desk, answers: Sequence[GivenAnswer], *, by: str | 
     given: set[tuple[str, str]] = set()
     for answer in answers:
         asked = await desk.runs.people.requests_of(answer.run)
-        found = next((each for each in asked if each.id == answer.request), None)
+        found = next((each for each in asked if call_id(each.document, run=answer.run) == answer.call), None)
         if found is None:
             continue
         content = content_of(found.document, answer.text)

@@ -1,0 +1,132 @@
+"""A request that a run answers, however it came: how the run starts or goes on, and what its client is told."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fastapi import Request
+
+from dagwright.gateway.bodies import ChatBody, RoutingMode, Wishes
+from dagwright.gateway.conversation import Conversation
+from dagwright.gateway.desk import Desk
+from dagwright.gateway.errors import ApiError
+from dagwright.gateway.feedback_calls import question_words
+from dagwright.gateway.following import Moment, Outcome, give_answers, outcome_of
+from dagwright.gateway.jobs import Job, config_of, job_of, start_job
+from dagwright.gateway.routing import decided, route_by_model
+from dagwright.gateway.targets import Target
+
+T = TypeVar("T")
+
+START_S = 1.0
+"""How long a stream waits for its run to start before it begins: what is refused until then has a status of its own."""
+CLIENT_GONE = 499
+"""What is answered to nobody: the log of the server shows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that a run answers.
+
+    Args:
+        model: as the client named it.
+        run: the run; that of the answers if it brings some.
+        job: starts it; `None` if it goes on.
+        session: whose turn it is.
+        by: who answers questions.
+    """
+
+    model: str
+    run: str
+    said: Conversation
+    wishes: Wishes
+    job: Job | None = None
+    session: str | None = None
+    by: str | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Returns what the headers of the answer say."""
+        told = {"X-Run-Id": self.run, "X-Routing-Mode": RoutingMode.ORCHESTRATION.value}
+        # A header holds Latin letters; the body has the name as it is.
+        if self.session is not None and self.session.isascii():
+            told["X-Session-Id"] = self.session
+        return told
+
+
+async def routed(desk: Desk, body: ChatBody, target: Target, said: Conversation, *, wishes: Wishes) -> RoutingMode:
+    """Returns who answers a request: `direct` or `orchestration`.
+
+    Raises:
+        ApiError: what it asks for does not go together.
+        ModelFailure: the model that should say it cannot be asked.
+    """
+    mode = decided(wishes.mode, target, said, has_functions=bool(body.tools))
+    if mode is not RoutingMode.AUTO:
+        return mode
+    tools = list(desk.toolset.declarations().values())
+    return await route_by_model(desk.model, config_of(body, target, wishes), said, tools=tools)
+
+
+async def call_for(desk: Desk, body: ChatBody, target: Target, said: Conversation, *, wishes: Wishes) -> Call:
+    """Returns what a run is to answer, once it is known that one can.
+
+    Raises:
+        ApiError, GoalRefused, PlanInvalid, SessionNameInvalid: none can.
+        RunNotFound: the run whose questions are answered is not there.
+    """
+    if said.answers:
+        runs = list(dict.fromkeys(answer.run for answer in said.answers))
+        if len(runs) > 1:
+            raise ApiError(400, "one request answers questions of one run alone", param="messages")
+        session = await desk.runs.session_of(runs[0])
+        return Call(target.id, runs[0], said, wishes, session=session, by=body.user)
+    job = job_of(desk, target, said, wishes=wishes, config=config_of(body, target, wishes))
+    return Call(target.id, job.run, said, wishes, job, session=job.session, by=body.user)
+
+
+async def begun(desk: Desk, call: Call) -> set[tuple[str, str]]:
+    """Starts the run of a request, or gives it its answers; returns which of its requests are answered."""
+    if call.job is not None:
+        await start_job(desk, call.job)
+        return set()
+    return await give_answers(desk, call.said.answers, by=call.by)
+
+
+async def unless_gone(work: Coroutine[Any, Any, T], request: Request) -> T | None:
+    """Returns what comes of some work; `None` if the client leaves before."""
+
+    async def leaves() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    working, leaving = asyncio.create_task(work), asyncio.create_task(leaves())
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        return await working if working.done() else None
+    finally:
+        working.cancel()
+        leaving.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+def left(desk: Desk, call: Call) -> None:
+    """Cancels the run of a client that has left, if it asked for that."""
+    if call.wishes.cancels:
+        message = {"reason": "the client left", "by": call.by}
+        desk.keep_doing(desk.steering.cancel(call.run, message=message))
+
+
+async def end_of(desk: Desk, call: Call, moment: Moment) -> Outcome:
+    """Returns what the client is told of the last moment of a run; raises as `outcome_of`."""
+    return await outcome_of(desk, moment, session=call.session, words=question_words(moment.requests))
+
+
+async def beginning_of(desk: Desk, call: Call) -> "asyncio.Task[set[tuple[str, str]]]":
+    """Returns the start of a run, which may still be under way; raises what it has met until then."""
+    beginning = desk.keep_doing(begun(desk, call))
+    await asyncio.wait({beginning}, timeout=START_S)
+    if beginning.done():
+        await beginning
+    return beginning

@@ -1,0 +1,300 @@
+"""The Responses API's form of requests and answers, to and from that of chat completions. Pure.
+
+The id of a response is that of its run with the model beside it, so any gateway can tell what a response was.
+"""
+
+import base64
+import binascii
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dagwright.gateway.bodies import ChatBody, ChatMessage, JsonObject
+from dagwright.gateway.errors import ApiError
+from dagwright.gateway.feedback_calls import call_of
+from dagwright.gateway.following import Outcome
+
+_PREFIX = "resp_"
+_SAME_NAME = (
+    *("model", "metadata", "user", "temperature", "top_p", "seed"),
+    *("routing_mode", "session_id", "stream_progress", "cancel_on_disconnect", "inputs", "run_model"),
+)
+"""Fields that both forms have."""
+_OUTSIDE = ("reasoning", "item_reference")
+"""Items of a conversation that say nothing to a run."""
+
+
+class ResponseBody(BaseModel):
+    """The body of a response."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={
+            "examples": [
+                {"model": "profile/plan", "input": "Double the sum of 1 and 2."},
+                {"model": "plan/report", "input": '{"region": "north"}', "background": True},
+            ]
+        },
+    )
+
+    model: str | None = None
+    input: str | list[JsonObject] = Field(description="A text, or items of a conversation.")
+    instructions: str | None = None
+    stream: bool | None = None
+    background: bool | None = Field(default=None, description="Answer at once; fetch the response by its id.")
+    store: bool | None = None
+    previous_response_id: str | None = None
+    tools: list[JsonObject] | None = None
+    metadata: JsonObject | None = None
+    user: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    max_output_tokens: int | None = None
+    routing_mode: str | None = None
+    session_id: str | None = None
+    stream_progress: str | None = None
+    cancel_on_disconnect: bool | None = None
+    inputs: JsonObject | None = None
+    run_model: str | None = None
+    extra_body: JsonObject | None = None
+
+
+def chat_of(body: ResponseBody) -> ChatBody:
+    """Returns a request as a chat completion.
+
+    Raises:
+        ApiError: it has what no run and no chat completion can take.
+    """
+    messages = _messages(body)
+    if not messages:
+        raise ApiError(400, "input is empty", param="input", code="invalid_value")
+    given = body.model_dump(exclude_unset=True)
+    fields = {name: given[name] for name in (*_SAME_NAME, "extra_body") if given.get(name) is not None}
+    if body.max_output_tokens is not None:
+        fields["max_completion_tokens"] = body.max_output_tokens
+    if body.tools:
+        fields["tools"] = [_tool(tool) for tool in body.tools]
+    return ChatBody(messages=messages, **fields)
+
+
+def _messages(body: ResponseBody) -> list[ChatMessage]:
+    found = [ChatMessage(role="system", content=body.instructions)] if body.instructions else []
+    if isinstance(body.input, str):
+        return [*found, ChatMessage(role="user", content=body.input)]
+    for place, item in enumerate(body.input):
+        kind = item.get("type", "message")
+        if kind == "function_call":
+            function = {"name": item.get("name"), "arguments": item.get("arguments")}
+            call = {"id": item.get("call_id"), "type": "function", "function": function}
+            before = found[-1] if found and found[-1].role == "assistant" else None
+            if before is None:
+                found.append(ChatMessage(role="assistant", content=None, tool_calls=[call]))
+            else:
+                before.tool_calls = [*(before.tool_calls or ()), call]
+        elif kind == "function_call_output":
+            found.append(
+                ChatMessage(
+                    role="tool", content=_text(item.get("output"), place), tool_call_id=str(item.get("call_id"))
+                )
+            )
+        elif kind == "message" and item.get("role") in ("system", "developer", "user", "assistant"):
+            found.append(ChatMessage(role=item["role"], content=_text(item.get("content"), place)))
+        elif kind not in _OUTSIDE:
+            words = f"input.{place}: an item of type {kind!r:.40} is not taken; send messages, and results of functions"
+            raise ApiError(400, words, param="input", code="unsupported_content")
+    return found
+
+
+def _text(content: Any, place: int) -> str:
+    parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
+    texts = []
+    for part in parts if isinstance(parts, list) else [None]:
+        text = part.get("text", part.get("refusal")) if isinstance(part, Mapping) else None
+        if not isinstance(text, str):
+            raise ApiError(
+                400,
+                f"input.{place}: only text is taken here; send pictures and files as chat completions",
+                param="input",
+                code="unsupported_content",
+            )
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def _tool(tool: Mapping[str, Any]) -> JsonObject:
+    if tool.get("type") != "function":
+        words = f"a tool of type {tool.get('type')!r:.40} is not taken: the tools of a run are those of the gateway"
+        raise ApiError(400, words, param="tools", code="unsupported_tool")
+    return {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
+
+
+def response_id(run: str, model: str) -> str:
+    """Returns the id of the response that a run gives."""
+    named = base64.urlsafe_b64encode(model.encode()).decode().rstrip("=")
+    return f"{_PREFIX}{run}.{named}"
+
+
+def run_of_response(response: str) -> tuple[str, str]:
+    """Returns the run and the model of a response.
+
+    Raises:
+        ApiError: no response of a run has that id.
+    """
+    run, dot, named = response.removeprefix(_PREFIX).rpartition(".")
+    try:
+        model = base64.urlsafe_b64decode(named + "=" * (-len(named) % 4)).decode()
+    except (binascii.Error, ValueError):
+        dot, model = "", ""
+    if not (dot and run and response.startswith(_PREFIX)):
+        words = f"there is no response {response!r:.120}; only runs can be fetched later"
+        raise ApiError(404, words, code="not_found")
+    return run, model
+
+
+def response_object(body: Mapping[str, Any], *, run: str, model: str, status: str) -> dict[str, Any]:
+    """Returns a response without its answer.
+
+    Args:
+        body: of the request, as far as it is known.
+        status: `in_progress`, `completed`, `failed` or `cancelled`.
+    """
+    return {
+        "id": response_id(run, model),
+        "object": "response",
+        "created_at": int(time.time()),
+        "status": status,
+        "background": bool(body.get("background")),
+        "error": None,
+        "incomplete_details": None,
+        "instructions": body.get("instructions"),
+        "max_output_tokens": body.get("max_output_tokens"),
+        "model": model,
+        "output": [],
+        "parallel_tool_calls": True,
+        "previous_response_id": body.get("previous_response_id"),
+        "reasoning": {"effort": None, "summary": None},
+        "store": True,
+        "temperature": body.get("temperature"),
+        "text": {"format": {"type": "text"}},
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": body.get("top_p"),
+        "truncation": "disabled",
+        "usage": None,
+        "user": body.get("user"),
+        "metadata": body.get("metadata") or {},
+    }
+
+
+def answered(response: Mapping[str, Any], outcome: Outcome, *, run: str) -> dict[str, Any]:
+    """Returns a response with its answer: a text, or a call for each question to a person."""
+    items: list[dict[str, Any]] = [message_item(outcome.text, run=run)]
+    for request in outcome.requests:
+        call = call_of(request, run=run)
+        items.append(
+            {
+                "type": "function_call",
+                "id": call["id"].replace("call_", "fc_"),
+                "call_id": call["id"],
+                "name": call["function"]["name"],
+                "arguments": call["function"]["arguments"],
+                "status": "completed",
+            }
+        )
+    return {
+        **response,
+        "status": "completed",
+        "output": items,
+        "usage": _usage(outcome.usage),
+        "dagwright": outcome.about,
+    }
+
+
+def message_item(text: str, *, run: str) -> dict[str, Any]:
+    """Returns the item that is an answer."""
+    part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    return {"type": "message", "id": f"msg_{run}", "status": "completed", "role": "assistant", "content": [part]}
+
+
+def failed(response: Mapping[str, Any], error: ApiError) -> dict[str, Any]:
+    """Returns the response of a run that gives no answer."""
+    status = "cancelled" if error.code == "run_cancelled" else "failed"
+    return {**response, "status": status, "error": {"code": "server_error", "message": error.message}}
+
+
+def of_completion(body: Mapping[str, Any], completion: Mapping[str, Any], *, model: str) -> dict[str, Any]:
+    """Returns the answer of a model as a response; it cannot be fetched later.
+
+    Args:
+        completion: what the service answered.
+    """
+    said: Mapping[str, Any] = ((completion.get("choices") or [{}])[0]).get("message") or {}
+    name = str(completion.get("id") or "direct")
+    items = [message_item(said["content"], run=name)] if said.get("content") else []
+    items += [
+        {
+            "type": "function_call",
+            "id": f"fc_{call['id']}",
+            "call_id": call["id"],
+            "name": call["function"]["name"],
+            "arguments": call["function"]["arguments"],
+            "status": "completed",
+        }
+        for call in said.get("tool_calls") or ()
+    ]
+    told = response_object(body, run=name, model=model, status="completed")
+    usage = completion.get("usage")
+    return {
+        **told,
+        "id": f"{_PREFIX}{name}",
+        "store": False,
+        "output": items,
+        "usage": _usage(usage) if isinstance(usage, Mapping) else None,
+    }
+
+
+def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+    read, wrote = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
+    return {
+        "input_tokens": usage.get("prompt_tokens", 0),
+        "input_tokens_details": {"cached_tokens": read.get("cached_tokens") or 0},
+        "output_tokens": usage.get("completion_tokens", 0),
+        "output_tokens_details": {"reasoning_tokens": wrote.get("reasoning_tokens") or 0},
+        "total_tokens": usage.get("total_tokens", 0),
+    }
+
+
+def item_events(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the events that bring the items of an answer, each as a whole."""
+    found: list[dict[str, Any]] = []
+    for index, item in enumerate(items):
+        place = {"output_index": index, "item_id": item["id"]}
+        begun = {**item, "status": "in_progress"}
+        if item["type"] == "message":
+            (part,) = item["content"]
+            inside = {**place, "content_index": 0}
+            empty, text = {**part, "text": ""}, part["text"]
+            found += [
+                {"type": "response.output_item.added", "output_index": index, "item": {**begun, "content": []}},
+                {"type": "response.content_part.added", **inside, "part": empty},
+                {"type": "response.output_text.delta", **inside, "delta": text, "logprobs": []},
+                {"type": "response.output_text.done", **inside, "text": text, "logprobs": []},
+                {"type": "response.content_part.done", **inside, "part": part},
+            ]
+        else:
+            arguments = item["arguments"]
+            found += [
+                {"type": "response.output_item.added", "output_index": index, "item": {**begun, "arguments": ""}},
+                {"type": "response.function_call_arguments.delta", **place, "delta": arguments},
+                {
+                    "type": "response.function_call_arguments.done",
+                    **place,
+                    "arguments": arguments,
+                    "name": item["name"],
+                },
+            ]
+        found.append({"type": "response.output_item.done", "output_index": index, "item": item})
+    return found

@@ -1,0 +1,219 @@
+"""`/v1/responses`: the same answers in the form of OpenAI's newer API, in the background too, and fetched later."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from dagwright.client import checked_id
+from dagwright.contracts.rounds import TurnSummary
+from dagwright.feed import RunClosed, RunView
+from dagwright.gateway import direct
+from dagwright.gateway.bodies import RoutingMode, Wishes, passed_on, refuse_unsendable, wishes_of
+from dagwright.gateway.calls import (
+    CLIENT_GONE,
+    Call,
+    beginning_of,
+    begun,
+    call_for,
+    end_of,
+    left,
+    routed,
+    unless_gone,
+)
+from dagwright.gateway.conversation import Conversation, conversation_of
+from dagwright.gateway.desk import Desk, TheDesk
+from dagwright.gateway.errors import ApiError, told_as
+from dagwright.gateway.feedback_calls import question_words
+from dagwright.gateway.following import RUN_FAILED, Moment, Outcome, about_run, ended, last_moment, moments, outcome_of
+from dagwright.gateway.progress import Progress
+from dagwright.gateway.response_items import (
+    ResponseBody,
+    answered,
+    chat_of,
+    failed,
+    item_events,
+    of_completion,
+    response_object,
+    run_of_response,
+)
+from dagwright.gateway.streams import Events, event, stream_response
+from dagwright.gateway.targets import target_of
+from dagwright.people import AnswerRefused
+
+router = APIRouter(tags=["responses"])
+CANCEL_S = 5.0
+"""How long a run may take to stop before the answer says that it is still at it."""
+PROGRESS = "dagwright.event"
+"""Type of the events that tell progress; clients look at the types they know."""
+
+
+@router.post("/v1/responses", summary="An answer of a model or of a run", response_model=None)
+async def respond(body: ResponseBody, request: Request, desk: TheDesk) -> Response:
+    """Answers as chat completions do; with `background` at once, and the response is fetched by its id."""
+    written = body.model_dump(exclude_unset=True)
+    refuse_unsendable(written)
+    wishes = wishes_of(written, request.headers)
+    chat = chat_of(body)
+    target = target_of(desk, body.model)
+    before = None if body.previous_response_id is None else run_of_response(body.previous_response_id)[0]
+    said = conversation_of(chat.messages, run=before)
+    if await routed(desk, chat, target, said, wishes=wishes) is RoutingMode.DIRECT:
+        return await _direct(desk, body, {**passed_on(chat.model_dump(exclude_unset=True)), "model": target.id})
+    if before is not None and not said.answers:
+        wishes, said = await _after(desk, before, wishes, said)
+    call = await call_for(desk, chat, target, said, wishes=wishes)
+    told = response_object(written, run=call.run, model=call.model, status="in_progress")
+    if body.stream:
+        events = _events(desk, call, told, await beginning_of(desk, call))
+        # What is to go on in the background goes on whoever leaves.
+        gone = (lambda: None) if body.background else (lambda: left(desk, call))
+        return stream_response(events, desk=desk, headers=call.headers, gone=gone)
+    if body.background:
+        await beginning_of(desk, call)
+        about = {"run_id": call.run, "session_id": call.session, "status": "running"}
+        return JSONResponse({**told, "dagwright": about}, headers=call.headers)
+    return await _whole(desk, call, told, request)
+
+
+@router.get("/v1/responses/{response_id}", summary="A response that a run gives", response_model=None)
+async def fetch(response_id: str, desk: TheDesk) -> Response:
+    """Tells how the response is doing, with its answer as soon as there is one."""
+    run, model = run_of_response(response_id)
+    return JSONResponse(await _now(desk, run, model))
+
+
+@router.post("/v1/responses/{response_id}/cancel", summary="Stop the run behind a response", response_model=None)
+async def cancel(response_id: str, desk: TheDesk) -> Response:
+    """Asks the run to stop; what has ended stays as it is."""
+    run, model = run_of_response(response_id)
+    try:
+        await desk.steering.cancel(checked_id(run), message={"reason": "cancelled through the API", "by": None})
+        await asyncio.wait_for(ended(desk, run), CANCEL_S)
+    except (RunClosed, AnswerRefused, TimeoutError):
+        pass
+    return JSONResponse(await _now(desk, run, model))
+
+
+async def _now(desk: Desk, run: str, model: str) -> dict[str, Any]:
+    """Returns a response as it is now."""
+    view = await desk.runs.feed(checked_id(run)).read()
+    session = await desk.runs.session_of(run)
+    told = response_object({"background": True}, run=run, model=model, status="in_progress")
+    told["created_at"] = int(view.started_at or told["created_at"])
+    requests = [] if view.is_closed else [each.document for each in await desk.runs.people.requests_of(run)]
+    if not (view.is_closed or requests):
+        return {**told, "dagwright": about_run(view, session=session)}
+    moment = Moment(view, (), requests)
+    try:
+        outcome = await outcome_of(desk, moment, session=session, words=question_words(requests))
+    except ApiError as error:
+        return {**failed(told, error), "dagwright": about_run(view, session=session)}
+    return answered(told, outcome, run=run)
+
+
+async def _after(desk: Desk, before: str, wishes: Wishes, said: Conversation) -> tuple[Wishes, Conversation]:
+    """Returns a request that follows a response: a turn of the same session, or one that is told what was said."""
+    session = await desk.runs.session_of(before)
+    if session is not None:
+        return (wishes if wishes.session is not None else replace(wishes, session=session)), said
+    view = await desk.runs.feed(before).read()
+    answer = await _answer_in(desk, view)
+    turn = TurnSummary(1, view.title or "(a plan)", answer or f"({view.status})")
+    return wishes, replace(said, said_before=[turn, *said.said_before])
+
+
+async def _answer_in(desk: Desk, view: RunView) -> str | None:
+    if not view.is_closed:
+        return None
+    try:
+        return (await outcome_of(desk, Moment(view, (), ()), session=None, words="")).text
+    except ApiError:
+        return None
+
+
+async def _direct(desk: Desk, body: ResponseBody, chat: Mapping[str, Any]) -> Response:
+    if body.background:
+        words = "the model itself answers only as long as it is waited for: leave background out, or ask for a run"
+        raise ApiError(400, words, param="background", code="routing_mode_unfit")
+    if body.previous_response_id:
+        words = "the model itself keeps nothing: send the messages before in input, or ask for a run"
+        raise ApiError(400, words, param="previous_response_id", code="routing_mode_unfit")
+    headers = {"X-Routing-Mode": RoutingMode.DIRECT.value}
+    completion = await direct.answered(desk, chat)
+    told = of_completion(body.model_dump(exclude_unset=True), completion, model=str(chat["model"]))
+    if not body.stream:
+        return JSONResponse(told, headers=headers)
+    return stream_response(_told_at_once(told), desk=desk, headers=headers)
+
+
+async def _told_at_once(told: Mapping[str, Any]) -> Events:
+    tell = _Telling("direct")
+    yield tell("response.created", response={**told, "status": "in_progress", "output": [], "usage": None})
+    for each in item_events(told["output"]):
+        yield tell(**each)
+    yield tell("response.completed", response=told)
+
+
+async def _whole(desk: Desk, call: Call, told: Mapping[str, Any], request: Request) -> Response:
+    async def work() -> Outcome:
+        given = await desk.keep_doing(begun(desk, call))
+        return await end_of(desk, call, await last_moment(desk, call.run, answered=given))
+
+    try:
+        outcome = await unless_gone(work(), request)
+    except ApiError as error:
+        if error.status != RUN_FAILED:
+            raise
+        return JSONResponse(failed(told, error), headers=call.headers)
+    if outcome is None:
+        left(desk, call)
+        return Response(status_code=CLIENT_GONE)
+    return JSONResponse(answered(told, outcome, run=call.run), headers=call.headers)
+
+
+async def _events(
+    desk: Desk, call: Call, told: Mapping[str, Any], beginning: "asyncio.Task[set[tuple[str, str]]]"
+) -> Events:
+    tell = _Telling(call.run)
+    yield tell("response.created", response=told)
+    yield tell("response.in_progress", response=told)
+    try:
+        given = await asyncio.shield(beginning)
+        progress = Progress(call.run, call.wishes.shown)
+        last: Moment | None = None
+        async for last in moments(desk, call.run, answered=given):
+            tell.offset = str(last.view.offset)
+            for each in progress.events(last):
+                yield tell(PROGRESS, event=each)
+        assert last is not None
+        outcome = await end_of(desk, call, last)
+    # The status of the answer is out, so what goes wrong now is told in the stream.
+    except Exception as error:
+        wrong = told_as(error)
+        if wrong is None:
+            raise
+        yield tell("response.failed", response=failed(told, wrong))
+        return
+    done = answered(told, outcome, run=call.run)
+    for each in item_events(done["output"]):
+        yield tell(**each)
+    yield tell("response.completed", response=done)
+
+
+class _Telling:
+    """Makes the events of one stream, in order."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._number = -1
+        self.offset = "1-0"
+        """Place in the history of the run that has been told."""
+
+    def __call__(self, type: str, **parts: Any) -> str:
+        self._number += 1
+        content = {"type": type, "sequence_number": self._number, **parts}
+        return event(content, id=f"{self._run}/{self.offset}/{self._number}", name=type)

@@ -1,0 +1,167 @@
+"""The Responses API of the gateway with the official client: whole, in the background, streamed, with questions."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai.types.responses import Response
+
+from tests.e2e.conftest import calculation, pause
+from tests.support.eventually import eventually
+from tests.support.gateway import gateway
+from tests.support.goals import call, written
+from tests.support.server import LiveServer
+
+pytestmark = pytest.mark.server
+
+SUM = written(call("sum", "calculator", expression="1 + 2"))
+CHAIN = {"plan": 1, "nodes": [calculation("sum", "1 + 2"), calculation("more", "{{sum.result}} * 2")]}
+BROKEN = {"plan": 1, "nodes": [calculation("broken", "1 / 0")]}
+LONG = {"plan": 1, "nodes": [pause("long", "1h")]}
+ASKING = {
+    "plan": 1,
+    "nodes": [{"id": "check", "human": {"type": "APPROVAL", "prompt": "Publish?"}}],
+    "output": "{{check.result.approved}}",
+}
+
+
+async def test_response_is_the_answer_of_a_run_and_can_be_fetched_later(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, SUM, "It is 3.", folder=tmp_path) as live:
+        response = await live.openai.responses.create(model="profile/plan", input="1 + 2?", instructions="Be brief.")
+        later = await live.openai.responses.retrieve(response.id)
+        told = live.models.calls[0].text
+    assert (response.output_text, response.status, response.model) == ("It is 3.", "completed", "profile/plan")
+    assert (later.output_text, later.status, later.model, later.id) == (
+        "It is 3.",
+        "completed",
+        "profile/plan",
+        response.id,
+    )
+    assert response.usage is not None
+    assert later.usage == response.usage
+    assert response.usage.total_tokens > 0
+    assert "Be brief." in told
+
+
+async def test_response_in_the_background_is_fetched_until_it_is_there(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path, plans={"chain": CHAIN}) as live:
+        begun = await live.openai.responses.create(model="plan/chain", input="{}", background=True)
+        found: list[Response] = []
+
+        async def is_there() -> bool:
+            found.append(await live.openai.responses.retrieve(begun.id))
+            return found[-1].status == "completed"
+
+        await eventually(is_there)
+    assert (begun.status, begun.background, begun.output) == ("in_progress", True, [])
+    assert json.loads(found[-1].output_text) == {"more": 6}
+
+
+async def test_response_is_cancelled_and_says_so(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path, plans={"long": LONG}) as live:
+        begun = await live.openai.responses.create(model="plan/long", input="{}", background=True)
+        cancelled = await live.openai.responses.cancel(begun.id)
+        again = await live.openai.responses.cancel(begun.id)
+    assert (cancelled.status, again.status) == ("cancelled", "cancelled")
+
+
+async def test_run_without_an_answer_is_a_failed_response(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path, plans={"broken": BROKEN}) as live:
+        response = await live.openai.responses.create(model="plan/broken", input="{}")
+    assert response.status == "failed"
+    assert response.error is not None
+    assert "'broken' failed" in response.error.message
+
+
+async def test_stream_of_a_response_brings_the_answer_and_progress(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path, plans={"chain": CHAIN}) as live:
+        stream = await live.openai.responses.create(
+            model="plan/chain", input="{}", stream=True, extra_body={"stream_progress": "progress"}
+        )
+        events: list[Any] = [each async for each in stream]
+        async with live.openai.responses.stream(model="plan/chain", input="{}") as helper:
+            final = await helper.get_final_response()
+    kinds = [each.type for each in events]
+    assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
+    assert "".join(each.delta for each in events if each.type == "response.output_text.delta") == '{"more": 6}'
+    assert [each.sequence_number for each in events] == list(range(len(events)))
+    progress = [each.model_dump()["event"] for each in events if each.type == "dagwright.event"]
+    assert ("node_completed", "sum") in [(each["type"], each["node_id"]) for each in progress]
+    assert json.loads(final.output_text) == {"more": 6}
+
+
+async def test_question_is_a_function_call_and_its_output_the_answer(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path, plans={"asking": ASKING}) as live:
+        create = live.openai.responses.create
+        first = await create(model="plan/asking", input="{}")
+        asked = next(item for item in first.output if item.type == "function_call")
+        result: Any = {"type": "function_call_output", "call_id": asked.call_id, "output": '{"approved": true}'}
+        # With the whole conversation, and with what is new alone.
+        whole = await create(model="plan/asking", input=[{"role": "user", "content": "{}"}, asked.model_dump(), result])
+        short = await create(model="plan/asking", input=[result], previous_response_id=first.id)
+    assert (first.status, first.output_text, asked.name) == ("completed", "Publish?", "answer_feedback")
+    assert (whole.output_text, short.output_text) == ("true", "true")
+
+
+async def test_response_that_follows_another_knows_it(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, *[SUM, "It is 3."] * 4, folder=tmp_path) as live:
+        create = live.openai.responses.create
+        first = await create(model="profile/plan", input="How much is 1 + 2?")
+        await create(model="profile/plan", input="And again?", previous_response_id=first.id)
+        session: Any = {"session_id": "gateway-responses"}
+        begun = await create(model="profile/plan", input="How much is 1 + 2?", extra_body=session)
+        next_one = await create(model="profile/plan", input="And again?", previous_response_id=begun.id)
+        planned = [each.text for each in live.models.calls if each.metadata["purpose"] == "plan"]
+    assert ["It is 3." in each for each in planned] == [False, True, False, True]
+    assert "How much is 1 + 2?" in planned[1]
+    assert next_one.model_dump()["dagwright"]["session_id"] == "gateway-responses"
+
+
+async def test_model_itself_answers_a_response_too(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, "Hello.", "Hello.", folder=tmp_path) as live:
+        response = await live.openai.responses.create(model="small", input="Hi.")
+        stream = await live.openai.responses.create(model="small", input="Hi.", stream=True)
+        kinds = [each.type async for each in stream]
+        with pytest.raises(openai.NotFoundError, match="only runs can be fetched later"):
+            await live.openai.responses.retrieve(response.id)
+        with pytest.raises(openai.BadRequestError, match="leave background out"):
+            await live.openai.responses.create(model="small", input="Hi.", background=True)
+    assert (response.output_text, response.model, kinds[-1]) == ("Hello.", "small", "response.completed")
+    assert response.usage is not None
+
+
+async def test_client_that_leaves_a_background_response_cancels_nothing(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path, plans={"long": LONG}) as live:
+        body = {"model": "plan/long", "input": "{}", "stream": True, "background": True, "cancel_on_disconnect": True}
+        async with live.http.stream("POST", "/v1/responses", json=body) as response:
+            async for part in response.aiter_text():
+                assert "response.created" in part
+                break
+            run = response.headers["x-run-id"]
+        await asyncio.sleep(0)
+        assert (await live.desk.runs.feed(run).read()).status == "running"
+        await live.desk.steering.cancel(run, message={})
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"input": []}, "invalid_value"),
+        ({"input": [{"type": "message", "role": "user", "content": [{"type": "input_image"}]}]}, "unsupported_content"),
+        ({"input": [{"type": "computer_call"}]}, "unsupported_content"),
+        ({"input": "x", "tools": [{"type": "web_search"}]}, "unsupported_tool"),
+        ({"input": "x", "previous_response_id": "resp_1"}, "not_found"),
+        ({"input": "x", "previous_response_id": "resp_run-none.c21hbGw"}, "not_found"),
+        ({"input": "\ud800"}, "invalid_json"),
+    ],
+)
+async def test_what_a_response_cannot_be_made_of_is_refused(
+    server: LiveServer, tmp_path: Path, body: Any, code: str
+) -> None:
+    async with gateway(server, folder=tmp_path, has_worker=False) as live:
+        content = json.dumps({"model": "profile/plan", **body})
+        response = await live.http.post("/v1/responses", content=content, headers={"content-type": "application/json"})
+    assert (response.status_code in (400, 404), response.json()["error"]["code"]) == (True, code)
