@@ -1,0 +1,66 @@
+"""The gateway with OpenAI's client for JavaScript."""
+
+import asyncio
+import json
+import platform
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.command import ROOT
+from tests.e2e.conftest import calculation
+from tests.support.gateway import gateway
+from tests.support.server import LiveServer
+
+pytestmark = [pytest.mark.server, pytest.mark.node]
+
+CHAIN = {
+    "plan": 1,
+    "nodes": [calculation("sum", "1 + 2"), calculation("more", "{{sum.result}} * 2")],
+    "output": "{{more.result}}",
+}
+ASKING = {
+    "plan": 1,
+    "nodes": [{"id": "check", "human": {"type": "APPROVAL", "prompt": "Publish?"}}],
+    "output": "{{check.result.approved}}",
+}
+CLIENT = ROOT / "tests" / "support" / "openai_client" / "client.mjs"
+
+
+async def _installed(folder: Path) -> tuple[str, str]:
+    """Installs the client; returns the Node that it needs and the program, beside what that imports."""
+    install = await asyncio.create_subprocess_exec(str(ROOT / "scripts" / "openai-client"), stdout=PIPE)
+    told, _ = await install.communicate()
+    assert install.returncode == 0
+    modules = Path(told.decode().strip()) / "node_modules"
+    program = folder / CLIENT.name
+    program.write_text(CLIENT.read_text(encoding="utf-8"), encoding="utf-8")
+    (folder / "node_modules").symlink_to(modules)
+    machine = {"x86_64": "x64", "aarch64": "arm64"}[platform.machine()]
+    return str(modules / f"node-linux-{machine}" / "bin" / "node"), str(program)
+
+
+async def test_client_for_javascript_gets_answers_streams_questions_and_errors(
+    server: LiveServer, tmp_path: Path
+) -> None:
+    node, program = await _installed(tmp_path)
+    async with gateway(server, folder=tmp_path, plans={"chain": CHAIN, "asking": ASKING}) as live:
+        ran = await asyncio.create_subprocess_exec(node, program, f"{live.url}/v1", stdout=PIPE, stderr=PIPE)
+        told, wrong = await ran.communicate()
+    assert (ran.returncode, wrong.decode()) == (0, "")
+    found = json.loads(told)
+    streams = found.pop("streams")
+    assert [each["text"] for each in streams.values()] == ["6", "6", "6"]
+    assert (streams["content"]["events"], streams["progress"]["events"][-1]) == ([], "run_completed")
+    assert {"plan/asking", "plan/chain"} <= set(found.pop("models"))
+    assert found == {
+        "whole": "6",
+        "run": True,
+        "helper": "6",
+        "asked": ["tool_calls", "answer_feedback", "true"],
+        "askedInStream": "answer_feedback",
+        "response": "6",
+        "fetched": "6",
+        "error": [True, "model_not_found"],
+    }

@@ -1,0 +1,57 @@
+// Does what a program does with a gateway whose address is the first argument; writes what it got as JSON.
+import OpenAI, { NotFoundError } from "openai";
+
+const client = new OpenAI({ baseURL: process.argv[2], apiKey: "none", maxRetries: 0 });
+const messages = [{ role: "user", content: "{}" }];
+const found = {};
+
+found.models = [];
+for await (const model of client.models.list()) found.models.push(model.id);
+
+const whole = await client.chat.completions.create({ model: "plan/chain", messages }).withResponse();
+found.whole = whole.data.choices[0].message.content;
+found.run = whole.response.headers.get("x-run-id") === whole.data.dagwright.run_id;
+
+found.streams = {};
+for (const stream_progress of ["content", "progress", "full"]) {
+  const stream = await client.chat.completions.create({ model: "plan/chain", messages, stream: true, stream_progress });
+  let text = "";
+  const events = [];
+  for await (const chunk of stream) {
+    // As most programs read it, with no look at what a chunk holds.
+    text += chunk.choices[0].delta.content ?? "";
+    if (chunk.dagwright?.event) events.push(chunk.dagwright.event.type);
+  }
+  found.streams[stream_progress] = { text, events };
+}
+
+// The helpers put chunks together and check them.
+const helper = client.chat.completions.stream({ model: "plan/chain", messages, stream_progress: "full" });
+found.helper = (await helper.finalChatCompletion()).choices[0].message.content;
+
+const asked = (await client.chat.completions.create({ model: "plan/asking", messages })).choices[0];
+const results = asked.message.tool_calls.map((call) => ({ role: "tool", tool_call_id: call.id, content: "yes" }));
+const done = await client.chat.completions.create({
+  model: "plan/asking",
+  messages: [...messages, asked.message, ...results],
+});
+found.asked = [asked.finish_reason, asked.message.tool_calls[0].function.name, done.choices[0].message.content];
+
+const streamed = client.chat.completions.stream({ model: "plan/asking", messages });
+found.askedInStream = (await streamed.finalChatCompletion()).choices[0].message.tool_calls[0].function.name;
+
+const response = await client.responses.create({ model: "plan/chain", input: "{}", stream: true, stream_progress: "full" });
+found.response = "";
+for await (const event of response) if (event.type === "response.output_text.delta") found.response += event.delta;
+
+const begun = await client.responses.create({ model: "plan/chain", input: "{}", background: true });
+let fetched = begun;
+while (fetched.status === "in_progress") fetched = await client.responses.retrieve(begun.id);
+found.fetched = fetched.output_text;
+
+try {
+  await client.chat.completions.create({ model: "plan/none", messages });
+} catch (error) {
+  found.error = [error instanceof NotFoundError, error.code];
+}
+console.log(JSON.stringify(found));

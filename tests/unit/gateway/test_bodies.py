@@ -1,0 +1,60 @@
+"""The gateway's own fields: where they may stand, which counts first, and what a service gets of a request."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.gateway.bodies import RoutingMode, Shown, Wishes, passed_on, refuse_unsendable, wishes_of
+from dagwright.gateway.errors import ApiError
+
+
+def test_request_without_own_fields_wishes_nothing() -> None:
+    assert wishes_of({"model": "small"}, {}) == Wishes()
+
+
+def test_header_counts_before_the_body_and_the_body_before_what_is_inside_of_it() -> None:
+    body = {
+        "session_id": "b",
+        "metadata": {"session_id": "d", "routing_mode": "auto"},
+        "extra_body": {"run_model": "m"},
+    }
+    assert wishes_of(body, {}) == Wishes(mode=RoutingMode.AUTO, session="b", run_model="m")
+    headers = {"x-session-id": "h", "x-routing-mode": "direct", "idempotency-key": "k"}
+    assert wishes_of(body, headers) == Wishes(mode=RoutingMode.DIRECT, session="h", run_model="m", key="k")
+    assert wishes_of({"extra_body": {"session_id": "c"}, "metadata": {"session_id": "d"}}, {}).session == "c"
+
+
+def test_metadata_says_everything_as_text() -> None:
+    said = {"stream_progress": "full", "cancel_on_disconnect": "true", "inputs": '{"a": 1}'}
+    assert wishes_of({"metadata": said}, {}) == Wishes(shown=Shown.FULL, cancels=True, inputs={"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"routing_mode": "best"}, "routing_mode"),
+        ({"routing_mode": 1}, "routing_mode"),
+        ({"stream_progress": "all"}, "stream_progress"),
+        ({"cancel_on_disconnect": "perhaps"}, "cancel_on_disconnect"),
+        ({"metadata": {"session_id": 1}}, "session_id"),
+        ({"metadata": {"inputs": "{"}}, "inputs"),
+        ({"metadata": {"inputs": "[1]"}}, "inputs"),
+    ],
+)
+def test_field_that_holds_what_it_cannot_is_named(body: Any, param: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        wishes_of(body, {})
+    assert (refused.value.status, refused.value.param) == (400, param)
+
+
+def test_service_gets_a_request_without_own_fields() -> None:
+    body = {"model": "m", "logprobs": True, "session_id": "s", "extra_body": {"a": 1}, "metadata": {"inputs": "{}"}}
+    assert passed_on(body) == {"model": "m", "logprobs": True}
+    assert passed_on({"metadata": {"run_model": "m", "trace": "1"}}) == {"metadata": {"trace": "1"}}
+
+
+@pytest.mark.parametrize("body", [{"a": ["\ud800"]}, {"a": float("nan")}, {"\udfff": 1}])
+def test_what_no_history_could_hold_is_refused(body: Any) -> None:
+    with pytest.raises(ApiError) as refused:
+        refuse_unsendable(body)
+    assert refused.value.code == "invalid_json"

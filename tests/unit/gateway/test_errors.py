@@ -1,0 +1,53 @@
+"""What a client is told of an error."""
+
+from datetime import timedelta
+
+import pytest
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.client import IdInUse
+from dagwright.contracts.model_calls import ModelError
+from dagwright.contracts.model_failures import ModelFailure
+from dagwright.gateway.errors import _OF_MODEL, told_as
+from dagwright.plan.errors import PlanInvalid, Problem
+from dagwright.sessions import TurnNotTaken
+
+
+def rpc(status: RPCStatusCode) -> RPCError:
+    return RPCError("no", status, b"")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code", "headers"),
+    [
+        (rpc(RPCStatusCode.UNAVAILABLE), 503, "unavailable", {"Retry-After": "2"}),
+        (rpc(RPCStatusCode.RESOURCE_EXHAUSTED), 429, "server_busy", {"Retry-After": "2"}),
+        (IdInUse("x"), 409, "idempotency_key_in_use", {"x-should-retry": "false"}),
+        (TurnNotTaken("no_worker", "x"), 503, "unavailable", {"Retry-After": "2"}),
+        (TurnNotTaken("session_ending", "x"), 409, "session_ending", {}),
+        (PlanInvalid([Problem("too_large", "x")]), 400, "too_large", {}),
+        (
+            ModelFailure(ModelError.BUSY, "x", delay=timedelta(seconds=7)),
+            429,
+            "rate_limit_exceeded",
+            {"Retry-After": "7"},
+        ),
+        (ModelFailure(ModelError.QUOTA_SPENT, "x"), 429, "insufficient_quota", {"x-should-retry": "false"}),
+    ],
+)
+def test_error_has_a_status_a_code_and_what_clients_heed(
+    error: Exception, status: int, code: str, headers: dict[str, str]
+) -> None:
+    told = told_as(error)
+    assert told is not None
+    assert (told.status, told.code, dict(told.headers)) == (status, code, headers)
+    assert set(told.body()["error"]) == {"message", "type", "param", "code"}
+
+
+def test_every_failure_of_a_model_is_known() -> None:
+    assert set(_OF_MODEL) == set(ModelError)
+
+
+def test_what_nobody_expected_is_a_defect() -> None:
+    assert told_as(ZeroDivisionError()) is None
+    assert told_as(rpc(RPCStatusCode.INTERNAL)) is None

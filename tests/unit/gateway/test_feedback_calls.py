@@ -1,0 +1,87 @@
+"""Questions as function calls, and their results as answers."""
+
+import json
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from dagwright.gateway.errors import ApiError
+from dagwright.gateway.feedback_calls import answer_schema, call_id, call_of, content_of, question_words
+
+
+def request(kind: str, **more: Any) -> dict[str, Any]:
+    told = {"id": "check", "node": "check", "type": kind, "prompt": "Publish?", "opened_at": "2026-01-01T00:00:00.000Z"}
+    return {**told, "schema": None, "options": None, "assignee": None, "deadline": None, **more}
+
+
+PLACE = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+def test_call_says_what_is_asked_of_which_run() -> None:
+    call = call_of(request("APPROVAL", tool="pay", arguments={"to": "bob"}), run="run-1")
+    arguments = json.loads(call["function"]["arguments"])
+    assert (call["type"], call["function"]["name"]) == ("function", "answer_feedback")
+    assert {name: arguments[name] for name in ("run_id", "request_id", "type", "prompt", "tool")} == {
+        "run_id": "run-1",
+        "request_id": "check",
+        "type": "APPROVAL",
+        "prompt": "Publish?",
+        "tool": "pay",
+    }
+    assert "deadline" not in arguments
+
+
+def test_call_has_the_same_id_from_every_gateway_and_another_one_if_it_is_asked_again() -> None:
+    first = call_id(request("APPROVAL"), run="run-1")
+    assert first == call_id(request("APPROVAL"), run="run-1")
+    later = request("APPROVAL", opened_at="2026-01-02T00:00:00.000Z")
+    assert len({first, call_id(later, run="run-1"), call_id(request("APPROVAL"), run="run-2")}) == 3
+    assert len(first) <= 40
+
+
+def test_questions_without_a_prompt_have_words_too() -> None:
+    assert question_words([request("APPROVAL"), request("GUIDANCE", prompt="")]) == "Publish?\nGuidance"
+
+
+@pytest.mark.parametrize(
+    ("asked", "text", "content"),
+    [
+        (request("APPROVAL"), '{"approved": true, "reason": "fine"}', {"approved": True, "reason": "fine"}),
+        (request("APPROVAL"), "Yes.", {"approved": True}),
+        (request("APPROVAL"), "rejected", {"approved": False}),
+        (request("APPROVAL"), "true", {"approved": True}),
+        (request("SELECTION", options=["a", "b"]), '{"selected": ["a"]}', {"selected": ["a"]}),
+        (request("SELECTION", options=["a", "b"]), "a", {"selected": ["a"]}),
+        (request("SELECTION", options=["a", "b"], multiple=True), '["a", "b"]', {"selected": ["a", "b"]}),
+        (request("CLARIFICATION"), "Under Apex.", {"text": "Under Apex."}),
+        (request("CLARIFICATION"), '{"text": "Apex"}', {"text": "Apex"}),
+        (request("CLARIFICATION"), "12", {"text": "12"}),
+        (request("GUIDANCE"), "Slower.", {"text": "Slower."}),
+        (request("INFORMATION", schema=PLACE), '{"city": "Oslo"}', {"data": {"city": "Oslo"}}),
+        (request("INFORMATION", schema=PLACE), '{"data": {"city": "Oslo"}}', {"data": {"city": "Oslo"}}),
+    ],
+)
+def test_result_is_the_answer_that_it_means(asked: Any, text: str, content: Any) -> None:
+    assert content_of(asked, text) == content
+    jsonschema_rs.validate(answer_schema(asked), content)
+
+
+def test_data_with_a_field_data_of_their_own_stand_for_themselves() -> None:
+    schema = {"type": "object", "properties": {"data": {"type": "object"}}}
+    assert content_of(request("INFORMATION", schema=schema), '{"data": {}}') == {"data": {"data": {}}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"), [(request("APPROVAL"), "perhaps"), (request("INFORMATION", schema=PLACE), "Oslo")]
+)
+def test_result_that_means_nothing_is_refused_with_what_to_send(asked: Any, text: str) -> None:
+    with pytest.raises(ApiError, match="that is no answer to 'check': answer"):
+        content_of(asked, text)
+
+
+def test_schema_of_a_selection_has_the_options() -> None:
+    options = [{"id": "p1", "label": "Kite"}, {"id": "p2", "label": "Kite SARL"}]
+    schema = answer_schema(request("SELECTION", options=options, takes_text=True))
+    assert schema["properties"]["selected"]["items"] == {"enum": ["p1", "p2"]}
+    assert (schema["properties"]["selected"]["maxItems"], schema["required"]) == (1, [])

@@ -1,0 +1,71 @@
+"""The form of the Responses API, to and from that of chat completions."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.gateway.errors import ApiError
+from dagwright.gateway.response_items import ResponseBody, chat_of, of_completion, response_id, run_of_response
+
+
+def messages(body: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each.model_dump(exclude_none=True) for each in chat_of(ResponseBody.model_validate(body)).messages]
+
+
+def test_text_is_a_message_of_the_user_behind_the_instructions() -> None:
+    assert messages({"input": "Hi.", "instructions": "Be brief."}) == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi."},
+    ]
+
+
+def test_items_are_messages_calls_and_results() -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
+    found = messages(
+        {
+            "input": [
+                {"role": "user", "content": [{"type": "input_text", "text": "a"}]},
+                {"type": "reasoning", "summary": []},
+                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "b"}]},
+                call,
+                {**call, "call_id": "c2"},
+                {"type": "function_call_output", "call_id": "c1", "output": "1"},
+            ]
+        }
+    )
+    assert [each["role"] for each in found] == ["user", "assistant", "tool"]
+    assert [each["id"] for each in found[1]["tool_calls"]] == ["c1", "c2"]
+    assert found[2] == {"role": "tool", "tool_call_id": "c1", "content": "1"}
+
+
+def test_options_keep_their_meaning() -> None:
+    tool = {"type": "function", "name": "f", "parameters": {"type": "object"}}
+    chat = chat_of(
+        ResponseBody(model="m", input="x", max_output_tokens=7, temperature=0.5, tools=[tool], session_id="s")
+    )
+    assert (chat.max_completion_tokens, chat.temperature, chat.session_id) == (7, 0.5, "s")
+    assert chat.tools == [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+
+
+@pytest.mark.parametrize(("run", "model"), [("run-1", "plan/double"), ("a.b/ü", "agent/Zoë é"), ("session x", "m")])
+def test_id_of_a_response_tells_its_run_and_model(run: str, model: str) -> None:
+    assert run_of_response(response_id(run, model)) == (run, model)
+
+
+@pytest.mark.parametrize("response", ["", "resp_", "resp_x", "resp_.YQ", "run-1.YQ", "resp_run-1.Y", "resp_run-1.ÿ"])
+def test_id_of_no_response_is_not_found(response: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        run_of_response(response)
+    assert refused.value.status == 404
+
+
+def test_answer_of_a_model_that_calls_functions_is_a_response_with_calls() -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    completion = {
+        "id": "x",
+        "choices": [{"message": {"content": None, "tool_calls": [call]}}],
+        "usage": {"prompt_tokens": 3},
+    }
+    told = of_completion({}, completion, model="small")
+    assert [(item["type"], item["call_id"], item["name"]) for item in told["output"]] == [("function_call", "c1", "f")]
+    assert (told["usage"]["input_tokens"], told["store"]) == (3, False)
