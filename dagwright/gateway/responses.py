@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from dagwright.client import checked_id
-from dagwright.contracts.rounds import TurnSummary
+from dagwright.contracts.conversation import TurnSummary
 from dagwright.feed import RunClosed, RunView
 from dagwright.gateway import direct
 from dagwright.gateway.bodies import RoutingMode, Wishes, passed_on, refuse_unsendable, wishes_of

@@ -100,7 +100,8 @@ async def test_question_is_a_function_call_and_its_output_the_answer(server: Liv
         asked = next(item for item in first.output if item.type == "function_call")
         result: Any = {"type": "function_call_output", "call_id": asked.call_id, "output": '{"approved": true}'}
         # With the whole conversation, and with what is new alone.
-        whole = await create(model="plan/asking", input=[{"role": "user", "content": "{}"}, asked.model_dump(), result])
+        said: list[Any] = [{"role": "user", "content": "{}"}, asked.model_dump(), result]
+        whole = await create(model="plan/asking", input=said)
         short = await create(model="plan/asking", input=[result], previous_response_id=first.id)
     assert (first.status, first.output_text, asked.name) == ("completed", "Publish?", "answer_feedback")
     assert (whole.output_text, short.output_text) == ("true", "true")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.contracts.rounds import TurnSummary
+from dagwright.contracts.conversation import TurnSummary
 from dagwright.gateway.bodies import ChatMessage
 from dagwright.gateway.conversation import Conversation, GivenAnswer, conversation_of
 from dagwright.gateway.errors import ApiError
