@@ -38,6 +38,7 @@ _EXPECTED: Final = {
     "dagwright.llm.prices.PricesUnreadable": _Answer("bad_usage", ExitCode.REFUSED),
     "dagwright.store.errors.StoreError": _Answer("no_store", ExitCode.FAILED),
     "dagwright.server.errors.NoServer": _Answer("no_server", ExitCode.NO_SERVER),
+    "dagwright.search.errors.NoSearchServer": _Answer("no_server", ExitCode.NO_SERVER),
     "dagwright.feed.RunNotFound": _Answer("not_found", ExitCode.REFUSED),
     "dagwright.client.IdInUse": _Answer("id_in_use", ExitCode.REFUSED),
     "dagwright.sessions.SessionNotFound": _Answer("not_found", ExitCode.REFUSED),

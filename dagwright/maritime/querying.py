@@ -3,6 +3,7 @@
 Whoever made the query, it is checked again here, and only what passes is sent.
 """
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -11,7 +12,7 @@ from dagwright.maritime.connection import SERVER_ATTEMPTS, Search, reach_search
 from dagwright.maritime.slots import EsQuery, EsResults, MissingValues
 from dagwright.plan.worker_results import WorkerResult
 from dagwright.search.answers import Gap, SearchAnswer
-from dagwright.search.asking import IndexMissing, ask
+from dagwright.search.asking import IndexMissing, QueryInvalid, ask
 from dagwright.search.limits import Check, QueryRefused
 from dagwright.search.read_only import ReadQuery, read_query
 from dagwright.tools.errors import GiveUp
@@ -85,20 +86,22 @@ async def page_query(
         page_size: documents on a page
     """
     async with reach_search() as search:
-        # One more than the page shows whether there is another.
-        asked = _page(search, es_query, offset, min(page_size, search.limits.rows - 1) + 1)
-        query = checked(search, asked)
-        answer = await answer_of(search, query)
-    size = query.rows - 1
+        size = min(page_size, search.limits.rows)
+        # One document more shows whether there is another page, and one field more keeps the order.
+        limits = replace(search.limits, rows=search.limits.rows + 1, sorts=search.limits.sorts + 1)
+        answer = await _answer_of_page(replace(search, limits=limits), _page(search, es_query, offset, size + 1))
     # What did not fit into the answer is on the next page.
-    has_more = len(answer.hits) + answer.left_out > size
-    hits = answer.hits[:size]
+    hits, found = answer.hits[:size], len(answer.hits) + answer.left_out
+    # None can be asked for behind the last that can be counted off.
+    rest = found > size if isinstance(offset, list) else answer.total > (offset or 0) + len(hits)
+    # A document that is too large for any answer ends the pages.
+    has_more = rest and bool(hits)
     return WorkerResult(
         status="partial" if answer.problems else "success",
         outputs={
-            "page_results": {"hits": hits, "index": query.index},
+            "page_results": {"hits": hits, "index": es_query.index},
             "has_more": has_more,
-            "next_offset": answer.places[len(hits) - 1] if has_more and hits else None,
+            "next_offset": answer.places[len(hits) - 1] if has_more else None,
         },
         message=" ".join(answer.problems) or None,
     )
@@ -138,8 +141,26 @@ def without_index(error: IndexMissing) -> GiveUp:
     )
 
 
+async def _answer_of_page(search: Search, page: EsQuery) -> SearchAnswer:
+    """Returns what the query of a page finds; raises as `answer_of`, and where the identifier is not in the index."""
+    try:
+        return await answer_of(search, checked(search, page))
+    except QueryInvalid as error:
+        name = _identifiers(search)[page.index]
+        if f"No mapping found for [{name}]" not in str(error):
+            raise
+        raise GiveUp(
+            f"Documents of {page.index!r} have no field {name!r}, and pages need one that tells documents apart: "
+            "run the query by es_query_exec"
+        ) from None
+
+
+def _identifiers(search: Search) -> dict[str, str]:
+    return {search.indices.shipments: "shipment_id", search.indices.helpdesk: "article_id"}
+
+
 def _page(search: Search, es_query: EsQuery, offset: int | list[Any] | None, rows: int) -> EsQuery:
-    """Returns the query of a page.
+    """Returns the query of a page, of fewer rows where there are no more that can be counted off.
 
     Raises:
         QueryRefused: it is a query of groups, or of an index whose documents have no identifier.
@@ -147,12 +168,15 @@ def _page(search: Search, es_query: EsQuery, offset: int | list[Any] | None, row
     body = {name: value for name, value in es_query.body.items() if name not in ("from", "search_after", "size")}
     if body.keys() & {"aggs", "aggregations"}:
         raise QueryRefused(["/aggs: groups have no pages; ask for more of them in the query, or leave aggs out"])
-    identifiers = {search.indices.shipments: "shipment_id", search.indices.helpdesk: "article_id"}
+    identifiers = _identifiers(search)
     if es_query.index not in identifiers:
         raise QueryRefused([f"/index: pages are of {' or '.join(identifiers)}, not of {es_query.index!r:.100}"])
     body["sort"] = _with_identifier(body.get("sort", []), identifiers[es_query.index])
-    where = {} if offset is None else {"from": offset} if isinstance(offset, int) else {"search_after": offset}
-    return EsQuery(index=es_query.index, body={**body, **where, "size": rows})
+    if isinstance(offset, list):
+        return EsQuery(index=es_query.index, body={**body, "search_after": offset, "size": rows})
+    start = offset or 0
+    left = max(search.limits.window - start, 1)
+    return EsQuery(index=es_query.index, body={**body, "from": start, "size": min(rows, left)})
 
 
 def _with_identifier(sort: Any, name: str) -> list[Any]:

@@ -5,9 +5,14 @@ runs; a field that nobody knows is left out in silence, for a planner may hand o
 that are a text, a number or a truth value (`formatted_results`, `hit_count`, `has_more`) have no type here.
 """
 
+from itertools import islice
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from dagwright.search.shapes import shape_problems
+
+_PROBLEMS_TOLD = 5
 
 IntentType = Literal["search", "aggregation"]
 Operator = Literal["is", "is_not", "in", "gt", "gte", "lt", "lte", "exists", "missing"]
@@ -139,3 +144,11 @@ class EsResults(_Slot):
     missing_values: list[MissingValues] = Field(default_factory=list)
     query: dict[str, Any] = Field(default_factory=dict)
     """The body that was asked: what its figures are, and what the result is about."""
+
+    @field_validator("aggregations")
+    @classmethod
+    def _check_aggregations(cls, groups: dict[str, Any]) -> dict[str, Any]:
+        problems = list(islice(shape_problems(groups), _PROBLEMS_TOLD))
+        if problems:
+            raise ValueError(f"these are no aggregations of a search server: {'; '.join(problems)}")
+        return groups

@@ -24,7 +24,8 @@ _NUMBERS = {"stats": 5, "percentiles": 7}
 """In a figure that is several, of percentiles where it is not said which."""
 _DATES = ("date", "date_nanos")
 _DIRECTIONS = ("asc", "desc")
-_MOST_GROUPINGS = 30
+MOST_GROUPINGS = 30
+"""Beside each other."""
 _UNKNOWN_GROUPS = 100
 """What dates and numbers count as: eight years of months, or three months of days."""
 _DEFAULT_GROUPS = 10
@@ -47,8 +48,8 @@ def checked_groupings(check: Check, value: Any, path: Path) -> Json:
 
 
 def _groupings(check: Check, value: Any, path: Path, *, depth: int, around: int) -> Json:
-    if not isinstance(value, dict) or not 0 < len(value) <= _MOST_GROUPINGS:
-        check.refuse(path, f"expected an object of 1 to {_MOST_GROUPINGS} aggregations by name")
+    if not isinstance(value, dict) or not 0 < len(value) <= MOST_GROUPINGS:
+        check.refuse(path, f"expected an object of 1 to {MOST_GROUPINGS} aggregations by name")
         return {}
     told: Json = {}
     for name, inner in value.items():

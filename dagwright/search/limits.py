@@ -15,7 +15,8 @@ from dagwright.tools.results import pointer_of
 Path = tuple[str | int, ...]
 Json = dict[str, Any]
 
-_FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
+_FIELD = re.compile(r"(?:[^\W_]|@)[\w@ -]*(?:\.[\w@ -]+)*")
+"""Neither a pattern nor a word of the server, such as `_script`."""
 _FIELD_CHARACTERS = 100
 TEXT_CHARACTERS = 500
 """Of a value of a condition."""
@@ -32,6 +33,7 @@ class QueryLimits:
         window: documents that may come before them, and they.
         buckets: groups of one answer, those inside of others counted once for each of these.
         figures: numbers of one answer, those of a group counted once for each group.
+        sorts: fields that order documents.
         clauses: conditions, wherever they stand.
         depth: conditions in conditions, and groups in groups.
         values: of one list.
@@ -43,6 +45,7 @@ class QueryLimits:
     window: int = 10_000
     buckets: int = 10_000
     figures: int = 100_000
+    sorts: int = 5
     clauses: int = 200
     depth: int = 6
     values: int = 1_000

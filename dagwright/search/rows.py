@@ -4,16 +4,16 @@ from typing import Any
 
 from dagwright.search.limits import Check, Json, Path, members
 
-_SORTS = 5
 _FIELDS = 100
 
 
 def checked_sort(check: Check, value: Any, path: Path) -> list[Json]:
     """Returns the order of documents as the server gets it; what is wrong with it is noted in `check`."""
     sorts = value if isinstance(value, list) else [value]
-    if len(sorts) > _SORTS:
-        check.refuse(path, f"at most {_SORTS} fields order documents")
-    return [_sort(check, each, (*path, place)) for place, each in enumerate(sorts[:_SORTS])]
+    most = check.limits.sorts
+    if len(sorts) > most:
+        check.refuse(path, f"at most {most} fields order documents")
+    return [_sort(check, each, (*path, place)) for place, each in enumerate(sorts[:most])]
 
 
 def _sort(check: Check, value: Any, path: Path) -> Json:

@@ -8,8 +8,8 @@ It stays until it is told to end; `hold` ends what it has started.
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,16 +63,22 @@ class LocalSearch:
         return self._daemon.log_path
 
     def find(self) -> RunningSearch | None:
-        """Returns where the server is, or None if its process does not live."""
-        pid = self._daemon.pid()
-        record = self._read()
+        """Returns where the server is, or None if its process does not live.
+
+        Raises:
+            NoSearchServer: the state folder cannot be read.
+        """
+        with _state_folder():
+            pid = self._daemon.pid()
+            record = self._read()
         # A file that a killed server left behind names another process.
         return record if record is not None and record.pid == pid else None
 
     @property
     def was_started(self) -> bool:
-        """Whether a server has ever run here, or is being started."""
-        return self._record_path.exists() or self._daemon.is_running()
+        """Whether a server has ever run here, or is being started; raises as `find`."""
+        with _state_folder():
+            return self._record_path.exists() or self._daemon.is_running()
 
     async def start(self) -> RunningSearch:
         """Returns the server that runs, started first if none does; two commands at once start one.
@@ -80,21 +86,22 @@ class LocalSearch:
         Raises:
             NoSearchServer: it cannot be made or started.
         """
-        try:
+        with _state_folder():
             self.folder.mkdir(parents=True, exist_ok=True)
             async with locked(self.folder / "search-start.lock", timeout_s=_TURN_TIMEOUT_S, on_wait=_tell_of_other):
                 return await self._find_or_start()
-        except TimeoutError as error:
-            raise NoSearchServer(f"another command has been starting the server for too long: {error}") from error
-        except OSError as error:
-            raise NoSearchServer(f"the state folder can not be used: {error.filename}: {error.strerror}") from error
 
     async def stop(self) -> bool:
-        """Ends the server, in good order if it does so within seconds; tells whether it ran."""
-        if not self.was_started:
+        """Ends the server, in good order if it does so within seconds; tells whether it ran.
+
+        Raises:
+            NoSearchServer: the state folder cannot be used, or another command holds on to it.
+        """
+        if not self.folder.is_dir() or not self.was_started:
             return False
-        async with locked(self.folder / "search-start.lock", timeout_s=_TURN_TIMEOUT_S, on_wait=_tell_of_other):
-            return await self._daemon.stop()
+        with _state_folder():
+            async with locked(self.folder / "search-start.lock", timeout_s=_TURN_TIMEOUT_S, on_wait=_tell_of_other):
+                return await self._daemon.stop()
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[RunningSearch]:
@@ -220,6 +227,17 @@ def find_address(settings: Settings) -> str:
             "DAGWRIGHT_OPENSEARCH_URL to one that runs"
         )
     return running.address
+
+
+@contextmanager
+def _state_folder() -> Iterator[None]:
+    """Turns what goes wrong with the state folder inside the block into a sentence."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise NoSearchServer(f"another command has been starting the server for too long: {error}") from error
+    except OSError as error:
+        raise NoSearchServer(f"the state folder can not be used: {error.filename}: {error.strerror}") from error
 
 
 def _port_again(before: RunningSearch | None) -> int:

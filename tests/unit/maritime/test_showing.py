@@ -1,5 +1,10 @@
 """`show_results` takes what es_query_exec and page_query put out, one or several."""
 
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
 from dagwright.maritime.showing import show_results
 from dagwright.maritime.slots import EsResults, MissingValues
 from dagwright.tools.spec import spec_of
@@ -21,6 +26,26 @@ def test_several_results_are_shown_one_after_the_other() -> None:
     bound = spec.bind({"es_results": [{"hits": HITS, "index": "x"}, {"total": 0}]})
     assert show_results(**bound)["formatted_results"].splitlines()[-1] == "Nothing matches."
     assert show_results([])["formatted_results"] == "Nothing matches."
+
+
+@pytest.mark.parametrize(
+    ("aggregations", "problem"),
+    [
+        ({"by": {"buckets": [1, 2]}}, "/by/buckets/0: expected a group, an object; /by/buckets/1: expected a group"),
+        ({"by": {"buckets": "a"}}, "/by/buckets: expected a list of groups, or groups by name"),
+        ({"by": {"buckets": {"a": None}}}, "/by/buckets/a: expected a group, an object"),
+        ({"f": {"doc_count": 1, "by": {"buckets": 3}}}, "/f/by/buckets: expected a list of groups, or groups by name"),
+        ({"top": {"hits": None}}, "/top/hits: expected an object with a list of documents, `hits`"),
+        ({"by": {"buckets": [{"key": 1, "top": {"hits": {"hits": [3]}}}]}}, "/by/buckets/0/top/hits: expected an"),
+        ({"by": {"buckets": [], "sum_other_doc_count": "x"}}, "/by/sum_other_doc_count: expected a whole number"),
+    ],
+)
+def test_aggregations_that_no_server_tells_are_refused_with_their_places(
+    aggregations: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValidationError) as refused:
+        EsResults(aggregations=aggregations)
+    assert f"these are no aggregations of a search server: {problem}" in str(refused.value)
 
 
 def test_nothing_that_matches_is_no_empty_table() -> None:

@@ -1,11 +1,14 @@
 """The search server without one: programs that are missing, a fetch that fails, files that are stale."""
 
 import asyncio
+import errno
 import shutil
 from pathlib import Path
 
 import pytest
 
+from dagwright.maritime.__main__ import main as maritime_main
+from dagwright.search.__main__ import main as search_main
 from dagwright.search.client import shown
 from dagwright.search.errors import InstallFailed, NoSearchServer, NotRunning, ProgramMissing, StartFailed
 from dagwright.search.program import get_program
@@ -99,6 +102,49 @@ def test_named_server_comes_first(tmp_path: Path) -> None:
     settings = Settings(state_dir=tmp_path, opensearch_url="https://me:hidden@search.example.com")
     assert find_address(settings) == "https://me:hidden@search.example.com"
     assert shown(find_address(settings)) == "https://search.example.com"
+
+
+@pytest.mark.parametrize("folder", ["state", "state/deeper"])
+async def test_state_folder_that_is_a_file_is_told_in_a_sentence(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "state").write_text("", encoding="ascii")
+    local = LocalSearch(tmp_path / folder, tmp_path)
+    with pytest.raises(NoSearchServer, match=r"^the state folder can not be used: /.*: Not a directory$"):
+        local.find()
+    with pytest.raises(NoSearchServer, match=r"^the state folder can not be used: /"):
+        await local.start()
+    assert not await local.stop()
+
+
+def test_state_folder_that_may_not_be_read_is_told_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("dagwright.server.daemon.is_locked", refuse)
+    with pytest.raises(NoSearchServer, match=r"^the state folder can not be used: /.*/search.lock: Permission denied$"):
+        LocalSearch(tmp_path, tmp_path).find()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["search", "up"], 4, "the state folder can not be used: "),
+        (["search", "down"], 0, "no search server runs in "),
+        (["maritime", "load"], 4, "the state folder can not be used: "),
+    ],
+)
+def test_commands_say_in_a_sentence_that_the_state_folder_is_a_file(
+    arguments: list[str], code: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    (tmp_path / "state").write_text("", encoding="ascii")
+    monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.delenv("DAGWRIGHT_OPENSEARCH_URL", raising=False)
+    monkeypatch.setattr("sys.argv", arguments)
+    assert {"search": search_main, "maritime": maritime_main}[arguments[0]]() == code
+    told = capfd.readouterr()
+    assert (told.out + told.err).startswith(words)
 
 
 async def test_file_of_another_process_is_not_believed(tmp_path: Path) -> None:

@@ -1,0 +1,111 @@
+"""Pages of documents: none is asked for that the server would refuse, and they always come to an end."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+from opensearchpy import AsyncOpenSearch, TransportError
+
+from dagwright.maritime.connection import Search
+from dagwright.maritime.indices import Indices
+from dagwright.maritime.querying import page_query
+from dagwright.maritime.slots import EsQuery
+from dagwright.search.limits import QueryLimits, QueryRefused
+from dagwright.tools.errors import GiveUp
+
+INDEX = "maritime-shipments"
+
+
+class Server:
+    """A client whose server has documents 0 to `total`, one identifier each, in that order."""
+
+    def __init__(self, total: int, *, has_identifier: bool = True, size: int = 0) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self._total = total
+        self._has_identifier = has_identifier
+        self._fill = "x" * size
+
+    async def search(self, *, body: dict[str, Any], **_: Any) -> dict[str, Any]:
+        self.asked.append(body)
+        if not self._has_identifier:
+            cause = {
+                "type": "query_shard_exception",
+                "reason": "No mapping found for [shipment_id] in order to sort on",
+            }
+            raise TransportError(400, "search_phase_execution_exception", {"error": {"root_cause": [cause]}})
+        first = body["search_after"][-1] + 1 if "search_after" in body else body.get("from", 0)
+        assert first + body["size"] <= 10_000 or "search_after" in body, "the server would refuse it"
+        places = range(first, min(first + body["size"], self._total))
+        hits = [{"_source": {"id": place, "fill": self._fill}, "sort": [place]} for place in places]
+        return {"hits": {"hits": hits, "total": {"value": self._total}}}
+
+
+@pytest.fixture
+def reach(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def reached(server: Server, limits: QueryLimits) -> Server:
+        @asynccontextmanager
+        async def reach_search() -> AsyncIterator[Search]:
+            yield Search(cast("AsyncOpenSearch", server), Indices("maritime"), limits)
+
+        monkeypatch.setattr("dagwright.maritime.querying.reach_search", reach_search)
+        return server
+
+    return reached
+
+
+async def pages(offset: Any = None, page_size: int = 20) -> list[list[int]]:
+    """Returns the documents of all pages from one on."""
+    found: list[list[int]] = []
+    while len(found) < 20:
+        page = await page_query(EsQuery(index=INDEX, body={}), offset=offset, page_size=page_size)
+        found.append([each["id"] for each in page.outputs["page_results"]["hits"]])
+        offset = page.outputs["next_offset"]
+        assert page.outputs["has_more"] == (offset is not None)
+        if offset is None:
+            return found
+    raise AssertionError("the pages have no end")
+
+
+async def test_pages_end_with_one_row_for_an_answer(reach: Any) -> None:
+    reach(Server(3), QueryLimits(rows=1))
+    assert await pages() == [[0], [1], [2]]
+
+
+async def test_last_documents_that_can_be_counted_off_are_a_page_and_pages_go_on_behind_them(reach: Any) -> None:
+    reach(Server(10_003), QueryLimits())
+    assert await pages(9_980) == [[*range(9_980, 10_000)], [10_000, 10_001, 10_002]]
+    assert await pages(9_990) == [[*range(9_990, 10_000)], [10_000, 10_001, 10_002]]
+    with pytest.raises(QueryRefused, match="only the first 10,000 documents can be counted off; use search_after"):
+        await pages(10_000)
+
+
+async def test_last_page_by_a_number_has_no_more(reach: Any) -> None:
+    reach(Server(10_000), QueryLimits())
+    assert await pages(9_980) == [[*range(9_980, 10_000)]]
+    assert await pages(9_970) == [[*range(9_970, 9_990)], [*range(9_990, 10_000)]]
+
+
+async def test_query_of_as_many_sorts_as_are_allowed_has_pages(reach: Any) -> None:
+    server = reach(Server(1), QueryLimits())
+    sorts = ["teu", "status", "eta_date", "commodity", "carrier_name"]
+    await page_query(EsQuery(index=INDEX, body={"sort": sorts}))
+    assert [next(iter(each)) for each in server.asked[0]["sort"]] == [*sorts, "shipment_id"]
+    with pytest.raises(QueryRefused, match="at most 6 fields order documents"):
+        await page_query(EsQuery(index=INDEX, body={"sort": [*sorts, "arrival_date"]}))
+
+
+async def test_document_that_is_too_large_for_an_answer_ends_the_pages(
+    reach: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dagwright.search.answers.ANSWER_LIMIT_BYTES", 100)
+    reach(Server(3, size=200), QueryLimits())
+    assert await pages() == [[]]
+
+
+async def test_index_without_the_identifier_has_no_pages(reach: Any) -> None:
+    reach(Server(3, has_identifier=False), QueryLimits())
+    with pytest.raises(
+        GiveUp, match=r"have no field 'shipment_id', and pages need one .*: run the query by es_query_exec"
+    ):
+        await pages()
