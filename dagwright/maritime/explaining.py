@@ -6,7 +6,7 @@ from typing import Any
 
 from dagwright.maritime.asking import Unusable, data_lines, usable_answer
 from dagwright.maritime.connection import SERVER_ATTEMPTS, Search, reach_search
-from dagwright.maritime.fields import IndexField, find, read_fields
+from dagwright.maritime.fields import IndexField, groups_of, read_fields
 from dagwright.maritime.slots import MetadataResults
 from dagwright.maritime.stray_figures import stray_figures
 from dagwright.search.cells import cell
@@ -78,9 +78,8 @@ async def explain_metadata(
 async def _counts(search: Search, index: str, fields: Sequence[IndexField]) -> tuple[int, dict[str, int]]:
     """Returns how many documents there are, and how many of them have a value in each field."""
     groups = {each.name: {"filter": {"exists": {"field": each.name}}} for each in fields}
-    found = await find(search, index, {"size": 0, "aggs": groups})
-    counts = {name: int(found.groups[name]["doc_count"]) for name in groups}
-    return found.total, counts
+    total, found = await groups_of(search, index, groups)
+    return total, {name: int(found[name]["doc_count"]) for name in groups}
 
 
 def _line(field: IndexField, count: int, total: int) -> str:

@@ -14,6 +14,8 @@ from dagwright.search.asking import RETRY_AFTER, IndexMissing, NoAnswer, read_ma
 NUMBERS = frozenset({"integer", "long", "short", "float", "double", "half_float", "scaled_float"})
 VALUES_READ = 500
 """Distinct values of a field that are looked at; a field with more has names, not kinds."""
+_ASKED_AT_ONCE = 15
+"""Fields that one query is about: half of what may stand beside each other, and of each as many values as are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +73,36 @@ async def read_fields(search: Search, index: str) -> IndexFields:
         mapping = await read_mapping(search.client, index)
     except IndexMissing as error:
         raise without_index(error) from None
-    meta = mapping.get("_meta", {})
-    about = meta.get("fields", {})
-    fields = {name: _field(name, each, about.get(name, {})) for name, each in mapping.get("properties", {}).items()}
+    # Whoever made the index wrote what he liked into `_meta`: what is of another form says nothing.
+    meta = _object(mapping.get("_meta"))
+    about = _object(meta.get("fields"))
+    fields = {name: _field(name, each, about.get(name)) for name, each in mapping.get("properties", {}).items()}
     in_order = {name: fields[name] for name in [*(name for name in about if name in fields), *fields]}
     return IndexFields(index, in_order, types_of(mapping), _today(meta))
 
 
-def _field(name: str, mapped: Mapping[str, Any], about: Mapping[str, Any]) -> IndexField:
-    words = tuple(str(word) for word in about.get("synonyms", ()))
-    return IndexField(name, str(mapped.get("type", "object")), str(about.get("description", "")), words)
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _field(name: str, mapped: Mapping[str, Any], told: Any) -> IndexField:
+    about = {"description": told} if isinstance(told, str) else _object(told)
+    words, description = about.get("synonyms"), about.get("description")
+    called = [words] if isinstance(words, str) else words if isinstance(words, list) else []
+    return IndexField(
+        name,
+        str(mapped.get("type", "object")),
+        description if isinstance(description, str) else "",
+        tuple(word for word in called if isinstance(word, str)),
+    )
 
 
 def _today(meta: Mapping[str, Any]) -> date:
-    loaded = meta.get("loaded")
-    if isinstance(loaded, Mapping) and isinstance(loaded.get("today"), str):
-        return date.fromisoformat(loaded["today"])
-    return datetime.now(UTC).date()
+    today = _object(meta.get("loaded")).get("today")
+    try:
+        return date.fromisoformat(today) if isinstance(today, str) else datetime.now(UTC).date()
+    except ValueError:
+        return datetime.now(UTC).date()
 
 
 async def find(search: Search, index: str, body: Mapping[str, Any]) -> SearchAnswer:
@@ -117,5 +132,25 @@ async def values_of(search: Search, index: str, fields: Sequence[str]) -> dict[s
     if not fields:
         return {}
     groups = {name: {"terms": {"field": name, "size": VALUES_READ}} for name in fields}
-    found = await find(search, index, {"size": 0, "aggs": groups})
-    return {name: [str(each["key"]) for each in found.groups[name]["buckets"]] for name in fields}
+    _, found = await groups_of(search, index, groups)
+    return {name: [str(each["key"]) for each in found[name]["buckets"]] for name in fields}
+
+
+async def groups_of(search: Search, index: str, groups: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Returns how many documents there are, and one aggregation for each of some fields; raises as `find`.
+
+    It takes as many queries as there are portions of fields.
+
+    Args:
+        groups: field -> the aggregation as it is asked for. It is called otherwise there: fields may have any name.
+    """
+    total, told = 0, dict[str, Any]()
+    names = list(groups)
+    for start in range(0, len(names) or 1, _ASKED_AT_ONCE):
+        called = {f"field{place}": name for place, name in enumerate(names[start : start + _ASKED_AT_ONCE])}
+        aggregations = {word: groups[name] for word, name in called.items()}
+        found = await find(search, index, {"size": 0, **({"aggs": aggregations} if aggregations else {})})
+        # The largest: documents may come between two queries.
+        total = max(total, found.total)
+        told |= {name: found.groups[word] for word, name in called.items()}
+    return total, told

@@ -17,6 +17,7 @@ from dagwright.maritime.indices import Indices
 from dagwright.maritime.metadata import metadata_lookup
 from dagwright.maritime.querying import es_query_exec
 from dagwright.plan.worker_results import WorkerResult
+from dagwright.search.client import client_of
 from dagwright.testing import ModelServer, json_text, step
 from dagwright.tools.errors import GiveUp
 from dagwright.tools.testing import call_worker
@@ -306,6 +307,22 @@ async def test_fields_are_explained_with_how_many_documents_have_them(maritime: 
         "- `eta_date` (date): Day on which the shipment is expected to arrive, as estimated at departure; never "
         "missing. (all documents have it)",
     ]
+
+
+async def test_fields_of_any_name_and_number_are_explained(maritime: Maritime) -> None:
+    other = replace(maritime, indices=Indices("odd"))
+    names = ["@timestamp", "arrival-date", "größe", "with blank", *(f"f{number}" for number in range(30))]
+    mappings = {"properties": {name: {"type": "keyword"} for name in names}, "_meta": {"fields": ["f1"], "loaded": 3}}
+    async with client_of(maritime.search.address) as client:
+        await client.indices.create(index=other.indices.shipments, body={"mappings": mappings})
+        for place, name in enumerate(names[:3]):
+            await client.index(index=other.indices.shipments, id=str(place), body={name: "a"}, refresh=True)
+    async with ModelServer(step(json_text({"explanation": "All of them."}))) as server:
+        metadata = {"index": other.indices.shipments, "fields": []}
+        result = await called(other, server, explain_metadata, metadata_results=metadata)
+    lines = result.outputs["explanation"].splitlines()
+    assert len(lines) == 2 + len(names)
+    assert [("1 of 3 documents have it" in line) for line in lines[2:]] == [place < 3 for place in range(len(names))]
 
 
 async def test_fields_of_another_index_are_not_explained(maritime: Maritime) -> None:

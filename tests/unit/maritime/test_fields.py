@@ -1,13 +1,13 @@
 """What the workers ask for themselves: by the same way as a query of a model, and nothing is made of a part."""
 
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any, cast
 
 import pytest
 from opensearchpy import AsyncOpenSearch
 
 from dagwright.maritime.connection import Search
-from dagwright.maritime.fields import documents, find, read_fields, values_of
+from dagwright.maritime.fields import IndexField, documents, find, groups_of, read_fields, values_of
 from dagwright.maritime.indices import SHIPMENT_FIELDS, Indices
 from dagwright.maritime.name_finding import find_name
 from dagwright.search.asking import NoAnswer
@@ -39,6 +39,73 @@ class Server:
 
     def reached(self, limits: QueryLimits | None = None) -> Search:
         return Search(cast("AsyncOpenSearch", self), Indices("maritime"), limits or QueryLimits())
+
+
+class Counting(Server):
+    """A server on which each field has as many documents as its name has characters."""
+
+    async def search(self, *, index: str, body: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
+        told = await super().search(index=index, body=body, params=params)
+        fields = {name: asked["filter"]["exists"]["field"] for name, asked in body.get("aggs", {}).items()}
+        return {
+            "hits": {"hits": [], "total": {"value": 7}},
+            "aggregations": {name: {"doc_count": len(field)} for name, field in fields.items()},
+            **{name: value for name, value in told.items() if name != "hits"},
+        }
+
+
+def exists(*fields: str) -> dict[str, Any]:
+    return {name: {"filter": {"exists": {"field": name}}} for name in fields}
+
+
+async def test_fields_of_any_name_and_number_are_counted() -> None:
+    names = ["@timestamp", "arrival-date", "größe", "with blank", "a.b-c", *(f"f{number}" for number in range(40))]
+    server = Counting()
+    counted = {name: {"doc_count": len(name)} for name in names}
+    assert await groups_of(server.reached(), INDEX, exists(*names)) == (7, counted)
+    assert [len(asked["aggs"]) for asked in server.asked] == [15, 15, 15]
+
+
+async def test_documents_of_an_index_without_fields_are_counted() -> None:
+    server = Counting()
+    assert await groups_of(server.reached(), INDEX, {}) == (7, {})
+    assert await values_of(server.reached(), INDEX, []) == {}
+    assert ["aggs" in asked for asked in server.asked] == [False]
+
+
+@pytest.mark.parametrize("name", ["a*", "_script", "a,b", "a^2", "", ".a", "a..b", "-a", "a\n", "x" * 101])
+async def test_patterns_and_words_of_the_server_are_no_fields(name: str) -> None:
+    with pytest.raises(QueryRefused, match="is no name of a field"):
+        await groups_of(Server().reached(), INDEX, exists(name))
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        [],
+        "text",
+        {"fields": ["teu"], "loaded": "yes"},
+        {"fields": "teu", "loaded": {"today": "not a day"}},
+        {"fields": {"teu": ["volume"]}, "loaded": {"today": 3}},
+        {"fields": {"teu": {"description": ["volume"], "synonyms": {"a": 1}}}},
+    ],
+)
+async def test_what_the_mapping_says_in_another_form_says_nothing(meta: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mapping = {"properties": {"teu": {"type": "long"}, "@at": {"type": "date"}}, "_meta": meta}
+    monkeypatch.setattr(Server, "mapping", mapping)
+    fields = await read_fields(Server().reached(), INDEX)
+    assert list(fields.by_name.values()) == [IndexField("teu", "long"), IndexField("@at", "date")]
+    assert fields.today <= datetime.now(UTC).date()
+
+
+async def test_what_the_mapping_says_in_a_short_form_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    meta = {"fields": {"teu": {"synonyms": "volume"}, "status": "how far it is"}}
+    properties = {"status": {"type": "keyword"}, "teu": {"type": "long"}}
+    monkeypatch.setattr(Server, "mapping", {"properties": properties, "_meta": meta})
+    assert list((await read_fields(Server().reached(), INDEX)).by_name.values()) == [
+        IndexField("teu", "long", "", ("volume",)),
+        IndexField("status", "keyword", "how far it is"),
+    ]
 
 
 @pytest.mark.parametrize(
