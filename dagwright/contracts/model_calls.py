@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dagwright.contracts.so_far import SoFar, so_far_from_json
-from dagwright.contracts.sub_goals import RoundAsked, round_asked_from_json
+from dagwright.contracts.sub_goals import RoundContext, round_context_from_json
 from dagwright.contracts.usage import Usage
 from dagwright.plan.references import suggestion
 
@@ -311,7 +311,7 @@ class ModelRequest:
     endpoint: NamedEndpoint | None = None
     cuts: Mapping[int, int] = field(default_factory=dict)
     planning: Planning | None = None
-    round: RoundAsked | None = None
+    round: RoundContext | None = None
 
 
 def messages_to_json(messages: Sequence[Message]) -> Any:
@@ -384,7 +384,7 @@ def request_from_json(encoded: Any) -> ModelRequest:
             endpoint=None if endpoint is None else NamedEndpoint(**endpoint),
             cuts={int(place): int(characters) for place, characters in encoded.get("cuts", ())},
             planning=_planning_from_json(encoded.get("planning")),
-            round=round_asked_from_json(encoded["round"]) if "round" in encoded else None,
+            round=round_context_from_json(encoded["round"]) if "round" in encoded else None,
         )
     except ValidationError as error:
         raise ValueError("; ".join(_problem(each) for each in error.errors(include_url=False))) from None

@@ -19,7 +19,7 @@ from dagwright.contracts.model_calls import (
 from dagwright.contracts.model_nodes import CALL_MODEL, model_node
 from dagwright.contracts.rounds import ANSWER, INTENTION, PLAN, PLANNER, REPAIR, Rounds
 from dagwright.contracts.rounds_so_far import PlannerCall
-from dagwright.contracts.sub_goals import Input, InputRef, KnownSubGoal, RoundAsked, SubGoal, refs_of
+from dagwright.contracts.sub_goals import Input, InputRef, KnownSubGoal, RoundContext, SubGoal, refs_of
 from dagwright.contracts.told_answers import READ
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole, Join, RetryRule
 from dagwright.plan.model_tools import PURPOSE_ANSWER, ROUNDS_KIND
@@ -30,10 +30,10 @@ from dagwright.plan.worker_results import SUB_GOAL_PREFIX
 
 INTENTION_CHARACTERS = 4_000
 """Of the question as a model has put it, wherever it is told."""
-SLOTS_CHARACTERS = 120_000
+FINDINGS_CHARACTERS = 120_000
 """Of all slots that the answer is made of."""
-MOST_OF_SLOT = 40_000
-LEAST_OF_SLOT = 1_000
+MOST_OF_FINDING = 40_000
+LEAST_OF_FINDING = 1_000
 _INTENTION = 2
 """Place of the message that tells the intention, in the calls of the planner."""
 _WORKER_FIELDS = ("status", "outputs", "error", "message")
@@ -118,7 +118,7 @@ def _planner_request(
         output=OutputSchema(ROUNDS_KIND, rounds.schema, is_binding=False),
         labels=CallLabels(purpose=purpose),
     )
-    return ModelRequest(call, is_continued=True, round=RoundAsked(rounds.workers, tuple(known)))
+    return ModelRequest(call, is_continued=True, round=RoundContext(rounds.workers, tuple(known)))
 
 
 def _planner_call(
@@ -193,7 +193,7 @@ def answer_node(
         dependencies: numbers of the nodes behind which it stands.
     """
     named = [(name, ref) for name, given in inputs.items() for ref in refs_of(given)]
-    limit = max(LEAST_OF_SLOT, min(MOST_OF_SLOT, SLOTS_CHARACTERS // max(1, len(named))))
+    limit = max(LEAST_OF_FINDING, min(MOST_OF_FINDING, FINDINGS_CHARACTERS // max(1, len(named))))
     messages = [system(rounds.answer_prompt), user(f"Question:\n{rounds.question}"), user("")]
     holes: list[Hole] = [(("messages", _INTENTION, "content"), _intention_parts())]
     cuts = {_INTENTION: INTENTION_CHARACTERS}

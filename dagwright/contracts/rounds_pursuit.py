@@ -50,6 +50,7 @@ from dagwright.plan.run_state import RunState
 from dagwright.plan.states import NodeStatus
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.worker_results import SUB_GOAL_PREFIX
+from dagwright.plan.workers import workers_among
 
 
 class RoundsPursuit:
@@ -57,7 +58,7 @@ class RoundsPursuit:
 
     def __init__(self, rounds: Rounds) -> None:
         self.rounds = rounds
-        self._workers = tools_read(list(rounds.workers))
+        self._workers = workers_among(tools_read(list(rounds.workers)))
 
     @classmethod
     def from_json(cls, encoded: Mapping[str, Any]) -> "RoundsPursuit":
@@ -123,12 +124,12 @@ class RoundsPursuit:
         for sub_goal in wanted:
             numbers = (self._number_of(run, source, new) for source in sub_goal.sources)
             before = run.sub_goals.get(sub_goal.id)
-            tool = self._workers.get(sub_goal.worker)
-            if tool is None:
+            worker = self._workers.get(sub_goal.worker)
+            if worker is None:
                 raise GivenUp(NodeError("invalid_result", f"{call.node.id!r} wants a worker {sub_goal.worker!r}"))
             node = worker_node(
                 sub_goal,
-                tool,
+                worker.tool,
                 node_id=sub_goal.node_id if before is None else free_id(state, before.number),
                 dependencies=tuple(dict.fromkeys((*numbers, call.number))),
                 timeout_s=self.rounds.worker_timeout_s,
@@ -217,7 +218,7 @@ class RoundsPursuit:
         )
 
     def _tools(self, nodes: Sequence[CompiledNode]) -> dict[str, ToolDeclaration]:
-        known = {**self._workers, CALL_MODEL.name: CALL_MODEL}
+        known = {name: worker.tool for name, worker in self._workers.items()} | {CALL_MODEL.name: CALL_MODEL}
         return {node.tool: known[node.tool] for node in nodes}
 
     @staticmethod

@@ -25,8 +25,8 @@ from dagwright.plan.pursuit import GivenUp
 from dagwright.plan.run_state import RunState
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.stored import StoredValue
-from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.worker_results import NOT_STARTED, error_words
+from dagwright.plan.workers import Worker
 
 Action = Literal["continue", "done", "failed"]
 _STATUS: Mapping[NodeStatus, SubGoalStatus] = {
@@ -80,7 +80,7 @@ class PlannerCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SubGoalProgress:
     """What became of one sub-goal.
 
     Args:
@@ -138,7 +138,7 @@ class Progress:
             return None
         return error_words(self.record)
 
-    def known(self, worker: ToolDeclaration | None) -> KnownSubGoal:
+    def known(self, worker: Worker | None) -> KnownSubGoal:
         """Returns what the next answer of the planner is read against.
 
         Args:
@@ -187,9 +187,9 @@ class RoundsSoFar:
         return [call for call in self.calls if call.round == number]
 
     @cached_property
-    def sub_goals(self) -> Mapping[int, Progress]:
+    def sub_goals(self) -> Mapping[int, SubGoalProgress]:
         """Every sub-goal whose node is there, by its id, in the order in which they came up."""
-        found: dict[int, Progress] = {}
+        found: dict[int, SubGoalProgress] = {}
         for call in self.calls:
             for sub_goal in call.sub_goals:
                 number = self.state.number_of(self.state.newest_id(sub_goal.node_id))
@@ -198,7 +198,7 @@ class RoundsSoFar:
                 before = found.get(sub_goal.id)
                 tries = before.tries + 1 if before is not None and before.sub_goal == sub_goal else 1
                 node, record = self.state.plan.nodes[number], self.state.records[number]
-                found[sub_goal.id] = Progress(sub_goal, number, node, record, call.round, tries)
+                found[sub_goal.id] = SubGoalProgress(sub_goal, number, node, record, call.round, tries)
         return found
 
     @cached_property

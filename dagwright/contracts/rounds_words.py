@@ -14,7 +14,7 @@ import pydantic_core
 from dagwright.contracts.limits import cut_text
 from dagwright.contracts.model_messages import json_line
 from dagwright.contracts.rounds import MAX_ROUNDS_REACHED
-from dagwright.contracts.rounds_so_far import Progress, RoundsSoFar
+from dagwright.contracts.rounds_so_far import RoundsSoFar, SubGoalProgress
 from dagwright.contracts.sub_goals import inputs_to_json
 from dagwright.plan.errors import NodeError
 from dagwright.plan.stored import StoredValue, is_whole
@@ -107,20 +107,20 @@ def _line(told: Mapping[str, Any]) -> str:
     return f"- {json_line(told)}"
 
 
-def _told(one: Progress, run: RoundsSoFar, *, limit: int) -> dict[str, Any]:
+def _told(one: SubGoalProgress, run: RoundsSoFar, *, limit: int) -> dict[str, Any]:
     if one.is_done:
         return _done(one, limit=limit)
     return _failed(one) if one.status == "failed" else _pending(one, run)
 
 
-def _brief(one: Progress) -> dict[str, Any]:
+def _brief(one: SubGoalProgress) -> dict[str, Any]:
     """Returns what is told of a sub-goal for which there is no room: what it can be used for."""
     description = cut_text(_CONTROLS.sub(" ", one.sub_goal.description), max_bytes=_BRIEF_BYTES)
     told = {"id": one.sub_goal.id, "worker": one.sub_goal.worker, "description": description, "status": one.status}
     return {**told, "slots": list(one.slots[:_BRIEF_SLOTS]), "not_shown": "the rest of it"}
 
 
-def _head(one: Progress) -> dict[str, Any]:
+def _head(one: SubGoalProgress) -> dict[str, Any]:
     told: dict[str, Any] = {
         "id": one.sub_goal.id,
         "worker": one.sub_goal.worker,
@@ -133,23 +133,23 @@ def _head(one: Progress) -> dict[str, Any]:
     return told
 
 
-def _done(one: Progress, *, limit: int) -> dict[str, Any]:
+def _done(one: SubGoalProgress, *, limit: int) -> dict[str, Any]:
     outputs = {slot: _shown(one.value_of(slot), limit=limit) for slot in one.sub_goal.outputs}
     return {**_head(one), "goal_type": one.sub_goal.goal_type, "status": one.status, **_said(one), "outputs": outputs}
 
 
-def _failed(one: Progress) -> dict[str, Any]:
+def _failed(one: SubGoalProgress) -> dict[str, Any]:
     tries = {"tries": one.tries} if one.tries > 1 else {}
     return {**_head(one), "error": _cut(one.error or ""), **_said(one), **tries}
 
 
-def _pending(one: Progress, run: RoundsSoFar) -> dict[str, Any]:
+def _pending(one: SubGoalProgress, run: RoundsSoFar) -> dict[str, Any]:
     waits = [source for source in one.sub_goal.sources if source in run.sub_goals and not run.sub_goals[source].is_done]
     told = [{"sub_goal": source, "which": run.sub_goals[source].status} for source in waits]
     return {**_head(one), "waits_for": told}
 
 
-def _said(one: Progress) -> dict[str, str]:
+def _said(one: SubGoalProgress) -> dict[str, str]:
     return {"message": _cut(one.message)} if one.message else {}
 
 
@@ -201,7 +201,7 @@ def _why_stopped(stopped: NodeError) -> str:
     return f"The work had to end here: {json_line(_cut(stopped.message))}. Answer with what there is."
 
 
-def _caveat(one: Progress) -> dict[str, Any] | None:
+def _caveat(one: SubGoalProgress) -> dict[str, Any] | None:
     told = {"sub_goal": one.sub_goal.description or one.sub_goal.worker, "status": one.status}
     if one.status == "partial":
         return {**told, **_said(one)}

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.worker_cards import GoalType
 from dagwright.plan.worker_results import SUB_GOAL_PREFIX
+from dagwright.plan.workers import Worker
 
 SubGoalStatus = Literal["pending", "running", "success", "partial", "failed"]
 """`pending` is what waits for slots that are not there, or for its turn."""
@@ -165,10 +165,9 @@ class KnownSubGoal:
         }
 
 
-def work_of(sub_goal: SubGoal, worker: ToolDeclaration | None) -> str:
+def work_of(sub_goal: SubGoal, worker: Worker | None) -> str:
     """Returns the same digest for the same work: of a worker that reads the description, only in the same words."""
-    card = worker.worker if worker is not None else None
-    reads = card is None or card.takes_sub_goal
+    reads = worker is None or worker.card.takes_sub_goal
     words = _WORDS.sub(" ", sub_goal.description.casefold()).strip() if reads else ""
     parts = [sub_goal.worker, dict(sub_goal.params), inputs_to_json(sub_goal.inputs), words]
     encoded = json.dumps(parts, sort_keys=True, ensure_ascii=False).encode(errors="replace")
@@ -176,7 +175,7 @@ def work_of(sub_goal: SubGoal, worker: ToolDeclaration | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundAsked:
+class RoundContext:
     """Says of a call that its answer is one of a planner of rounds, and what it is read against.
 
     Args:
@@ -192,14 +191,14 @@ class RoundAsked:
         return {"workers": [dict(worker) for worker in self.workers], "known": [each.to_json() for each in self.known]}
 
 
-def round_asked_from_json(encoded: Any) -> RoundAsked:
-    """Returns what `RoundAsked.to_json` told.
+def round_context_from_json(encoded: Any) -> RoundContext:
+    """Returns what `RoundContext.to_json` told.
 
     Raises:
         ValueError: it is none.
     """
     try:
-        return RoundAsked(tuple(encoded["workers"]), tuple(map(_known_from_json, encoded["known"])))
+        return RoundContext(tuple(encoded["workers"]), tuple(map(_known_from_json, encoded["known"])))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"this is no question to a planner of rounds: {error!r}") from None
 

@@ -14,6 +14,7 @@ from dagwright.dialects.json_reader import describe
 from dagwright.plan.document import Document
 from dagwright.plan.errors import Problem, pointer
 from dagwright.plan.references import ResultOf, suggestion
+from dagwright.plan.worker_results import SUB_GOAL_PREFIX
 
 _KEYS = frozenset({"id", "worker", "description", "inputs", "params", "outputs", "goal_type"})
 _STATE_KEYS = frozenset({"status", "result", "error"})
@@ -39,7 +40,7 @@ def read_subgoals(raw: JsonValue) -> Document:
     slots = _declared_slots(sub_goals)
     for index, sub_goal in enumerate(sub_goals):
         number = _id_of(sub_goal)
-        node_id = f"sg{number}" if number is not None else f"sub-goal {index + 1}"
+        node_id = f"{SUB_GOAL_PREFIX}{number}" if number is not None else f"sub-goal {index + 1}"
         name = f"sub-goal {number}" if number is not None else f"sub-goal at position {index + 1}"
         entry = draft.entry(sub_goal, index, name=name, node=node_id)
         node: dict[str, Any] = {"id": node_id, **tool_or_stand_in(None)}
@@ -161,4 +162,4 @@ def _read_ref(entry: Entry, given: Any, *, slots: Slots, at: tuple[str | int, ..
         declared = ", ".join(sorted(slots[source])) or "no slots"
         message = f"Invalid reference: sub-goal {source} does not declare the slot {slot!r}; it declares {declared}"
         ref.tell("invalid_reference", message, "slot", hint=suggestion(slot, slots[source]))
-    return "{{" + str(ResultOf(f"sg{source}", "result", (slot,))) + "}}"
+    return "{{" + str(ResultOf(f"{SUB_GOAL_PREFIX}{source}", "result", (slot,))) + "}}"

@@ -36,7 +36,7 @@ from dagwright.plan.references import (
     walk_texts,
 )
 from dagwright.plan.tools import Effects, ToolDeclaration
-from dagwright.plan.workers import problems_of_worker
+from dagwright.plan.workers import Worker, problems_of_worker
 
 MAX_DEPTH = 8
 """Sub-plans inside of sub-plans; deeper is a mistake and would end in the stack."""
@@ -391,7 +391,7 @@ class _Checker:
         if declaration.worker is not None:
             found = problems_of_worker(
                 node,
-                declaration,
+                Worker(declaration, declaration.worker),
                 references.argument_holes,
                 made_by=self.made_by,
                 is_sub_goal=index in self.document.workers,

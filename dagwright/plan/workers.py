@@ -1,7 +1,7 @@
 """Workers among the tools: what a set of them has to be, and what has to be there before one of them is called."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dagwright.plan.compiled import CompiledNode, Hole, HolePath
@@ -17,6 +17,14 @@ PRECONDITION_MISSING = "precondition_missing"
 """Code of a worker that was not called, because a slot that it requires is not there."""
 
 
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A tool that is a worker."""
+
+    tool: ToolDeclaration
+    card: WorkerCard
+
+
 class WorkersRefused(ValueError):
     """A set of workers with which no planner could work; the message says all that is wrong with it."""
 
@@ -25,18 +33,18 @@ class PreconditionMissing(MissingData):
     """A slot that a worker requires is not there."""
 
 
-def workers_among(tools: Mapping[str, ToolDeclaration]) -> dict[str, WorkerCard]:
-    """Returns the cards of the workers among some tools, by name, in their order."""
-    return {name: tool.worker for name, tool in tools.items() if tool.worker is not None}
+def workers_among(tools: Mapping[str, ToolDeclaration]) -> dict[str, Worker]:
+    """Returns the workers among some tools, by name, in their order."""
+    return {name: Worker(tool, tool.worker) for name, tool in tools.items() if tool.worker is not None}
 
 
-def check_workers(workers: Mapping[str, WorkerCard]) -> None:
+def check_workers(workers: Mapping[str, Worker]) -> None:
     """Checks a set of workers as a whole; none at all is fine.
 
     Raises:
         WorkersRefused: with everything that is wrong.
     """
-    problems = [*_set_problems(workers)]
+    problems = [*_set_problems({name: worker.card for name, worker in workers.items()})]
     if problems:
         raise WorkersRefused("; ".join(problems))
 
@@ -70,7 +78,7 @@ WorkerProblem = tuple[str, Sequence[str | int], str, str | None]
 
 def problems_of_worker(
     node: Node,
-    worker: ToolDeclaration,
+    worker: Worker,
     holes: Sequence[Hole],
     *,
     made_by: Mapping[str, ToolDeclaration],
@@ -83,18 +91,18 @@ def problems_of_worker(
         made_by: id of a node -> the tool that makes its result.
         is_sub_goal: it was written as a sub-goal, which says what its worker puts out.
     """
-    assert worker.worker is not None
-    card, properties = worker.worker, (worker.input_schema or {}).get("properties", {})
+    card, tool_name = worker.card, worker.tool.name
+    properties = (worker.tool.input_schema or {}).get("properties", {})
     written = {parameter_name(key, properties): key for key in node.arguments}
     for slot in slots_not_given(card, node.arguments):
         key = written.get(slot)
         makers = [name for name, tool in made_by.items() if tool.worker and slot in tool.worker.outputs]
         hint = f"{makers[0]!r} puts it out" if makers else f"no node before it puts out {slot!r}"
-        message = f"{worker.name!r} requires the slot {slot!r}, which it is not given"
+        message = f"{tool_name!r} requires the slot {slot!r}, which it is not given"
         yield PRECONDITION_MISSING, ("arguments", key) if key is not None else (), message, hint
     yield from _unknown_slots(holes, made_by)
     if is_sub_goal:
-        yield from _wrong_card(node, worker.name, card)
+        yield from _wrong_card(node, tool_name, card)
 
 
 def _unknown_slots(holes: Sequence[Hole], made_by: Mapping[str, ToolDeclaration]) -> Iterator[WorkerProblem]:
@@ -200,9 +208,25 @@ def _sub_goal_told(node: CompiledNode, worker: str, card: WorkerCard) -> dict[st
         "id": sub_goal_id_of(node.id),
         "worker": worker,
         "description": node.title or "",
+        "inputs": _inputs_told(node.holes),
         "outputs": list(card.outputs),
         "goal_type": card.goal_type,
     }
+
+
+def _inputs_told(holes: Sequence[Hole]) -> dict[str, Any]:
+    """Returns the slots of others among the arguments, as planners wire them; a list of them is one input."""
+    found: dict[str, Any] = {}
+    for path, template in holes:
+        part = template[0] if len(template) == 1 else None
+        if not isinstance(part, ResultOf) or part.field != "result" or isinstance(part.path, str):
+            continue
+        if len(part.path) != 1 or len(path) > 2:
+            continue
+        ref = {"from_sub_goal": sub_goal_id_of(part.node), "slot": part.path[0]}
+        name = str(path[0])
+        found[name] = ref if len(path) == 1 else [*found.get(name, ()), ref]
+    return found
 
 
 def _is_of(path: HolePath, slot: str) -> bool:

@@ -9,7 +9,7 @@ from dagwright.contracts.sub_goals import (
     Input,
     InputRef,
     KnownSubGoal,
-    RoundAsked,
+    RoundContext,
     SubGoal,
     refs_of,
     work_of,
@@ -19,9 +19,8 @@ from dagwright.plan.compiled import Hole
 from dagwright.plan.errors import Problem, pointer
 from dagwright.plan.graph import levels_of
 from dagwright.plan.references import suggestion
-from dagwright.plan.tools import ToolDeclaration
 from dagwright.plan.worker_cards import WorkerCard
-from dagwright.plan.workers import PRECONDITION_MISSING, slots_not_given
+from dagwright.plan.workers import PRECONDITION_MISSING, Worker, slots_not_given
 from dagwright.planner.rounds_fields import Fields
 from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SYNTHESIS_INPUTS
 
@@ -37,7 +36,7 @@ class RoundChecks:
         workers: what it may use.
     """
 
-    def __init__(self, asked: RoundAsked, workers: Mapping[str, ToolDeclaration]) -> None:
+    def __init__(self, asked: RoundContext, workers: Mapping[str, Worker]) -> None:
         self.workers = workers
         self._known = {each.id: each for each in asked.known}
 
@@ -76,7 +75,7 @@ class RoundChecks:
     def _is_deliverable(self, ref: InputRef) -> bool:
         known = self._known.get(ref.from_sub_goal)
         worker = self.workers.get(known.worker) if known is not None else None
-        return worker is not None and worker.worker is not None and worker.worker.goal_type == "deliverable"
+        return worker is not None and worker.card.goal_type == "deliverable"
 
     def _problem_of_slot(self, ref: InputRef, source: KnownSubGoal | SubGoal | None, at: str) -> Problem | None:
         """Returns what is wrong with a reference, whatever has become of what it names."""
@@ -151,13 +150,12 @@ class RoundChecks:
 
     def _outputs(self, of: SubGoal | KnownSubGoal) -> Sequence[str]:
         worker = self.workers.get(of.worker)
-        return worker.worker.outputs if worker is not None and worker.worker is not None else ()
+        return worker.card.outputs if worker is not None else ()
 
     def _problems_of_inputs(
         self, sub_goal: SubGoal, at: tuple[str | int, ...], new: Mapping[int, SubGoal]
     ) -> Iterator[Problem]:
-        card = self.workers[sub_goal.worker].worker
-        assert card is not None
+        card = self.workers[sub_goal.worker].card
         yield from _problems_of_slots(sub_goal, card, at)
         for name, ref, place in _each_ref(sub_goal.inputs):
             where = pointer(*at, "inputs", name, *place)
@@ -174,7 +172,7 @@ class RoundChecks:
                 yield Problem(PRECONDITION_MISSING, message, where, sub_goal.node_id)
 
     def _problems_of_arguments(self, sub_goal: SubGoal, at: tuple[str | int, ...]) -> Iterator[Problem]:
-        schema = self.workers[sub_goal.worker].input_schema
+        schema = self.workers[sub_goal.worker].tool.input_schema
         if schema is None:
             return
         arguments: dict[str, Any] = dict(sub_goal.params)

@@ -9,7 +9,8 @@ from dagwright.contracts.sub_goals import Input, InputRef, SubGoal, refs_of
 from dagwright.dialects.json_reader import depth_of, json_problems, read_json
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
 from dagwright.plan.references import suggestion
-from dagwright.plan.tools import ToolDeclaration, parameter_name
+from dagwright.plan.tools import parameter_name
+from dagwright.plan.workers import Worker
 from dagwright.planner.rounds_schema import INPUT_REF_FIELDS, MAX_REFS, MAX_SUB_GOALS, SUB_GOAL_FIELDS
 
 DESCRIPTION_CHARACTERS = 2_000
@@ -85,7 +86,7 @@ class Fields:
     def _tell(self, code: str, message: str, *at: str | int, hint: str | None = None, node: str | None = None) -> None:
         self.problems.append(Problem(code, message, pointer(*at), node, hint))
 
-    def sub_goals(self, raw: Any, workers: Mapping[str, ToolDeclaration]) -> list[SubGoal]:
+    def sub_goals(self, raw: Any, workers: Mapping[str, Worker]) -> list[SubGoal]:
         """Returns the sub-goals of an answer that goes on."""
         if not isinstance(raw, list) or not raw:
             hint = "begin at least one, or say done or failed"
@@ -98,7 +99,7 @@ class Fields:
         found = [self._sub_goal(each, place, workers) for place, each in enumerate(raw)]
         return [each for each in found if each is not None]
 
-    def _sub_goal(self, raw: Any, place: int, workers: Mapping[str, ToolDeclaration]) -> SubGoal | None:
+    def _sub_goal(self, raw: Any, place: int, workers: Mapping[str, Worker]) -> SubGoal | None:
         at = ("sub_goals", place)
         if not isinstance(raw, Mapping):
             self._tell("invalid_field", f"a sub-goal must be an object, not {raw!r:.60}", *at)
@@ -123,17 +124,16 @@ class Fields:
             self._tell("invalid_field", f"{name!r} is given twice, in params and in inputs", *at, "inputs", name)
         if len(self.problems) > before or number is None or worker is None:
             return None
-        card = worker.worker
-        assert card is not None
+        card = worker.card
         # What the worker puts out, and what for, its card says, whatever the planner repeats of it.
         words = " ".join(description.split())[:DESCRIPTION_CHARACTERS]
-        return SubGoal(number, worker.name, words, card.goal_type, tuple(card.outputs), inputs, dict(params))
+        return SubGoal(number, worker.tool.name, words, card.goal_type, tuple(card.outputs), inputs, dict(params))
 
-    def _named(self, raw: Any, worker: ToolDeclaration | None, *at: str | int) -> Any:
+    def _named(self, raw: Any, worker: Worker | None, *at: str | int) -> Any:
         """Returns arguments under their declared names, which may be written with `-` for `_`."""
         if worker is None or not isinstance(raw, Mapping):
             return raw
-        properties = (worker.input_schema or {}).get("properties", {})
+        properties = (worker.tool.input_schema or {}).get("properties", {})
         found: dict[Any, Any] = {}
         for name, value in raw.items():
             declared = parameter_name(str(name), properties)
@@ -147,7 +147,7 @@ class Fields:
             if name not in known:
                 self._tell("invalid_field", f"{what} has no field {name!r:.60}", *at, name, hint=_nearest(name, known))
 
-    def _worker(self, name: Any, workers: Mapping[str, ToolDeclaration], *at: str | int) -> ToolDeclaration | None:
+    def _worker(self, name: Any, workers: Mapping[str, Worker], *at: str | int) -> Worker | None:
         worker = workers.get(name) if isinstance(name, str) else None
         if worker is None:
             hint = suggestion(str(name), list(workers)) or f"there are {', '.join(workers)}"

@@ -10,7 +10,7 @@ from typing import Any
 from dagwright.contracts.conversation import TurnSummary, turns_told
 from dagwright.contracts.model_calls import Message, system, user
 from dagwright.contracts.model_messages import json_line
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.workers import Worker
 from dagwright.planner.catalogue import DESCRIPTION_CHARACTERS, Catalogue, arguments_told, cut, fitting
 
 TURN_CHARACTERS = 4_000
@@ -89,26 +89,22 @@ def intention_messages(question: str, turns: Sequence[TurnSummary]) -> tuple[Mes
     return system(INTENTION_PROMPT), user("\n\n".join(parts))
 
 
-def registry_of(workers: Mapping[str, ToolDeclaration]) -> Catalogue:
+def registry_of(workers: Mapping[str, Worker]) -> Catalogue:
     """Returns what a planner is told of workers; deliverables last, each kind by name."""
-    known = sorted(
-        ((name, tool) for name, tool in workers.items() if tool.worker is not None),
-        key=lambda item: (item[1].worker is not None and item[1].worker.goal_type == "deliverable", item[0]),
-    )
-    told, left_out = fitting({name: json_line(_told(tool)) for name, tool in known})
+    known = sorted(workers.items(), key=lambda item: (item[1].card.goal_type == "deliverable", item[0]))
+    told, left_out = fitting({name: json_line(_told(worker)) for name, worker in known})
     text = "\n".join(["Workers:", *told.values()])
-    return Catalogue({name: workers[name] for name in told}, text, left_out)
+    return Catalogue({name: workers[name].tool for name in told}, text, left_out)
 
 
-def _told(tool: ToolDeclaration) -> dict[str, Any]:
-    card = tool.worker
-    assert card is not None
+def _told(worker: Worker) -> dict[str, Any]:
+    card = worker.card
     return {
-        "worker": tool.name,
+        "worker": worker.tool.name,
         "description": cut(" ".join(card.description.split()), DESCRIPTION_CHARACTERS),
         "preconditions": list(card.preconditions),
         "requires": list(card.requires),
         "outputs": list(card.outputs),
         "goal_type": card.goal_type,
-        "arguments": arguments_told(tool),
+        "arguments": arguments_told(worker.tool),
     }

@@ -10,12 +10,12 @@ from typing import Any
 
 from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.goals import tools_read
-from dagwright.contracts.sub_goals import RoundAsked, SubGoal, inputs_to_json
+from dagwright.contracts.sub_goals import RoundContext, SubGoal, inputs_to_json
 from dagwright.dialects.json_reader import printable
 from dagwright.dialects.written_text import read_written_json
 from dagwright.dialects.written_values import CUT_OFF, NOT_A_NUMBER, Mend
 from dagwright.plan.errors import PlanInvalid, Problem
-from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.workers import Worker, workers_among
 from dagwright.planner.catalogue import cut
 from dagwright.planner.prompts import repair_words
 from dagwright.planner.rounds_checks import REPEATED, RoundChecks
@@ -31,7 +31,7 @@ _PROBLEMS_BYTES = 32 * 1024
 _MESSAGE_CHARACTERS = 1_000
 
 
-def read_round(output: Any, text: str, asked: RoundAsked) -> dict[str, Any]:
+def read_round(output: Any, text: str, asked: RoundContext) -> dict[str, Any]:
     """Returns what an answer means, as the run takes it: `{"valid": true, "action", "reasoning", …}`.
 
     One that is of no use is `{"valid": false, "problems", "repair": what the planner is to be told, "words": the same
@@ -45,7 +45,7 @@ def read_round(output: Any, text: str, asked: RoundAsked) -> dict[str, Any]:
     Raises:
         ValueError: what it is to be read against is of no use.
     """
-    workers = tools_read(list(asked.workers))
+    workers = workers_among(tools_read(list(asked.workers)))
     raw: Any = None
     try:
         raw, mends = _written(output, text)
@@ -70,7 +70,7 @@ def _written(output: Any, text: str) -> tuple[Any, Sequence[Mend]]:
     return plain(written.value), written.mends
 
 
-def _read(raw: Any, asked: RoundAsked, workers: Mapping[str, ToolDeclaration], mends: Sequence[Mend]) -> dict[str, Any]:
+def _read(raw: Any, asked: RoundContext, workers: Mapping[str, Worker], mends: Sequence[Mend]) -> dict[str, Any]:
     if cut := [mend for mend in mends if mend.code == CUT_OFF]:
         raise PlanInvalid([Problem(CUT_OFF, f"a part of the answer is missing: {mend.message}") for mend in cut])
     if lost := [mend for mend in mends if mend.code == NOT_A_NUMBER]:

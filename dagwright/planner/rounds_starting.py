@@ -58,14 +58,14 @@ def prepare_rounds(
     Raises:
         GoalRefused: nothing can come of it.
     """
-    workers = {name: tool for name, tool in tools.items() if tool.worker is not None}
+    workers = workers_among(tools)
     if not workers:
         message = "there is no worker, so nothing could be found for an answer"
         raise GoalRefused(
             "no_tools", message, hint="name some with --tools, a module or a file of functions with @worker_tool"
         )
     try:
-        check_workers(workers_among(workers))
+        check_workers(workers)
     except WorkersRefused as refused:
         raise GoalRefused("no_tools", str(refused), hint="name other workers with --tools") from None
     registry = registry_of(workers)

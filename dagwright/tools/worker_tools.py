@@ -8,7 +8,7 @@ What it raises fails the sub-goal; what may pass, such as `RetryLater`, is tried
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -34,6 +34,8 @@ class SubGoal:
         worker: name of the worker.
         description: what whoever planned it wants of it; empty if nothing was said.
         outputs: the slots of the worker.
+        inputs: argument -> `{"from_sub_goal", "slot"}` of the slot that it gets, or a list of such.
+        params: the other arguments, with their values.
     """
 
     id: int | str
@@ -41,6 +43,8 @@ class SubGoal:
     description: str
     outputs: tuple[str, ...]
     goal_type: GoalType
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
 
 
 def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
@@ -151,15 +155,24 @@ def _answering(function: Callable[..., Any], declaration: ToolDeclaration) -> Ca
 
         @functools.wraps(function)
         async def answer_later(**arguments: Any) -> dict[str, Any]:
-            return checked_result(await function(**arguments), declaration).to_json()
+            return checked_result(await function(**_with_params(arguments)), declaration).to_json()
 
         return answer_later
 
     @functools.wraps(function)
     def answer(**arguments: Any) -> dict[str, Any]:
-        return checked_result(function(**arguments), declaration).to_json()
+        return checked_result(function(**_with_params(arguments)), declaration).to_json()
 
     return answer
+
+
+def _with_params(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the arguments with a sub-goal that tells those which are written out: they do not travel twice."""
+    sub_goal = arguments.get(SUB_GOAL)
+    if not isinstance(sub_goal, SubGoal):
+        return arguments
+    params = {name: arguments[name] for name in arguments if name != SUB_GOAL and name not in sub_goal.inputs}
+    return {**arguments, SUB_GOAL: replace(sub_goal, params=params)}
 
 
 def checked_result(answered: Any, declaration: ToolDeclaration) -> WorkerResult:

@@ -7,7 +7,7 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from benchmarks.planning import round_workers
 from benchmarks.planning.rounds import ROUNDS, gaps_of, script
-from dagwright.contracts.sub_goals import RoundAsked
+from dagwright.contracts.sub_goals import RoundContext
 from dagwright.planner.reading import tools_told
 from dagwright.planner.rounds_reading import read_round
 from dagwright.testing import Completion
@@ -20,7 +20,7 @@ def _answers() -> list[str]:
 
 def test_every_round_of_the_script_can_be_begun() -> None:
     workers = tools_told(load_tools([round_workers.__file__]).declarations())
-    found = [read_round(None, text, RoundAsked(workers)) for text in _answers()[:-1]]
+    found = [read_round(None, text, RoundContext(workers)) for text in _answers()[:-1]]
     assert [(each["valid"], len(each.get("sub_goals", ()))) for each in found] == [(True, 7)] * ROUNDS
 
 

@@ -1,6 +1,7 @@
 """Workers: their cards, sets of them, plans that call them, and what a run does with what they need and answer."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,11 +10,14 @@ import pytest
 from dagwright.dialects import to_document
 from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.compilation import compile_plan
+from dagwright.plan.compiled import CompiledNode, Hole
 from dagwright.plan.errors import NodeError, PlanInvalid
+from dagwright.plan.references import ResultOf
 from dagwright.plan.regions import contract
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.stored import stored_from_json
+from dagwright.plan.tasks import Task
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.validation import check_document
 from dagwright.plan.worker_cards import WorkerCard, worker_card_from_json
@@ -24,7 +28,7 @@ from dagwright.plan.worker_results import (
     unwrap_worker_result,
     worker_result_of,
 )
-from dagwright.plan.workers import WorkersRefused, check_workers, missing_slots
+from dagwright.plan.workers import Worker, WorkersRefused, check_workers, missing_slots, prepared_call, workers_among
 from tests.unit.plan.building import compiled, node, plan_of, problems_of, started, states
 
 
@@ -89,7 +93,11 @@ def test_a_card_that_says_nothing_useful_is_none(fields: dict[str, Any], said: s
 
 def test_a_set_of_workers_is_fine_and_so_is_none() -> None:
     check_workers({})
-    check_workers({name: tool.worker for name, tool in WORKERS.items() if tool.worker})
+    check_workers(workers_among(WORKERS))
+
+
+def _set_of(cards: Mapping[str, WorkerCard]) -> dict[str, Worker]:
+    return {name: Worker(ToolDeclaration(name, Effects.READ, worker=each), each) for name, each in cards.items()}
 
 
 @pytest.mark.parametrize(
@@ -112,13 +120,13 @@ def test_a_set_of_workers_is_fine_and_so_is_none() -> None:
 )
 def test_a_set_that_no_planner_could_work_with_is_refused(workers: dict[str, WorkerCard], said: str) -> None:
     with pytest.raises(WorkersRefused) as refused:
-        check_workers(workers)
+        check_workers(_set_of(workers))
     assert str(refused.value).startswith(said)
 
 
 def test_all_that_is_wrong_with_a_set_is_told_at_once() -> None:
     with pytest.raises(WorkersRefused) as refused:
-        check_workers({"x": card("a"), "y": card("a", requires=("q",))})
+        check_workers(_set_of({"x": card("a"), "y": card("a", requires=("q",))}))
     assert len(str(refused.value).split("; ")) == 4
 
 
@@ -190,6 +198,7 @@ def test_a_worker_is_told_its_sub_goal_and_its_outputs_are_the_result() -> None:
             "id": "a",
             "worker": "find",
             "description": "Look for it",
+            "inputs": {},
             "outputs": ["found", "count"],
             "goal_type": "support",
         }
@@ -199,6 +208,29 @@ def test_a_worker_is_told_its_sub_goal_and_its_outputs_are_the_result() -> None:
     assert (task.id, task.arguments) == ("b", {"found": [1]})
     record = scheduler.records[0]
     assert (record.result, record.partial, record.message) == ({"found": [1], "count": 1}, False, "as it is")
+
+
+def test_a_worker_is_told_which_slots_it_gets() -> None:
+    more = {"text": "{{a.result.found}}"}
+    scheduler = scheduler_of(FOUND, node("sg2", tool="find", arguments=more))
+    started(scheduler)
+    scheduler.complete("a", {"status": "success", "outputs": {"found": "x", "count": 1}}, at=1.0)
+    (task,) = started(scheduler, at=1.0)
+    assert task.arguments["sub_goal"]["inputs"] == {"text": {"from_sub_goal": "a", "slot": "found"}}
+    refs = [ResultOf("sg1", "result", ("found",)), ResultOf("sg4#2", "result", ("found",))]
+    whole, deep = ResultOf("a", "result", ()), ResultOf("a", "result", ("found", 0))
+    holes: list[Hole] = [
+        (("list", 0), (refs[0],)),
+        (("list", 1), (refs[1],)),
+        (("whole",), (whole,)),
+        (("deep",), (deep,)),
+        (("words",), ("about ", refs[0])),
+    ]
+    asked = CompiledNode("sg5", tool="find", holes=tuple(holes))
+    told = prepared_call(Task("sg5", asked, 0, None, {}, []), WORKERS).arguments["sub_goal"]
+    assert told["inputs"] == {
+        "list": [{"from_sub_goal": 1, "slot": "found"}, {"from_sub_goal": 4, "slot": "found"}],
+    }
 
 
 def test_a_worker_that_lacks_a_slot_is_not_called_whatever_the_plan_says() -> None:

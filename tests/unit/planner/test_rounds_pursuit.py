@@ -14,7 +14,7 @@ from dagwright.contracts.pursuits import pursuit_of
 from dagwright.contracts.rounds import RoundsLimits
 from dagwright.contracts.rounds_documents import rounds_document
 from dagwright.contracts.rounds_nodes import worker_node
-from dagwright.contracts.sub_goals import SubGoal, round_asked_from_json
+from dagwright.contracts.sub_goals import SubGoal, round_context_from_json
 from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.compiled import plan_from_json, plan_to_json
 from dagwright.plan.errors import NodeError
@@ -97,7 +97,7 @@ class Question:
         said, self.planner = self.planner[0], self.planner[1:]
         if isinstance(said, NodeError):
             return said
-        asked = round_asked_from_json(json.loads(json.dumps(arguments["round"])))
+        asked = round_context_from_json(json.loads(json.dumps(arguments["round"])))
         self.known[node] = [each.id for each in asked.known]
         return {**_said(said), "read": read_round(None, said, asked)}
 

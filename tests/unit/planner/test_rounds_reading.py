@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.sub_goals import (
     KnownSubGoal,
-    RoundAsked,
+    RoundContext,
     SubGoal,
     SubGoalStatus,
     inputs_from_json,
-    round_asked_from_json,
+    round_context_from_json,
     work_of,
 )
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.plan.worker_cards import WorkerCard
+from dagwright.plan.workers import Worker
 from dagwright.planner.reading import tools_told
 from dagwright.planner.rounds_fields import MOST_DEPTH
 from dagwright.planner.rounds_reading import read_round
@@ -64,7 +65,7 @@ def known(
     assert card is not None
     inputs = inputs_from_json(written["inputs"])
     made = SubGoal(number, worker_name, written["description"], card.goal_type, card.outputs, inputs, written["params"])
-    work = work_of(made, WORKERS[worker_name])
+    work = work_of(made, Worker(WORKERS[worker_name], card))
     is_done = status in ("success", "partial")
     there = (card.outputs if is_done else ()) if slots is None else slots
     return KnownSubGoal(number, worker_name, made.sources, work, status, there, tries)
@@ -72,8 +73,8 @@ def known(
 
 def read(answer: str, *there: KnownSubGoal) -> dict[str, Any]:
     """Returns what is read of an answer, as it comes back from where it is read."""
-    asked = RoundAsked(tools_told(WORKERS), there)
-    return read_round(None, answer, round_asked_from_json(json.loads(json.dumps(asked.to_json()))))
+    asked = RoundContext(tools_told(WORKERS), there)
+    return read_round(None, answer, round_context_from_json(json.loads(json.dumps(asked.to_json()))))
 
 
 def problems_of(answer: str, *there: KnownSubGoal) -> list[tuple[str, str]]:
@@ -314,7 +315,7 @@ def _with_params(params: str) -> dict[str, Any]:
 
 def read_both_ways(answer: Any) -> list[dict[str, Any]]:
     """Returns what is read of an answer that fits the response format, and of the same as a text."""
-    asked = RoundAsked(tools_told(WORKERS), (known(1, "pick"),))
+    asked = RoundContext(tools_told(WORKERS), (known(1, "pick"),))
     return [read_round(answer, "", asked), read_round(None, json.dumps(answer), asked)]
 
 
@@ -391,6 +392,6 @@ def test_whatever_a_planner_says_is_read_or_goes_back(answer: Any) -> None:
 
 @given(_TEXTS)
 def test_whatever_text_a_planner_writes_is_read_or_goes_back(text: str) -> None:
-    found = read_round(None, text, RoundAsked(tools_told(WORKERS)))
+    found = read_round(None, text, RoundContext(tools_told(WORKERS)))
     assert found["valid"] is False
     assert plain_json(found) == found

@@ -23,7 +23,7 @@ from dagwright.tools import (
     worker_tool,
 )
 from dagwright.tools.errors import InvalidArguments, InvalidResult
-from dagwright.tools.testing import call_worker
+from dagwright.tools.testing import call_worker, tool_context
 from dagwright.toolset import load_toolset
 from tests.unit.tools.test_wrapper import Bench
 
@@ -106,6 +106,22 @@ async def test_a_worker_gets_its_slots_by_name_whatever_their_types() -> None:
 async def test_a_worker_is_told_its_sub_goal() -> None:
     result = await call_worker(tell, description="Say it")
     assert result == WorkerResult(1, "success", {"told": "Say it"}, message="1 deliverable")
+
+
+async def test_a_worker_is_told_what_was_written_out_for_it() -> None:
+    @worker_tool(outputs=["params"], goal_type="support")
+    def repeat(sub_goal: SubGoal, names: list[str], most: int = 3) -> dict[str, Any]:
+        """Repeats its arguments."""
+        return {"params": dict(sub_goal.params)}
+
+    assert (await call_worker(repeat, {"names": ["a"]})).outputs == {"params": {"names": ["a"]}}
+    spec = the_spec(repeat)
+    wired = {"names": {"from_sub_goal": 1, "slot": "found"}}
+    told = {"id": 2, "worker": "repeat", "description": "", "outputs": ["params"], "goal_type": "support"}
+    keywords = spec.bind({"names": ["a"], "most": 2, "sub_goal": {**told, "inputs": wired}})
+    assert spec.function is not None
+    with tool_context(node="sg2"):
+        assert spec.function(**keywords)["outputs"] == {"params": {"most": 2}}
 
 
 async def test_a_worker_without_what_it_requires_is_not_called() -> None:
