@@ -15,10 +15,11 @@ from benchmarks.figures import Figure, save, table
 from benchmarks.large_rows import LARGE_ROWS
 from benchmarks.limit_rows import LIMIT_ROWS
 from benchmarks.people_rows import PEOPLE_ROWS
+from benchmarks.planning.rounds import rounds
 from benchmarks.processes import open_bench
 from benchmarks.rows import BASIC_ROWS
 
-ROWS = {**BASIC_ROWS, **LIMIT_ROWS, **PEOPLE_ROWS}
+ROWS = {**BASIC_ROWS, **LIMIT_ROWS, **PEOPLE_ROWS, "rounds": rounds}
 PAIRS = 9
 _RESULTS = Path(__file__).resolve().parent / "results"
 

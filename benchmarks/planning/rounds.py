@@ -2,8 +2,9 @@
 
 A scripted model plans rounds of two chains of workers that do nothing. Of each round three gaps are read from the
 history: from the planner's answer to the first worker, from the last worker to the planner, and between two workers of
-a chain, which is an ordinary dispatch. Then many questions are asked at once. Exit code 1 only if the goal is missed by
-more than half as much again.
+a chain, which is an ordinary dispatch. Then many questions are asked at once of one worker, twice. An answer that is
+not as it should be ends the measurement. The same is the row `rounds` of `make bench`. Exit code 1 only if a goal is
+missed by more than half as much again.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from benchmarks.figures import Figure, figure_to_json, ratio_figure, save_as, table
 from benchmarks.planning import round_workers
 from benchmarks.planning.streaming import Place
-from benchmarks.processes import python, running
+from benchmarks.processes import Bench, KillableWorker, python
 from benchmarks.rows import RUN_TIMEOUT_S, event_time
 from dagwright.contracts import wire
 from dagwright.contracts.messages import RunInput, run_input_to_json
@@ -37,8 +38,16 @@ from dagwright.testing import ANY_NUMBER, ModelServer, Step, json_text, step
 from dagwright.toolset import load_toolset
 
 QUESTIONS, AT_ONCE, ROUNDS = 10, 50, 6
+ANSWER = "It is so."
 MOST_RATIO = 2.0
 """Of a gap around the planner to an ordinary dispatch in the same run."""
+AT_ONCE_RATIO = 1.5
+"""Of many questions at once to the same number one after the other: what they lose by being in each other's way."""
+FAIR_RATIO = 1.5
+"""Of the slowest of many questions at once to the median of them: none waits until the others are through."""
+MEMORY_RATIO = 1.2
+"""Of the most memory of the worker after twice as many questions to that after the first half: what stays of a question
+is garbage that Python has not looked for yet (benchmarks/README.md)."""
 _TOOLS_FILE = str(Path(round_workers.__file__).resolve())
 _RESULTS = Path(__file__).resolve().parent.parent / "results"
 _CHAINS, _LENGTH = 2, 3
@@ -59,6 +68,29 @@ class Gaps:
     ordinary: Sequence[float]
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Where questions are asked, and the one worker that serves them."""
+
+    place: Place
+    worker: KillableWorker
+
+
+@dataclass(frozen=True, slots=True)
+class AtOnce:
+    """Many questions that were asked at the same time.
+
+    Args:
+        whole_s: from the first start to the last answer.
+        each_s: of each question, from its start to its answer.
+        peak_gb: the most memory that the worker has had until then, in 10^9 bytes.
+    """
+
+    whole_s: float
+    each_s: Sequence[float]
+    peak_gb: float
+
+
 def script() -> Sequence[Step]:
     """Returns what the model says to any question, however often it is asked."""
     steps = [step("Note and tell.", metadata={"purpose": "intention"}, times=ANY_NUMBER)]
@@ -68,7 +100,7 @@ def script() -> Sequence[Step]:
     last = {"from_sub_goal": _id(ROUNDS, 0, _LENGTH), "slot": "report"}
     enough = {"reasoning": "All is told.", "action": "done", "synthesis_inputs": {"report": last}}
     steps.append(step(json_text(enough), last=f"This is round {ROUNDS + 1} of", times=ANY_NUMBER))
-    return [*steps, step("It is so.", metadata={"purpose": "answer"}, times=ANY_NUMBER)]
+    return [*steps, step(ANSWER, metadata={"purpose": "answer"}, times=ANY_NUMBER)]
 
 
 def _id(number: int, chain: int, place: int) -> int:
@@ -96,7 +128,7 @@ def _sub_goals(number: int) -> list[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[Place]:
+async def serving() -> AsyncIterator[Served]:
     """Runs a server, one worker and the scripted model inside the block."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         settings = Settings(state_dir=Path(name) / "state")
@@ -105,8 +137,12 @@ async def serving() -> AsyncIterator[Place]:
             await register_search_attributes(client)
             asked = [f"OPENAI_BASE_URL={model.base_url}", "OPENAI_API_KEY=any", "DAGWRIGHT_MODEL=scripted"]
             command = ["env", *asked, *python(settings), "worker.py", "--tools", _TOOLS_FILE]
-            async with running(command, log=Path(name) / "worker.log"):
-                yield Place(client, model, settings)
+            worker = KillableWorker(command, Path(name) / "worker.log")
+            await worker.start()
+            try:
+                yield Served(Place(client, model, settings), worker)
+            finally:
+                await worker.kill()
 
 
 async def asked(place: Place, name: str) -> tuple[Gaps, float]:
@@ -122,9 +158,21 @@ async def asked(place: Place, name: str) -> tuple[Gaps, float]:
     )
     document = await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
     took = time.monotonic() - began
-    if document["status"] != "completed":
-        raise RuntimeError(f"{name} did not go as it should: {document['error']}")
+    if (wrong := wrong_with(document)) is not None:
+        raise RuntimeError(f"{name} did not go as it should: {wrong}")
     return gaps_of((await handle.fetch_history()).events), took
+
+
+def wrong_with(document: Mapping[str, Any]) -> str | None:
+    """Returns what is wrong with how a question was answered, `None` if nothing is: all of its work is looked at."""
+    if document["status"] != "completed" or document["output"] != ANSWER:
+        return f"{document['status']}, {document['output']!r}: {document['error']}"
+    wanted = [[sub_goal["id"] for sub_goal in _sub_goals(number)] for number in range(1, ROUNDS + 1)]
+    rounds = document["rounds"]["rounds"]
+    if [each["sub_goals"] for each in rounds] != [*wanted, []]:
+        return f"{len(rounds)} rounds, with sub-goals that nobody planned"
+    again = [name for name, node in document["nodes"].items() if node["status"] != "completed" or node["attempts"] > 1]
+    return f"{', '.join(again[:5])} did not complete at once" if again else None
 
 
 def gaps_of(events: Sequence[HistoryEvent]) -> Gaps:
@@ -157,35 +205,59 @@ def _times(events: Sequence[HistoryEvent]) -> tuple[Mapping[str, float], Mapping
     return began, ended
 
 
+async def asked_at_once(served: Served, name: str, number: int) -> AtOnce:
+    """Asks many questions at the same time."""
+    began = time.monotonic()
+    each = await asyncio.gather(*(asked(served.place, f"{name}-{place}") for place in range(number)))
+    return AtOnce(time.monotonic() - began, [took for _, took in each], served.worker.peak_gb())
+
+
 async def measure(questions: int, at_once: int) -> list[Figure]:
-    """Returns the figures: the gaps one question after the other, then how long many at once take."""
-    async with serving() as place:
-        await asked(place, "warm")
-        found = [(await asked(place, f"question-{number}"))[0] for number in range(questions)]
-        began = time.monotonic()
-        each = await asyncio.gather(*(asked(place, f"at-once-{number}") for number in range(at_once)))
-        whole = time.monotonic() - began
-    ordinary = [1000 * gap for gaps in found for gap in gaps.ordinary]
-    after = [1000 * gap for gaps in found for gap in gaps.after_answer]
-    before = [1000 * gap for gaps in found for gap in gaps.before_planner]
-    slowest = {
-        "median_s": round(statistics.median(took for _, took in each), 2),
-        "samples": [round(took, 2) for _, took in each],
-    }
+    """Returns the figures: the gaps and times of one question after the other, and what many at once take."""
+    async with serving() as served:
+        await asked(served.place, "warm")
+        alone = [await asked(served.place, f"question-{number}") for number in range(questions)]
+        batches = [await asked_at_once(served, f"at-once-{name}", at_once) for name in ("first", "second")]
+    return figures_of([gaps for gaps, _ in alone], [took for _, took in alone], batches)
+
+
+def figures_of(gaps: Sequence[Gaps], alone_s: Sequence[float], batches: Sequence[AtOnce]) -> list[Figure]:
+    """Returns what was measured.
+
+    Args:
+        gaps: of the questions that were asked one after the other.
+        alone_s: seconds that each of them took.
+        batches: of questions at once, in the order in which they were asked.
+    """
+    ordinary = [1000 * gap for each in gaps for gap in each.ordinary]
+    after = [1000 * gap for each in gaps for gap in each.after_answer]
+    before = [1000 * gap for each in gaps for gap in each.before_planner]
+    number = len(batches[0].each_s)
+    title = f"{number} questions of {ROUNDS} rounds at once on one worker"
+    in_turn = [number * took for took in alone_s]
+    slowest = [max(batch.each_s) for batch in batches]
+    usual = [statistics.median(batch.each_s) for batch in batches]
     return [
         ratio_figure("planner's answer to first worker : dispatch in a chain, ms", after, ordinary, goal=MOST_RATIO),
         ratio_figure("last worker to planner : dispatch in a chain, ms", before, ordinary, goal=MOST_RATIO),
-        Figure(
-            f"{at_once} questions of {ROUNDS} rounds at once on one worker", whole, None, unit="s", measured=slowest
+        ratio_figure(f"{title} : in turn", [each.whole_s for each in batches], in_turn, goal=AT_ONCE_RATIO),
+        ratio_figure(f"{title}, slowest : median", slowest, usual, goal=FAIR_RATIO),
+        ratio_figure(
+            f"{title}, memory after twice as many, GB", [batches[-1].peak_gb], [batches[0].peak_gb], goal=MEMORY_RATIO
         ),
     ]
+
+
+async def rounds(_: Bench, pairs: int) -> list[Figure]:
+    """Measures rounds as a row of `make bench`, on a server and a worker of its own."""
+    return await measure(pairs, AT_ONCE)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.planning.rounds", description=__doc__)
     parser.add_argument("--questions", type=int, default=QUESTIONS, help="questions asked one after the other")
-    parser.add_argument("--at-once", type=int, default=AT_ONCE, help="questions asked at once")
+    parser.add_argument("--at-once", type=int, default=AT_ONCE, help="questions asked at once, twice")
     options = parser.parse_args(arguments)
     if options.questions < 1 or options.at_once < 1:
         parser.error("--questions and --at-once are at least 1")

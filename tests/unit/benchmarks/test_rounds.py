@@ -1,12 +1,13 @@
 """The measurement of rounds: what its script begins, and which gaps it reads."""
 
 from itertools import count
+from typing import Any
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
 from benchmarks.planning import round_workers
-from benchmarks.planning.rounds import ROUNDS, gaps_of, script
+from benchmarks.planning.rounds import ANSWER, ROUNDS, AtOnce, Gaps, _sub_goals, figures_of, gaps_of, script, wrong_with
 from dagwright.contracts.sub_goals import RoundContext
 from dagwright.planner.reading import tools_told
 from dagwright.planner.rounds_reading import read_round
@@ -50,3 +51,44 @@ def test_gaps_are_those_around_the_planner_and_inside_of_the_chains() -> None:
     gaps = gaps_of(events)
     assert (gaps.after_answer, gaps.before_planner) == ([3.0] * ROUNDS, [5.0] * ROUNDS)
     assert gaps.ordinary == [4.0, 4.0, 4.0, 4.0, 11.0] * ROUNDS
+
+
+def _document(**changed: Any) -> dict[str, Any]:
+    sub_goals = [[each["id"] for each in _sub_goals(number)] for number in range(1, ROUNDS + 1)]
+    node = {"status": "completed", "attempts": 1}
+    return {
+        "status": "completed",
+        "output": ANSWER,
+        "error": None,
+        "rounds": {"rounds": [*({"sub_goals": ids} for ids in sub_goals), {"sub_goals": []}]},
+        "nodes": {"intention": node, **{f"sg{number}": node for ids in sub_goals for number in ids}},
+        **changed,
+    }
+
+
+def test_every_answer_is_looked_at() -> None:
+    assert wrong_with(_document()) is None
+    assert "'It is not.'" in str(wrong_with(_document(output="It is not.")))
+    assert "failed" in str(wrong_with(_document(status="failed", error={"code": "max_rounds"})))
+    assert "1 rounds" in str(wrong_with(_document(rounds={"rounds": [{"sub_goals": [1]}]})))
+    again = {"sg100": {"status": "completed", "attempts": 2}, "sg101": {"status": "completed", "attempts": 1}}
+    assert wrong_with(_document(nodes=again)) == "sg100 did not complete at once"
+
+
+def test_questions_at_once_are_held_to_speed_fairness_and_memory() -> None:
+    gaps = Gaps(after_answer=[0.02], before_planner=[0.01], ordinary=[0.02])
+    first = AtOnce(whole_s=30.0, each_s=[20.0, 24.0, 30.0], peak_gb=0.20)
+    second = AtOnce(whole_s=40.0, each_s=[20.0, 26.0, 40.0], peak_gb=0.40)
+    found = figures_of([gaps], [10.0, 14.0], [first, second])
+    assert [(round(figure.value, 3), figure.goal, figure.verdict) for figure in found] == [
+        (1.0, 2.0, "reached"),
+        (0.5, 2.0, "reached"),
+        (0.972, 1.5, "reached"),
+        (1.4, 1.5, "reached"),
+        (2.0, 1.2, "lost"),
+    ]
+    assert [figure.name for figure in found[2:]] == [
+        "3 questions of 6 rounds at once on one worker : in turn",
+        "3 questions of 6 rounds at once on one worker, slowest : median",
+        "3 questions of 6 rounds at once on one worker, memory after twice as many, GB",
+    ]
