@@ -90,6 +90,11 @@ async def test_number_of_rounds_comes_from_the_settings_and_from_the_question(co
         (["--profile", "rounds"], "there is no worker, so nothing could be found"),
         (["--profile", "rounds", "--tools", "workers.py", "--plan-only"], "--plan-only: --profile rounds has no such"),
         (["--rounds", "3"], "--rounds: only --profile rounds has that"),
+        (["--worker-timeout", "2m"], "--worker-timeout: only --profile rounds has that"),
+        (
+            ["--profile", "rounds", "--tools", "workers.py", "--worker-timeout", "soon"],
+            "--worker-timeout: 'soon' is no duration",
+        ),
         (["--profile", "rounds", "--tools", "workers.py", "--rounds", "0"], "'--rounds'"),
     ],
 )
