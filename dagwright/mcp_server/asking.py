@@ -97,6 +97,7 @@ class Asking:
         taken: ids of those that were answered in this call.
         said: what became of answers that the run did not take.
         rounds: how many interim results there were.
+        is_silent: whether this call asks nothing, because another one will.
     """
 
     context: Context
@@ -104,24 +105,30 @@ class Asking:
     taken: set[str] = field(default_factory=set)
     said: list[str] = field(default_factory=list)
     rounds: int = 0
+    is_silent: bool = False
 
     def next_of(self, requests: Iterable[Request]) -> tuple[Request, types.ElicitRequestFormParams] | None:
         """Returns the first request that the client can be asked, with its form."""
-        if not can_ask(self.context) or self.rounds >= _MOST_ROUNDS:
+        if self.is_silent or not can_ask(self.context) or self.rounds >= _MOST_ROUNDS:
             return None
         for request in requests:
             if request["id"] not in self.left and (form := form_for(request, self.context)) is not None:
                 return request, form
         return None
 
-    def interim(self, workflow_id: str, requests: Iterable[Request]) -> types.InputRequiredResult | None:
-        """Returns the interim result with the forms for all requests; `None` if there is nothing that can be asked."""
+    def forms(self, requests: Iterable[Request]) -> dict[str, types.InputRequest]:
+        """Returns the forms for all requests that the client can be asked: id of a request -> its form."""
         asked: dict[str, types.InputRequest] = {}
         rest = list(requests)
         while (found := self.next_of(rest)) is not None:
             request, form = found
             asked[str(request["id"])] = types.ElicitRequest(params=form)
             rest = rest[rest.index(request) + 1 :]
+        return asked
+
+    def interim(self, workflow_id: str, requests: Iterable[Request]) -> types.InputRequiredResult | None:
+        """Returns the interim result with the forms for all requests; `None` if there is nothing that can be asked."""
+        asked = self.forms(requests)
         if not asked:
             return None
         state = CallState(workflow_id, tuple(sorted(self.left)), self.rounds + 1)

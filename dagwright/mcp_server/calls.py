@@ -5,7 +5,7 @@ What a call cannot do is a result with `isError`, so that the model behind the c
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import mcp_types as types
 from temporalio.service import RPCError, RPCStatusCode
@@ -33,6 +33,7 @@ _ANSWERS = ("approved", "selected", "text", "data")
 _LOST = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 
 Result = types.CallToolResult | types.InputRequiredResult
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,13 @@ class Call:
     @property
     def by(self) -> str:
         """Returns who answers and cancels, as the run keeps it."""
-        told = self.context.session.client_params
-        return f"{told.client_info.name} (MCP)" if told is not None else "MCP"
+        return author_of(self.context)
+
+
+def author_of(context: Context) -> str:
+    """Returns who answers and cancels through a client, as runs keep it."""
+    told = context.session.client_params
+    return f"{told.client_info.name} (MCP)" if told is not None else "MCP"
 
 
 class Calls:
@@ -101,15 +107,23 @@ class Calls:
 
     async def call(self, call: Call) -> Result:
         """Returns the result of a call; one that can not be done has a result too, with `isError`."""
+        return await self._told(call, self._done)
+
+    async def begun(self, call: Call) -> Started | types.CallToolResult:
+        """Starts the run of a call, or finds the one of the same id and content.
+
+        Returns:
+            The result of the call if there is no run.
+        """
+        return await self._told(call, self._started)
+
+    async def _told(self, call: Call, work: Callable[[Call], Awaitable[Made]]) -> Made | types.CallToolResult:
+        """Returns what comes of a call, or a result that says why nothing can."""
         wrong = [message for _, message, _ in self._schemas[call.tool.name].problems_of(call.arguments, ())]
         if wrong:
             return refusal("bad_usage", f"the arguments of {call.tool.name} are wrong: {'; '.join(wrong)}")
         try:
-            state = state_in(call.params)
-            if state is not None:
-                return await self._go_on(call, state)
-            other = self._others.get(call.tool.name)
-            return await (other(call) if other is not None else self._start(call))
+            return await work(call)
         except PlanInvalid as problems:
             return invalid(problems)
         except CallRefused as refused:
@@ -130,13 +144,14 @@ class Calls:
             words = f"runs that were started stay, and {catalogue.GET_RUN} fetches them later"
             return refusal("no_server", f"the Temporal server does not answer; {words}")
 
-    async def started(self, call: Call) -> Started:
-        """Starts the run of a call, or finds the one of the same id and content.
+    async def _done(self, call: Call) -> Result:
+        state = state_in(call.params)
+        if state is not None:
+            return await self._go_on(call, state)
+        other = self._others.get(call.tool.name)
+        return await (other(call) if other is not None else self._start(call))
 
-        Raises:
-            PlanInvalid: the plan or its inputs are wrong.
-            CallRefused: it cannot be started.
-        """
+    async def _started(self, call: Call) -> Started:
         template = self._templates.get(call.tool.name)
         if template is not None:
             return await self._starter.template(template, call.arguments, run=call.run_id)
@@ -145,7 +160,7 @@ class Calls:
         return await self._starter.plan(call.arguments, run=call.run_id)
 
     async def _start(self, call: Call) -> Result:
-        started = await self.started(call)
+        started = await self._started(call)
         return await self._followed(call, started.workflow_id, Asking(call.context))
 
     async def _go_on(self, call: Call, state: CallState) -> Result:

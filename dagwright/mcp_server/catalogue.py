@@ -37,7 +37,7 @@ _WAIT = {
 _WORKFLOW_ID = {"type": "string", "description": "Id of the run: `workflow_id` of what other tools return."}
 _PLAN = {
     "description": "The plan: an object, or its JSON or YAML text, in any dialect that Dagwright reads.",
-    "type": ["object", "string"],
+    "anyOf": [{"type": "object"}, {"type": "string"}],
 }
 _DIALECT = {"type": "string", "description": "The dialect of the plan; told from the plan if it is left out."}
 _TIMEOUT = {"type": "string", "description": "Deadline of the run, such as 90s or 2h."}
@@ -48,7 +48,7 @@ _RESULT: Final = {
         "status": {"type": "string", "description": "State of the run, or a word for why there is none."},
         "message": {"type": "string", "description": "What it means, and what can be done next."},
         "workflow_id": {"type": "string"},
-        "title": {"type": ["string", "null"]},
+        "title": {"type": "string"},
         "output": {"description": "What the run made."},
         "nodes": {"type": "object", "description": "State of a node -> how many nodes are in it."},
         "failures": {"type": "array", "description": "Nodes that failed: id, code and message."},

@@ -61,12 +61,9 @@ def run_result(document: Mapping[str, Any], *, said: str = "") -> types.CallTool
     """
     status = str(document["status"])
     message = " ".join(filter(None, [said, _message_of(document)]))
-    told: dict[str, Any] = {
-        "status": status,
-        "message": message,
-        "workflow_id": document["workflow_id"],
-        "title": document["title"],
-    }
+    told: dict[str, Any] = {"status": status, "message": message, "workflow_id": document["workflow_id"]}
+    if document["title"]:
+        told["title"] = document["title"]
     if status in _ENDED:
         told["output"] = document["output"]
     told["nodes"] = states_of_nodes(document)

@@ -7,14 +7,16 @@ from importlib.metadata import version
 from typing import Any
 
 import mcp_types as types
+from mcp.server.context import HandlerResult
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
 from dagwright.client import Runs
 from dagwright.mcp_server.asking import Context
-from dagwright.mcp_server.calls import Call, Calls, Result
+from dagwright.mcp_server.calls import Call, Calls
 from dagwright.mcp_server.catalogue import ASK, GET_RUN, RUN_PLAN, tools_of
 from dagwright.mcp_server.starting import Starter
+from dagwright.mcp_server.tasks import Tasks
 from dagwright.sessions import Sessions
 from dagwright.steering import Steering
 from dagwright.templates import Templates
@@ -46,18 +48,24 @@ def create_server(
     async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=tools)
 
-    async def call_tool(context: Context, params: types.CallToolRequestParams) -> Result:
+    tasks = Tasks(calls, runs, steering)
+
+    async def call_tool(context: Context, params: types.CallToolRequestParams) -> HandlerResult:
         tool = calls.tools.get(params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}; `tools/list` has those there are")
-        return await calls.call(Call(context, params, tool))
+        call = Call(context, params, tool)
+        return await (tasks.call(call) if tasks.is_for(call) else calls.call(call))
 
-    return Server(
+    server: Server[Any] = Server(
         "dagwright",
         version=version("dagwright"),
         title="Dagwright",
         description="Runs plans that must not be lost.",
         instructions=_INSTRUCTIONS,
         on_list_tools=list_tools,
-        on_call_tool=call_tool,
     )
+    # Not by the constructor, whose type knows no results of extensions.
+    server.add_request_handler("tools/call", types.CallToolRequestParams, call_tool)
+    tasks.add_to(server)
+    return server

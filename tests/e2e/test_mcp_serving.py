@@ -17,65 +17,30 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from dagwright.testing import ModelServer
 from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, asking
+from tests.e2e.mcp_commands import OPTIONS, mcp_folder, serving_http
 from tests.support.goals import call, written
 from tests.support.mcp_clients import MODES, Person, Tools
 from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
 
-_NOISY = """
-from dagwright.tools import tool
-
-print("printed while imported")
-
-
-@tool(effects="read")
-def shout(text: str) -> str:
-    print("printed while called")
-    return text.upper()
-"""
-_SHOUT = {"plan": 1, "nodes": [{"id": "a", "tool": "shout", "arguments": {"text": "{{PLACEHOLDER_text}}"}}]}
-
 
 @pytest.fixture
 def commands(server: LiveServer, tmp_path: Path) -> CommandLine:
-    """Commands with a queue that no other worker of the shared server serves, and a folder with a tool and a plan."""
-    (tmp_path / "noisy.py").write_text(_NOISY, encoding="utf-8")
-    (tmp_path / "plans").mkdir()
-    (tmp_path / "plans" / "loud.json").write_text(json.dumps({**_SHOUT, "output": "{{a.result}}"}), encoding="utf-8")
-    return CommandLine(tmp_path, {**server.environment(), "DAGWRIGHT_TASK_QUEUE": f"mcp-{tmp_path.name}"})
-
-
-_OPTIONS = ("mcp", "--tools", "noisy.py", "--plans", "plans")
+    return mcp_folder(server, tmp_path)
 
 
 @asynccontextmanager
 async def _by_stdio(commands: CommandLine, mode: str, person: Person | None = None) -> AsyncIterator[Tools]:
     program = StdioServerParameters(
         command=sys.executable,
-        args=[str(ROOT / "starter.py"), *_OPTIONS],
+        args=[str(ROOT / "starter.py"), *OPTIONS],
         env=commands.environment,
         cwd=commands.folder,
     )
     elicit = person.elicit if person is not None else None
     async with McpClient(stdio_client(program), mode=mode, elicitation_callback=elicit) as client:
         yield Tools(client)
-
-
-@asynccontextmanager
-async def _serving_http(commands: CommandLine) -> AsyncIterator[tuple[Process, str]]:
-    """Starts a server and yields its process and its address; one that still runs is ended in good order."""
-    process = await commands.start(*_OPTIONS, "--http", "--port", "0")
-    assert process.stderr is not None
-    line = ""
-    async with asyncio.timeout(TIMEOUT_S):
-        while "MCP server at " not in line:
-            line = (await process.stderr.readline()).decode()
-            assert line, "the server ended"
-    yield process, line.split()[3].removesuffix(";")
-    if process.returncode is None:
-        process.terminate()
-        await asyncio.wait_for(process.communicate(), TIMEOUT_S)
 
 
 @asynccontextmanager
@@ -108,7 +73,7 @@ async def test_client_runs_a_template_asks_a_model_and_answers_by_stdio(commands
 async def test_client_runs_and_answers_by_http(commands: CommandLine, mode: str) -> None:
     check = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}}
     person = Person(lambda _: {"approved": True})
-    async with _serving_http(commands) as (_, address), _by_http(address, mode, person) as tools:
+    async with serving_http(commands) as (_, address), _by_http(address, mode, person) as tools:
         loud = await tools("loud", text="abc")
         approved = await tools("run_plan", plan={"plan": 1, "nodes": [check]})
         progress = [message for _, _, message in tools.progress]
@@ -128,12 +93,12 @@ async def test_run_goes_on_when_its_server_is_killed_and_a_new_one_fetches_it(co
         "output": "{{check.result.approved}}",
     }
     run = f"killed-{commands.folder.name}"
-    async with _serving_http(commands) as (process, address):
+    async with serving_http(commands) as (process, address):
         async with _by_http(address, "2026-07-28") as tools:
             begun = await tools("run_plan", plan=plan, id=run, wait_s=0)
         process.send_signal(signal.SIGKILL)
         await process.wait()
-    async with _serving_http(commands) as (_, address), _by_http(address, "2026-07-28") as tools:
+    async with serving_http(commands) as (_, address), _by_http(address, "2026-07-28") as tools:
         asked = await tools("get_run", workflow_id=run, wait_s=120)
         again = await tools("run_plan", plan=plan, id=run, wait_s=0)
         ended = await tools("answer_feedback", workflow_id=run, approved=True)
@@ -159,7 +124,7 @@ async def test_stdout_holds_the_protocol_alone_and_the_end_of_the_client_ends_it
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(ROOT / "starter.py"),
-        *_OPTIONS,
+        *OPTIONS,
         cwd=commands.folder,
         env=commands.environment,
         stdin=PIPE,
@@ -203,7 +168,7 @@ async def test_stdout_holds_the_protocol_alone_and_the_end_of_the_client_ends_it
 
 async def test_what_is_wrong_is_told_before_there_is_a_server(commands: CommandLine) -> None:
     (commands.folder / "plans" / "bad.yaml").write_text("plan: 1\nnodes: [{id: a, tool: nobody}]", encoding="utf-8")
-    bad = await commands(*_OPTIONS)
+    bad = await commands(*OPTIONS)
     alone = await commands("mcp", "--port", "1")
     assert (bad.code, bad.stdout) == (2, "")
     assert "bad.yaml: unknown_tool at /nodes/0/tool" in bad.stderr

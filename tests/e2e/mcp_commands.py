@@ -1,0 +1,50 @@
+"""The MCP server as a program for tests: a folder with a tool and a plan, and a server by HTTP."""
+
+import asyncio
+import json
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.e2e.command import TIMEOUT_S, CommandLine
+from tests.support.server import LiveServer
+
+_NOISY = """
+from dagwright.tools import tool
+
+print("printed while imported")
+
+
+@tool(effects="read")
+def shout(text: str) -> str:
+    print("printed while called")
+    return text.upper()
+"""
+_SHOUT = {"plan": 1, "nodes": [{"id": "a", "tool": "shout", "arguments": {"text": "{{PLACEHOLDER_text}}"}}]}
+
+OPTIONS = ("mcp", "--tools", "noisy.py", "--plans", "plans")
+
+
+def mcp_folder(server: LiveServer, folder: Path) -> CommandLine:
+    """Returns commands with a queue that no other worker of the server serves, in a folder with a tool and a plan."""
+    (folder / "noisy.py").write_text(_NOISY, encoding="utf-8")
+    (folder / "plans").mkdir()
+    (folder / "plans" / "loud.json").write_text(json.dumps({**_SHOUT, "output": "{{a.result}}"}), encoding="utf-8")
+    return CommandLine(folder, {**server.environment(), "DAGWRIGHT_TASK_QUEUE": f"mcp-{folder.name}"})
+
+
+@asynccontextmanager
+async def serving_http(commands: CommandLine) -> AsyncIterator[tuple[Process, str]]:
+    """Starts a server and yields its process and its address; one that still runs is ended in good order."""
+    process = await commands.start(*OPTIONS, "--http", "--port", "0")
+    assert process.stderr is not None
+    line = ""
+    async with asyncio.timeout(TIMEOUT_S):
+        while "MCP server at " not in line:
+            line = (await process.stderr.readline()).decode()
+            assert line, "the server ended"
+    yield process, line.split()[3].removesuffix(";")
+    if process.returncode is None:
+        process.terminate()
+        await asyncio.wait_for(process.communicate(), TIMEOUT_S)

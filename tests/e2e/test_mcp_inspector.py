@@ -1,0 +1,98 @@
+"""The MCP server before the command line of the protocol's inspector, by stdio and HTTP, in both eras."""
+
+import asyncio
+import functools
+import json
+import os
+import subprocess
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, Ended
+from tests.e2e.mcp_commands import OPTIONS, mcp_folder, serving_http
+from tests.support.server import LiveServer
+
+pytestmark = [pytest.mark.server, pytest.mark.node]
+
+_PLAN = {"plan": 1, "nodes": [{"id": "a", "tool": "shout", "arguments": {"text": "abc"}}], "output": "{{a.result}}"}
+
+
+@functools.cache
+def _inspector() -> list[str]:
+    """Returns the command of the inspector; installs it if it is not there."""
+    ended = subprocess.run([ROOT / "scripts" / "mcp-inspector"], stdout=subprocess.PIPE, check=True, text=True)
+    modules = Path(ended.stdout.strip()) / "node_modules"
+    own = next(iter(modules.glob("node-linux-*/bin/node")), None)
+    return [str(own or "node"), str(modules / "@modelcontextprotocol/inspector/clients/launcher/build/index.js")]
+
+
+@pytest.fixture
+def commands(server: LiveServer, tmp_path: Path) -> CommandLine:
+    return mcp_folder(server, tmp_path)
+
+
+async def _inspected(commands: CommandLine, *arguments: str, entry: dict[str, Any]) -> Ended:
+    config = commands.folder / "inspector.json"
+    config.write_text(json.dumps({"mcpServers": {"dagwright": entry}}), encoding="utf-8")
+    patience = ("--connect-timeout", str(int(TIMEOUT_S * 1_000)))
+    process = await asyncio.create_subprocess_exec(
+        *_inspector(),
+        *(
+            "--cli",
+            "--config",
+            str(config),
+            "--server",
+            "dagwright",
+            "--quiet",
+            "--format",
+            "json",
+            *patience,
+            *arguments,
+        ),
+        cwd=commands.folder,
+        env={**os.environ, "HOME": str(commands.folder)},
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    stdout, stderr = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
+    assert process.returncode is not None
+    return Ended(process.returncode, stdout.decode(), stderr.decode())
+
+
+def _by_stdio(commands: CommandLine) -> dict[str, Any]:
+    return {
+        "type": "stdio",
+        "command": sys.executable,
+        "args": [str(ROOT / "starter.py"), *OPTIONS],
+        "env": commands.environment,
+        "cwd": str(commands.folder),
+    }
+
+
+async def test_inspector_finds_no_fault_with_the_tools(commands: CommandLine) -> None:
+    ended = await _inspected(commands, "--method", "tools/list", "--strict", entry=_by_stdio(commands))
+    assert ended.code == 0, ended.stderr
+    names = [tool["name"] for tool in ended.document["result"]["tools"]]
+    assert names == ["run_plan", "check_plan", "ask", "get_run", "answer_feedback", "cancel", "loud"]
+
+
+async def test_inspector_runs_a_template_by_stdio(commands: CommandLine) -> None:
+    call = ("--method", "tools/call", "--tool-name", "loud", "--tool-arg", "text=abc")
+    ended = await _inspected(commands, *call, entry=_by_stdio(commands))
+    assert ended.code == 0, ended.stderr
+    assert ended.document["result"]["structuredContent"]["output"] == "ABC"
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_inspector_runs_a_plan_by_http(commands: CommandLine, era: str) -> None:
+    arguments = json.dumps({"plan": _PLAN})
+    call = ("--method", "tools/call", "--tool-name", "run_plan", "--tool-args-json", arguments, "--protocol-era", era)
+    async with serving_http(commands) as (_, address):
+        ended = await _inspected(commands, *call, entry={"type": "http", "url": address})
+    assert ended.code == 0, ended.stderr
+    assert ended.document["result"]["structuredContent"]["output"] == "ABC"
