@@ -1,6 +1,7 @@
 """The workers that ask a model, on a real search server; only the model is scripted."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -354,6 +355,51 @@ def volumes(maritime: Maritime) -> Iterator[int]:
     for carrier in ("MAERSK", "EVERGREEN"):
         of_carrier = (each for each in maritime.shipments() if each["carrier_name"] == carrier)
         yield sum(each["teu"] for each in of_carrier if each["destination_port_code"] == "USLAX")
+
+
+async def test_figures_of_dates_are_said_as_dates(maritime: Maritime) -> None:
+    days = sorted(each["arrival_date"] for each in maritime.shipments() if "arrival_date" in each)
+    aggs = {
+        "latest": {"max": {"field": "arrival_date"}},
+        "times": {"stats": {"field": "arrival_date"}},
+        "middle": {"percentiles": {"field": "arrival_date", "percents": [50]}},
+    }
+    query = {"index": maritime.indices.shipments, "body": {"aggs": aggs}}
+    async with maritime.tools() as environment:
+        found = await call_worker(es_query_exec, {"es_query": query}, environment=environment)
+    words = f"The last one arrived on {days[-1]}."
+    async with ModelServer(step(json_text({"text": words}))) as server:
+        result = await called(
+            maritime, server, analyze_results, es_results=found.outputs["es_results"], question="When was the last one?"
+        )
+    rows = dict(line.strip("| ").split(" | ") for line in result.outputs["analysis"].splitlines() if " | " in line)
+    assert result.outputs["analysis"].startswith(words)
+    assert (rows["latest"], rows["times min"], rows["times max"]) == (days[-1], days[0], days[-1])
+    assert days[0] < rows["middle 50 %"] < days[-1]
+    assert (rows["times count"], "times sum" in rows) == (f"{len(days):,}", False)
+
+
+async def test_shares_of_the_largest_groups_are_of_all_documents(maritime: Maritime) -> None:
+    shippers = Counter(each["shipper_name"] for each in maritime.shipments())
+    query = {
+        "index": maritime.indices.shipments,
+        "body": {"aggs": {"by": {"terms": {"field": "shipper_name", "size": 3}}}},
+    }
+    async with maritime.tools() as environment:
+        found = await call_worker(es_query_exec, {"es_query": query}, environment=environment)
+    async with ModelServer(step(json_text({"text": "These are the three."}))) as server:
+        result = await called(
+            maritime, server, analyze_results, es_results=found.outputs["es_results"], question="Who are the three?"
+        )
+    rows = {
+        line.split(" | ")[0].strip("| "): line.split(" | ")[1:3] for line in result.outputs["analysis"].splitlines()
+    }
+    (name, largest), others = shippers.most_common(1)[0], shippers.total() - sum(n for _, n in shippers.most_common(3))
+    assert rows[name] == [f"{largest:,}", f"{100 * largest / shippers.total():.2f}".rstrip("0").rstrip(".") + " %"]
+    assert rows["all other groups"][0] == f"{others:,}"
+    assert rows["all together"] == [f"{shippers.total():,}", "100 %"]
+    assert result.message is not None
+    assert f"{others:,} more documents are in groups of by" in result.message
 
 
 async def test_results_are_compared_in_figures_of_the_data(maritime: Maritime) -> None:

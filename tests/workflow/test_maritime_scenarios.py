@@ -325,7 +325,7 @@ async def test_name_of_several_companies_is_asked_back_and_the_next_turn_goes_on
 
 def transit_told(_: str, rows: list[list[str]]) -> str:
     """Answers with the shippers of the table of figures, with their shipments and transit times."""
-    head, *shippers = [row for row in rows if len(row) > 2 and row[0] != "all together"]
+    head, *shippers = [row for row in rows if len(row) > 2 and row[0] not in ("all other groups", "all together")]
     number, days = head.index("documents"), head.index("average_transit_days")
     times = [f"{row[days]} days" if row[days] else "no value" for row in shippers]
     return "\n".join(f"{row[0]}: {row[number]} shipments, {time}" for row, time in zip(shippers, times, strict=True))

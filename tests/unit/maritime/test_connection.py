@@ -11,7 +11,7 @@ import pytest
 from opensearchpy import AsyncOpenSearch
 
 from dagwright.maritime.connection import SERVER_ATTEMPTS, Search, reach_search
-from dagwright.search.asking import RETRY_AFTER, NoAnswer
+from dagwright.search.asking import RETRY_AFTER, NoAnswer, ServerHangs
 from dagwright.search.client import SearchClients
 from dagwright.search.server import RunningSearch
 from dagwright.settings import Settings
@@ -88,6 +88,16 @@ async def test_server_at_another_address_has_a_client_of_its_own() -> None:
     first, second = clients.client(NOWHERE), clients.client("http://127.0.0.1:2")
     assert (first is second, clients.client(NOWHERE) is first) == (False, True)
     await clients.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [(NoAnswer, "ask for less, such as fewer groups"), (ServerHangs, "it answers nothing at all: look after it")],
+)
+async def test_last_attempt_says_what_would_help(kind: type[NoAnswer], advice: str) -> None:
+    with pytest.raises(GiveUp, match=f"^It is slow, 3 times; {advice}"):
+        async with reached(attempt=3, opensearch_url=NOWHERE):
+            raise kind("It is slow")
 
 
 @pytest.mark.parametrize(("attempt", "kind"), [(2, NoAnswer), (3, GiveUp)])
