@@ -11,7 +11,13 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.common import RawValue
 from temporalio.contrib.pydantic import PydanticPayloadConverter
-from temporalio.converter import DataConverter, DefaultFailureConverter, PayloadConverter, SerializationContext
+from temporalio.converter import (
+    CompositePayloadConverter,
+    DataConverter,
+    DefaultFailureConverter,
+    PayloadConverter,
+    SerializationContext,
+)
 
 
 class _Tolerant(PayloadConverter):
@@ -39,11 +45,18 @@ class TolerantFailureConverter(DefaultFailureConverter):
         return super().from_failure(failure, _Tolerant(payload_converter))
 
 
-class TolerantPayloadConverter(PydanticPayloadConverter):
+_BY_ENCODING = PydanticPayloadConverter().converters
+
+
+class TolerantPayloadConverter(CompositePayloadConverter):
     """Hands on as they are several arguments of which one cannot be read.
 
     The SDK reads what nobody declared before any code of ours sees it, and would do so again and again.
+    It also makes two converters for each workflow task, so what they are made of is shared.
     """
+
+    def __init__(self) -> None:
+        self.converters = _BY_ENCODING
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
         """Returns the values of payloads."""

@@ -78,6 +78,8 @@ def wrong_inputs(declared: Declared, given: Mapping[str, Any]) -> list[Problem]:
 
     What lies in the payload store is not judged.
     """
+    if not declared:
+        return []
     known = {name: value for name, value in given.items() if name in declared}
     unknown: list[Hole] = [(path, ()) for path, _ in unfilled_places(known)]
     return [

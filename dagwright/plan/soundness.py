@@ -91,7 +91,7 @@ def _lead_into(value: Any, holes: Iterable[Hole]) -> bool:
     for path, _ in holes:
         current = value
         for step in path:
-            is_there = (isinstance(current, Mapping) and isinstance(step, str) and step in current) or (
+            is_there = (isinstance(current, dict) and isinstance(step, str) and step in current) or (
                 isinstance(current, list) and type(step) is int and 0 <= step < len(current)
             )
             if not is_there:
