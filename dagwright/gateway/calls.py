@@ -48,11 +48,10 @@ class Call:
     @property
     def headers(self) -> dict[str, str]:
         """Returns what the headers of the answer say."""
-        told = {"X-Run-Id": self.run, "X-Routing-Mode": RoutingMode.ORCHESTRATION.value}
-        # A header holds Latin letters; the body has the name as it is.
-        if self.session is not None and self.session.isascii():
-            told["X-Session-Id"] = self.session
-        return told
+        told = {"X-Run-Id": self.run, "X-Session-Id": self.session}
+        # A header holds Latin letters; the body has names of others as they are.
+        named = {name: value for name, value in told.items() if value is not None and value.isascii()}
+        return {**named, "X-Routing-Mode": RoutingMode.ORCHESTRATION.value}
 
 
 async def routed(desk: Desk, body: ChatBody, target: Target, said: Conversation, *, wishes: Wishes) -> RoutingMode:

@@ -21,9 +21,9 @@ from dagwright.gateway.calls import (
     routed,
     unless_gone,
 )
-from dagwright.gateway.conversation import conversation_of
+from dagwright.gateway.conversation import UNSUPPORTED, conversation_of
 from dagwright.gateway.desk import Desk, TheDesk
-from dagwright.gateway.errors import told_as
+from dagwright.gateway.errors import ApiError, told_as
 from dagwright.gateway.feedback_calls import call_of
 from dagwright.gateway.following import Moment, Outcome, last_moment, moments
 from dagwright.gateway.progress import Progress
@@ -45,7 +45,13 @@ async def complete(body: ChatBody, request: Request, desk: TheDesk) -> Response:
     target = target_of(desk, body.model)
     if _is_direct(wishes, target, body):
         return await _direct(desk, {**passed_on(written), "model": target.id})
-    said = conversation_of(body.messages)
+    try:
+        said = conversation_of(body.messages)
+    except ApiError as error:
+        # Pictures and the like: no run could take them, so there is nothing to decide.
+        if target.is_ours or wishes.mode is not RoutingMode.AUTO or error.code != UNSUPPORTED:
+            raise
+        return await _direct(desk, {**passed_on(written), "model": target.id})
     if await routed(desk, body, target, said, wishes=wishes) is RoutingMode.DIRECT:
         return await _direct(desk, {**passed_on(written), "model": target.id})
     call = await call_for(desk, body, target, said, wishes=wishes)

@@ -17,6 +17,8 @@ from dagwright.gateway.errors import ApiError
 ANSWER_FUNCTION = "answer_feedback"
 """The function that stands for a question to a person."""
 TURNS_TOLD = 20
+UNSUPPORTED = "unsupported_content"
+"""Code of what is refused since a run takes text alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def text_of(message: ChatMessage) -> str:
     for part in message.content:
         if part.get("type") not in ("text", "input_text", "output_text") or not isinstance(part.get("text"), str):
             words = f"a run takes text only, not {part.get('type')!r:.40}; send that with routing_mode direct"
-            raise ApiError(400, words, param="messages", code="unsupported_content")
+            raise ApiError(400, words, param="messages", code=UNSUPPORTED)
         texts.append(part["text"])
     return "\n".join(texts)
 
@@ -143,8 +145,10 @@ def _answer_of(message: ChatMessage, calls: Mapping[str, Mapping[str, Any]], run
     if function.get("name") != ANSWER_FUNCTION:
         return None
     try:
-        asking = json.loads(function.get("arguments") or "")["run_id"]
+        asking = str(json.loads(function.get("arguments") or "")["run_id"])
     except (ValueError, KeyError, TypeError):
+        asking = ""
+    if not (asking and asking.isprintable()):
         words = "the arguments of the call of answer_feedback are not those that were sent; send them back unchanged"
-        raise ApiError(400, words, param="messages", code="answer_refused") from None
-    return GivenAnswer(call, str(asking), text_of(message))
+        raise ApiError(400, words, param="messages", code="answer_refused")
+    return GivenAnswer(call, asking, text_of(message))

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from dagwright.gateway.bodies import ChatBody, ChatMessage, JsonObject
+from dagwright.gateway.conversation import UNSUPPORTED
 from dagwright.gateway.errors import ApiError
 from dagwright.gateway.feedback_calls import call_of
 from dagwright.gateway.following import Outcome
@@ -104,7 +105,7 @@ def _messages(body: ResponseBody) -> list[ChatMessage]:
             found.append(ChatMessage(role=item["role"], content=_text(item.get("content"), place)))
         elif kind not in _OUTSIDE:
             words = f"input.{place}: an item of type {kind!r:.40} is not taken; send messages, and results of functions"
-            raise ApiError(400, words, param="input", code="unsupported_content")
+            raise ApiError(400, words, param="input", code=UNSUPPORTED)
     return found
 
 
@@ -118,7 +119,7 @@ def _text(content: Any, place: int) -> str:
                 400,
                 f"input.{place}: only text is taken here; send pictures and files as chat completions",
                 param="input",
-                code="unsupported_content",
+                code=UNSUPPORTED,
             )
         texts.append(text)
     return "\n".join(texts)
@@ -148,7 +149,7 @@ def run_of_response(response: str) -> tuple[str, str]:
         model = base64.urlsafe_b64decode(named + "=" * (-len(named) % 4)).decode()
     except (binascii.Error, ValueError):
         dot, model = "", ""
-    if not (dot and run and response.startswith(_PREFIX)):
+    if not (dot and run and run.isprintable() and response.startswith(_PREFIX)):
         words = f"there is no response {response!r:.120}; only runs can be fetched later"
         raise ApiError(404, words, code="not_found")
     return run, model

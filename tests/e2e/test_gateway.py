@@ -128,6 +128,38 @@ async def test_auto_asks_the_model_who_answers(
     assert (response.headers["x-routing-mode"], asked[0], len(asked)) == (route, "route", calls)
 
 
+async def test_picture_is_passed_on_where_a_run_could_not_take_it(server: LiveServer, tmp_path: Path) -> None:
+    picture = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": "data:,x"}}]
+    body = {"model": "small", "messages": [{"role": "user", "content": picture}]}
+    async with gateway(server, "A cat.", "A cat.", folder=tmp_path) as live:
+        plain = await live.post("/v1/chat/completions", body)
+        auto = await live.post("/v1/chat/completions", {**body, "routing_mode": "auto"})
+        run = await live.post("/v1/chat/completions", {**body, "routing_mode": "orchestration"})
+        asked = live.models.calls[0].body["messages"][0]["content"]
+    assert (plain.status_code, auto.status_code, asked) == (200, 200, picture)
+    assert (run.status_code, run.json()["error"]["code"]) == (400, "unsupported_content")
+
+
+async def test_examples_of_the_document_of_the_api_are_answered(server: LiveServer, tmp_path: Path) -> None:
+    report = {
+        "plan": 1,
+        "inputs": {"region": {"type": "string"}},
+        "nodes": [calculation("sum", "1 + 2")],
+        "output": "{{PLACEHOLDER_region}}: {{sum.result}}",
+    }
+    async with gateway(server, *[SUM, "It is 3."] * 2, folder=tmp_path, plans={"report": report}) as live:
+        document = (await live.http.get("/openapi.json")).json()
+        answers = {}
+        for path, name in (("/v1/chat/completions", "ChatBody"), ("/v1/responses", "ResponseBody")):
+            for number, example in enumerate(document["components"]["schemas"][name]["examples"]):
+                answer = await live.post(path, example)
+                answers[f"{name} {number}"] = (answer.status_code, set(answer.json()) >= {"id", "object", "model"})
+        # One of them goes on in the background.
+        await live.desk.finish()
+    assert answers == dict.fromkeys(answers, (200, True))
+    assert len(answers) >= 4
+
+
 async def test_plan_is_a_model_with_inputs_in_the_message_or_apart(server: LiveServer, tmp_path: Path) -> None:
     async with gateway(server, folder=tmp_path, plans={"double": DOUBLE}) as live:
         create = live.openai.chat.completions.create

@@ -88,8 +88,12 @@ def test_result_without_its_call_answers_the_run_that_is_named_beside() -> None:
             assistant(None, tool_calls=[asking("1", arguments="no JSON")]),
             {"role": "tool", "tool_call_id": "1", "content": "yes"},
         ],
+        [
+            assistant(None, tool_calls=[asking("1", arguments='{"run_id": "\\ud800"}')]),
+            {"role": "tool", "tool_call_id": "1", "content": "yes"},
+        ],
     ],
-    ids=["assistant last", "picture", "arguments changed", "arguments lost"],
+    ids=["assistant last", "picture", "arguments changed", "arguments lost", "no id of a run"],
 )
 def test_conversation_that_no_run_can_take_is_refused(messages: Any) -> None:
     with pytest.raises(ApiError) as refused:
