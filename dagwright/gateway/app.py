@@ -4,7 +4,7 @@ from fastapi import FastAPI
 
 from dagwright.gateway import completions, model_list, responses
 from dagwright.gateway.desk import Desk, TheDesk
-from dagwright.gateway.errors import install_errors
+from dagwright.gateway.errors import DOCUMENTED, install_errors
 
 _ABOUT = (
     "OpenAI's protocol in front of durable runs. A model is one of the service, or `plan/NAME`, `agent/NAME`, "
@@ -17,11 +17,12 @@ def create_app(desk: Desk) -> FastAPI:
     app = FastAPI(title="Dagwright", description=_ABOUT, version="0.1.0", docs_url=None, redoc_url=None)
     app.state.desk = desk
     install_errors(app)
-    app.include_router(model_list.router)
-    app.include_router(completions.router)
-    app.include_router(responses.router)
+    for router in (model_list.router, completions.router, responses.router):
+        app.include_router(router, responses=DOCUMENTED)
 
-    @app.get("/healthz", tags=["health"], summary="Whether the gateway and its Temporal server answer")
+    @app.get(
+        "/healthz", tags=["health"], summary="Whether gateway and Temporal answer", responses={503: DOCUMENTED[503]}
+    )
     async def healthz(desk: TheDesk) -> dict[str, str]:
         await desk.runs.reach()
         return {"status": "ok"}

@@ -27,13 +27,18 @@ from dagwright.gateway.errors import ApiError, told_as
 from dagwright.gateway.feedback_calls import call_of
 from dagwright.gateway.following import Moment, Outcome, last_moment, moments
 from dagwright.gateway.progress import Progress
-from dagwright.gateway.streams import DONE, Events, event, stream_response
+from dagwright.gateway.streams import DONE, STREAMED, Events, event, stream_response
 from dagwright.gateway.targets import Target, target_of
 
 router = APIRouter(tags=["completions"])
 
 
-@router.post("/v1/chat/completions", summary="An answer of a model or of a run", response_model=None)
+@router.post(
+    "/v1/chat/completions",
+    summary="An answer of a model or of a run",
+    response_model=None,
+    responses={200: dict(STREAMED)},
+)
 async def complete(body: ChatBody, request: Request, desk: TheDesk) -> Response:
     """Answers by the model itself or by a durable run, as `routing_mode` and the model say.
 

@@ -13,6 +13,7 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -67,6 +68,33 @@ class ApiError(Exception):
     def response(self) -> JSONResponse:
         """Returns the answer."""
         return JSONResponse(self.body(), self.status, headers=dict(self.headers))
+
+
+class ErrorFacts(BaseModel):
+    """What went wrong, and what to do."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(BaseModel):
+    """Every answer that is an error."""
+
+    error: ErrorFacts
+
+
+DOCUMENTED: dict[int | str, dict[str, Any]] = {
+    400: {"model": ErrorBody, "description": "What is wrong with the request."},
+    404: {"model": ErrorBody, "description": "There is no such model, run or address."},
+    409: {"model": ErrorBody, "description": "The session waits for an answer, or the key is another request's."},
+    422: {"model": ErrorBody, "description": "The run failed or was cancelled."},
+    429: {"model": ErrorBody, "description": "The service, or the server, has too much to do."},
+    502: {"model": ErrorBody, "description": "The service answered what is of no use."},
+    503: {"model": ErrorBody, "description": "The service, or Temporal, does not answer."},
+}
+"""Errors of every endpoint, for the document of the API."""
 
 
 _OF_MODEL: Mapping[ModelError, tuple[int, str, str]] = {

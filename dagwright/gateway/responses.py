@@ -40,7 +40,7 @@ from dagwright.gateway.response_items import (
     response_object,
     run_of_response,
 )
-from dagwright.gateway.streams import Events, event, stream_response
+from dagwright.gateway.streams import STREAMED, Events, event, stream_response
 from dagwright.gateway.targets import target_of
 from dagwright.people import AnswerRefused
 
@@ -51,7 +51,12 @@ PROGRESS = "dagwright.event"
 """Type of the events that tell progress; clients look at the types they know."""
 
 
-@router.post("/v1/responses", summary="An answer of a model or of a run", response_model=None)
+@router.post(
+    "/v1/responses",
+    summary="An answer of a model or of a run",
+    response_model=None,
+    responses={200: dict(STREAMED)},
+)
 async def respond(body: ResponseBody, request: Request, desk: TheDesk) -> Response:
     """Answers as chat completions do; with `background` at once, and the response is fetched by its id."""
     written = body.model_dump(exclude_unset=True)

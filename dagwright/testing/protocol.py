@@ -66,6 +66,8 @@ def _wrong_messages(body: Mapping[str, Any]) -> tuple[str, str] | None:
                 f"'tool_call_id'. Missing: {', '.join(sorted(awaited))}"
             )
         calls = message.get("tool_calls") or []
+        if not isinstance(calls, list) or not all(isinstance(call, dict) and "id" in call for call in calls):
+            return f"{here}.tool_calls", f"Missing required parameter: '{here}.tool_calls[0].id'."
         awaited = {str(call["id"]) for call in calls}
         if message.get("content") is None and not (calls or message.get("refusal")):
             return f"{here}.content", f"Invalid value for '{here}.content': expected a string, got null."

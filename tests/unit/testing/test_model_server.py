@@ -311,6 +311,7 @@ USER = {"role": "user", "content": "?"}
         ({"messages": []}, "at least one message"),
         ({"messages": [{"role": "robot", "content": "?"}]}, "role"),
         ({"messages": [{"role": "user", "content": None}]}, "content"),
+        ({"messages": [USER, {"role": "assistant", "content": None, "tool_calls": [{}]}]}, "tool_calls[0].id"),
         ({"messages": [USER, CALLS]}, "without an answer: c1"),
         ({"messages": [USER, CALLS, USER]}, "Missing: c1"),
         ({"messages": [USER, {"role": "tool", "tool_call_id": "c1", "content": "x"}]}, "preceeding"),
