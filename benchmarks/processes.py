@@ -1,6 +1,7 @@
 """The processes of a benchmark: the server that Dagwright starts, one as it comes, and a worker for each kind."""
 
 import asyncio
+import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -107,6 +108,14 @@ class KillableWorker:
         status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="utf-8")
         peak_kib = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
         return int(peak_kib) * 1024 / 1e9
+
+    def cpu_s(self) -> float:
+        """Returns the seconds of CPU time that the worker has taken so far."""
+        assert self._process is not None
+        stat = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="utf-8")
+        # Behind the name of the program, which may have blanks: the 12th and 13th field, of user and system.
+        user, system = stat.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     async def kill_and_start_again(self) -> None:
         """Kills the worker with SIGKILL and starts another one at once."""

@@ -77,18 +77,20 @@ def test_every_answer_is_looked_at() -> None:
 
 def test_questions_at_once_are_held_to_speed_fairness_and_memory() -> None:
     gaps = Gaps(after_answer=[0.02], before_planner=[0.01], ordinary=[0.02])
-    first = AtOnce(whole_s=30.0, each_s=[20.0, 24.0, 30.0], peak_gb=0.20)
-    second = AtOnce(whole_s=40.0, each_s=[20.0, 26.0, 40.0], peak_gb=0.40)
-    found = figures_of([gaps], [10.0, 14.0], [first, second])
+    first = AtOnce(whole_s=30.0, each_s=[20.0, 24.0, 30.0], cpu_s=0.9, peak_gb=0.20)
+    second = AtOnce(whole_s=40.0, each_s=[20.0, 26.0, 40.0], cpu_s=0.9, peak_gb=0.40)
+    found = figures_of([gaps], 0.25, [first, second])
     assert [(round(figure.value, 3), figure.goal, figure.verdict) for figure in found] == [
         (1.0, 2.0, "reached"),
         (0.5, 2.0, "reached"),
-        (0.972, 1.5, "reached"),
+        (35.0, None, "told"),
+        (1.2, 1.3, "reached"),
         (1.4, 1.5, "reached"),
         (2.0, 1.2, "lost"),
     ]
     assert [figure.name for figure in found[2:]] == [
-        "3 questions of 6 rounds at once on one worker : in turn",
+        "3 questions of 6 rounds at once on one worker",
+        "3 questions of 6 rounds at once on one worker, CPU of the worker for one : alone, s",
         "3 questions of 6 rounds at once on one worker, slowest : median",
         "3 questions of 6 rounds at once on one worker, memory after twice as many, GB",
     ]
