@@ -29,6 +29,8 @@ from dagwright.templates import Templates
 
 KEY_META = "dagwright/idempotencyKey"
 """What of a call's `_meta` is the id of the run that it starts, if its arguments name none."""
+_STARTING = (catalogue.RUN_PLAN, catalogue.ASK)
+"""Tools that start runs and have arguments of their own for that; those of a template are the inputs of its plan."""
 _ANSWERS = ("approved", "selected", "text", "data")
 _LOST = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 
@@ -58,16 +60,16 @@ class Call:
     @property
     def run_id(self) -> str | None:
         """Returns the id that the caller wants the run to have."""
-        # A template may have an input that is called `id`.
-        named = self.arguments.get("id") if self.tool.name in (catalogue.RUN_PLAN, catalogue.ASK) else None
+        named = self.arguments.get("id") if self.tool.name in _STARTING else None
         key = (self.context.meta or {}).get(KEY_META)
         return named if named is not None else key if isinstance(key, str) else None
 
     @property
     def wait_s(self) -> float:
         """Returns how long it may wait for the end of a run."""
-        waits = "wait_s" in self.tool.input_schema["properties"] and self.tool.output_schema is not None
-        return float(self.arguments.get("wait_s", catalogue.WAIT_S)) if waits else catalogue.WAIT_S
+        if self.tool.name not in (*_STARTING, catalogue.GET_RUN, catalogue.ANSWER_FEEDBACK):
+            return catalogue.WAIT_S
+        return float(self.arguments.get("wait_s", catalogue.WAIT_S))
 
     @property
     def by(self) -> str:

@@ -1,0 +1,38 @@
+"""What a call says of its run: its id, and how long it waits."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import mcp_types as types
+import pytest
+
+from dagwright.mcp_server.calls import KEY_META, Call
+from dagwright.mcp_server.catalogue import WAIT_S
+
+
+def _call(tool: str, meta: Any = None, **arguments: Any) -> Call:
+    params = types.CallToolRequestParams(name=tool, arguments=arguments)
+    described = types.Tool(name=tool, input_schema={"type": "object", "properties": {name: {} for name in arguments}})
+    return Call(cast("Any", SimpleNamespace(meta=meta)), params, described)
+
+
+@pytest.mark.parametrize("tool", ["run_plan", "ask"])
+def test_arguments_of_a_tool_that_starts_runs_name_the_run(tool: str) -> None:
+    call = _call(tool, {KEY_META: "key"}, id="mine", wait_s=3)
+    assert (call.run_id, call.wait_s) == ("mine", 3.0)
+    assert (_call(tool, {KEY_META: "key"}).run_id, _call(tool).run_id) == ("key", None)
+
+
+def test_inputs_of_a_template_are_none_of_these() -> None:
+    call = _call("ship", {KEY_META: "key"}, id="box-7", wait_s=3)
+    assert (call.run_id, call.wait_s) == ("key", WAIT_S)
+
+
+@pytest.mark.parametrize("meta", [None, {}, {KEY_META: 7}])
+def test_key_that_is_no_text_names_no_run(meta: Any) -> None:
+    assert _call("ship", meta).run_id is None
+
+
+@pytest.mark.parametrize("tool", ["get_run", "answer_feedback"])
+def test_tools_that_look_on_wait_as_they_are_told(tool: str) -> None:
+    assert (_call(tool, wait_s=0).wait_s, _call(tool).wait_s) == (0.0, WAIT_S)
