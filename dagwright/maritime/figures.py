@@ -126,12 +126,16 @@ def tables_of(results: Sequence[EsResults], labels: Sequence[str]) -> list[Table
 
 
 def figure_kinds(query: Mapping[str, Any]) -> dict[str, str]:
-    """Returns what kind of figure each name in the aggregations of a query is: name -> `sum`, `avg` and so on."""
+    """Returns what kind of figure each name in the aggregations of a query is: name -> `sum`, `avg` and so on.
+
+    What is no aggregation has no kind: whoever hands on a result may have written its query.
+    """
     kinds: dict[str, str] = {}
-    for word in ("aggs", "aggregations"):
-        for name, told in query.get(word, {}).items():
-            kinds[name] = next((kind for kind in told if kind not in ("aggs", "aggregations", "meta")), "")
-            kinds |= figure_kinds(told)
+    for groups in (query.get("aggs"), query.get("aggregations")):
+        for name, told in groups.items() if isinstance(groups, Mapping) else ():
+            if isinstance(told, Mapping):
+                kinds[name] = next((kind for kind in told if kind not in ("aggs", "aggregations", "meta")), "")
+                kinds |= figure_kinds(told)
     return kinds
 
 

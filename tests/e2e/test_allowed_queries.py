@@ -7,6 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from opensearchpy import AsyncOpenSearch
 
+from dagwright.maritime.figures import MOST_ROWS, tables_of
+from dagwright.maritime.slots import EsResults
 from dagwright.search.asking import QueryInvalid, ask, why_invalid
 from dagwright.search.client import client_of
 from dagwright.search.tables import document_table, group_tables
@@ -53,6 +55,11 @@ async def test_query_that_nothing_is_said_against_runs_and_is_shown(opensearch: 
     assert answer.total <= len(DOCUMENTS)
     assert document_table(answer.hits, total=answer.total, rows=20)
     assert group_tables(answer.groups, rows=20) or not query.groups
+    results = EsResults(hits=answer.hits, aggregations=answer.groups, total=answer.total, query=query.body)
+    for figures in tables_of([results], [""]):
+        assert figures.markdown()
+        assert len(list(figures.told())) == len(figures.rows[:MOST_ROWS]) + len(figures.sums) + len(figures.notes)
+        assert all(abs(number) < 1e11 for number in figures.numbers()), "these are milliseconds"
 
 
 async def test_documents_are_those_that_were_put_there(opensearch: AsyncOpenSearch) -> None:

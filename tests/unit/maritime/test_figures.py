@@ -206,6 +206,13 @@ def test_dates_of_several_results_stand_side_by_side_and_may_be_said() -> None:
     assert stray_figures("The last one arrived on November 5, 2026 (2026-11-05).", numbers, texts) == []
 
 
+@pytest.mark.parametrize("aggs", [[], "sum", {"volume": "sum"}, {"volume": {"sum": {}, "aggs": 3}}])
+def test_query_that_is_none_tells_no_kinds(aggs: Any) -> None:
+    result = EsResults(total=1, aggregations={"volume": {"value": 2}}, query={"aggs": aggs, "query": [3]})
+    assert told(tables_of([result], [""]), "All that matches")[1] == {"figure": "volume", "value": "2"}
+    assert labels_of([result, result]) == ["result 1", "result 2"]
+
+
 def test_figures_of_unknown_kind_are_not_added_up() -> None:
     result = grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0)).model_copy(update={"query": {}})
     columns = told(tables_of([result], [""]), "by_shipper")[0]
