@@ -50,13 +50,18 @@ def run_async(work: Callable[[Farewell], Coroutine[Any, Any, int]], output: Outp
 
         def interrupt(number: int) -> None:
             nonlocal is_interrupted
+            if is_interrupted:
+                # It came while the loop was at something else, and before what is set below.
+                leave_at_once()
             instead, farewell.instead = farewell.instead, None
             if instead is not None and number == signal.SIGINT:
                 instead()
                 return
             is_interrupted = True
             for each in _SIGNALS:
-                loop.add_signal_handler(each, _leave_at_once)
+                # Not by the loop, which a step that blocks keeps from its turn.
+                loop.remove_signal_handler(each)
+                signal.signal(each, leave_at_once)
             output.tell(farewell.text)
             farewell.way_out.open(ExitCode.INTERRUPTED)
             task.cancel()
@@ -75,6 +80,7 @@ def run_async(work: Callable[[Farewell], Coroutine[Any, Any, int]], output: Outp
         farewell.way_out.close()
 
 
-def _leave_at_once() -> None:
+def leave_at_once(*_: object) -> None:
+    """Ends the process as it is, whatever goes on in it."""
     # Not sys.exit: whoever presses Ctrl-C twice wants no cleaning up, and the run is safe on the server.
     os._exit(ExitCode.INTERRUPTED)

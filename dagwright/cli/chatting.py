@@ -15,7 +15,7 @@ from rich.markdown import Markdown
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.cli.account import account_name
-from dagwright.cli.async_runs import Farewell, run_async
+from dagwright.cli.async_runs import Farewell, leave_at_once, run_async
 from dagwright.cli.chat_input import Interrupted, Messages, PipedMessages, TypedMessages
 from dagwright.cli.chat_words import TURNS_LISTED, TURNS_SHOWN, Typed, going_on, help_lines, status_line, typed
 from dagwright.cli.connecting import command_settings
@@ -49,6 +49,8 @@ T = TypeVar("T")
 
 RETRY_S = 1.0
 """Between two attempts to reach a server that is gone."""
+LOOK_S = 3.0
+"""How long is looked for what goes on in a session that the person has left with Ctrl-C."""
 
 _HISTORY = "chat-history"
 _GONE = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
@@ -82,6 +84,11 @@ def chat(request: ChatRequest, output: Output) -> int:
             code = await talk.go_on(name, is_new=request.session is None)
             # What does not end is left behind: its run stays.
             farewell.way_out.open(code)
+            if code == ExitCode.INTERRUPTED:
+                # That was the second one already.
+                farewell.instead = leave_at_once
+                words = "steps in flight get 10 s to end; Ctrl-C again leaves at once"
+                asyncio.get_running_loop().call_later(1.0, output.tell, words)
             return code
 
     return run_async(work, output)
@@ -193,7 +200,19 @@ class Chat:
 
     async def _left(self) -> bool:
         """Says how a turn is gone on with that the person has left."""
-        turn = await self._running()
+        if self._output.can_ask:
+            # What is looked for may not come, and whoever presses Ctrl-C again has no patience.
+            self._farewell.instead = leave_at_once
+        try:
+            async with asyncio.timeout(LOOK_S):
+                turn = await self._running()
+        except (TimeoutError, RPCError) as error:
+            if isinstance(error, RPCError) and error.status not in _GONE:
+                raise
+            self._output.say(
+                "the Temporal server does not answer; a run that was started stays as it is; Ctrl-C again ends the chat"
+            )
+            return False
         if turn is None:
             self._output.say("no run goes on here now")
         else:

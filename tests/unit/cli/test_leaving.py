@@ -10,7 +10,7 @@ from dagwright.cli import leaving
 from dagwright.cli.async_runs import run_async
 from dagwright.cli.output import Output
 
-leaving.LEAVING_S = 0.3
+leaving.LEAVING_S = %s
 
 async def stubborn():
     while True:
@@ -29,8 +29,8 @@ raise SystemExit(run_async(work, Output()))
 _LEFT = "a step does not end, so the command leaves it behind"
 
 
-def _started(first: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", _STUBBORN % first]
+def _started(first: str, *, leaving_s: float = 0.3) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _STUBBORN % (leaving_s, first)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
@@ -42,6 +42,33 @@ def test_command_that_was_told_to_end_leaves_a_step_that_does_not() -> None:
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=60)
     assert (process.returncode, said.splitlines()) == (130, ["interrupted", _LEFT])
+
+
+def test_second_ctrl_c_leaves_a_step_that_blocks_the_loop() -> None:
+    blocks = """
+    try:
+        await asyncio.sleep(60)
+    finally:
+        print("blocks", flush=True)
+        time.sleep(60)
+    """
+    with _started("import time" + blocks, leaving_s=60) as process:
+        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "blocks\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert (process.returncode, said.splitlines()) == (130, ["interrupted"])
+
+
+def test_two_ctrl_c_that_come_at_once_leave_at_once() -> None:
+    both = """
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGINT)
+    """
+    with _started("import os, signal" + both, leaving_s=60) as process:
+        _, said = process.communicate(timeout=30)
+    assert (process.returncode, said.splitlines()) == (130, ["interrupted"])
 
 
 def test_command_whose_run_has_ended_leaves_a_step_that_does_not() -> None:

@@ -1,0 +1,76 @@
+"""A chat without a server: what Ctrl-C does while nobody answers."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from dagwright.cli import chatting
+from dagwright.cli.async_runs import Farewell, leave_at_once
+from dagwright.cli.chat_input import Interrupted
+from dagwright.cli.chatting import Chat, Desk
+from dagwright.cli.exits import ExitCode
+from dagwright.cli.output import Output
+from dagwright.cli.requests import AskRequest
+from dagwright.contracts.sessions import Session
+from dagwright.sessions import SessionView
+from tests.support.eventually import eventually
+
+
+class _OfPerson(Output):
+    """Somebody who can be asked."""
+
+    can_ask = True  # type: ignore[assignment] # a property there
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+class _Hanging:
+    """The sessions of a server that hangs once it was asked a few times."""
+
+    def __init__(self, answers: int) -> None:
+        self.answers = answers
+
+    async def read(self, name: str) -> SessionView:
+        self.answers -= 1
+        if self.answers < 0:
+            await asyncio.sleep(600)
+        return SessionView(Session(name))
+
+    async def whole(self, session: Session) -> Session:
+        return session
+
+
+class _Typed:
+    """One command, and Ctrl-C whenever something could be typed after it."""
+
+    def __init__(self) -> None:
+        self.lines = ["/status"]
+
+    async def next(self) -> str | None:
+        if self.lines:
+            return self.lines.pop()
+        raise Interrupted
+
+
+async def test_second_ctrl_c_ends_a_chat_whose_server_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chatting, "LOOK_S", 0.2)
+    output, farewell, sessions = _OfPerson(), Farewell(), _Hanging(answers=1)
+    desk = cast("Desk", SimpleNamespace(sessions=sessions))
+    chat = Chat(desk, cast("Any", _Typed()), AskRequest(words=""), output=output, farewell=farewell)
+    talking = asyncio.create_task(chat.go_on("s", is_new=True))
+    await eventually(lambda: sessions.answers == -1 and farewell.instead is not None)
+    interrupt, farewell.instead = farewell.instead, None
+    assert interrupt is not None
+    interrupt()
+    await eventually(lambda: sessions.answers == -2)
+    # Whoever presses it again does not wait for the server.
+    assert farewell.instead is leave_at_once
+    assert await talking == ExitCode.INTERRUPTED
+    assert output.said[-1].startswith("the Temporal server does not answer; a run that was started stays as it is")
