@@ -35,7 +35,7 @@ from activities.result_cache import ResultCache
 from activities.run_region import region_activity
 from activities.stored_agents import stored_agent_activity
 from activities.values import Values
-from dagwright import event_loop
+from dagwright import event_loop, loop_watch
 from dagwright.agents.finding import StoredAgentTools, stored_cards
 from dagwright.agents.tools import declared_agents
 from dagwright.cli.edge import guarded, leave
@@ -175,6 +175,7 @@ async def serving(client: Client, toolset: Toolset, *, task_queue: str) -> Async
     await tell_cards(toolset.store, toolset.agents)
     async with AsyncExitStack() as stack:
         stack.enter_context(event_loop.few_collections())
+        stack.enter_context(loop_watch.standing_told())
         models = await stack.enter_async_context(ModelClients(toolset.models))
         stack.push_async_callback(toolset.environment.kept.close)
         if toolset.servers is not None:

@@ -1,0 +1,86 @@
+"""Tells where the event loop of a worker stands still, while it does.
+
+Whatever an async tool does without `await` keeps all other calls of its worker from heartbeating, so the server gives
+them up as lost, each with the same words. Only a thread can say then whose fault it is.
+"""
+
+import asyncio
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+import structlog
+
+LOOK_S = 1.0
+STANDS_S = 2.0
+"""How long no step of the loop may end before it is told: some seconds less than the shortest heartbeat timeout."""
+
+_LOG = structlog.stdlib.get_logger("loop")
+_OF_OTHERS = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+@contextmanager
+def standing_told() -> Iterator[None]:
+    """Watches the running loop as long as the block lasts; each time it stands still, a warning says where."""
+    watch = _Watch(asyncio.get_running_loop())
+    thread = threading.Thread(target=watch.look_on, name="loop watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        watch.is_over.set()
+        thread.join()
+
+
+class _Watch:
+    """Looks on from a thread; made in that of the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.is_over = threading.Event()
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self._stepped_at = time.monotonic()
+
+    def look_on(self) -> None:
+        is_told = False
+        before = time.monotonic()
+        while not self.is_over.wait(LOOK_S):
+            now = time.monotonic()
+            if now - before > LOOK_S + STANDS_S:
+                # The whole process stood still, such as by SIGSTOP.
+                self._stepped_at = now
+            before = now
+            stands_s = now - self._stepped_at
+            if stands_s < STANDS_S + LOOK_S:
+                is_told = False
+            elif not is_told:
+                is_told = True
+                self._tell(stands_s)
+            # It may be closed already.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._step)
+
+    def _step(self) -> None:
+        self._stepped_at = time.monotonic()
+
+    def _tell(self, stands_s: float) -> None:
+        frame = sys._current_frames().get(self._thread)
+        _LOG.warning(
+            "the event loop stands still, so no call of this worker can heartbeat, and the server gives them up: "
+            "an async tool must not block; write it as a plain def, which runs in a thread, or await what takes long",
+            where=_place_of(frame) if frame is not None else None,
+            since_s=round(stands_s, 1),
+        )
+
+
+def _place_of(frame: FrameType) -> str:
+    """Returns function, file and line of the innermost frame that is of no library."""
+    found: FrameType | None = frame
+    while found is not None and found.f_code.co_filename.startswith(_OF_OTHERS):
+        found = found.f_back
+    found = found or frame
+    return f"{found.f_code.co_qualname} ({found.f_code.co_filename}:{found.f_lineno})"
