@@ -34,7 +34,7 @@ from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.policy import Policy
 from dagwright.plan.times import format_time
 from dagwright.plan_pages import made_to_travel
-from dagwright.restoring import full_document, restored_document
+from dagwright.restoring import full_document, restored_document, stored_text
 from dagwright.server import Connection
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
@@ -363,6 +363,10 @@ class Runs:
             below = await self.people.requests_below(view.workflow_id)
             document["waiting_for"] = [*document["waiting_for"], *(request.document for request in below)]
         return document
+
+    async def stored_text(self, place: Mapping[str, Any]) -> str | None:
+        """Returns a text of the payload store; see `dagwright.restoring.stored_text`."""
+        return await stored_text(self._store, place)
 
     async def view_of_item(self, view: RunView, task_id: str) -> RunView:
         """Returns the view of the run that knows a node or an item; see `dagwright.chunk_items`."""

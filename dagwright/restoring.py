@@ -13,7 +13,7 @@ from dagwright.insides import InnerNode, Insides, unreadable_note
 from dagwright.plan.filling import fill, stored_refs, walk
 from dagwright.plan.resolution import MissingData
 from dagwright.plan.states import NodeStatus
-from dagwright.plan.stored import Path, StoredValue, WorkerText, is_whole, unfilled_places
+from dagwright.plan.stored import Path, StoredValue, WorkerText, is_whole, stored_from_json, unfilled_places
 from dagwright.plan.unfilled import holes_of, shown_in_arguments, with_shown
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreError, StoreUnavailable
 
@@ -123,6 +123,21 @@ async def full_document(view: RunView, store: PayloadStore) -> AsyncIterator[tup
             yield name, value
     if nodes_ref is not None and not listing.is_complete:
         yield "nodes_ref", {**nodes_ref, "counts": listing.left_out()}
+
+
+async def stored_text(store: PayloadStore, place: Mapping[str, Any]) -> str | None:
+    """Returns a text of the payload store; `None` if it is none, or cannot be had.
+
+    Args:
+        place: `{"ref", "paths"}`, as `contracts.turn_summaries` tells it.
+    """
+    try:
+        value = stored_from_json(place)
+        whole = await asyncio.to_thread(pydantic_core.from_json, await store.get(value.ref))
+        found = walk(whole, value.paths, value.name)
+    except (StoreError, MissingData, ValueError):
+        return None
+    return found if isinstance(found, str) else None
 
 
 class _Listing:

@@ -171,6 +171,16 @@ class Sessions:
         if view.ended_at is not None:
             session.end_turn(run, end_of_turn(view.unfilled_document(), view.scheduler), at=view.ended_at)
 
+    async def whole(self, session: Session) -> Session:
+        """Returns a session with all of each answer, also of those that are too long for a run to hold.
+
+        An answer that cannot be read any more stays as it is, with its beginning.
+        """
+        stored = [(turn.run, turn.response_at) for turn in session.turns if turn.response_at is not None]
+        found = await asyncio.gather(*(self._runs.stored_text(place) for _, place in stored))
+        texts = {run: text.strip() for (run, _), text in zip(stored, found, strict=True) if text is not None}
+        return session.with_answers(texts)
+
     async def list(self, *, limit: int = 100) -> list[SessionView]:
         """Returns the newest sessions; those of which nothing can be read are left out."""
         query = f"WorkflowType = '{wire.WORKFLOW_CONVERSE}' AND ExecutionStatus != 'ContinuedAsNew'"
@@ -200,8 +210,12 @@ class Sessions:
             IdInvalid: no run can have it.
             SessionNotFound: something else has the id of the session.
         """
+
+        async def prepared(session: Session) -> PreparedTurn:
+            return await prepare((await self.whole(session)).shortened())
+
         if run is not None:
-            turn = await prepare((await self.read(name)).session)
+            turn = await prepared((await self.read(name)).session)
             if (there := await self._runs.same(checked_id(run), turn.sending)) is not None:
                 _refuse_of_others(name, await self._client.get_workflow_handle(run).describe())
                 return there
@@ -214,7 +228,7 @@ class Sessions:
                 return await self._there(name, chosen)
             if (running := session.running) is None:
                 try:
-                    await self._send(name, await prepare(session), run=chosen, version=session.version)
+                    await self._send(name, await prepared(session), run=chosen, version=session.version)
                 except TurnNotTaken as refused:
                     refusals += 1
                     if refused.code not in _PASSING or refusals > MOST_REFUSALS:

@@ -232,6 +232,7 @@ class Chat:
         """Begins a session, or goes on with one: shows its last turns, and the run that goes on."""
         self._name = name
         session = (await self._patiently(lambda: self._desk.sessions.read(name))).session
+        session = await self._desk.sessions.whole(session)
         if is_new:
             self._output.say(f"session {one_line(name)}; {going_on(name)}")
             self._output.say("/help says what can be typed here")

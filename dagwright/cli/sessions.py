@@ -1,6 +1,7 @@
 """`session`: look at sessions and end them, with no worker."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.table import Table
@@ -45,7 +46,8 @@ def session(request: SessionRequest, output: Output) -> int:
                     output.document(acted(view.workflow_id, message))
                 output.say(f"the session {one_line(name)} {message}")
             else:
-                _tell(await sessions.look(name), output, connection.server)
+                view = await sessions.look(name)
+                _tell(replace(view, session=await sessions.whole(view.session)), output, connection.server)
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -105,6 +107,7 @@ def turn_lines(turns: Sequence[Turn]) -> list[str]:
     lines = []
     for turn in turns:
         status = turn.status.replace("_", " ")
-        came = f"{status}: {turn.outcome}" if turn.outcome else status
+        words = turn.outcome or turn.explanation
+        came = f"{status}: {words}" if words else status
         lines += [one_line(f"{turn.number}. {turn.request or '(a plan)'}"), one_line(f"   {turn.run}: {came}")]
     return lines

@@ -49,6 +49,11 @@ def turns_from_json(encoded: Any) -> tuple[TurnSummary, ...]:
     return tuple(found)
 
 
-def turns_told(turns: Sequence[TurnSummary], *, characters: int) -> tuple[TurnSummary, ...]:
-    """Returns the turns that are told, each of its sides with so many characters."""
-    return tuple(turn.shortened(characters) for turn in turns[-TURNS_TOLD:])
+def turns_told(turns: Sequence[TurnSummary], *, characters: int, newest: int | None = None) -> tuple[TurnSummary, ...]:
+    """Returns the turns that are told, each of its sides with so many characters.
+
+    Args:
+        newest: characters of the sides of the newest one; `None` for as many as of the others.
+    """
+    told = turns[-TURNS_TOLD:]
+    return tuple(turn.shortened((newest or characters) if turn is told[-1] else characters) for turn in told)

@@ -14,7 +14,7 @@ from dagwright.contracts.conversation import TurnSummary
 from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.limits import cut_text
 from dagwright.contracts.messages import TurnPlace
-from dagwright.contracts.turn_summaries import response_of, shortened
+from dagwright.contracts.turn_summaries import place_from_json, response_of, shortened
 from dagwright.contracts.turns import (
     EXPLANATION_BYTES,
     NAMES,
@@ -79,6 +79,7 @@ class Turn:
         status: `running`, or how the run ended.
         outcome: what came of it, on one line.
         response: its answer, if the outcome does not say all of it.
+        response_at: where all of that answer lies, if it is too long for a run to hold.
         names: names that it set.
         began_at, ended_at: RFC 3339.
     """
@@ -90,6 +91,7 @@ class Turn:
     explanation: str | None = None
     outcome: str | None = None
     response: str | None = None
+    response_at: Mapping[str, Any] | None = None
     names: Sequence[str] = ()
     began_at: str | None = None
     ended_at: str | None = None
@@ -104,6 +106,7 @@ class Turn:
             "explanation": self.explanation,
             "outcome": self.outcome,
             "response": self.response,
+            **({"response_at": dict(self.response_at)} if self.response_at is not None else {}),
             "names": list(self.names),
             "began_at": self.began_at,
             "ended_at": self.ended_at,
@@ -207,6 +210,17 @@ class Session:
         """Returns what a request that is answered in rounds is told of them, oldest first."""
         return [turn.summary() for turn in self._ended_turns()]
 
+    def with_answers(self, answers: Mapping[str, str]) -> "Session":
+        """Returns the session with all of some answers: id of a run -> its answer."""
+        turns = [replace(turn, response=answers.get(turn.run, turn.response)) for turn in self.turns]
+        return replace(self, turns=turns)
+
+    def shortened(self) -> "Session":
+        """Returns the session with as much of the answers of its turns as requests are told."""
+        responses = shortened([turn.response for turn in self.turns])
+        turns = [replace(turn, response=each) for turn, each in zip(self.turns, responses, strict=True)]
+        return replace(self, turns=turns)
+
     def _ended_turns(self) -> list[Turn]:
         return [turn for turn in self.turns if turn.status != RunStatus.RUNNING.value]
 
@@ -267,6 +281,7 @@ class Session:
             status=end.status,
             outcome=end.outcome,
             response=end.response,
+            response_at=end.response_at,
             explanation=end.explanation,
             names=tuple(end.names),
             ended_at=format_time(at),
@@ -289,8 +304,7 @@ class Session:
 
     def _changed(self) -> None:
         self.version += 1
-        responses = shortened([turn.response for turn in self.turns])
-        self.turns = [replace(turn, response=each) for turn, each in zip(self.turns, responses, strict=True)]
+        self.turns = self.shortened().turns
         told = [{**turn.to_json(), "response": None} for turn in self.turns]
         kept = _newest(told, most=TURNS, most_bytes=TURNS_BYTES)
         self.turns_left_out += len(self.turns) - kept
@@ -366,6 +380,7 @@ def _turn_from_json(encoded: Mapping[str, Any]) -> Turn:
         explanation=_cut(encoded.get("explanation"), EXPLANATION_BYTES),
         outcome=_cut(encoded.get("outcome"), OUTCOME_BYTES),
         response=response_of(encoded.get("response")),
+        response_at=place_from_json(encoded.get("response_at")),
         names=tuple(str(name) for name in encoded.get("names", ())),
         began_at=_cut(encoded.get("began_at"), 40),
         ended_at=_cut(encoded.get("ended_at"), 40),

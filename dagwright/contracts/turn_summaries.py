@@ -3,14 +3,17 @@
 The answer of the newest turn counts most: it may be a question that the next request answers. So all of it is kept
 that a run itself holds of an answer, and less of the answers before it, in the middle of which something is left out:
 what an answer asks stands at its end.
+
+Of an answer that is too long for a run to hold, the place in the payload store is kept as well. It keeps nothing there:
+as long as the run is known, its answer can be read, and then its beginning is what is left.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.limits import INLINE_VALUE_BYTES
-from dagwright.plan.stored import StoredValue
+from dagwright.plan.stored import StoredValue, paths_to_json, stored_from_json
 
 RESPONSE_BYTES = INLINE_VALUE_BYTES
 """JSON of the answer of the newest turn: room for every one that lies in no store."""
@@ -18,6 +21,8 @@ OLDER_RESPONSE_BYTES = 2_000
 """The same of a turn before it."""
 RESPONSES_BYTES = 16_000
 """The same of all turns in sum; of the oldest ones only a line is kept."""
+PLACE_BYTES = 1_000
+"""JSON of where an answer lies; one that takes more is known by its beginning alone."""
 CUT = "\n[… cut here …]\n"
 """Stands where something was left out."""
 
@@ -36,6 +41,27 @@ def response_of(output: Any) -> str | None:
     if not isinstance(output, str) or not output.strip():
         return None
     return cut_inside(output.strip(), max_bytes=RESPONSE_BYTES)
+
+
+def place_of(output: Any) -> dict[str, Any] | None:
+    """Returns where in the payload store the answer lies that the output of a run is: `{"ref", "paths"}`.
+
+    `None` of an answer that the run holds, and of what is no text.
+    """
+    told = output.told if isinstance(output, StoredValue) else None
+    if told is None or told.shape is None or told.shape.type != "text":
+        return None
+    return place_from_json({"ref": output.ref, "paths": paths_to_json(output.paths)})
+
+
+def place_from_json(encoded: Any) -> dict[str, Any] | None:
+    """Returns where an answer lies; `None` of what is no such place."""
+    try:
+        found = stored_from_json(encoded) if isinstance(encoded, Mapping) else None
+    except ValueError:
+        return None
+    place = {"ref": found.ref, "paths": paths_to_json(found.paths)} if found is not None else None
+    return place if place is not None and encoded_size(place) <= PLACE_BYTES else None
 
 
 def cut_inside(text: str, *, max_bytes: int) -> str:

@@ -13,7 +13,8 @@ from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.limits import WORKFLOW_ID_BYTES
 from dagwright.contracts.messages import MessageInvalid
 from dagwright.contracts.session_names import identified, is_session_name, one_line
-from dagwright.contracts.turn_summaries import response_of
+from dagwright.contracts.turn_summaries import place_from_json, place_of, response_of
+from dagwright.contracts.turn_words import done_words
 from dagwright.plan.model_tools import PLAN_READER
 from dagwright.plan.policy import Policy, policy_from_json
 from dagwright.plan.scheduler import Scheduler
@@ -127,6 +128,7 @@ class TurnEnd:
     Args:
         outcome: what came of it, in words on one line.
         response: its answer, if it gave one of which the outcome does not say all.
+        response_at: where all of that answer lies, `{"ref", "paths"}`, if it is too long for a run to hold.
         names: names that it set -> `{"id", "name", "kind"}`.
         bindings: parties that its lookups were bound to.
         is_unbound: it failed because not all of them could be, which a party may have been that is gone since.
@@ -135,6 +137,7 @@ class TurnEnd:
     status: str
     outcome: str | None = None
     response: str | None = None
+    response_at: Mapping[str, Any] | None = None
     explanation: str | None = None
     names: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     bindings: Sequence[Mapping[str, Any]] = ()
@@ -146,6 +149,7 @@ class TurnEnd:
             "status": self.status,
             "outcome": self.outcome,
             "response": self.response,
+            **({"response_at": dict(self.response_at)} if self.response_at is not None else {}),
             "explanation": self.explanation,
             "names": {name: dict(found) for name, found in self.names.items()},
             "bindings": [dict(binding) for binding in self.bindings],
@@ -166,6 +170,7 @@ def turn_end_from_json(message: Any) -> TurnEnd:
         status=message["status"],
         outcome=one_line(message.get("outcome"), max_bytes=OUTCOME_BYTES),
         response=response_of(message.get("response")),
+        response_at=place_from_json(message.get("response_at")),
         explanation=one_line(message.get("explanation"), max_bytes=EXPLANATION_BYTES),
         names=_names_read(names if isinstance(names, Mapping) else {}),
         bindings=_bindings_read(bindings if isinstance(bindings, list) else []),
@@ -209,11 +214,13 @@ def end_of_turn(document: Mapping[str, Any], scheduler: Scheduler | None = None)
         # They may be gone with the rest that was taken back; one that stands is found again.
         bindings = [each for each in bindings if not (isinstance(each, Mapping) and each.get("created"))]
     code = error.get("code") if isinstance(error, Mapping) else None
-    outcome, response = _outcome(document), response_of(document.get("output"))
+    response = response_of(document.get("output"))
+    outcome = _outcome(document, response, scheduler)
     return TurnEnd(
         status=status if status in _ENDS else RunStatus.FAILED.value,
         outcome=outcome,
         response=response if response != outcome else None,
+        response_at=place_of(document.get("output")),
         explanation=one_line(_explanation(scheduler), max_bytes=EXPLANATION_BYTES) if scheduler is not None else None,
         names=_names_read(names if isinstance(names, Mapping) else {}),
         bindings=_bindings_read(bindings if isinstance(bindings, list) else []),
@@ -229,7 +236,7 @@ def _explanation(scheduler: Scheduler) -> Any:
     return scheduler.plan.metadata.get("explanation")
 
 
-def _outcome(document: Mapping[str, Any]) -> str | None:
+def _outcome(document: Mapping[str, Any], response: str | None, scheduler: Scheduler | None) -> str | None:
     error, nodes = document.get("error"), document.get("nodes")
     if isinstance(error, Mapping) and error.get("message"):
         return one_line(f"{error.get('code')}: {error['message']}", max_bytes=OUTCOME_BYTES)
@@ -238,8 +245,9 @@ def _outcome(document: Mapping[str, Any]) -> str | None:
         for name, node in (nodes.items() if isinstance(nodes, Mapping) else ())
         if node.get("status") == NodeStatus.FAILED.value
     ]
+    done = done_words(scheduler) if scheduler is not None else None
     if failed:
         more = f"; and {len(failed) - _FAILURES_TOLD:,} more" if len(failed) > _FAILURES_TOLD else ""
-        return one_line("; ".join(failed[:_FAILURES_TOLD]) + more, max_bytes=OUTCOME_BYTES)
-    output = document.get("output")
-    return one_line(output, max_bytes=OUTCOME_BYTES) if isinstance(output, str) else None
+        went_well = f"; done: {done}" if done else ""
+        return one_line("; ".join(failed[:_FAILURES_TOLD]) + more + went_well, max_bytes=OUTCOME_BYTES)
+    return one_line(response or done, max_bytes=OUTCOME_BYTES)

@@ -13,6 +13,8 @@ from dagwright.contracts.model_messages import json_line
 from dagwright.plan.workers import Worker
 from dagwright.planner.catalogue import DESCRIPTION_CHARACTERS, Catalogue, arguments_told, cut, fitting
 
+NEWEST_TURN_CHARACTERS = 10_000
+"""Of the newest turn, which the question may be about: room for all that a session tells of its answer."""
 TURN_CHARACTERS = 4_000
 """Of each of the two sides of a turn."""
 
@@ -83,7 +85,7 @@ def intention_messages(question: str, turns: Sequence[TurnSummary]) -> tuple[Mes
     if turns:
         told = [
             f"- {json_line({'human': turn.human_message, 'answer': turn.ai_response})}"
-            for turn in turns_told(turns, characters=TURN_CHARACTERS)
+            for turn in turns_told(turns, characters=TURN_CHARACTERS, newest=NEWEST_TURN_CHARACTERS)
         ]
         parts.insert(0, "\n".join(["Said before, the newest last:", *told]))
     return system(INTENTION_PROMPT), user("\n\n".join(parts))

@@ -37,12 +37,15 @@ class SessionBench:
         self.started = StartedRuns(connection, task_queue=runs.task_queue, store=runs.store)
         self.sessions = Sessions(connection, self.started, task_queue=runs.task_queue)
 
-    def turn(self, *nodes: Mapping[str, Any], request: str = "Do it.", policy: Policy | None = None) -> Prepare:
+    def turn(
+        self, *nodes: Mapping[str, Any], request: str = "Do it.", policy: Policy | None = None, output: Any = None
+    ) -> Prepare:
         """Returns what prepares a turn with a plan of these nodes, in which `@cbu` stands for the id of the fund."""
 
         async def prepare(session: Session) -> PreparedTurn:
             known = {name: str(found["id"]) for name, found in session.names.items()}
-            plan = {"plan": 1, "nodes": [_filled(node, known) for node in nodes]}
+            plan: dict[str, Any] = {"plan": 1, "nodes": [_filled(node, known) for node in nodes]}
+            plan |= {} if output is None else {"output": output}
             compiled = prepare_plan(check_plan(plan, self.runs.tools), {})
             sending = await self.started.prepared(compiled, {}, origin=Origin(plan), tools=(), terms=NO_TERMS)
             return PreparedTurn(request, sending, policy)

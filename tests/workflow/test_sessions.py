@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from temporalio.exceptions import ApplicationError
 from dagwright import sessions
 from dagwright.client import NO_TERMS, IdInUse, IdInvalid, Origin, Started
 from dagwright.contracts import limits, wire
-from dagwright.contracts.sessions import session_id
+from dagwright.contracts.documents import encoded_size
+from dagwright.contracts.sessions import Session, session_id
+from dagwright.contracts.turn_summaries import CUT, RESPONSE_BYTES
 from dagwright.preparation import check_plan, prepare_plan
 from dagwright.server import Connection, Server
-from dagwright.sessions import SessionNotFound, TurnNotTaken
+from dagwright.sessions import PreparedTurn, SessionNotFound, TurnNotTaken
 from tests.support.eventually import eventually
 from tests.support.sessions import SessionBench, call, session_bench
 
@@ -45,6 +48,35 @@ async def test_second_turn_uses_the_name_that_the_first_one_set(bench: SessionBe
     ]
     told = await (await bench.close(unique)).result()
     assert (told["status"], told["context"]) == ("ended", session.names)
+
+
+async def test_answer_that_lies_in_the_store_is_whole_in_the_session_and_told_to_the_next_turn(
+    bench: SessionBench, unique: str
+) -> None:
+    told: list[str | None] = []
+    long = bench.turn(call("a", "name_fund", name="Apex", padding=20_000), output="{{a.result.more}}")
+
+    async def next_turn(session: Session) -> PreparedTurn:
+        told.append(session.turns[0].answer)
+        return await bench.turn(call("b", "echo", value=1))(session)
+
+    first = await bench.sessions.take_turn(unique, long)
+    session = await bench.ended(unique, first.workflow_id)
+    [kept] = session.turns
+    assert kept.response_at is not None
+    assert len(kept.response or "") < 1_000
+    [whole] = (await bench.sessions.whole(session)).turns
+    assert whole.answer == "x" * 20_000
+    second = await bench.sessions.take_turn(unique, next_turn)
+    await bench.ended(unique, second.workflow_id)
+    [answer] = told
+    assert answer is not None
+    assert (encoded_size(answer) > RESPONSE_BYTES - 10, CUT in answer, answer[-9:]) == (True, True, "x" * 9)
+    # What is gone from the store is known by its beginning.
+    lost = session.with_answers({})
+    lost.turns = [replace(kept, response_at={"ref": f"v1/{'0' * 64}", "paths": []})]
+    assert await bench.sessions.whole(lost) == lost
+    await bench.close(unique)
 
 
 async def test_turns_run_one_after_the_other_and_each_is_prepared_for_what_the_one_before_left(

@@ -26,6 +26,9 @@ FUND = {"id": "CBU-1", "name": "Apex", "kind": "fund"}
 JOHN = {"search_text": "John Smith", "entity_type": "person", "party": {"id": "P-1", "name": "John Smith"}}
 
 
+_EFFECTS = {"make": Effects.IDEMPOTENT, "look": Effects.READ, "undo": Effects.IDEMPOTENT}
+
+
 def _turn(run: str = "r", **more: Any) -> TurnStart:
     return TurnStart(run, {"goal": "Do it."}, "Do it.", **more)
 
@@ -211,6 +214,32 @@ def test_answer_in_the_store_is_kept_as_far_as_the_run_knows_it() -> None:
     assert end_of_turn({"status": "completed", "output": StoredValue("ref")}).response is None
 
 
+def test_place_of_an_answer_that_is_too_long_for_a_run_is_kept() -> None:
+    shape = Shape("text", 50_000, 49_998, "It begins so")
+    output = StoredValue("ref", name="answer.result", paths=(("message", "content"),), shape=shape)
+    end = turn_end_from_json(json.loads(json.dumps(end_of_turn({"status": "completed", "output": output}).to_json())))
+    assert (end.response_at, end.outcome) == (
+        {"ref": "ref", "paths": [["message", "content"]]},
+        "It begins so [… cut here …]",
+    )
+    session = Session("s")
+    session.begin_turn(_turn("a"), at=1.0)
+    session.end_turn("a", end, at=2.0)
+    _done(session, "b", response="Short.")
+    assert session_from_json(json.loads(json.dumps(session.to_json())), name="s") == session
+    rows = "row\n" * 10_000
+    whole = session.with_answers({"a": rows, "gone": "nothing"})
+    assert [turn.answer for turn in whole.turns] == [rows, "Short."]
+    older, newest = whole.shortened().turn_summaries()
+    assert (encoded_size(older.ai_response) <= OLDER_RESPONSE_BYTES, CUT in older.ai_response) == (True, True)
+    assert newest.ai_response == "Short."
+    assert session.turns[0].response == f"It begins so{CUT}".strip()
+    large = StoredValue("ref", paths=(("x" * 2_000,),), shape=shape)
+    assert end_of_turn({"status": "completed", "output": large}).response_at is None
+    for odd in (None, 7, {}, {"ref": 7}, {"ref": "r", "paths": 3}, {"ref": "r", "paths": [{}]}, ["ref"]):
+        assert turn_end_from_json({"status": "completed", "response_at": odd}).response_at is None
+
+
 @given(st.text(), st.integers(min_value=100, max_value=3_000))
 def test_text_that_is_cut_fits_and_keeps_both_ends(text: str, most: int) -> None:
     found = cut_inside(text * 50, max_bytes=most)
@@ -229,6 +258,7 @@ def test_thousand_turns_stay_small_and_are_counted(sign: str) -> None:
             "completed",
             outcome=words,
             response=sign * 30_000,
+            response_at={"ref": f"v1/{'a' * 64}", "paths": [["message", "content"]]},
             explanation=words,
             names={f"n{number}": {**FUND, "name": words}},
             bindings=[{**JOHN, "search_text": f"{number} {words}"}],
@@ -249,6 +279,7 @@ _ENDS = st.builds(
     st.sampled_from(["completed", "failed", "cancelled", "completed_with_failures"]),
     names=_NAMES,
     response=st.none() | st.text(max_size=4_000),
+    response_at=st.none() | st.just({"ref": "r", "paths": [["a", 0]]}),
     bindings=st.lists(st.builds(lambda text: {**JOHN, "search_text": text}, _TEXT), max_size=5),
 )
 
@@ -338,6 +369,48 @@ def test_last_node_that_sets_a_name_counts_in_plan_order_and_what_was_taken_back
     while (task := scheduler.next_task(1.0)) is not None:
         scheduler.complete(task.id, {"id": task.id}, at=2.0)
     assert names_set(scheduler) == {"cbu": {"id": "b", "name": None, "kind": None}}
+
+
+def test_what_a_run_has_made_is_told_in_a_few_words_and_without_ids() -> None:
+    results: dict[str, Any] = {
+        "a": {
+            "id": "fund_1",
+            "kind": "fund",
+            "name": "Apex",
+            "client_type": "fund",
+            "manco_id": "c_1",
+            "created": True,
+        },
+        "b": {"id": None, "cbu_id": "fund_1", "cbuId": "fund_1", "product": "CUSTODY", "removed": False},
+        "c": {"id": "x", "name": "Bird", "created": False, "note": "long " * 40},
+        "d": [1],
+        "look": {"name": "Only looked at"},
+        "e": {"name": "Taken back"},
+    }
+    nodes = (
+        *(CompiledNode(name, tool="look" if name == "look" else "make") for name in results),
+        CompiledNode("~e", tool="undo", undoes="e"),
+    )
+    tools = {name: ToolDeclaration(name, effects) for name, effects in _EFFECTS.items()}
+    scheduler = Scheduler(CompiledPlan(nodes, tools), {})
+    scheduler.begin(1.0)
+    while (task := scheduler.next_task(1.0)) is not None:
+        scheduler.complete(task.id, results.get(task.id), at=2.0)
+    made = "make: fund, Apex; make: CUSTODY (was not there); make: Bird (was there); make"
+    assert end_of_turn({"status": "completed", "output": {}}, scheduler).outcome == made
+    assert end_of_turn({"status": "completed", "output": "Done."}, scheduler).outcome == "Done."
+    failed = {"x": {"status": "failed", "error": {"message": "no"}}}
+    assert end_of_turn({"status": "failed", "nodes": failed}, scheduler).outcome == f"'x' failed: no; done: {made}"
+
+
+def test_of_many_calls_the_first_are_told() -> None:
+    nodes = tuple(CompiledNode(f"n{number}", tool="make") for number in range(20))
+    scheduler = Scheduler(CompiledPlan(nodes, {"make": ToolDeclaration("make", Effects.WRITE)}), {})
+    scheduler.begin(1.0)
+    while (task := scheduler.next_task(1.0)) is not None:
+        scheduler.complete(task.id, {"name": task.id}, at=2.0)
+    outcome = end_of_turn({"status": "completed", "output": {}}, scheduler).outcome or ""
+    assert (outcome.startswith("make: n0; make: n1; "), outcome.endswith("make: n11; and 8 more")) == (True, True)
 
 
 def test_end_of_a_run_is_told_in_a_few_words() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagwright.contracts.conversation import TurnSummary
 from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.sub_goals import (
     KnownSubGoal,
@@ -23,6 +24,7 @@ from dagwright.plan.worker_cards import WorkerCard
 from dagwright.plan.workers import Worker
 from dagwright.planner.reading import tools_told
 from dagwright.planner.rounds_fields import MOST_DEPTH
+from dagwright.planner.rounds_prompts import intention_messages
 from dagwright.planner.rounds_reading import read_round
 from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SUB_GOALS
 from dagwright.tools.results import plain_json
@@ -395,3 +397,18 @@ def test_whatever_text_a_planner_writes_is_read_or_goes_back(text: str) -> None:
     found = read_round(None, text, RoundContext(tools_told(WORKERS)))
     assert found["valid"] is False
     assert plain_json(found) == found
+
+
+def test_newest_answer_is_told_up_to_ten_thousand_characters_and_those_before_it_up_to_four() -> None:
+    def said(letter: str, length: int) -> str:
+        return letter * length + "Which one?"
+
+    turns = [TurnSummary(1, "q" * 5_000, said("a", 9_000)), TurnSummary(2, "And?", said("b", 9_000))]
+    told = intention_messages("The first.", turns)[1].content
+    _, older, newest, *_ = told.splitlines()
+    assert (older.count("q") < 5_000, "Which one?" in older, "[…cut]" in older) == (True, True, True)
+    assert 3_900 < older.count("a") < 4_000
+    assert said("b", 9_000) in newest
+    longer = intention_messages("The first.", [TurnSummary(1, "Q", said("c", 20_000))])[1].content
+    assert 9_900 < longer.count("c") < 10_010
+    assert "Which one?" in longer
