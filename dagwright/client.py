@@ -402,7 +402,7 @@ class Runs:
         status = run.typed_search_attributes.get(_STATE)
         if done is None or status in (None, "running"):
             view = await RunFeed(self._client, run.id, run_id=run.run_id).read()
-            total = view.scheduler.plan.written_count if view.scheduler else total
+            total = total if view.nodes_total is None else view.nodes_total
             title, done, status = title or summary_of(view.title or "") or None, view.nodes_done, view.status
         return RunSummary(
             workflow_id=run.id,

@@ -34,6 +34,7 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, RunStatus
 from dagwright.plan.steering import standing_notes
 from dagwright.plan.stored import is_whole
+from dagwright.plan.undoing import undo_counts
 from dagwright.plan.unfilled import with_shown
 from dagwright.projection import Projection
 from dagwright.queues import NOTES_OF_WAITING, OpenCall, held_notes, notes_of, reason_of, unserved
@@ -140,9 +141,18 @@ class RunView:
 
     @property
     def nodes_done(self) -> int:
-        """Count of nodes that came to an end of their own."""
-        counts = self.scheduler.counts() if self.scheduler else {}
+        """Count of nodes that came to an end of their own, those that take something back left out."""
+        if self.scheduler is None:
+            return 0
+        counts = self.scheduler.counts() - undo_counts(self.scheduler)
         return sum(count for status, count in counts.items() if status.has_ended)
+
+    @property
+    def nodes_total(self) -> int | None:
+        """Count of the nodes of the plan, those that take something back left out; `None` if there is no plan yet."""
+        if self.scheduler is None:
+            return None
+        return self.scheduler.plan.written_count - undo_counts(self.scheduler).total()
 
 
 def _stands_for(written: Any, value: Any, *, ref: str) -> bool:

@@ -243,7 +243,9 @@ def graph_document(scheduler: Scheduler) -> dict[str, Any]:
 
 
 def nodes_ended(document: Mapping[str, Any], *, total: Any) -> int | None:
-    """Returns how many of a run's nodes came to an end of their own, items not counted; `None` if it is not told.
+    """Returns how many of a run's nodes came to an end of their own; `None` if it is not told.
+
+    Neither items count nor the nodes that take something back: the plan has as many nodes as it had.
 
     Args:
         document: as the run wrote it.
@@ -255,7 +257,7 @@ def nodes_ended(document: Mapping[str, Any], *, total: Any) -> int | None:
         # The items of a node stand behind it.
         if not (name.startswith(f"{node_id}[") and name.endswith("]")):
             node_id = name
-            states[node["status"]] += 1
+            states[node["status"]] += "undoes" not in node
     return sum(states[status] for status in NodeStatus if status.has_ended) if states.total() == total else None
 
 

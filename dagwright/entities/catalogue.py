@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import WithJsonSchema
 
@@ -117,14 +117,15 @@ CompanyId = Annotated[str, _id_of(PartyKind.COMPANY)]
 FundId = Annotated[str, _id_of(PartyKind.FUND)]
 
 
-def _other_than_cbu(*kinds: PartyKind) -> WithJsonSchema:
+def _other_than_cbu(*kinds: PartyKind) -> dict[str, Any]:
     taken = [kind.value for kind in kinds]
-    return WithJsonSchema({"type": "string", parties.KEYWORD: taken, parties.OTHER_THAN: "cbu_id"})
+    return {"type": "string", parties.KEYWORD: taken, parties.OTHER_THAN: "cbu_id"}
 
 
-OtherPartyId = Annotated[str, _other_than_cbu(*PartyKind)]
-"""Of a party beside the fund or company `cbu_id`, which it cannot be."""
-OtherOrganisationId = Annotated[str, _other_than_cbu(PartyKind.COMPANY, PartyKind.FUND)]
+_OF_PERSONS = {parties.ONLY: {"role": {PartyKind.PERSON.value: [*PERSON_ROLES]}}}
+RoleHolderId = Annotated[str, WithJsonSchema({**_other_than_cbu(*PartyKind), **_OF_PERSONS})]
+"""Of a party that gets `role` at the fund or company `cbu_id`, which it cannot be itself."""
+OtherOrganisationId = Annotated[str, WithJsonSchema(_other_than_cbu(PartyKind.COMPANY, PartyKind.FUND))]
 
 
 def _text_of(text_format: str) -> WithJsonSchema:

@@ -17,9 +17,9 @@ from dagwright.entities.catalogue import (
     Name,
     OrganisationId,
     OtherOrganisationId,
-    OtherPartyId,
     Product,
     Role,
+    RoleHolderId,
 )
 from dagwright.entities.opening import LazyDatabase
 from dagwright.entities.verb_results import (
@@ -150,7 +150,7 @@ def _tools_of_cbus(verbs: Verbs) -> list[Callable[..., Any]]:
 
 def _tools_of_links(verbs: Verbs) -> list[Callable[..., Any]]:
     @tool(name="cbu.assign-role", effects="idempotent", undo=UNDO, returns="role")
-    def assign_role(*, cbu_id: OrganisationId, entity_id: OtherPartyId, role: Role) -> RoleResult:
+    def assign_role(*, cbu_id: OrganisationId, entity_id: RoleHolderId, role: Role) -> RoleResult:
         """Give a party a role at a fund or a company.
 
         Args:

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from dagwright.entities.onboarding import onboarding_tools
 from dagwright.plan import text_formats
 from dagwright.plan.entity_types import KIND_OF
-from dagwright.plan.parties import is_made, kinds_taken, term_taken
+from dagwright.plan.parties import is_made, kinds_taken, only_kinds, term_taken
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.tools import ToolSpec
 
@@ -23,7 +23,8 @@ CATALOGUE_FILE = Path(__file__).parent.parent.parent / "docs" / "verbs.yaml"
 _HEAD = """\
 # The verbs of onboarding, made from dagwright/entities/onboarding.py by `make docs-schema`; see docs/onboarding.md.
 # A parameter with `lookups` takes what is found by a lookup of one of these entity types. One with `refs` takes a
-# party: what one of these verbs made, a name of the session, or an id. All others take a value in `params`.
+# party: what one of these verbs made, a name of the session, or an id. All others take a value in `params`. `only`
+# says which values of another parameter leave one kind of party.
 """
 _TYPES = {"string": "text", "boolean": "true or false", "array": "list", "object": "object", "integer": "number"}
 _NULL = {"type": "null"}
@@ -70,6 +71,11 @@ def _parameter(
         **told,
         "lookups": [name for name, kind in KIND_OF.items() if kind is None or kind in kinds],
         "refs": [maker.name for maker in declared if is_made(maker, kinds)],
+        **(
+            {"only": {name: dict(by_kind) for name, by_kind in only.items()}}
+            if (only := only_kinds(verb, name))
+            else {}
+        ),
     }
 
 

@@ -1,12 +1,14 @@
 """Which arguments of a tool are parties, and of which kinds: what may be looked up there, and referred to.
 
 The keyword `x-dagwright-party` in the schema of a parameter lists the kinds of parties whose ids it takes, such as
-`["company", "fund"]`; `x-dagwright-other-than` beside it names the parameter whose party it cannot be. A tool that
-has such a parameter, or that says what it `returns`, has said it of all its parameters: the others take no party. Of
-any other tool nothing is known, and nothing is refused.
+`["company", "fund"]`; `x-dagwright-other-than` beside it names the parameter whose party it cannot be, and
+`x-dagwright-party-only` the values of other parameters that leave one kind: `{"role": {"person": ["SECRETARY"]}}`. A
+tool that has such a parameter, or that says what it `returns`, has said it of all its parameters: the others take no
+party. Of any other tool nothing is known, and nothing is refused.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -17,6 +19,7 @@ from dagwright.plan.tools import ToolDeclaration, parameter_name
 
 KEYWORD: Final = "x-dagwright-party"
 OTHER_THAN: Final = "x-dagwright-other-than"
+ONLY: Final = "x-dagwright-party-only"
 
 PARTY_KINDS: Final[Sequence[str]] = tuple(
     dict.fromkeys(kind for kind in KIND_OF.values() if kind is not None and kind not in TERM_KINDS)
@@ -58,6 +61,50 @@ def kinds_taken(tool: ToolDeclaration, key: str) -> tuple[str, ...] | None:
     return None
 
 
+def kinds_given(tool: ToolDeclaration, key: str, arguments: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Returns the kinds of parties that an argument of one call takes; see `kinds_taken`.
+
+    Args:
+        arguments: of the call, as written; a value among them may leave one kind alone.
+    """
+    return _taken(tool, key, arguments).kinds
+
+
+def only_kinds(tool: ToolDeclaration, key: str) -> Mapping[str, Mapping[str, Sequence[str]]]:
+    """Returns what leaves one kind of party for an argument: name of another argument -> kind -> its values."""
+    properties = (tool.input_schema or {}).get("properties")
+    schema = properties.get(parameter_name(key, properties)) if isinstance(properties, Mapping) else None
+    found = schema.get(ONLY) if isinstance(schema, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What one argument of a call takes.
+
+    Args:
+        kinds: as `kinds_taken` has them.
+        where: what leaves no other kind, in words that follow it.
+    """
+
+    kinds: tuple[str, ...] | None
+    where: str = ""
+
+    @property
+    def words(self) -> str:
+        return _either(self.kinds or ()) + self.where
+
+
+def _taken(tool: ToolDeclaration, key: str, arguments: Mapping[str, Any]) -> _Taken:
+    if narrowing := only_kinds(tool, key):
+        properties = (tool.input_schema or {})["properties"]
+        for written, value in arguments.items():
+            for kind, values in narrowing.get(parameter_name(written, properties), {}).items():
+                if value in values:
+                    return _Taken((kind,), f" where {written!r} is {value}")
+    return _Taken(kinds_taken(tool, key))
+
+
 def term_taken(key: str) -> str | None:
     """Returns the kind of terms whose code an argument takes that is called after it, such as `product`."""
     return key if key in TERM_KINDS else None
@@ -70,6 +117,7 @@ def misplaced_parties(
     *,
     node: str,
     made_by: Mapping[str, ToolDeclaration],
+    arguments: Mapping[str, Any],
 ) -> Iterator[PartyProblem]:
     """Yields each lookup and each reference to a party that stands where the tool does not take it, or a second time.
 
@@ -78,6 +126,7 @@ def misplaced_parties(
         lookups: those of the call.
         node: id of its node.
         made_by: id of a node -> the tool that makes its result.
+        arguments: of the call, null where a reference stands.
     """
     by_input: Mapping[Reference, Lookup] = {Placeholder(each.input): each for each in lookups if each.known_as is None}
     for path, template in holes:
@@ -86,13 +135,14 @@ def misplaced_parties(
         key, part = str(path[0]), template[0]
         # What the dialect could not read, and has told, stands as a lookup of nothing.
         if not isinstance(part, str) and (lookup := by_input.get(part)) is not None:
-            yield from _wrong_lookup(tool, key, lookup) if lookup.search_text else ()
+            yield from _wrong_lookup(tool, key, lookup, _taken(tool, key, arguments)) if lookup.search_text else ()
         elif isinstance(part, ResultOf) and (
             part.field == "identity" or (part.field, part.path) == ("result", ("id",))
         ):
             maker = made_by.get(part.node)
             if maker is not None and maker.returns is not None and part.node != node:
-                yield from _wrong_reference(tool, key, part, maker=maker, others=_others(made_by, node))
+                taken, others = _taken(tool, key, arguments), _others(made_by, node)
+                yield from _wrong_reference(tool, key, part, taken, maker=maker, others=others)
     yield from _same_parties(tool, holes, lookups)
 
 
@@ -130,8 +180,8 @@ def _same_parties(tool: ToolDeclaration, holes: Sequence[Hole], lookups: Collect
             yield (key,), f"{tool.name}: {key!r} is the same party as {other_key!r}, and has to be another one", None
 
 
-def _wrong_lookup(tool: ToolDeclaration, key: str, lookup: Lookup) -> Iterator[PartyProblem]:
-    kinds = kinds_taken(tool, key)
+def _wrong_lookup(tool: ToolDeclaration, key: str, lookup: Lookup, taken: _Taken) -> Iterator[PartyProblem]:
+    kinds = taken.kinds
     if kinds is None:
         return
     kind = kind_of(lookup.entity_type)
@@ -141,9 +191,7 @@ def _wrong_lookup(tool: ToolDeclaration, key: str, lookup: Lookup) -> Iterator[P
             yield (key,), f"{tool.name}: {key!r} takes no party, so nothing is looked up for it", hint
         return
     if kind is not None and kind not in kinds:
-        message = (
-            f"{tool.name}: {key!r} takes a {_either(kinds)}, and {lookup.search_text!r:.80} is looked up as a {kind}"
-        )
+        message = f"{tool.name}: {key!r} takes a {taken.words}, and {lookup.search_text!r:.80} is looked up as a {kind}"
         yield (key, "entity_type"), message, f"write the entity_type {_either(kinds)} if it is one"
 
 
@@ -151,11 +199,12 @@ def _wrong_reference(
     tool: ToolDeclaration,
     key: str,
     reference: ResultOf,
+    taken: _Taken,
     *,
     maker: ToolDeclaration,
     others: Iterable[tuple[str, ToolDeclaration]],
 ) -> Iterator[PartyProblem]:
-    kinds = kinds_taken(tool, key)
+    kinds = taken.kinds
     if kinds is None or is_made(maker, kinds):
         return
     what = f"{reference} is what {maker.name} makes, a {maker.returns}"
@@ -165,7 +214,7 @@ def _wrong_reference(
         return
     fitting = (f"{node} makes a {other.returns}" for node, other in others if is_made(other, kinds))
     hint = "; ".join(islice(fitting, _NODES_TOLD))
-    yield (key,), f"{tool.name}: {key!r} takes a {_either(kinds)}, and {what}", hint or None
+    yield (key,), f"{tool.name}: {key!r} takes a {taken.words}, and {what}", hint or None
 
 
 def _others(made_by: Mapping[str, ToolDeclaration], own: str) -> Iterator[tuple[str, ToolDeclaration]]:

@@ -22,7 +22,7 @@ from dagwright.plan.lookups import LOOKUP_TOOLS, MOST_LOOKUPS
 from dagwright.plan.model import Cache, Node, Plan
 from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.plan.node_references import NodeReferences, read_references
-from dagwright.plan.parties import kinds_taken, misplaced_parties
+from dagwright.plan.parties import kinds_given, misplaced_parties
 from dagwright.plan.references import (
     BY_ID,
     BadReferences,
@@ -291,13 +291,13 @@ class _Checker:
         for key, part in extra.items():
             if not isinstance(part, Lookup) or part.known_as is None:
                 found[key] = part
-            elif tool is not None and (kinds := kinds_taken(tool, key)):
+            elif tool is not None and (kinds := kinds_given(tool, key, node.arguments)):
                 found[key] = replace(part, entity_type=" or ".join(kinds))
         if tool is not None and self.document.dialect == "intents":
             for key, value in node.arguments.items():
                 if key in extra or not isinstance(value, str) or holds_reference(value):
                     continue
-                if kinds := kinds_taken(tool, key):
+                if kinds := kinds_given(tool, key, node.arguments):
                     found[key] = Lookup(value, " or ".join(kinds), known_as=BY_ID)
         return found
 
@@ -409,7 +409,7 @@ class _Checker:
             self.tell("invalid_arguments", f"{node.tool}: {message}", at, node=node.id, hint=advice)
         made_by, holes = self.made_by, references.argument_holes
         for path, message, advice in misplaced_parties(
-            declaration, holes, references.lookups, node=node.id, made_by=made_by
+            declaration, holes, references.lookups, node=node.id, made_by=made_by, arguments=node.arguments
         ):
             at = ("nodes", index, "arguments", *path)
             self.tell("invalid_arguments", message, at, node=node.id, hint=advice)

@@ -5,7 +5,7 @@ from typing import Any
 
 from dagwright.contracts.model_messages import json_line
 from dagwright.plan import text_formats
-from dagwright.plan.parties import kinds_taken
+from dagwright.plan.parties import kinds_taken, only_kinds
 from dagwright.plan.tools import Effects, ToolDeclaration
 from dagwright.planner.catalogue import Catalogue, arguments_told, described, fitting
 from dagwright.tools.builtin import HELPERS
@@ -47,7 +47,7 @@ def _arguments(verb: ToolDeclaration) -> dict[str, Any]:
         return {"arguments": arguments}
     groups: dict[str, Any] = {
         "params": {name: _plain(properties[name]) for name, taken in kinds.items() if not taken},
-        "parties": {name: _party(properties[name], taken or ()) for name, taken in kinds.items() if taken},
+        "parties": {name: _party(verb, name, taken) for name, taken in kinds.items() if taken},
         "required": arguments.get("required", []),
     }
     return {name: group for name, group in groups.items() if group}
@@ -66,6 +66,10 @@ def _plain(schema: Any) -> Any:
     return {"format" if word == text_formats.KEYWORD else word: part for word, part in plain.items()}
 
 
-def _party(schema: Any, kinds: tuple[str, ...]) -> dict[str, Any]:
+def _party(verb: ToolDeclaration, name: str, kinds: tuple[str, ...]) -> dict[str, Any]:
+    """Returns what is told of an argument that takes a party."""
+    schema = (verb.input_schema or {})["properties"][name]
     described_as = schema.get("description") if isinstance(schema, Mapping) else None
-    return {"kinds": [*kinds], **({"description": described_as} if described_as else {})}
+    only = only_kinds(verb, name)
+    told = {"kinds": [*kinds], **({"description": described_as} if described_as else {})}
+    return {**told, "only": dict(only)} if only else told

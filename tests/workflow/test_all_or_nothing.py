@@ -106,6 +106,8 @@ async def test_failed_run_takes_back_what_it_did_last_first(runs: Runs, ledger: 
     assert end_of(await handle.fetch_history()) == "failed"
     view = await RunFeed(runs.client, handle.id).read()
     assert states(view.unfilled_document()) == states(document)
+    # Of the plan, and not of what takes back.
+    assert (view.nodes_done, view.nodes_total) == (3, 3)
 
 
 async def test_what_stands_is_told_and_the_others_are_taken_back(runs: Runs, ledger: Ledger, unique: str) -> None:

@@ -106,6 +106,27 @@ def test_arguments_are_named_as_the_others_are_written() -> None:
         assert f'cbu.add-product: "{missing_name}" is a required property' in found
 
 
+def test_role_of_persons_is_given_to_persons_only() -> None:
+    company = intent("entity.create-limited-company", name="Kite Ltd", jurisdiction="GB")
+
+    def told(role: str, *, ref: str | None = None, looked_up: str | None = None) -> list[tuple[str, str]]:
+        refs = {"cbu-id": "@result_1"} | ({} if ref is None else {"entity-id": ref})
+        lookups = None if looked_up is None else {"entity-id": {"search_text": "Kite", "entity_type": looked_up}}
+        given = {**intent("cbu.assign-role", refs=refs, role=role), "lookups": lookups}
+        return [(problem.pointer, problem.message) for problem in problems_of(FUND, company, given)]
+
+    takes = "cbu.assign-role: 'entity-id' takes a person where 'role' is COMPLIANCE_OFFICER, and"
+    assert told("COMPLIANCE_OFFICER", looked_up="company") == [
+        ("/intents/2/lookups/entity-id/entity_type", f"{takes} 'Kite' is looked up as a company")
+    ]
+    made = "@result_2 is what entity.create-limited-company makes, a company"
+    assert told("COMPLIANCE_OFFICER", ref="@result_2") == [("/intents/2/refs/entity-id", f"{takes} {made}")]
+    for entity_type in ("person", "entity"):
+        assert told("COMPLIANCE_OFFICER", looked_up=entity_type) == []
+    assert told("INVESTOR", looked_up="company") == []
+    assert told("INVESTOR", ref="@result_2") == []
+
+
 def test_fund_has_neither_role_nor_link_at_itself() -> None:
     refs = {"cbu-id": "@result_1", "entity-id": "@result_1"}
     wrong = [intent("cbu.link", refs=refs, link="PARENT"), intent("cbu.assign-role", refs=refs, role="INVESTOR")]
