@@ -404,11 +404,11 @@ def test_newest_answer_is_told_up_to_ten_thousand_characters_and_those_before_it
         return letter * length + "Which one?"
 
     turns = [TurnSummary(1, "q" * 5_000, said("a", 9_000)), TurnSummary(2, "And?", said("b", 9_000))]
-    told = intention_messages("The first.", turns)[1].content
+    told = intention_messages("The first.", turns)[1].content or ""
     _, older, newest, *_ = told.splitlines()
     assert (older.count("q") < 5_000, "Which one?" in older, "[…cut]" in older) == (True, True, True)
     assert 3_900 < older.count("a") < 4_000
     assert said("b", 9_000) in newest
-    longer = intention_messages("The first.", [TurnSummary(1, "Q", said("c", 20_000))])[1].content
+    longer = intention_messages("The first.", [TurnSummary(1, "Q", said("c", 20_000))])[1].content or ""
     assert 9_900 < longer.count("c") < 10_010
     assert "Which one?" in longer
