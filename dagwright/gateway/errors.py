@@ -243,6 +243,9 @@ def _of_validation(error: RequestValidationError) -> ApiError:
     problem = error.errors()[0]
     if problem["type"] == "json_invalid":
         return ApiError(400, "the body of the request is no JSON", code="invalid_json")
+    if tuple(problem["loc"]) == ("body",):
+        words = "the body must be a JSON object, sent with Content-Type: application/json"
+        return ApiError(400, words, code="invalid_json")
     # The first part says only that it is in the body.
     place = ".".join(str(part) for part in problem["loc"][1:]) or None
     message = str(problem["msg"]).removeprefix("Value error, ")

@@ -301,6 +301,19 @@ async def test_errors_have_openais_shape(
     assert error["message"]
 
 
+async def test_body_that_is_no_json_object_is_told_what_to_send(server: LiveServer, tmp_path: Path) -> None:
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    async with gateway(server, folder=tmp_path, has_worker=False) as live:
+        wrong = [
+            await live.http.post("/v1/chat/completions", content='{"messages": []}', headers=form),
+            await live.http.post("/v1/chat/completions", json=[1]),
+            await live.http.post("/v1/chat/completions"),
+        ]
+    for response in wrong:
+        assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_json")
+        assert "Content-Type: application/json" in response.json()["error"]["message"]
+
+
 async def test_health_and_document_of_the_api(server: LiveServer, tmp_path: Path) -> None:
     async with gateway(server, folder=tmp_path, has_worker=False) as live:
         health = await live.http.get("/healthz")
