@@ -1,21 +1,18 @@
 """`make demo-maritime`: two carriers are compared in rounds, on a real search server.
 
-The server is started and filled with ten thousand made-up shipments, unless DAGWRIGHT_OPENSEARCH_URL names one. With
-OPENAI_API_KEY or OPENAI_BASE_URL a real model works, the one of DAGWRIGHT_MODEL. Without, a script plays its part; the
-first line says which of the two it is.
+The server is started, unless DAGWRIGHT_OPENSEARCH_URL names one, and filled with ten thousand made-up shipments in
+indices of the demo's own, beside whatever else is there. With OPENAI_API_KEY or OPENAI_BASE_URL a real model works, the
+one of DAGWRIGHT_MODEL. Without, a script plays its part, and takes its figures from what the workers found; the first
+line says which of the two it is.
 """
 
 import asyncio
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-import yaml
+from anyio.from_thread import start_blocking_portal
 from opensearchpy.exceptions import OpenSearchException
 from pydantic import SecretStr
 
@@ -32,6 +29,7 @@ from dagwright.search.client import client_of, shown
 from dagwright.search.errors import NoSearchServer
 from dagwright.search.server import LocalSearch
 from dagwright.settings import Settings, load_settings
+from dagwright.testing import Answer, Completion, ModelServer, Pace, ReceivedCall, Step, json_text, step
 from examples.ask_demo import USUAL_MODEL, set_here
 
 QUESTION = "Compare Maersk vs Evergreen shipping volumes to LA last quarter"
@@ -42,6 +40,7 @@ CARRIERS = (("Maersk", "MAERSK"), ("Evergreen", "EVERGREEN"))
 def demo(output: Output) -> int:
     """Asks, and returns the exit code of the run."""
     settings = command_settings()
+    settings = settings.model_copy(update={"opensearch_prefix": f"{settings.opensearch_prefix}-demo"})
     data = DataSet(datetime.now(UTC).date())
     is_real = settings.llm_api_key is not None or settings.llm_base_url is not None
     if is_real:
@@ -55,7 +54,7 @@ def demo(output: Output) -> int:
         request = AskRequest(QUESTION, profile="rounds", tools=[WORKERS])
         if is_real:
             return ask_with(request, settings.model_copy(update={"model": model}), output)
-        with _scripted_model(script(data)) as address:
+        with _served(ModelServer(*script(data.today))) as address:
             scripted = {"openai_base_url": address, "openai_api_key": SecretStr("none"), "model": "scripted-model"}
             return ask_with(request, settings.model_copy(update=scripted), output)
 
@@ -93,7 +92,7 @@ async def _ready(local: LocalSearch, settings: Settings, data: DataSet) -> str:
 
 async def _fill(address: str, indices: Indices, data: DataSet) -> str:
     """Loads the shipments unless they are there; returns what to say of it."""
-    there = f"{data.documents:,} shipments on the search server at {shown(address)}"
+    there = f"{data.documents:,} shipments in {indices.prefix}-* on the search server at {shown(address)}"
     async with client_of(address) as client:
         if await is_loaded(client, indices, data):
             return there
@@ -108,21 +107,9 @@ def last_quarter(today: date) -> tuple[date, date]:
     return date(last.year, last.month - 2, 1), last
 
 
-def volumes(data: DataSet) -> dict[str, tuple[int, int]]:
-    """Returns the figures that the answer must have: carrier -> TEU and number of shipments."""
-    first, last = (day.isoformat() for day in last_quarter(data.today))
-    found = {name: (0, 0) for _, name in CARRIERS}
-    for each in data.shipments():
-        if each["destination_port_code"] == "USLAX" and first <= each["departure_date"] <= last:
-            teu, number = found.get(each["carrier_name"], (0, 0))
-            if each["carrier_name"] in found:
-                found[each["carrier_name"]] = (teu + each["teu"], number + 1)
-    return found
-
-
-def script(data: DataSet) -> list[Mapping[str, Any]]:
-    """Returns what the model says, as steps of a script; the figures of the answer are worked out from the data."""
-    first, last = last_quarter(data.today)
+def script(today: date) -> list[Step]:
+    """Returns what the model says; its figures are those that it is told."""
+    first, last = last_quarter(today)
     words = f"from {first} to {last}"
     lookups = [
         _sub_goal(number, "metadata_lookup", f"volume of {name} to LA last quarter", {})
@@ -138,9 +125,6 @@ def script(data: DataSet) -> list[Mapping[str, Any]]:
     ]
     both = {"es_results": [_ref(5, "es_results"), _ref(6, "es_results")]}
     compare = _sub_goal(7, "analyze_results", "Compare the volumes of the two carriers.", both)
-    figures = volumes(data)
-    told = [f"- **{name}** carried {figures[key][0]:,} TEU in {figures[key][1]} shipments" for name, key in CARRIERS]
-    more = max(CARRIERS, key=lambda carrier: figures[carrier[1]][0])[0]
     return [
         _says("intention", f"Compare the volumes in TEU that Maersk and Evergreen shipped to Los Angeles {words}."),
         _plans(
@@ -151,17 +135,29 @@ def script(data: DataSet) -> list[Mapping[str, Any]]:
         *(_works(f"sg{number + 2}", query_answer(key, first, last)) for number, (_, key) in _NUMBERED),
         _plans("plan#3", "Both queries can run.", runs),
         _plans("plan#4", "The volumes are there and have to be compared.", [compare]),
-        _works("sg7", {"text": f"{more} carried more."}),
+        _works("sg7", {"text": "The table has the volumes of both carriers side by side."}),
         _done("plan#5", "The comparison is there.", {"comparison": _ref(7, "analysis")}),
-        _says(
-            "answer",
-            f"Shipments that left for Los Angeles {words}:\n\n" + "\n".join(told) + f"\n\n{more} carried more.",
-        ),
+        _says("answer", lambda call: _compared(call.text, words)),
     ]
 
 
+def _compared(told: str, words: str) -> str:
+    lines = [f"- **{name}** carried {teu} TEU in {number} shipments" for name, teu, number in found_volumes(told)]
+    more = max(found_volumes(told), key=lambda found: int(found[1].replace(",", "")))[0]
+    return "\n".join([f"Shipments that left for Los Angeles {words}:", "", *lines, "", f"{more} carried more."])
+
+
+def found_volumes(told: str) -> list[tuple[str, str, str]]:
+    """Returns what the tables in a text say of the carriers: name, TEU and number of shipments, as written there."""
+    rows = [[cell.strip() for cell in line.strip(" |").split("|")] for line in told.splitlines() if "|" in line]
+    head = next(row for row in rows if row[0] == "by_carrier")
+    of = {row[0]: row for row in rows}
+    teu, number = head.index("total_teu"), head.index("documents")
+    return [(name, of[key][teu], of[key][number]) for name, key in CARRIERS]
+
+
 _NUMBERED = tuple(enumerate(CARRIERS, start=1))
-_PACE = {"first": "400ms"}
+_PACE = Pace(first_s=0.4)
 
 
 def lookup_answer(name: str) -> Mapping[str, Any]:
@@ -205,37 +201,35 @@ def _all_slots(number: int) -> Mapping[str, Any]:
     return {slot: _ref(number, slot) for slot in ("analysis_result", "metadata_results", "value_results")}
 
 
-def _says(node: str, words: str) -> Mapping[str, Any]:
-    return {"when": {"metadata": {"node": node}}, "pace": _PACE, "text": words}
+Words = str | Callable[[ReceivedCall], str]
 
 
-def _works(node: str, answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"when": {"metadata": {"node": node, "purpose": "worker"}}, "pace": _PACE, "json": answer}
+def _says(node: str, words: Words) -> Step:
+    def answer(call: ReceivedCall) -> Answer:
+        return Completion(text=words(call) if callable(words) else words, pace=_PACE)
+
+    return step(answer, metadata={"node": node})
 
 
-def _plans(node: str, reasoning: str, sub_goals: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+def _works(node: str, slots: Mapping[str, Any]) -> Step:
+    return step(json_text(slots, pace=_PACE), metadata={"node": node, "purpose": "worker"})
+
+
+def _plans(node: str, reasoning: str, sub_goals: Sequence[Mapping[str, Any]]) -> Step:
     answer = {"reasoning": reasoning, "action": "continue", "sub_goals": list(sub_goals)}
-    return {"when": {"metadata": {"node": node}}, "pace": _PACE, "json": answer}
+    return step(json_text(answer, pace=_PACE), metadata={"node": node})
 
 
-def _done(node: str, reasoning: str, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+def _done(node: str, reasoning: str, inputs: Mapping[str, Any]) -> Step:
     answer = {"reasoning": reasoning, "action": "done", "synthesis_inputs": dict(inputs)}
-    return {"when": {"metadata": {"node": node}}, "pace": _PACE, "json": answer}
+    return step(json_text(answer, pace=_PACE), metadata={"node": node})
 
 
 @contextmanager
-def _scripted_model(steps: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Serves a script in a process of its own for as long as the block lasts; gives its address."""
-    with tempfile.TemporaryDirectory(prefix="dagwright-demo-") as folder:
-        file = Path(folder) / "script.yaml"
-        file.write_text(yaml.safe_dump({"steps": list(steps)}, sort_keys=False), encoding="utf-8")
-        command = [sys.executable, "-m", "dagwright.testing", str(file)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-            assert server.stdout is not None
-            try:
-                yield server.stdout.readline().strip()
-            finally:
-                server.terminate()
+def _served(server: ModelServer) -> Iterator[str]:
+    """Serves a scripted model in a thread for as long as the block lasts; gives its address."""
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(server):
+        yield server.base_url
 
 
 if __name__ == "__main__":
