@@ -266,7 +266,9 @@ def why_stopped(run: RoundsSoFar) -> NodeError | None:
     is_over = last.action == "continue" and last.round >= run.rounds.max_rounds
     if is_over and run.has_begun(last) and run.is_joined:
         most = run.rounds.max_rounds
-        return NodeError(MAX_ROUNDS_REACHED, f"after {most} round{'s' if most > 1 else ''} the planner wants to go on")
+        used = f"all {most} rounds are used" if most > 1 else "the only round is used"
+        told = f"{used}, and the planner has not said that it is done; to say so is a round too (--rounds allows more)"
+        return NodeError(MAX_ROUNDS_REACHED, told)
     return None
 
 

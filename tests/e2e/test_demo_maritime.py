@@ -59,10 +59,7 @@ async def test_demo_compares_two_carriers_by_the_figures_of_the_shipments(own_co
     expected = [volumes(DataSet(day)) for day in {today, datetime.now(UTC).date()}]
     told = [line for line in lines if line.startswith("- **")]
     assert told in [
-        [
-            f"- **{name}** carried {figures[key][0]:,} TEU in {figures[key][1]} shipments"
-            for name, key in CARRIERS
-        ]
+        [f"- **{name}** carried {figures[key][0]:,} TEU in {figures[key][1]} shipments" for name, key in CARRIERS]
         for figures in expected
     ]
     assert LocalSearch.of(Settings(state_dir=own_command_line.folder / "state")).find() is None

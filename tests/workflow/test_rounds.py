@@ -264,7 +264,10 @@ async def test_last_round_ends_with_the_deliverables_there_are(
     found = await _ended(client, tmp_path, *script[: 3 if has_deliverable else 2], max_rounds=2)
     assert found["status"] == ("completed_with_failures" if has_deliverable else "failed")
     assert found["output"] == ("Which?" if has_deliverable else None)
-    assert found["error"] == "max_rounds: after 2 rounds the planner wants to go on"
+    assert found["error"] == (
+        "max_rounds: all 2 rounds are used, and the planner has not said that it is done; to say so is a round too "
+        "(--rounds allows more)"
+    )
     assert found["rounds"]["phase"] == ("done" if has_deliverable else "failed")
     assert results_of(found)[1] == [(5, "success")]
 
