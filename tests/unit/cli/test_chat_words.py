@@ -9,7 +9,8 @@ from rich.console import Console
 from dagwright.cli.chat_words import Typed, going_on, help_lines, status_line, typed
 from dagwright.cli.round_picture import rounds_table
 from dagwright.cli.round_words import new_lines, round_lines
-from dagwright.contracts.sessions import Session
+from dagwright.cli.sessions import turn_lines
+from dagwright.contracts.sessions import Session, Turn
 from dagwright.contracts.turns import TurnStart
 
 
@@ -26,6 +27,17 @@ from dagwright.contracts.turns import TurnStart
 )
 def test_line_is_a_message_or_a_command(line: str, meant: Typed) -> None:
     assert typed(line) == meant
+
+
+def test_turn_without_an_outcome_says_what_its_plan_was_for() -> None:
+    made = Turn(1, "r1", "Make it.", "completed", explanation="Makes Apex.", outcome="cbu.ensure: fund, Apex")
+    nothing = Turn(2, "r2", "Custody too.", "completed", explanation="It has custody.")
+    assert [line.strip() for line in turn_lines([made, nothing])] == [
+        "1. Make it.",
+        "r1: completed: cbu.ensure: fund, Apex",
+        "2. Custody too.",
+        "r2: completed: It has custody.",
+    ]
 
 
 @pytest.mark.parametrize("name", ["chat-1", "two words", "it's", "a;b", "-x"])
