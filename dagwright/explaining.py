@@ -63,10 +63,19 @@ class Explanation:
         told = [sentence(self.chain, start, clock=clock) for start in starts[:_SENTENCES]]
         if (left := len(starts) + self.chain.left_out - len(told)) > 0 and not self.node:
             told.append(f"and {left:,} more")
+        if (ended_by := self.ended_by()) is not None:
+            told.append(f"the run ended by {ended_by}")
         if not told:
             error = self._error()
             told = [str(error["message"])] if error else [self._words_of_nothing()]
         return "; ".join(told)
+
+    def ended_by(self) -> str | None:
+        """Returns what a run ended by where none of its reasons says so, with its code."""
+        error = self._error() if self.view.is_closed and not self.node and self.chain.reasons else None
+        if error is None or any(str(error["message"]) in reason.detail for reason in self.chain.reasons):
+            return None
+        return f"{error['code']}: {error['message']}"
 
     def starts(self) -> Iterator[Reason]:
         """Yields the reasons that are not behind another one."""

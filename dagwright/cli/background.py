@@ -29,7 +29,7 @@ async def start_worker(settings: Settings, toolset: Toolset) -> tuple[Daemon, bo
     daemon = LocalServer(settings).worker(_name(toolset))
     if daemon.is_running():
         return daemon, False
-    command = [sys.executable, _file_of("worker"), "--task-queue", settings.task_queue, *_options(toolset)]
+    command = [sys.executable, _file_of("worker"), "--task-queue", settings.task_queue, *options_of(toolset)]
     try:
         await daemon.start(command)
     except TimeoutError:
@@ -54,7 +54,15 @@ async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | Non
     is_new = not daemon.is_running()
     if is_new:
         told.unlink(missing_ok=True)
-        command = [sys.executable, _file_of("starter"), "serve", "--no-worker", "--told", str(told), *_options(toolset)]
+        command = [
+            sys.executable,
+            _file_of("starter"),
+            "serve",
+            "--no-worker",
+            "--told",
+            str(told),
+            *options_of(toolset),
+        ]
         command += [] if port is None else ["--port", str(port)]
         command += [] if settings.plans is None else ["--plans", str(settings.plans)]
         try:
@@ -94,7 +102,7 @@ def _name(toolset: Toolset) -> str:
     return f"worker-{hashlib.sha256(repr(toolset.references).encode()).hexdigest()[:12]}"
 
 
-def _options(toolset: Toolset) -> list[str]:
+def options_of(toolset: Toolset) -> list[str]:
     """Returns the options that have another process load the same tools."""
     options: list[str] = []
     for reference in toolset.references:

@@ -1,10 +1,11 @@
 """What is said in a chat beside the answers: its commands, what it was about so far, how to go on. Pure."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dagwright.cli.output import one_line
+from dagwright.cli.requests import AskRequest
 from dagwright.contracts.sessions import Session
 
 COMMANDS: Mapping[str, str] = {
@@ -19,6 +20,7 @@ COMMANDS: Mapping[str, str] = {
 TURNS_SHOWN = 3
 """Earlier turns that a chat begins with."""
 TURNS_LISTED = 20
+_COMMAND = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +57,28 @@ def help_lines() -> list[str]:
     ]
 
 
-def going_on(name: str) -> str:
-    """Returns how a session is gone on with."""
-    return f"go on with it later: dagwright chat --session {one_line(shlex.quote(name))}"
+def going_on(name: str, options: Sequence[str] = ()) -> str:
+    """Returns how a session is gone on with.
+
+    Args:
+        options: of the chat, which a session does not keep: without them the next message has another planner and
+            other tools.
+    """
+    command = shlex.join(["dagwright", "chat", "--session", name, *options])
+    return f"go on with it later: {one_line(command, limit=_COMMAND)}"
+
+
+def asking_options(asking: AskRequest) -> list[str]:
+    """Returns the options by which another chat asks in the same way."""
+    given = {
+        "--profile": asking.profile if asking.profile != "plan" else None,
+        "--rounds": asking.rounds,
+        "--model": asking.model,
+        "--policy": asking.policy_file,
+        "--budget": asking.budget,
+        "--timeout": asking.timeout,
+    }
+    return [word for name, value in given.items() if value is not None for word in (name, str(value))]
 
 
 def status_line(session: Session, *, profile: str) -> str:

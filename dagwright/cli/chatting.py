@@ -16,8 +16,18 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.cli.account import account_name
 from dagwright.cli.async_runs import Farewell, leave_at_once, run_async
+from dagwright.cli.background import options_of
 from dagwright.cli.chat_input import Interrupted, Messages, PipedMessages, TypedMessages
-from dagwright.cli.chat_words import TURNS_LISTED, TURNS_SHOWN, Typed, going_on, help_lines, status_line, typed
+from dagwright.cli.chat_words import (
+    TURNS_LISTED,
+    TURNS_SHOWN,
+    Typed,
+    asking_options,
+    going_on,
+    help_lines,
+    status_line,
+    typed,
+)
 from dagwright.cli.connecting import command_settings
 from dagwright.cli.endings import done_lines, tell_answer, tell_end_of_answer
 from dagwright.cli.exits import CommandRefused, ExitCode, exit_code_of
@@ -175,7 +185,7 @@ class Chat:
                 codes: list[int] = []
                 is_leaving = not await self._undisturbed(self._answer(said.text, codes))
                 first_code = next(filter(None, [first_code, *codes]), first_code)
-        self._output.say(going_on(self._name))
+        self._output.say(self._going_on())
         return ExitCode.COMPLETED if self._output.can_ask else first_code
 
     async def _undisturbed(self, work: Coroutine[Any, Any, None]) -> bool:
@@ -228,13 +238,16 @@ class Chat:
 
     # Sessions.
 
+    def _going_on(self) -> str:
+        return going_on(self._name, [*asking_options(self._asking), *options_of(self._desk.toolset)])
+
     async def _begin(self, name: str, *, is_new: bool) -> None:
         """Begins a session, or goes on with one: shows its last turns, and the run that goes on."""
         self._name = name
         session = (await self._patiently(lambda: self._desk.sessions.read(name))).session
         session = await self._desk.sessions.whole(session)
         if is_new:
-            self._output.say(f"session {one_line(name)}; {going_on(name)}")
+            self._output.say(f"session {one_line(name)}; {self._going_on()}")
             self._output.say("/help says what can be typed here")
             return
         self._output.say(status_line(session, profile=self._asking.profile))

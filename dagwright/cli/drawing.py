@@ -56,7 +56,7 @@ def _label(node: Mapping[str, Any]) -> list[str]:
     """Returns the lines of a node: what it is called, what runs it, how it is doing."""
     name = one_line(node["id"], limit=_LABEL_CHARACTERS)
     title = one_line(node["title"] or node["tool"] or "plan", limit=_LABEL_CHARACTERS)
-    return [name, title, node.get("states") or node["status"]]
+    return [name, title, node.get("states") or ("partial" if node.get("partial") else node["status"])]
 
 
 def _mermaid_text(text: str) -> str:

@@ -11,6 +11,7 @@ from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.output import Output, one_line
 from dagwright.cli.request_words import answer_words, option_lines
 from dagwright.cli.requests import LookRequest
+from dagwright.cli.round_words import reason_lines, rounds_of
 from dagwright.cli.wording import closing_words, counted, near_time, step_words
 from dagwright.client import open_runs
 from dagwright.explaining import Explaining, Explanation, NodeUnknown
@@ -57,6 +58,10 @@ def lines_of(told: Explanation) -> Iterator[str]:
         yield from _lines_of_chain(told, reasons)
     else:
         yield f"{told.view.workflow_id} is {told.view.status.replace('_', ' ')}"
+        if (ended_by := told.ended_by()) is not None:
+            yield ended_by
+        if not told.view.is_closed and (rounds := rounds_of(told.view)) is not None:
+            yield from [line for line in reason_lines({"rounds": rounds}) if line.startswith("Round ")][-1:]
         starts = [*told.starts()]
         if not starts:
             yield told.words(near_time)

@@ -38,6 +38,7 @@ class _Box:
         name: id of its node, or words for several.
         counts: states of its nodes.
         needs: positions of the boxes that lead to it, distinct.
+        is_partial: whether its node has brought a part of what it was to bring.
     """
 
     name: str
@@ -45,12 +46,13 @@ class _Box:
     tool: str
     counts: Counter[NodeStatus]
     needs: Sequence[int] = ()
+    is_partial: bool = False
 
     def to_json(self, box_id: str) -> dict[str, Any]:
         status = next((status for status in _WORST_FIRST if self.counts[status]), NodeStatus.PENDING)
         drawn = {"id": box_id, "title": self.title, "status": status.value, "tool": self.tool or None}
         if self.counts.total() == 1:
-            return drawn
+            return {**drawn, "partial": True} if self.is_partial else drawn
         states = [f"{count:,} {status.value}" for status, count in sorted(self.counts.items())]
         return {**drawn, "states": ", ".join(states)}
 
@@ -89,7 +91,9 @@ def _boxes_of(scheduler: Scheduler) -> list[_Box]:
     boxes = []
     for number, (node, record) in enumerate(held):
         needs = [region_of[number]] if number in region_of else scheduler.needed_by(node)
-        boxes.append(_Box(node.id, node.title, node.tool, Counter([record.status]), needs))
+        # Of a worker its name says more than what it was asked for.
+        title = f"{node.tool} · {node.title}" if node.is_worker and node.title else node.title
+        boxes.append(_Box(node.id, title, node.tool, Counter([record.status]), needs, is_partial=record.partial))
     for number, region in regions:
         counts = scheduler.counts_inside(number)
         boxes.append(_Box(region.title or region.id, None, region.tool, counts, scheduler.needed_by(region)))

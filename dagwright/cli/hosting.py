@@ -55,6 +55,22 @@ async def leave_to_background(settings: Settings, toolset: Toolset) -> None:
     await start_worker(settings, toolset)
 
 
+@asynccontextmanager
+async def background_worker(settings: Settings, toolset: Toolset) -> AsyncIterator[None]:
+    """Leaves the same if the block ends well; else ends the worker that it has started for it.
+
+    A worker that nobody knows of would go on taking calls, with the environment of a command that was refused.
+    """
+    worker, is_new = await start_worker(settings, toolset)
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            await worker.stop()
+        raise
+    LocalServer(settings).keep()
+
+
 def settings_with_plans(settings: Settings, plans: str | None) -> Settings:
     """Returns settings with the folder of `--plans`, if it is given."""
     return settings if plans is None else settings.model_copy(update={"plans": Path(plans).expanduser().absolute()})

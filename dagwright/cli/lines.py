@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dagwright.cli.output import one_line
 from dagwright.cli.progress import LOST, LOST_FOR_GOOD, format_duration, lost_words
 from dagwright.cli.request_words import Request, answer_words, asking_line, option_lines
-from dagwright.cli.round_words import new_lines, rounds_of
+from dagwright.cli.round_words import new_lines, rounds_of, times_of
 from dagwright.cli.wording import failure_words, local_time, record_words, seconds_of, what_words
 from dagwright.descriptions import PendingCall
 from dagwright.feed import RunView
@@ -15,6 +15,9 @@ from dagwright.plan.states import NodeStatus, Record
 
 _SILENT = (NodeStatus.PENDING, NodeStatus.READY)
 """States in which nothing has happened to a node yet."""
+
+_LATER = {"running": 1, "asked": 2, "option": 2, "answer": 2}
+"""What follows from what has ended or was said in the same moment."""
 
 
 class LineWriter:
@@ -26,7 +29,7 @@ class LineWriter:
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
-        self._lines: list[tuple[float, str]] = []
+        self._lines: list[tuple[float, int, str]] = []
         self._seen: dict[str, tuple[NodeStatus, int]] = {}
         self._told: set[str] = set()
         self._lost: set[tuple[str, int]] = set()
@@ -44,8 +47,9 @@ class LineWriter:
                 for item in shown_items(record):
                     self._show(view, f"{node.id}[{item.key}]", item.record)
                 self._show(view, node.id, record, what=what_words(node.tool, node.title, kind=node.kind))
+        times = times_of(view)
         for word, text in new_lines(rounds_of(view), self._said):
-            self._line(time.time(), word, text)
+            self._line(times.get(word), word, text)
         for note in view.notes:
             message = str(note.get("message", ""))
             # The one that counts says the same with every try.
@@ -63,8 +67,8 @@ class LineWriter:
                     self._line(at, "option", line)
                 self._line(at, "answer", answer_words(request))
         # What is told together happened in another order than that of the plan.
-        lines, self._lines = sorted(self._lines, key=lambda line: line[0]), []
-        for _, line in lines:
+        lines, self._lines = sorted(self._lines, key=lambda line: line[:2]), []
+        for _, _, line in lines:
             self._write(line)
 
     def _show(self, view: RunView, task_id: str, record: Record, *, what: str = "") -> None:
@@ -89,7 +93,10 @@ class LineWriter:
             # What is known is when the first attempt started; a later one has just begun.
             self._line(record.started_at if attempt == 1 else None, "running", f"{one_line(task_id)}{again}{told}")
         elif before is None or record.status is not before[0]:
-            self._line(record.ended_at, record.status.value, f"{one_line(task_id)}{told}{_ending(record)}")
+            # When a node was replaced is not known, only when it had ended.
+            is_replaced = record.status is NodeStatus.SUPERSEDED and before is not None
+            at = None if is_replaced else record.ended_at
+            self._line(at, record.status.value, f"{one_line(task_id)}{told}{_ending(record)}")
 
     def _show_loss(self, task_id: str, call: PendingCall) -> None:
         if call.state not in (LOST, LOST_FOR_GOOD) or (task_id, call.attempt) in self._lost:
@@ -101,7 +108,7 @@ class LineWriter:
 
     def _line(self, at: float | None, word: str, text: str) -> None:
         at = at or time.time()
-        self._lines.append((at, f"{local_time(at)}  {word:<9}  {text}"))
+        self._lines.append((at, _LATER.get(word, 0), f"{local_time(at)}  {word:<9}  {text}"))
 
 
 def _ending(record: Record) -> str:

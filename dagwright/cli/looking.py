@@ -18,10 +18,11 @@ from dagwright.cli.exits import CommandRefused, ExitCode, exit_code_of
 from dagwright.cli.folding import is_folded, picture_of
 from dagwright.cli.output import Output, one_line, terminal_text, value_text, with_link
 from dagwright.cli.parking import parked_line
-from dagwright.cli.progress import format_duration
+from dagwright.cli.progress import call_words, format_duration
 from dagwright.cli.rendering import MARKS, RUN_STYLES
 from dagwright.cli.request_words import answer_words, asking_line, deadline_words, lines_behind
 from dagwright.cli.requests import LookRequest
+from dagwright.cli.round_words import reason_lines
 from dagwright.cli.streaming import Elements
 from dagwright.cli.wording import (
     closing_words,
@@ -243,18 +244,22 @@ def _table(runs: Sequence[RunSummary]) -> Table:
 def _tell_status(view: RunView, document: Document, output: Output, *, url: str | None) -> None:
     """Shows a run as a table of its nodes."""
     output.say(with_link(summary_line(view, document), url))
+    for line in reason_lines(document):
+        output.say(line)
     table = Table(box=None, show_header=True, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("", "node", "tool", "attempts", f"time ({zone_at(time.time())})", ""):
         table.add_column(name, overflow="fold")
     for name, node in document["nodes"].items():
         mark, style = MARKS[NodeStatus(node["status"])]
+        call = view.pending.get(name) if node["status"] == "running" else None
+        in_flight = call_words(call, now=time.time()) if call is not None else ""
         table.add_row(
             Text(f"{mark} {node['status']}", style=style),
             Text(one_line(name)),
             Text(one_line(what_words(node["tool"] or "", node["title"], kind=_kind_of(view, name)))),
-            str(node["attempts"] or ""),
+            str(max(node["attempts"], call.attempt if call is not None else 0) or ""),
             _clock(node),
-            Text(one_line("; ".join(filter(None, [node_words(node), hand_words(node)])))),
+            Text(one_line("; ".join(filter(None, [in_flight, node_words(node), hand_words(node)])))),
         )
     if document["nodes"]:
         output.show(table)

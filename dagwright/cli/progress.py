@@ -200,15 +200,20 @@ def _is_done(status: NodeStatus) -> bool:
 
 def _detail(record: Record, pending: PendingCall | None, *, now: float) -> str:
     if record.status is NodeStatus.RUNNING and pending is not None:
-        if pending.state == "backing_off":
-            wait_s = max(0.0, (pending.next_attempt_at or now) - now)
-            return f"again in {format_duration(wait_s)}: {failure_words(pending.last_failure or 'it failed')}"
-        if pending.state in (LOST, LOST_FOR_GOOD):
-            return f"was running when its worker died; {lost_words(pending, now=now)}"
-        if pending.state == "cancelling":
-            return "stopping"
-        return failure_words(pending.last_failure or "")
+        return call_words(pending, now=now)
     return record_words(record)
+
+
+def call_words(call: PendingCall, *, now: float) -> str:
+    """Returns what the server says of a call in flight: why it failed before and when it is tried again, or nothing."""
+    if call.state == "backing_off":
+        wait_s = max(0.0, (call.next_attempt_at or now) - now)
+        return f"again in {format_duration(wait_s)}: {failure_words(call.last_failure or 'it failed')}"
+    if call.state in (LOST, LOST_FOR_GOOD):
+        return f"was running when its worker died; {lost_words(call, now=now)}"
+    if call.state == "cancelling":
+        return "stopping"
+    return failure_words(call.last_failure or "")
 
 
 def lost_words(call: PendingCall, *, now: float) -> str:

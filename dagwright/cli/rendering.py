@@ -12,7 +12,7 @@ from dagwright.cli.output import one_line
 from dagwright.cli.progress import Row, RunProgress, TreePlace, format_duration, progress_of, tree_of
 from dagwright.cli.request_words import Request, answer_words, asking_line, deadline_words, option_lines
 from dagwright.cli.round_picture import rounds_table
-from dagwright.cli.round_words import rounds_of
+from dagwright.cli.round_words import calls_of, rounds_of
 from dagwright.feed import RunView
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.states import NodeStatus
@@ -67,7 +67,7 @@ class Picture:
         room = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - asked_rows
         if (rounds := rounds_of(view)) is not None:
             # Of a run that has ended they are told whole below the picture.
-            shown = () if view.is_closed else (rounds_table(rounds, room=room),)
+            shown = () if view.is_closed else (rounds_table(rounds, room=room, calls=calls_of(view, now=now)),)
             return Group(_header(view, now=now), *shown, *questions, *notes)
         if self._tree is None or self._tree[0] is not view.scheduler.plan:
             self._tree = view.scheduler.plan, tree_of(view.scheduler.plan)

@@ -7,7 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dagwright.cli.output import one_line
-from dagwright.cli.round_words import LEFT_OUT, WORDS, RoundLine, lines_of
+from dagwright.cli.round_words import LEFT_OUT, NO_CALLS, WORDS, RoundLine, lines_of
+from dagwright.contracts.rounds import ANSWER, INTENTION, PLAN
 
 _MARKS = {
     "pending": ("·", "dim"),
@@ -23,22 +24,23 @@ _PHASES = {
     "planning": "the planner is asked what to do next",
     "executing": "workers are at work",
     "joining": "all of the round has ended",
-    "done": "the answer is written",
+    "done": "the answer is being written",
     "failed": "it came to nothing",
 }
 
 
-def rounds_table(told: Mapping[str, Any], *, room: int) -> Table:
+def rounds_table(told: Mapping[str, Any], *, room: int, calls: Mapping[str, str] = NO_CALLS) -> Table:
     """Returns the rounds of a run, as many of the newest lines as there is room for.
 
     Args:
         told: the part `rounds` of a document.
         room: lines that fit.
+        calls: of `calls_of`.
     """
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
-    rows = [*_rows(told)]
+    rows = [*_rows(told, calls)]
     most = max(room, 4)
     if len(rows) > most:
         table.add_row("", _text(f"{len(rows) - most + 1:,} lines before", style="dim"))
@@ -48,25 +50,37 @@ def rounds_table(told: Mapping[str, Any], *, room: int) -> Table:
     return table
 
 
-def _rows(told: Mapping[str, Any]) -> Iterator[tuple[Text, Text]]:
+def _rows(told: Mapping[str, Any], calls: Mapping[str, str]) -> Iterator[tuple[Text, Text]]:
     for line in lines_of(told):
         if line.status:
-            yield _row(line)
+            yield _row(line, calls.get(line.key, "") if line.status == "running" else "")
         elif line.action:
             of = f"{line.name} of {told['max_rounds']}"
             yield Text(""), _text(f"{of}: {line.words}" if line.is_taken else f"{of}, not taken: {line.words}", "bold")
         else:
             yield Text(""), _text(f"{line.name}: {line.words}")
     # Of a run whose planner could not be read there is only that.
-    words = _PHASES.get(str(told["phase"]), "")
-    yield Text(""), _text(words if told["phase"] != "failed" else told.get("planner_reasoning") or words, "dim")
+    text = _text(_phase_words(told), "dim")
+    # One of these at most is called at a time.
+    if call := next(filter(None, map(calls.get, (INTENTION, PLAN, ANSWER))), ""):
+        text.append(f"  {call}", style="yellow")
+    yield Text(""), text
 
 
-def _row(line: RoundLine) -> tuple[Text, Text]:
+def _phase_words(told: Mapping[str, Any]) -> str:
+    words, phase = _PHASES.get(str(told["phase"]), ""), told["phase"]
+    if phase == "planning" and not told.get("intention"):
+        return "the question is put into words"
+    return words if phase != "failed" else told.get("planner_reasoning") or words
+
+
+def _row(line: RoundLine, call: str) -> tuple[Text, Text]:
     mark, style = _MARKS.get(line.status, ("?", ""))
     text = _text(f"{line.name}: {line.about}" if line.about else line.name)
     if line.words:
         text.append(f"  {line.words}", style="red" if line.status == "failed" else "dim")
+    if call:
+        text.append(f"  {call}", style="yellow")
     return Text(mark, style=style), text
 
 

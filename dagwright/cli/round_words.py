@@ -6,16 +6,23 @@ what is said at its end are made of it.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from dagwright.cli.output import one_line
+from dagwright.cli.progress import call_words
+from dagwright.contracts.rounds import INTENTION
 from dagwright.contracts.rounds_documents import rounds_document
+from dagwright.contracts.rounds_pursuit import RoundsPursuit
+from dagwright.contracts.rounds_so_far import RoundsSoFar
 from dagwright.feed import RunView
+from dagwright.plan.pursuit import GivenUp
 
 WORDS = 600
 """Characters of one line of what a planner or a worker says."""
 LEFT_OUT = "left out"
 """Status of a line that stands for several results."""
+NO_CALLS: Mapping[str, str] = MappingProxyType({})
 _OPEN = ("pending", "running")
 _ENDS = {"pending": "never begun", LEFT_OUT: ""}
 """What is said of a run that has ended where that is not the status."""
@@ -48,6 +55,31 @@ def rounds_of(view: RunView) -> Mapping[str, Any] | None:
     return rounds_document(view.scheduler, lambda _value, _ref: None) if view.scheduler is not None else None
 
 
+def calls_of(view: RunView, *, now: float) -> Mapping[str, str]:
+    """Returns what is worth saying of the calls in flight: `sg3`, `plan`… -> which attempt it is, and why."""
+    found = {}
+    for task, call in view.pending.items():
+        attempt = f"attempt {call.attempt}" if call.attempt > 1 else ""
+        if words := ", ".join(filter(None, [attempt, call_words(call, now=now)])):
+            # A sub-goal that is begun again, and a call of the planner behind the first, have a number behind the name.
+            found[task.partition("#")[0]] = one_line(words, limit=WORDS)
+    return found
+
+
+def times_of(view: RunView) -> Mapping[str, float]:
+    """Returns when it was that the lines of a question could be told: key of a line -> seconds since the epoch."""
+    scheduler = view.scheduler
+    if scheduler is None or not isinstance(scheduler.pursuit, RoundsPursuit):
+        return {}
+    found = {"meant": scheduler.record_of(scheduler.newest_id(INTENTION))}
+    try:
+        calls = RoundsSoFar(scheduler, scheduler.pursuit.rounds).calls
+    except GivenUp:
+        calls = ()
+    found |= {f"round {call.round}": call.record for call in calls}
+    return {key: record.ended_at for key, record in found.items() if record is not None and record.ended_at is not None}
+
+
 def lines_of(told: Mapping[str, Any]) -> Iterator[RoundLine]:
     """Yields what a question means and its rounds, each with what ended in it and with what is still open of it.
 
@@ -78,12 +110,16 @@ def round_lines(document: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(told, Mapping):
         return
     for line in lines_of(told):
-        if line.action:
-            yield f"{line.name} ({line.action}): {line.words or 'no reason given'}"
-        elif line.status:
+        if line.status:
             yield ": ".join(filter(None, [f"  {line.name}", _ENDS.get(line.status, line.status), line.words]))
         else:
-            yield f"{line.name}: {line.words}"
+            yield _reason(line)
+
+
+def reason_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the same without the sub-goals: what is meant, and why each round was planned."""
+    told = document.get("rounds")
+    yield from (_reason(line) for line in lines_of(told) if not line.status) if isinstance(told, Mapping) else ()
 
 
 def new_lines(told: Mapping[str, Any] | None, seen: set[str]) -> Sequence[tuple[str, str]]:
@@ -102,6 +138,12 @@ def new_lines(told: Mapping[str, Any] | None, seen: set[str]) -> Sequence[tuple[
     ]
     seen.update(line.key for line in found)
     return [(line.key, line.words) for line in found]
+
+
+def _reason(line: RoundLine) -> str:
+    if line.action:
+        return f"{line.name} ({line.action}): {line.words or 'no reason given'}"
+    return f"{line.name}: {line.words}"
 
 
 def _line(

@@ -52,11 +52,13 @@ async def es_query_exec(es_query: EsQuery) -> WorkerResult:
         missing_values=[_missing(gap) for gap in answer.gaps],
         query=query.body,
     )
-    told = [*answer.problems, *(gap.words() for gap in answer.gaps)]
+    problems = [*answer.problems, *(gap.words() for gap in answer.gaps)]
+    found = f"{answer.total:,} document{' matches' if answer.total == 1 else 's match'}."
     return WorkerResult(
-        status="partial" if told else "success",
+        status="partial" if problems else "success",
         outputs={"es_results": results.model_dump(), "hit_count": answer.total},
-        message=" ".join(told) or None,
+        # How many there are is the first thing to know, for people and for the planner of the next round.
+        message=" ".join([found, *problems]),
     )
 
 

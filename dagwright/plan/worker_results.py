@@ -167,4 +167,6 @@ def worker_result_of(node_id: str, record: Record) -> WorkerResult | None:
 def error_words(record: Record) -> str:
     """Returns why a node put nothing out, of one that did not."""
     error = record.error
-    return f"{error.code}: {error.message}" if error is not None else record.reason or "it was left out"
+    if error is not None:
+        return f"{error.code}: {error.message}"
+    return record.reason or ("it was cancelled" if record.status is NodeStatus.CANCELLED else "it was left out")

@@ -108,6 +108,12 @@ async def test_request_waits_visibly_for_the_one_before_it_and_is_refused_where_
         assert (first.code, first.document["ok"], same.document) == (0, True, first.document)
         refused = await commands("ask", "--session", "s", "Second.", "--detach", "--json")
         assert (refused.code, refused.document["status"]) == (2, "session_busy")
+        # With other tools it is another worker, of which nobody would know.
+        other = await commands(
+            "ask", "--session", "s", "Second.", "--detach", "--json", "--tools", "tests.support.chaos_tools"
+        )
+        assert (other.code, other.document["status"]) == (2, "session_busy")
+        assert len([*(own_command_line.folder / "state" / "workers").glob("*.lock")]) == 1
         waiting = await commands.start("ask", "--session", "s", "Second.")
         assert waiting.stderr is not None
         line = (await asyncio.wait_for(waiting.stderr.readline(), 120)).decode()

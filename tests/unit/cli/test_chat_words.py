@@ -1,14 +1,16 @@
 """What is said in a chat beside the answers, and how rounds are shown."""
 
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from dagwright.cli.chat_words import Typed, going_on, help_lines, status_line, typed
+from dagwright.cli.chat_words import Typed, asking_options, going_on, help_lines, status_line, typed
+from dagwright.cli.requests import ChatRequest
 from dagwright.cli.round_picture import rounds_table
-from dagwright.cli.round_words import new_lines, round_lines
+from dagwright.cli.round_words import NO_CALLS, new_lines, reason_lines, round_lines
 from dagwright.cli.sessions import turn_lines
 from dagwright.contracts.sessions import Session, Turn
 from dagwright.contracts.turns import TurnStart
@@ -43,6 +45,16 @@ def test_turn_without_an_outcome_says_what_its_plan_was_for() -> None:
 @pytest.mark.parametrize("name", ["chat-1", "two words", "it's", "a;b", "-x"])
 def test_session_is_gone_on_with_by_a_command_that_a_shell_reads(name: str) -> None:
     assert shlex.split(going_on(name).partition(": ")[2]) == ["dagwright", "chat", "--session", name]
+
+
+def test_way_back_into_a_chat_has_the_options_that_its_session_does_not_keep() -> None:
+    request = ChatRequest(session="s", profile="rounds", rounds=4, model="openai:small", timeout="2m", budget="1 USD")
+    told = going_on("s", [*asking_options(request.asking()), "--tools", "my tools.py"])
+    assert shlex.split(told.partition(": ")[2]) == [
+        "dagwright", "chat", "--session", "s", "--profile", "rounds", "--rounds", "4", "--model", "openai:small",
+        "--budget", "1 USD", "--timeout", "2m", "--tools", "my tools.py",
+    ]  # fmt: skip
+    assert asking_options(ChatRequest().asking()) == []
 
 
 def test_help_names_every_command() -> None:
@@ -82,10 +94,10 @@ def _told(rounds: int) -> dict[str, Any]:
     }
 
 
-def _shown(told: dict[str, Any], *, room: int) -> list[str]:
+def _shown(told: dict[str, Any], *, room: int, calls: Mapping[str, str] = NO_CALLS) -> list[str]:
     console = Console(width=100)
     with console.capture() as captured:
-        console.print(rounds_table(told, room=room))
+        console.print(rounds_table(told, room=room, calls=calls))
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
@@ -107,6 +119,32 @@ def test_newest_lines_are_shown_where_there_is_not_room_for_all() -> None:
 def test_run_whose_planner_cannot_be_read_tells_why() -> None:
     told = {"phase": "failed", "question": "x", "planner_reasoning": "it is no answer"}
     assert [line.strip() for line in _shown(told, room=9)] == ["it is no answer"]
+
+
+def test_picture_says_which_attempt_of_a_call_it_is_and_why() -> None:
+    told = _told(1)
+    told["sub_goals"].append({"id": 2, "worker": "look", "description": "Looks.", "status": "running", "error": None})
+    told["rounds"][0]["sub_goals"].append(2)
+    told |= {"phase": "executing"}
+    assert _shown(told, room=20, calls={"sg1": "attempt 9", "sg2": "attempt 3, again in 4.0 s: no server runs"})[
+        2:4
+    ] == [
+        "✓ sg1 look: Looks.  found \\u001b[2J three",
+        "● sg2 look: Looks.  attempt 3, again in 4.0 s: no server runs",
+    ]
+    planning = _shown(_told(1), room=20, calls={"plan": "attempt 2, no route"})[-1]
+    assert planning.strip() == "the planner is asked what to do next  attempt 2, no route"
+
+
+def test_last_line_says_what_is_going_on_at_both_ends() -> None:
+    began = {**_told(0), "intention": None}
+    assert _shown(began, room=9)[-1].strip() == "the question is put into words"
+    assert _shown({**_told(1), "phase": "done"}, room=9)[-1].strip() == "the answer is being written"
+
+
+def test_reasons_are_told_without_sub_goals() -> None:
+    assert [*reason_lines({"rounds": _told(1)})] == ["What is meant: All of it.", "Round 1 (continue): Because 1."]
+    assert [*reason_lines({"rounds": None}), *reason_lines({})] == []
 
 
 def test_lines_are_told_once() -> None:

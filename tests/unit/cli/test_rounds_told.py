@@ -1,0 +1,157 @@
+"""What commands tell of a question in rounds, from the run itself: in which order, with which attempt, how drawn."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.cli.drawing import mermaid
+from dagwright.cli.exits import CommandRefused
+from dagwright.cli.explaining import lines_of
+from dagwright.cli.folding import is_folded, picture_of
+from dagwright.cli.hosting import background_worker
+from dagwright.cli.lines import LineWriter
+from dagwright.cli.looking import _tell_status
+from dagwright.cli.output import Output
+from dagwright.cli.round_words import calls_of
+from dagwright.descriptions import PendingCall
+from dagwright.explaining import Explanation
+from dagwright.feed import RunView
+from dagwright.plan.errors import NodeError
+from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.why import what_holds
+from dagwright.plan.worker_results import error_words
+from dagwright.settings import Settings
+from dagwright.toolset import load_toolset
+from tests.support.rounds import done, goes_on, ref, sub_goal
+from tests.unit.planner.test_rounds_pursuit import Question
+
+PICK, OTHER = sub_goal(1, "pick", "Numbers of Maersk", name="Maersk"), sub_goal(2, "pick", name="Evergreen")
+NOW = 100.0
+
+
+def _view(question: Question, **changes: Any) -> RunView:
+    scheduler = question.scheduler
+    view = RunView(
+        workflow_id="q", run_id="r", status=scheduler.status().value, title=None, scheduler=scheduler, pending={},
+        started_at=0.0, ended_at=None, is_closed=scheduler.is_finished,
+    )  # fmt: skip
+    return replace(view, **changes)
+
+
+def _begun(*, workers: Mapping[str, Any] | None = None) -> Question:
+    """Returns a question in whose first round both sub-goals run."""
+    question = Question(goes_on(PICK, OTHER, reasoning="Both."), done(a=ref(1, "numbers")), workers=workers)
+    question.step()
+    question.step()
+    question.begin()
+    return question
+
+
+def test_reason_of_a_round_stands_before_what_it_begins() -> None:
+    lines: list[str] = []
+    # All at once, as of a run that is followed from its middle on.
+    LineWriter(lines.append).show(_view(_begun()))
+    assert [line[10:].split()[:2] for line in lines] == [
+        ["completed", "intention"], ["meant", "intention"], ["completed", "plan"], ["round", "1"],
+        ["running", "sg1"], ["running", "sg2"],
+    ]  # fmt: skip
+
+
+def test_what_was_replaced_is_told_when_that_is_seen() -> None:
+    lines: list[str] = []
+    writer, question = LineWriter(lines.append), _begun()
+    question.scheduler.fail("sg1", NodeError("odd", "no"), at=NOW)
+    writer.show(_view(question))
+    question.scheduler.records[2].status = NodeStatus.SUPERSEDED
+    writer.show(_view(question))
+    assert [line[10:].split()[:2] for line in lines[-2:]] == [["failed", "sg1"], ["superseded", "sg1"]]
+    assert lines[-1][:8] != lines[-2][:8]
+
+
+class _Worker:
+    def __init__(self) -> None:
+        self.stopped = 0
+
+    async def stop(self) -> None:
+        self.stopped += 1
+
+
+@pytest.mark.parametrize(("is_new", "stopped"), [(True, 1), (False, 0)])
+async def test_worker_that_a_refused_command_has_started_is_ended_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_new: bool, stopped: int
+) -> None:
+    worker = _Worker()
+
+    async def start_worker(*_: object) -> tuple[_Worker, bool]:
+        return worker, is_new
+
+    monkeypatch.setattr("dagwright.cli.hosting.start_worker", start_worker)
+    settings = Settings(state_dir=tmp_path)
+    toolset = load_toolset(settings, ())
+    with pytest.raises(CommandRefused):
+        async with background_worker(settings, toolset):
+            raise CommandRefused("no")
+    assert worker.stopped == stopped
+    async with background_worker(settings, toolset):
+        pass
+    assert worker.stopped == stopped
+
+
+def test_calls_are_told_with_attempt_and_reason_by_the_name_of_what_they_are_for() -> None:
+    pending = {
+        "sg1#2": PendingCall(3, "backing_off", "no server runs", NOW + 4),
+        "plan#3": PendingCall(2, "started", "no route"),
+        "sg2": PendingCall(1, "started"),
+    }
+    assert calls_of(_view(_begun(), pending=pending), now=NOW) == {
+        "sg1": "attempt 3, again in 4.0 s: no server runs",
+        "plan": "attempt 2, no route",
+    }
+
+
+def test_status_tells_rounds_and_the_attempts_of_calls_in_flight(capsys: pytest.CaptureFixture[str]) -> None:
+    view = _view(_begun(), pending={"sg1": PendingCall(7, "backing_off", "no server runs")})
+    _tell_status(view, view.document(), Output(), url=None)
+    told = capsys.readouterr().out.splitlines()
+    assert "Round 1 (continue): Both." in told
+    (row,) = [line.split() for line in told if " sg1 " in line]
+    assert "7" in row
+    assert " ".join(row).endswith("no server runs")
+
+
+def test_graph_names_workers_and_shows_what_is_partial() -> None:
+    question = _begun()
+    question.scheduler.complete("sg1", {"status": "partial", "outputs": {"numbers": [1]}}, at=NOW)
+    picture = picture_of(question.scheduler)
+    drawn = mermaid(picture)
+    assert "sg1<br/>pick · Numbers of Maersk<br/>" in drawn
+    assert "partial" in next(line for line in drawn.splitlines() if "sg1<br/>" in line)
+    assert "running" in next(line for line in drawn.splitlines() if "sg2<br/>" in line)
+    assert not is_folded(picture)
+
+
+def test_why_tells_by_what_a_run_ended_besides_what_failed_in_it() -> None:
+    question = _begun()
+    question.scheduler.fail("sg1", NodeError("odd", "no numbers"), at=NOW)
+    chain = what_holds(question.scheduler, calls={})
+    error = {"code": "planner_repeats", "message": "the planner wants the same again"}
+    ended = Explanation(_view(question, is_closed=True, status="failed", error=error), "", chain)
+    assert [*lines_of(ended)][:2] == ["q is failed", "planner_repeats: the planner wants the same again"]
+    assert "the run ended by planner_repeats: " in ended.words(str)
+    same = {"code": "odd", "message": "no numbers"}
+    chain = replace(chain, reasons=[replace(each, detail="odd: no numbers") for each in chain.reasons])
+    assert Explanation(_view(question, is_closed=True, error=same), "", chain).ended_by() is None
+
+
+def test_why_of_a_round_that_goes_on_tells_what_the_planner_said_last() -> None:
+    question = _begun()
+    told = Explanation(_view(question), "", what_holds(question.scheduler, calls={}))
+    assert [*lines_of(told)][:2] == ["q is running", "Round 1 (continue): Both."]
+
+
+def test_sub_goal_that_was_cancelled_says_so() -> None:
+    assert error_words(Record(NodeStatus.CANCELLED)) == "it was cancelled"
+    assert error_words(Record(NodeStatus.SKIPPED)) == "it was left out"
