@@ -45,7 +45,7 @@ async def test_documents_come_with_how_many_match(maritime: Maritime) -> None:
     result = await ran(
         maritime, query_of(maritime, query={"term": {"carrier_name": "MAERSK"}}, sort=["shipment_id"], size=3)
     )
-    assert (result.status, result.message) == ("success", None)
+    assert (result.status, result.message) == ("success", f"{len(expected):,} documents match.")
     assert result.outputs["hit_count"] == len(expected) > 100
     results = EsResults.model_validate(result.outputs["es_results"])
     assert [each["shipment_id"] for each in results.hits] == sorted(expected)[:3]
@@ -71,7 +71,10 @@ async def test_figures_that_some_groups_lack_make_it_partial(maritime: Maritime)
     result = await ran(maritime, query_of(maritime, query=TO_LA, aggs=groups))
     assert len(lacking) == 2
     assert result.status == "partial"
-    assert result.message == f"transit is available for 3 of 5 (by_shipper); not for {', '.join(lacking)}."
+    assert result.message == (
+        f"{result.outputs['hit_count']:,} documents match. "
+        f"transit is available for 3 of 5 (by_shipper); not for {', '.join(lacking)}."
+    )
     results = EsResults.model_validate(result.outputs["es_results"])
     assert results.hits == []
     assert [gap.model_dump() for gap in results.missing_values] == [

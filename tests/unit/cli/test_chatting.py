@@ -68,7 +68,7 @@ def _next_of(farewell: Farewell) -> object:
 async def test_second_ctrl_c_ends_a_chat_whose_server_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chatting, "LOOK_S", 0.2)
     output, farewell, sessions = _OfPerson(), Farewell(), _Hanging(answers=1)
-    desk = cast("Desk", SimpleNamespace(sessions=sessions))
+    desk = cast("Desk", SimpleNamespace(sessions=sessions, toolset=SimpleNamespace(references=())))
     chat = Chat(desk, cast("Any", _Typed()), AskRequest(words=""), output=output, farewell=farewell)
     talking = asyncio.create_task(chat.go_on("s", is_new=True))
     await eventually(lambda: sessions.answers == -1 and farewell.instead is not None)
