@@ -72,7 +72,8 @@ def write_worker(name: str, output: Output) -> int:
     _check_name(name)
     texts = {Path(f"{name}.py"): _WORKER, Path(f"test_{name}.py"): _TEST}
     if there := [str(path) for path in texts if path.exists()]:
-        raise CommandRefused(f"{' and '.join(there)} is there already; choose another name, or remove it")
+        are, them = ("is", "it") if len(there) == 1 else ("are", "them")
+        raise CommandRefused(f"{' and '.join(there)} {are} there already; choose another name, or remove {them}")
     for path, text in texts.items():
         path.write_text(text.substitute(name=name), encoding="utf-8")
     if output.is_json:

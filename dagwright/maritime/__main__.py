@@ -50,10 +50,17 @@ def _parser(prefix: str) -> argparse.ArgumentParser:
     load_ = commands.add_parser("load", help="make the indices anew and fill them")
     load_.add_argument("--documents", type=_number, default=DEFAULT_DOCUMENTS, help="how many shipments (%(default)s)")
     load_.add_argument("--seed", type=int, default=DEFAULT_SEED, help="another one gives other shipments (%(default)s)")
-    load_.add_argument("--today", type=date.fromisoformat, default=datetime.now(UTC).date(), help="such as 2026-03-31")
+    load_.add_argument("--today", type=_day, default=datetime.now(UTC).date(), help="such as 2026-03-31")
     begins = f"what names of indices begin with ({prefix})"
     load_.add_argument("--prefix", type=_indices, default=Indices(prefix), help=begins)
     return parser
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no day; write it like 2026-03-31") from None
 
 
 def _number(text: str) -> int:

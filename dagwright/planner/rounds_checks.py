@@ -139,7 +139,7 @@ class RoundChecks:
             if each.id != sub_goal.id:
                 hint = "use its slots" if each.status in DONE else f"give it the id {each.id} to try it again"
                 hint = f"{hint}, do something else, or say done or failed"
-                return f"the same was done already: it is sub-goal {each.id}, and it is {each.status}", hint
+                return f"the same was done already: it is sub-goal {each.id}, whose status is {each.status}", hint
             if each.tries >= MOST_TRIES:
                 told = f"sub-goal {sub_goal.id} was tried {each.tries} times in the same way, and failed each time"
                 return told, "find another way, or say done or failed"

@@ -57,3 +57,10 @@ def test_nothing_that_is_there_is_written_over(tmp_path: Path) -> None:
         write_worker("ports", OUTPUT)
     assert [path.name for path in tmp_path.glob("*.py")] == ["test_ports.py"]
     assert (tmp_path / "test_ports.py").read_text() == "mine"
+
+
+def test_several_files_that_are_there_are_told_as_several(tmp_path: Path) -> None:
+    for name in ("ports.py", "test_ports.py"):
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(CommandRefused, match=r"ports\.py and test_ports\.py are there already; .* or remove them"):
+        write_worker("ports", OUTPUT)

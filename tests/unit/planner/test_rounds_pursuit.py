@@ -329,6 +329,8 @@ def test_planner_is_told_once_a_round_that_it_repeats_itself() -> None:
     question = Question(goes_on(PICK), again, again)
     question.run()
     assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "planner_repeats")
+    assert question.scheduler.error is not None
+    assert "it is sub-goal 1, whose status is success" in question.scheduler.error.message
 
 
 def test_planner_that_cannot_be_asked_leaves_the_deliverables() -> None:

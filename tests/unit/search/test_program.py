@@ -156,3 +156,12 @@ async def test_file_of_another_process_is_not_believed(tmp_path: Path) -> None:
         await eventually(lambda: local._daemon.pid() is not None)
     finally:
         assert await local.stop()
+
+
+def test_day_that_is_none_is_told_with_one_that_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["maritime", "load", "--today", "foo"])
+    with pytest.raises(SystemExit):
+        maritime_main()
+    assert "'foo' is no day; write it like 2026-03-31" in capsys.readouterr().err
