@@ -40,7 +40,7 @@ CARRIERS = (("Maersk", "MAERSK"), ("Evergreen", "EVERGREEN"))
 def demo(output: Output) -> int:
     """Asks, and returns the exit code of the run."""
     settings = command_settings()
-    settings = settings.model_copy(update={"opensearch_prefix": f"{settings.opensearch_prefix}-demo"})
+    settings = settings.model_copy(update={"opensearch_prefix": f"demo-{settings.opensearch_prefix}"})
     data = DataSet(datetime.now(UTC).date())
     is_real = settings.llm_api_key is not None or settings.llm_base_url is not None
     if is_real:

@@ -46,7 +46,7 @@ async def test_demo_compares_two_carriers_by_the_figures_of_the_shipments(own_co
     lines = end.stdout.splitlines()
     assert lines[0] == "no OPENAI_API_KEY is set, so a script plays the model"
     # Not into what a user may have loaded.
-    loaded = "loaded 10,000 shipments in maritime-demo-* on the search server at http://127.0.0.1:"
+    loaded = "loaded 10,000 shipments in demo-maritime-* on the search server at http://127.0.0.1:"
     assert any(line.startswith(loaded) for line in lines)
     workers = [line.split()[1] for line in lines if line.startswith("  sg")]
     assert workers == [
