@@ -27,6 +27,7 @@ from dagwright.entities.models import PartyStatus
 from dagwright.entities.names import clean_name, identifier_key
 from dagwright.entities.parties import NaturalKey, is_id
 from dagwright.plan.entity_types import jurisdiction_of
+from dagwright.plan.text_formats import check_name
 
 REQUIRED_COLUMNS = ("name", "kind")
 OPTIONAL_COLUMNS = (*("id", "jurisdiction", "client_type", "aliases", "former_names", "lei", "born", "status"),)
@@ -192,11 +193,13 @@ def _party_row(line: int, fields: Mapping[str, str]) -> PartyRow:
     party_id = fields.get("id") or None
     if party_id is not None and not is_id(party_id):
         raise ValueError(f"id: {party_id[:80]!r} may hold only letters, digits and _ . : - and at most 64 of them")
+    if party_id is not None and (other := _other_kind_of(party_id, kind)) is not None:
+        raise ValueError(f"id: {party_id!r} is written as that of a {other}, and this is a {kind}")
     return PartyRow(
         line=line,
         key=NaturalKey(
             kind,
-            clean_name(fields["name"]),
+            _name(fields["name"], "the name"),
             jurisdiction_of(jurisdiction) if jurisdiction else "",
             _born(fields.get("born", ""), kind),
         ),
@@ -207,6 +210,10 @@ def _party_row(line: int, fields: Mapping[str, str]) -> PartyRow:
         lei=checked_lei(identifier_key(lei)) if lei else None,
         status=_status(fields.get("status", "")),
     )
+
+
+def _other_kind_of(party_id: str, kind: PartyKind) -> PartyKind | None:
+    return next((other for other in PartyKind if other is not kind and party_id.startswith(f"{other}_")), None)
 
 
 def _kind(text: str) -> PartyKind:
@@ -225,7 +232,14 @@ def _born(text: str, kind: PartyKind) -> str:
 
 
 def _names(text: str, what: str) -> tuple[str, ...]:
-    return tuple(clean_name(name, what) for name in text.split("|") if name.strip())
+    return tuple(_name(name, what) for name in text.split("|") if name.strip())
+
+
+def _name(text: str, what: str) -> str:
+    name = clean_name(text, what)
+    # What a plan may not call anybody, no file may either.
+    check_name(" ".join(text.split()))
+    return name
 
 
 def _status(text: str) -> PartyStatus | None:

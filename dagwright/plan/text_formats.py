@@ -21,8 +21,13 @@ NAME_LIMIT: Final = 300
 """Characters of a name; the registers we know of stay under 250."""
 TURNING = re.compile("[\u202a-\u202e\u2066-\u2069]")
 """Signs that turn the direction of what follows, so that a name is shown as another one."""
-_NOT_IN_NAMES: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
-"""Unicode categories: control characters, line ends among them, and halves of characters."""
+_NOT_IN_NAMES: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Unicode categories: control characters, line ends among them, halves of characters, and signs that cannot be seen."""
+
+_JOINERS: Final = "\u200c\u200d"
+"""Signs without a shape that several scripts cannot be written without."""
+_BLANK_LETTERS: Final = "\u115f\u1160\u2800\u3164\uffa0"
+"""Letters to Unicode, and nothing to the eye."""
 
 _FIRST_BIRTH, _LAST_BIRTH = "1800-01-01", "2099-12-31"
 """Plans are checked where there is no clock too; the verbs know which day is still to come."""
@@ -71,7 +76,7 @@ def check_date_of_birth(text: str) -> None:
 
 
 def check_name(text: str) -> None:
-    """Refuses a text that nobody can be called by: one without letters, one that is too long, or not of one line.
+    """Refuses a text that nobody can be called by: one without letters, too long, not of one line, or partly unseen.
 
     Raises:
         ValueError: it is one.
@@ -83,7 +88,8 @@ def check_name(text: str) -> None:
     if length > NAME_LIMIT:
         raise ValueError(f"{no_name}: it has {length:,} characters, at most {NAME_LIMIT} are allowed")
     for position, character in enumerate(text):
-        if unicodedata.category(character) in _NOT_IN_NAMES or TURNING.match(character):
+        is_unseen = unicodedata.category(character) in _NOT_IN_NAMES and character not in _JOINERS
+        if is_unseen or character in _BLANK_LETTERS:
             raise ValueError(f"{no_name}: it holds the character U+{ord(character):04X} at position {position}")
 
 

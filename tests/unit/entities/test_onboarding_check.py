@@ -68,6 +68,8 @@ def test_company_holds_roles_but_subscribes_to_nothing() -> None:
         ("cbu.ensure", {"name": "A\nB"}, "is no name: it holds the character U+000A at position 1"),
         ("cbu.ensure", {"name": "A\u2028B"}, "is no name: it holds the character U+2028 at position 1"),
         ("entity.create-person", {"name": "Ann \u202eeeL"}, "is no name: it holds the character U+202E at position 4"),
+        ("cbu.ensure", {"name": "Ape\u200bx Fund"}, "is no name: it holds the character U+200B at position 3"),
+        ("cbu.ensure", {"name": "\u3164"}, "is no name: it holds the character U+3164 at position 0"),
         (
             "entity.create-person",
             {"name": "A" * 10_000},

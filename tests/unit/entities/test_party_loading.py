@@ -93,6 +93,18 @@ def test_rows_that_contradict_the_store_are_refused(database: EntityDatabase, tm
     assert read_overview(database).counts[RowSort.COMPANY] == 1
 
 
+def test_rows_that_no_verb_would_take_are_refused(database: EntityDatabase, tmp_path: Path) -> None:
+    text = "id,name,kind\n,Evil \u202e oC,company\n,Z\u200bw Co,company\n,\u3164,company\nfund_1,Ann Lee,person\n"
+    report = load_parties(database, written(tmp_path, text))
+    assert report.added == 0
+    assert report.refused == (
+        RefusedRow(2, "'Evil \\u202e oC' is no name: it holds the character U+202E at position 5"),
+        RefusedRow(3, "'Z\\u200bw Co' is no name: it holds the character U+200B at position 1"),
+        RefusedRow(4, "'\u3164' is no name: it holds the character U+3164 at position 0"),
+        RefusedRow(5, "id: 'fund_1' is written as that of a fund, and this is a person"),
+    )
+
+
 def test_persons_of_one_name_are_told_apart_by_birth(database: EntityDatabase, tmp_path: Path) -> None:
     text = "name,kind,jurisdiction,born\nAnn Lee,person,GB,1970-01-01\nAnn Lee,person,GB,1980-01-01\n"
     assert load_parties(database, written(tmp_path, text)).added == 2
