@@ -146,7 +146,8 @@ class _IntentReader:
         lacks = "the session does not have" if name not in self.context else "has no id in the session"
         if name not in self.context or (isinstance(value, str) and not value.strip()):
             message = f"{key!r} is @{name}, which {lacks}"
-            hint = f"give it with --context {name}=ID"
+            made = " or, if an earlier intent makes it, write @result_N of that intent" if self.index else ""
+            hint = f"give it with --context {name}=ID{made}"
             near = suggestion(name, [each for each in self.context if each != name])
             self.entry.tell("missing_context", message, "refs", key, hint=f"{near} Or {hint}" if near else hint)
             return

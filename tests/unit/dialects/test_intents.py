@@ -143,6 +143,10 @@ def test_name_that_the_session_does_not_have_is_missing_context() -> None:
     assert problem.hint == "give it with --context manco=ID"
     (near,) = problems_of(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbuu": "fund_1"})
     assert near.hint == "did you mean 'cbuu'? Or give it with --context cbu=ID"
+    (behind,) = problems_of(intents(ENSURE, {"verb": "v", "refs": {"a": "@cbu"}}))
+    assert (
+        behind.hint == "give it with --context cbu=ID or, if an earlier intent makes it, write @result_N of that intent"
+    )
 
 
 @pytest.mark.parametrize("empty", ["", "  "])
