@@ -7,22 +7,24 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
+from dagwright.client import IdInUse
 from dagwright.gateway.bodies import ChatBody, RoutingMode, Wishes
 from dagwright.gateway.conversation import Conversation
 from dagwright.gateway.desk import Desk
 from dagwright.gateway.errors import ApiError
 from dagwright.gateway.feedback_calls import question_words
-from dagwright.gateway.following import Moment, Outcome, give_answers, outcome_of
+from dagwright.gateway.following import Moment, Outcome, give_answers, last_moment, outcome_of
 from dagwright.gateway.jobs import Job, config_of, job_of, start_job
 from dagwright.gateway.routing import decided, route_by_model
 from dagwright.gateway.targets import Target
 
 T = TypeVar("T")
 
+Beginning = asyncio.Task[set[tuple[str, str]]]
+"""The start of a run, or the answers that it is given; comes to which of its requests are answered."""
+
 START_S = 1.0
 """How long a stream waits for its run to start before it begins: what is refused until then has a status of its own."""
-CLIENT_GONE = 499
-"""What is answered to nobody: the log of the server shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +112,38 @@ async def unless_gone(work: Coroutine[Any, Any, T], request: Request) -> T | Non
         await asyncio.gather(working, leaving, return_exceptions=True)
 
 
-def left(desk: Desk, call: Call) -> None:
-    """Cancels the run of a client that has left, if it asked for that."""
-    if call.wishes.cancels:
-        message = {"reason": "the client left", "by": call.by}
-        desk.keep_doing(desk.steering.cancel(call.run, message=message))
+async def answered_whole(desk: Desk, call: Call, request: Request) -> Outcome | None:
+    """Returns what a client is told when its run has ended or asks something; `None` if it leaves before.
+
+    What it has begun goes on without it, unless it asked for something else. Raises as `begun` and `outcome_of`.
+    """
+    beginning = desk.keep_doing(begun(desk, call))
+
+    async def work() -> Outcome:
+        answered = await asyncio.shield(beginning)
+        return await end_of(desk, call, await last_moment(desk, call.run, answered=answered))
+
+    outcome = await unless_gone(work(), request)
+    if outcome is None:
+        left(desk, call, beginning)
+    return outcome
+
+
+def left(desk: Desk, call: Call, beginning: Beginning) -> None:
+    """Stops what a client has begun that has left, if it asked for that: also what has not started yet."""
+    if not call.wishes.cancels:
+        return
+    if call.job is not None:
+        call.job.unwanted.set()
+    desk.keep_doing(_cancel(desk, call, beginning))
+
+
+async def _cancel(desk: Desk, call: Call, beginning: Beginning) -> None:
+    # A start that was sent counts, though nobody has heard of it yet: until then there may be nothing to cancel.
+    await asyncio.wait({beginning})
+    # A run with the key of another request is not this client's.
+    if not isinstance(beginning.exception(), IdInUse):
+        await desk.steering.cancel(call.run, message={"reason": "the client left", "by": call.by})
 
 
 async def end_of(desk: Desk, call: Call, moment: Moment) -> Outcome:
@@ -122,7 +151,7 @@ async def end_of(desk: Desk, call: Call, moment: Moment) -> Outcome:
     return await outcome_of(desk, moment, session=call.session, words=question_words(moment.requests))
 
 
-async def beginning_of(desk: Desk, call: Call) -> "asyncio.Task[set[tuple[str, str]]]":
+async def beginning_of(desk: Desk, call: Call) -> Beginning:
     """Returns the start of a run, which may still be under way; raises what it has met until then."""
     beginning = desk.keep_doing(begun(desk, call))
     await asyncio.wait({beginning}, timeout=START_S)

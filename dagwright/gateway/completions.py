@@ -11,21 +11,20 @@ from fastapi.responses import JSONResponse, Response
 from dagwright.gateway import direct
 from dagwright.gateway.bodies import ChatBody, RoutingMode, Wishes, passed_on, refuse_unsendable, wishes_of
 from dagwright.gateway.calls import (
-    CLIENT_GONE,
+    Beginning,
     Call,
+    answered_whole,
     beginning_of,
-    begun,
     call_for,
     end_of,
     left,
     routed,
-    unless_gone,
 )
 from dagwright.gateway.conversation import UNSUPPORTED, conversation_of
 from dagwright.gateway.desk import Desk, TheDesk
-from dagwright.gateway.errors import ApiError, told_as
+from dagwright.gateway.errors import CLIENT_GONE, ApiError, told_as
 from dagwright.gateway.feedback_calls import call_of
-from dagwright.gateway.following import Moment, Outcome, last_moment, moments
+from dagwright.gateway.following import Moment, Outcome, moments
 from dagwright.gateway.progress import Progress
 from dagwright.gateway.streams import DONE, STREAMED, Events, event, stream_response
 from dagwright.gateway.targets import Target, target_of
@@ -88,14 +87,8 @@ async def _direct(desk: Desk, body: Mapping[str, Any]) -> Response:
 
 async def _whole(desk: Desk, call: Call, request: Request) -> Response:
     """Answers when the run has ended or asks something."""
-
-    async def work() -> Outcome:
-        answered = await desk.keep_doing(begun(desk, call))
-        return await end_of(desk, call, await last_moment(desk, call.run, answered=answered))
-
-    outcome = await unless_gone(work(), request)
+    outcome = await answered_whole(desk, call, request)
     if outcome is None:
-        left(desk, call)
         return Response(status_code=CLIENT_GONE)
     return JSONResponse(_completion(call, outcome), headers=call.headers)
 
@@ -128,13 +121,12 @@ def _reason(outcome: Outcome) -> str:
 
 
 async def _streamed(desk: Desk, call: Call, *, with_usage: bool) -> Response:
-    events = _events(desk, call, await beginning_of(desk, call), with_usage=with_usage)
-    return stream_response(events, desk=desk, headers=call.headers, gone=lambda: left(desk, call))
+    beginning = await beginning_of(desk, call)
+    events = _events(desk, call, beginning, with_usage=with_usage)
+    return stream_response(events, desk=desk, headers=call.headers, gone=lambda: left(desk, call, beginning))
 
 
-async def _events(
-    desk: Desk, call: Call, beginning: "asyncio.Task[set[tuple[str, str]]]", *, with_usage: bool
-) -> Events:
+async def _events(desk: Desk, call: Call, beginning: Beginning, *, with_usage: bool) -> Events:
     """Yields the role at once, what happens meanwhile, and the answer when it is there."""
     chunks = _Chunks(call, with_usage=with_usage)
     yield chunks.delta({"role": "assistant", "content": ""})

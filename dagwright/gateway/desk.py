@@ -52,7 +52,10 @@ class Desk:
         return self.models.client(None)
 
     def keep_doing(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Does something to its end, whether or not whoever asked for it is still there."""
+        """Does something to its end, whether or not whoever asked for it is still there.
+
+        Who awaits it shields it, for otherwise it ends with them.
+        """
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)

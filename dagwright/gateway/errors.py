@@ -31,6 +31,8 @@ from dagwright.store import StoreError
 
 INVALID = "invalid_request_error"
 SERVER = "server_error"
+CLIENT_GONE = 499
+"""What is answered to nobody: the log of the server shows it."""
 RETRY_AFTER_S = 2
 """After which a client may try again that met a Temporal server that did not answer."""
 NO_RETRY: Mapping[str, str] = {"x-should-retry": "false"}

@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from dagwright.client import NO_TERMS, Origin, made_id
@@ -18,7 +18,7 @@ from dagwright.contracts.sessions import Session, session_name
 from dagwright.gateway.bodies import ChatBody, Wishes
 from dagwright.gateway.conversation import Conversation
 from dagwright.gateway.desk import Desk
-from dagwright.gateway.errors import NO_RETRY, ApiError
+from dagwright.gateway.errors import CLIENT_GONE, NO_RETRY, ApiError, unavailable
 from dagwright.gateway.targets import Target
 from dagwright.plan.errors import PlanInvalid
 from dagwright.preparation import check_plan, prepare_plan, prepare_to_ask, unused_inputs
@@ -42,6 +42,7 @@ class Job:
         session: whose turn it is; `None` for a run of its own.
         request: in words, as the session keeps it.
         title: what lists call the run if its plan has no title.
+        unwanted: set when its client has left that wants no run then: a turn that waits does not start any more.
     """
 
     run: str
@@ -49,6 +50,7 @@ class Job:
     request: str
     prepare: Prepare
     title: str | None = None
+    unwanted: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 def job_of(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, config: ModelConfig) -> Job:
@@ -171,7 +173,7 @@ async def start_job(desk: Desk, job: Job) -> None:
     """Starts a run, in a session as soon as the turn before it has ended; one that is there already is the same.
 
     Raises:
-        ApiError: the turn before it waits for a person.
+        ApiError: the turn before it waits for a person, or the gateway ends or the client gives up before it starts.
         IdInUse: its `Idempotency-Key` was used for another request.
         TurnNotTaken: the session takes no more turns, or nobody serves it.
     """
@@ -197,6 +199,19 @@ async def start_job(desk: Desk, job: Job) -> None:
                 raise
             await _refuse_waiting(desk, job.session, refused.run)
         await asyncio.sleep(LOOK_PAUSE_S)
+        _refuse_given_up(desk, job)
+
+
+def _refuse_given_up(desk: Desk, job: Job) -> None:
+    """Refuses a turn that waits for its session and that nobody will be told of.
+
+    Looked at between two attempts to start it: one that was sent may count, so it is never given up.
+    """
+    if job.unwanted.is_set():
+        raise ApiError(CLIENT_GONE, "the client has left")
+    if desk.leaving.is_set():
+        words = f"the gateway ends while the request waits for the session {job.session!r}; nothing was started"
+        raise unavailable(f"{words}, send it again")
 
 
 async def _refuse_waiting(desk: Desk, session: str, run: str) -> None:

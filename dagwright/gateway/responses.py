@@ -14,21 +14,20 @@ from dagwright.feed import RunClosed, RunView
 from dagwright.gateway import direct
 from dagwright.gateway.bodies import RoutingMode, Wishes, passed_on, refuse_unsendable, wishes_of
 from dagwright.gateway.calls import (
-    CLIENT_GONE,
+    Beginning,
     Call,
+    answered_whole,
     beginning_of,
-    begun,
     call_for,
     end_of,
     left,
     routed,
-    unless_gone,
 )
 from dagwright.gateway.conversation import Conversation, conversation_of
 from dagwright.gateway.desk import Desk, TheDesk
-from dagwright.gateway.errors import ApiError, told_as
+from dagwright.gateway.errors import CLIENT_GONE, ApiError, told_as
 from dagwright.gateway.feedback_calls import question_words
-from dagwright.gateway.following import RUN_FAILED, Moment, Outcome, about_run, ended, last_moment, moments, outcome_of
+from dagwright.gateway.following import RUN_FAILED, Moment, about_run, ended, moments, outcome_of
 from dagwright.gateway.progress import Progress
 from dagwright.gateway.response_items import (
     ResponseBody,
@@ -73,9 +72,10 @@ async def respond(body: ResponseBody, request: Request, desk: TheDesk) -> Respon
     call = await call_for(desk, chat, target, said, wishes=wishes)
     told = response_object(written, run=call.run, model=call.model, status="in_progress")
     if body.stream:
-        events = _events(desk, call, told, await beginning_of(desk, call))
+        beginning = await beginning_of(desk, call)
+        events = _events(desk, call, told, beginning)
         # What is to go on in the background goes on whoever leaves.
-        gone = (lambda: None) if body.background else (lambda: left(desk, call))
+        gone = (lambda: None) if body.background else (lambda: left(desk, call, beginning))
         return stream_response(events, desk=desk, headers=call.headers, gone=gone)
     if body.background:
         await beginning_of(desk, call)
@@ -164,25 +164,18 @@ async def _told_at_once(told: Mapping[str, Any]) -> Events:
 
 
 async def _whole(desk: Desk, call: Call, told: Mapping[str, Any], request: Request) -> Response:
-    async def work() -> Outcome:
-        given = await desk.keep_doing(begun(desk, call))
-        return await end_of(desk, call, await last_moment(desk, call.run, answered=given))
-
     try:
-        outcome = await unless_gone(work(), request)
+        outcome = await answered_whole(desk, call, request)
     except ApiError as error:
         if error.status != RUN_FAILED:
             raise
         return JSONResponse(failed(told, error), headers=call.headers)
     if outcome is None:
-        left(desk, call)
         return Response(status_code=CLIENT_GONE)
     return JSONResponse(answered(told, outcome, run=call.run), headers=call.headers)
 
 
-async def _events(
-    desk: Desk, call: Call, told: Mapping[str, Any], beginning: "asyncio.Task[set[tuple[str, str]]]"
-) -> Events:
+async def _events(desk: Desk, call: Call, told: Mapping[str, Any], beginning: Beginning) -> Events:
     tell = _Telling(call.run)
     yield tell("response.created", response=told)
     yield tell("response.in_progress", response=told)

@@ -1,0 +1,230 @@
+"""Clients that leave, and a gateway that ends, while a turn waits for its session: HTTP as it is, without Temporal."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import httpx
+import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dagwright.client import IdInUse, Started
+from dagwright.feed import RunNotFound
+from dagwright.gateway import Desk, create_app, open_desk
+from dagwright.gateway.jobs import id_of_key
+from dagwright.listening import address_of, listening, opened_socket
+from dagwright.server import Connection, Server
+from dagwright.sessions import TurnNotTaken
+from dagwright.settings import Settings
+from dagwright.templates import load_templates
+from dagwright.toolset import load_toolset
+from tests.support.eventually import eventually
+
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+KEY = "a-key"
+RUN = id_of_key(KEY)
+ADD = {"plan": 1, "nodes": [{"id": "add", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
+
+
+class _Server:
+    """Sessions, runs and steering of a server with one session, whose turn ends when the test says so.
+
+    Args:
+        is_free: set when the turn before has ended.
+        is_taken: set when the server may say what has become of a turn; what is sent counts at once.
+        refusal: what it says then; `None` if it takes the turn.
+    """
+
+    def __init__(self) -> None:
+        self.is_free = asyncio.Event()
+        self.is_taken = asyncio.Event()
+        self.is_taken.set()
+        self.refusal: Exception | None = None
+        self.looks = 0
+        self.started: list[str] = []
+        self.cancelled: list[str] = []
+        self.people = SimpleNamespace(requests_of=self._requests_of)
+        self.feeds = SimpleNamespace(subscribe=self._subscribe)
+
+    async def take_turn(self, name: str, prepare: Any, *, run: str, busy: Any) -> Started:
+        self.looks += 1
+        if not self.is_free.is_set():
+            raise TurnNotTaken("session_busy", f"the session {name!r} is at work", "run-before")
+        self.started.append(run)
+        await self.is_taken.wait()
+        if self.refusal is not None:
+            raise self.refusal
+        return Started(run, "execution", is_new=True)
+
+    async def cancel(self, run: str, *, message: Any) -> str:
+        if run not in self.started:
+            raise RunNotFound(f"there is no run {run!r}")
+        self.cancelled.append(run)
+        return "cancelled"
+
+    async def _requests_of(self, run: str) -> list[Any]:
+        return []
+
+    async def _subscribe(self, run: str) -> AsyncIterator[Any]:
+        await asyncio.Event().wait()
+        yield
+
+
+@dataclass(slots=True)
+class _Counted:
+    """Counts the requests that are under way."""
+
+    app: ASGIApp
+    under_way: int = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.under_way += 1
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            self.under_way -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Gateway:
+    desk: Desk
+    server: _Server
+    app: _Counted
+    http: httpx.AsyncClient
+
+    async def ask(self, path: str, *, stream: bool, cancels: bool = False) -> httpx.Response:
+        """Asks for a turn of the session."""
+        return await self.http.post(path, **_request(path, stream=stream, cancels=cancels))
+
+    async def leave(self, path: str, *, stream: bool, cancels: bool = False) -> None:
+        """Asks for a turn of the session and leaves once the server was asked for it."""
+        asking = asyncio.create_task(self.ask(path, stream=stream, cancels=cancels))
+        await eventually(lambda: self.server.looks > 0)
+        asking.cancel()
+        with suppress(asyncio.CancelledError):
+            await asking
+        await eventually(lambda: self.app.under_way == 0)
+
+
+def _request(path: str, *, stream: bool, cancels: bool = False) -> dict[str, Any]:
+    """Returns body and headers of a request for a turn of the session."""
+    said = {"input": "{}"} if path == RESPONSES else {"messages": [{"role": "user", "content": "{}"}]}
+    own = {"session_id": "long", "cancel_on_disconnect": cancels}
+    return {"json": {"model": "plan/add", "stream": stream, **said, **own}, "headers": {"Idempotency-Key": KEY}}
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[_Gateway]:
+    async with _gateway(tmp_path) as live:
+        yield live
+
+
+@asynccontextmanager
+async def _gateway(folder: Path) -> AsyncIterator[_Gateway]:
+    plans = folder / "plans"
+    plans.mkdir()
+    (plans / "add.json").write_text(json.dumps(ADD), encoding="utf-8")
+    settings = Settings(state_dir=folder / "state")
+    toolset = load_toolset(settings)
+    templates = load_templates(plans, toolset.declarations())
+    connection = Connection(cast("Any", None), Server("nowhere", "default"), frozenset())
+    server = cast("Any", _Server())
+    listener = opened_socket("127.0.0.1", 0)
+    url = address_of(listener)
+    async with open_desk(settings, connection, toolset, templates=templates) as opened:
+        desk = replace(opened, runs=server, sessions=server, steering=server)
+        app = _Counted(create_app(desk))
+        async with (
+            listening(app, listener, leaving=desk.leaving),
+            httpx.AsyncClient(base_url=url, timeout=60) as http,
+        ):
+            try:
+                yield _Gateway(desk, server, app, http)
+            finally:
+                # What still waits comes to its end, whatever the test has found.
+                server.is_free.set()
+                server.is_taken.set()
+
+
+of_each = pytest.mark.parametrize(
+    ("path", "stream"), [(path, stream) for path in (CHAT, RESPONSES) for stream in (False, True)]
+)
+
+
+@of_each
+async def test_turn_starts_though_its_client_left_while_it_waited(gateway: _Gateway, path: str, stream: bool) -> None:
+    await gateway.leave(path, stream=stream)
+    assert gateway.server.started == []
+    gateway.server.is_free.set()
+    await gateway.desk.finish()
+    assert (gateway.server.started, gateway.server.cancelled) == ([RUN], [])
+
+
+@of_each
+async def test_turn_of_a_client_that_left_and_wanted_no_run_then_never_starts(
+    gateway: _Gateway, path: str, stream: bool
+) -> None:
+    await gateway.leave(path, stream=stream, cancels=True)
+    gateway.server.is_free.set()
+    await gateway.desk.finish()
+    assert (gateway.server.started, gateway.server.cancelled) == ([], [])
+
+
+@of_each
+async def test_run_whose_client_left_before_the_server_said_that_it_started_is_cancelled(
+    gateway: _Gateway, path: str, stream: bool
+) -> None:
+    gateway.server.is_free.set()
+    gateway.server.is_taken.clear()
+    await gateway.leave(path, stream=stream, cancels=True)
+    assert gateway.server.cancelled == []
+    gateway.server.is_taken.set()
+    await gateway.desk.finish()
+    assert (gateway.server.started, gateway.server.cancelled) == ([RUN], [RUN])
+
+
+@of_each
+async def test_run_of_another_request_with_the_same_key_is_not_cancelled(
+    gateway: _Gateway, path: str, stream: bool
+) -> None:
+    gateway.server.refusal = IdInUse(f"the id {RUN!r} belongs to another run")
+    gateway.server.is_free.set()
+    gateway.server.is_taken.clear()
+    await gateway.leave(path, stream=stream, cancels=True)
+    gateway.server.is_taken.set()
+    await gateway.desk.finish()
+    assert (gateway.server.started, gateway.server.cancelled) == ([RUN], [])
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+async def test_gateway_that_ends_gives_up_turns_that_wait(gateway: _Gateway, path: str) -> None:
+    asking = asyncio.create_task(gateway.ask(path, stream=False))
+    await eventually(lambda: gateway.server.looks > 0)
+    gateway.desk.leaving.set()
+    answer = await asking
+    await _finished(gateway)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable")
+    assert "nothing was started, send it again" in answer.json()["error"]["message"]
+    # Clients send it again by themselves.
+    assert "x-should-retry" not in answer.headers
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+async def test_gateway_that_ends_gives_up_turns_of_streams_that_have_begun(gateway: _Gateway, path: str) -> None:
+    async with gateway.http.stream("POST", path, **_request(path, stream=True)) as answer:
+        gateway.desk.leaving.set()
+        seen = (await answer.aread()).decode()
+    await _finished(gateway)
+    assert answer.status_code == 200
+    assert not any(end in seen for end in ("[DONE]", "response.completed", "response.failed"))
+
+
+async def _finished(gateway: _Gateway) -> None:
+    """Waits for the end of the gateway, whose session never gets free."""
+    await asyncio.wait_for(gateway.desk.finish(), 60)
+    assert gateway.server.started == []
