@@ -102,7 +102,10 @@ def text_of(message: ChatMessage) -> str:
 
 
 def _turns(messages: Sequence[ChatMessage]) -> list[TurnSummary]:
-    """Returns what was said, as turns: of several messages of one side in a row the texts together."""
+    """Returns what was said, as turns: of several messages of one side in a row the texts together.
+
+    Of long ones as much as a session keeps, which docs/gateway.md says.
+    """
     pairs: list[tuple[list[str], list[str]]] = []
     for message in messages:
         if message.role == "user":
@@ -119,9 +122,9 @@ def _turns(messages: Sequence[ChatMessage]) -> list[TurnSummary]:
         TurnSummary(
             number,
             cut_inside("\n".join(asked), max_bytes=OLDER_RESPONSE_BYTES) or "(nothing)",
-            answer or "(no answer)",
+            answer or ("(left out)" if said else "(no answer)"),
         )
-        for number, ((asked, _), answer) in enumerate(zip(kept, answers, strict=True), start=1)
+        for number, ((asked, said), answer) in enumerate(zip(kept, answers, strict=True), start=1)
     ]
 
 

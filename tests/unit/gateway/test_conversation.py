@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from dagwright.contracts.conversation import TurnSummary
+from dagwright.contracts.documents import encoded_size
 from dagwright.gateway.bodies import ChatMessage
 from dagwright.gateway.conversation import Conversation, GivenAnswer, conversation_of
 from dagwright.gateway.errors import ApiError
@@ -46,10 +47,17 @@ def test_what_was_said_before_is_told_as_turns() -> None:
     assert greeted.said_before == [TurnSummary(1, "(nothing)", "How can I help?")]
 
 
-def test_long_conversation_is_cut() -> None:
-    found = said(*[message for _ in range(40) for message in (user("q" * 9_000), assistant("a" * 9_000))], user("Go."))
-    assert len(found.said_before) == 20
-    assert sum(len(turn.human_message) + len(turn.ai_response) for turn in found.said_before) < 70_000
+def test_long_conversation_is_told_as_far_as_the_documentation_says() -> None:
+    before = [message for _ in range(40) for message in (user("q" * 9_000), assistant("a" * 9_000))]
+    found = said(*before, user("Go." * 9_000))
+    requests = [encoded_size(turn.human_message) for turn in found.said_before]
+    answers = [encoded_size(turn.ai_response) for turn in found.said_before]
+    assert (len(requests), min(requests) > 1_900, max(requests) <= 2_000) == (20, True, True)
+    assert 8_000 < answers[-1] <= 8_192
+    # So many of the others as there is room for in 16,000 bytes; of none of them it is said that there was none.
+    assert all(1_900 < each <= 2_000 for each in answers[-4:-1])
+    assert {turn.ai_response for turn in found.said_before[:-4]} == {"(left out)"}
+    assert found.text == "Go." * 9_000
 
 
 def test_results_of_answer_feedback_are_answers() -> None:
