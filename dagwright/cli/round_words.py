@@ -89,7 +89,10 @@ def lines_of(told: Mapping[str, Any]) -> Iterator[RoundLine]:
     if told.get("intention"):
         yield RoundLine("meant", "What is meant", _said(told["intention"]))
     sub_goals = {sub_goal["id"]: sub_goal for sub_goal in told.get("sub_goals", ())}
-    for each in told.get("rounds", ()):
+    rounds = told.get("rounds", ())
+    # One that is begun again is among the sub-goals of each round that has begun it, and open in the newest alone.
+    newest = {number: each["round"] for each in rounds for number in each["sub_goals"]}
+    for each in rounds:
         action, reason = each["action"], _said(each["reasoning"])
         if action or reason or each["sub_goals"]:
             name = f"Round {each['round']}"
@@ -100,7 +103,7 @@ def lines_of(told: Mapping[str, Any]) -> Iterator[RoundLine]:
             yield RoundLine("", f"results left out here: {left_out:,}", "", status=LEFT_OUT)
         for number in each["sub_goals"]:
             sub_goal = sub_goals.get(number, {})
-            if sub_goal.get("status") in _OPEN:
+            if sub_goal.get("status") in _OPEN and newest[number] == each["round"]:
                 yield _line(number, sub_goals, sub_goal["status"], sub_goal.get("error"))
 
 

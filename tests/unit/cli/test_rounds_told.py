@@ -15,7 +15,8 @@ from dagwright.cli.hosting import background_worker
 from dagwright.cli.lines import LineWriter
 from dagwright.cli.looking import _tell_status
 from dagwright.cli.output import Output
-from dagwright.cli.round_words import calls_of
+from dagwright.cli.round_words import calls_of, rounds_of
+from dagwright.cli.round_words import lines_of as lines_of_rounds
 from dagwright.descriptions import PendingCall
 from dagwright.explaining import Explanation
 from dagwright.feed import RunView
@@ -98,6 +99,20 @@ async def test_worker_that_a_refused_command_has_started_is_ended_and_no_other(
     async with background_worker(settings, toolset):
         pass
     assert worker.stopped == stopped
+
+
+def test_sub_goal_that_is_begun_again_is_open_in_the_round_that_begins_it_alone() -> None:
+    question = Question(
+        goes_on(PICK), goes_on(PICK), done(a=ref(1, "numbers")), workers={"sg1": NodeError("tool_failed", "gone")}
+    )
+    for _ in range(4):
+        question.step()
+    question.begin()
+    told = rounds_of(_view(question))
+    assert told is not None
+    assert [(line.name, line.status) for line in lines_of_rounds(told)][1:] == [
+        ("Round 1", ""), ("sg1 pick", "failed"), ("Round 2", ""), ("sg1 pick", "running"),
+    ]  # fmt: skip
 
 
 def test_calls_are_told_with_attempt_and_reason_by_the_name_of_what_they_are_for() -> None:
