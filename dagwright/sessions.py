@@ -119,6 +119,12 @@ Prepare = Callable[[Session], Awaitable[PreparedTurn]]
 """Prepares a turn for what a session knows now."""
 Busy = Callable[[Turn], None]
 """Told once of each turn that has to end before another can start."""
+Serve = Callable[[], Awaitable[None]]
+"""Has a worker serve a turn, if none does."""
+
+
+async def _is_served() -> None:
+    pass
 
 
 class Sessions:
@@ -128,12 +134,15 @@ class Sessions:
         connection: client and what the namespace lacks.
         runs: of the same namespace.
         task_queue: queue of the workflows.
+        serve: called before a turn is sent, or a run returned that is there already: only when nothing is known any
+            more for which it would be refused. Without it there has to be a worker already.
     """
 
-    def __init__(self, connection: Connection, runs: Runs, *, task_queue: str) -> None:
+    def __init__(self, connection: Connection, runs: Runs, *, task_queue: str, serve: Serve = _is_served) -> None:
         self._client: Client = connection.client
         self._runs = runs
         self._task_queue = task_queue
+        self._serve = serve
         missing = connection.missing_search_attributes
         self._has_session = wire.SEARCH_SESSION not in missing
         self._has_state = wire.WRITTEN_BY_RUNS.isdisjoint(missing)
@@ -218,6 +227,7 @@ class Sessions:
             turn = await prepared((await self.read(name)).session)
             if (there := await self._runs.same(checked_id(run), turn.sending)) is not None:
                 _refuse_of_others(name, await self._client.get_workflow_handle(run).describe())
+                await self._serve()
                 return there
         chosen = run or made_id()
         waits_for: str | None = None
@@ -225,10 +235,13 @@ class Sessions:
         while True:
             session = (await self.read(name)).session
             if session.turn_of(chosen) is not None:
+                await self._serve()
                 return await self._there(name, chosen)
             if (running := session.running) is None:
+                turn = await prepared(session)
+                await self._serve()
                 try:
-                    await self._send(name, await prepared(session), run=chosen, version=session.version)
+                    await self._send(name, turn, run=chosen, version=session.version)
                 except TurnNotTaken as refused:
                     refusals += 1
                     if refused.code not in _PASSING or refusals > MOST_REFUSALS:

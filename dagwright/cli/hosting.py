@@ -50,25 +50,13 @@ async def served(client: Client, toolset: Toolset | None, *, settings: Settings)
 
 
 async def leave_to_background(settings: Settings, toolset: Toolset) -> None:
-    """Leaves the server, and a worker with these tools, in the background until `down`."""
+    """Leaves the server, and a worker with these tools, in the background until `down`.
+
+    Only for a run that is not refused: a worker that nobody knows of would take calls with the environment of a command
+    that has come to nothing, and to end it is no way back, as another command may rely on it by then.
+    """
     LocalServer(settings).keep()
     await start_worker(settings, toolset)
-
-
-@asynccontextmanager
-async def background_worker(settings: Settings, toolset: Toolset) -> AsyncIterator[None]:
-    """Leaves the same if the block ends well; else ends the worker that it has started for it.
-
-    A worker that nobody knows of would go on taking calls, with the environment of a command that was refused.
-    """
-    worker, is_new = await start_worker(settings, toolset)
-    try:
-        yield
-    except BaseException:
-        if is_new:
-            await worker.stop()
-        raise
-    LocalServer(settings).keep()
 
 
 def settings_with_plans(settings: Settings, plans: str | None) -> Settings:

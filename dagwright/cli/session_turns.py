@@ -1,11 +1,12 @@
 """`ask --session` and `run --session`: a turn of a session, which waits for the one before it and is then followed."""
 
 from dataclasses import replace
+from functools import partial
 
 from dagwright.cli.async_runs import Farewell, run_async
 from dagwright.cli.connecting import command_settings
 from dagwright.cli.exits import CommandRefused, ExitCode
-from dagwright.cli.hosting import background_worker, connected_to_run, served
+from dagwright.cli.hosting import connected_to_run, leave_to_background, served
 from dagwright.cli.model_needed import refuse_without_model
 from dagwright.cli.output import Output, one_line
 from dagwright.cli.preparing import prepare_run
@@ -23,7 +24,6 @@ from dagwright.cli.running import (
 )
 from dagwright.client import Runs, Started, open_runs
 from dagwright.contracts.sessions import Session, Turn, session_name
-from dagwright.contracts.turns import TurnStart
 from dagwright.plan.compiled import first_of_model
 from dagwright.plan.errors import PlanInvalid
 from dagwright.server import LocalServer
@@ -64,15 +64,15 @@ def run_in_session(turn: SessionStart, start: Start, toolset: Toolset, *, showin
     async def work(farewell: Farewell) -> int:
         async with connected_to_run(settings, toolset) as connection:
             runs = open_runs(connection, settings)
-            sessions = Sessions(connection, runs, task_queue=settings.task_queue)
             # A session is served as its runs are: without a worker it takes no turn.
             if start.is_detached:
-                await _refuse_of_now(turn.name, start, sessions)
-                async with background_worker(settings, toolset):
-                    started, prepared = await _started(turn, start, runs, sessions, toolset=toolset, output=output)
-                return tell_left(started, prepared, connection, output=output)
-            async with served(connection.client, toolset, settings=settings):
+                serve = partial(leave_to_background, settings, toolset)
+                sessions = Sessions(connection, runs, task_queue=settings.task_queue, serve=serve)
                 started, prepared = await _started(turn, start, runs, sessions, toolset=toolset, output=output)
+                return tell_left(started, prepared, connection, output=output)
+            sessions = Sessions(connection, runs, task_queue=settings.task_queue)
+            async with served(connection.client, toolset, settings=settings):
+                started, _ = await _started(turn, start, runs, sessions, toolset=toolset, output=output)
                 if start.is_keeping:
                     LocalServer(settings).keep()
                 farewell.text = stays(started.workflow_id)
@@ -84,17 +84,6 @@ def run_in_session(turn: SessionStart, start: Start, toolset: Toolset, *, showin
                 return code
 
     return run_async(work, output)
-
-
-async def _refuse_of_now(name: str, start: Start, sessions: Sessions) -> None:
-    """Does nothing if a session would take a turn that does not wait.
-
-    Raises:
-        CommandRefused: it is at work, or takes no more.
-    """
-    session = (await sessions.read(name)).session
-    if (refused := session.refusal_of(TurnStart(start.workflow_id or "", {}, ""))) is not None:
-        raise refusal_of(TurnNotTaken(refused.code, refused.message, refused.run))
 
 
 async def _started(

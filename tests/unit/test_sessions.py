@@ -6,10 +6,11 @@ from typing import Any, cast
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client import Runs, Sending
-from dagwright.contracts.sessions import Session
+from dagwright.client import Runs, Sending, Started
+from dagwright.contracts.sessions import Session, session_id
+from dagwright.contracts.turns import TurnStart
 from dagwright.server import Connection, Server
-from dagwright.sessions import PreparedTurn, Sessions
+from dagwright.sessions import PreparedTurn, Sessions, SessionView, TurnNotTaken
 
 
 class _Busy:
@@ -40,3 +41,71 @@ async def test_server_that_has_too_much_to_do_is_asked_again_by_the_sdk_alone() 
     with pytest.raises(RPCError, match="too much to do"):
         await sessions.take_turn("s", prepare, busy=lambda turn: None)
     assert busy.asked == 1
+
+
+class _Known(Sessions):
+    """Sessions that are known without a server, and take what is sent.
+
+    Args:
+        session: the one that there is.
+        there: run that is there already.
+    """
+
+    def __init__(self, session: Session, there: Started | None = None) -> None:
+        self.done: list[str] = []
+        connection = Connection(cast("Any", self), Server("nowhere", "default"), frozenset())
+        super().__init__(connection, cast("Runs", self), task_queue="queue", serve=self._served)
+        self._session = session
+        self._run = there
+
+    async def same(self, *_: Any) -> Started | None:
+        return self._run
+
+    def get_workflow_handle(self, run: str) -> Any:
+        async def describe() -> Any:
+            return SimpleNamespace(id=run, run_id="1", parent_id=session_id("s"))
+
+        return SimpleNamespace(describe=describe)
+
+    async def read(self, name: str) -> SessionView:
+        return SessionView(self._session)
+
+    async def _served(self) -> None:
+        self.done.append("served")
+
+    async def _send(self, name: str, turn: PreparedTurn, *, run: str, version: int) -> None:
+        self.done.append("sent")
+        self._session.begin_turn(TurnStart(run, {}, turn.request), at=0.0)
+
+    async def take(self, run: str | None = None, *, refused: bool = False) -> None:
+        async def prepare(_: Session) -> PreparedTurn:
+            self.done.append("prepared")
+            if refused:
+                raise TurnNotTaken("no_model", "no model is named")
+            return PreparedTurn("Do it.", Sending("RunPlan", {}, {}, None, None, {}, None))
+
+        await self.take_turn("s", prepare, run=run)
+
+
+async def test_nobody_is_made_to_serve_a_turn_that_is_refused() -> None:
+    at_work = Session("s")
+    at_work.begin_turn(TurnStart("other", {}, "First."), at=0.0)
+    for sessions, is_refused, done in (
+        (_Known(at_work), False, []),
+        (_Known(Session("s")), True, ["prepared"]),
+    ):
+        with pytest.raises(TurnNotTaken):
+            await sessions.take(refused=is_refused)
+        assert sessions.done == done
+
+
+async def test_turn_is_served_before_it_is_sent_and_once_more_where_it_is_there_already() -> None:
+    sessions = _Known(Session("s"))
+    await sessions.take("one")
+    assert sessions.done == ["prepared", "prepared", "served", "sent", "served"]
+    # It was begun, and nobody may have served it since.
+    await sessions.take("one")
+    assert sessions.done[5:] == ["prepared", "served"]
+    there = _Known(Session("s"), Started("one", "1", is_new=False))
+    await there.take("one")
+    assert there.done == ["prepared", "served"]

@@ -2,16 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dagwright.cli.drawing import mermaid
-from dagwright.cli.exits import CommandRefused
 from dagwright.cli.explaining import lines_of
 from dagwright.cli.folding import is_folded, picture_of
-from dagwright.cli.hosting import background_worker
 from dagwright.cli.lines import LineWriter
 from dagwright.cli.looking import _tell_status
 from dagwright.cli.output import Output
@@ -24,8 +21,6 @@ from dagwright.plan.errors import NodeError
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.why import what_holds
 from dagwright.plan.worker_results import error_words
-from dagwright.settings import Settings
-from dagwright.toolset import load_toolset
 from tests.support.rounds import done, goes_on, ref, sub_goal
 from tests.unit.planner.test_rounds_pursuit import Question
 
@@ -70,35 +65,6 @@ def test_what_was_replaced_is_told_when_that_is_seen() -> None:
     writer.show(_view(question))
     assert [line[10:].split()[:2] for line in lines[-2:]] == [["failed", "sg1"], ["superseded", "sg1"]]
     assert lines[-1][:8] != lines[-2][:8]
-
-
-class _Worker:
-    def __init__(self) -> None:
-        self.stopped = 0
-
-    async def stop(self) -> None:
-        self.stopped += 1
-
-
-@pytest.mark.parametrize(("is_new", "stopped"), [(True, 1), (False, 0)])
-async def test_worker_that_a_refused_command_has_started_is_ended_and_no_other(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_new: bool, stopped: int
-) -> None:
-    worker = _Worker()
-
-    async def start_worker(*_: object) -> tuple[_Worker, bool]:
-        return worker, is_new
-
-    monkeypatch.setattr("dagwright.cli.hosting.start_worker", start_worker)
-    settings = Settings(state_dir=tmp_path)
-    toolset = load_toolset(settings, ())
-    with pytest.raises(CommandRefused):
-        async with background_worker(settings, toolset):
-            raise CommandRefused("no")
-    assert worker.stopped == stopped
-    async with background_worker(settings, toolset):
-        pass
-    assert worker.stopped == stopped
 
 
 def test_sub_goal_that_is_begun_again_is_open_in_the_round_that_begins_it_alone() -> None:
