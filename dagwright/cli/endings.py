@@ -12,6 +12,7 @@ from dagwright.cli.wording import is_excused, node_words, usage_lines
 from dagwright.contracts.documents import OUTPUT_LEFT_OUT
 from dagwright.contracts.goal_replans import PLANNING_AGAIN
 from dagwright.contracts.goals import APPROVE, PLAN, PLAN_INVALID, READ, is_own, own_id
+from dagwright.contracts.rounds import MAX_ROUNDS_LIMIT, MAX_ROUNDS_REACHED
 from dagwright.feed import RunView
 from dagwright.insides import INSIDE_UNREADABLE
 from dagwright.plan.states import NodeStatus
@@ -209,6 +210,15 @@ def _run_error_lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"and {len(problems) - FAILURES_SHOWN:,} more errors"
     if error.get("code") == PLAN_INVALID:
         yield "what the model wrote last, and all that is wrong with it: " + _commands_of_last_plan(document)
+    if error.get("code") == MAX_ROUNDS_REACHED:
+        yield from _more_rounds(document)
+
+
+def _more_rounds(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yields how a question has more rounds, if it can; the run itself does not know of commands."""
+    most = (document.get("rounds") or {}).get("max_rounds")
+    if isinstance(most, int) and most < MAX_ROUNDS_LIMIT:
+        yield f"more rounds: --rounds N, at most {MAX_ROUNDS_LIMIT}"
 
 
 def _commands_of_last_plan(document: Mapping[str, Any]) -> str:

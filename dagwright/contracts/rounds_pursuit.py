@@ -267,7 +267,7 @@ def why_stopped(run: RoundsSoFar) -> NodeError | None:
     if is_over and run.has_begun(last) and run.is_joined:
         most = run.rounds.max_rounds
         used = f"all {most} rounds are used" if most > 1 else "the only round is used"
-        told = f"{used}, and the planner has not said that it is done; to say so is a round too (--rounds allows more)"
+        told = f"{used}, and the planner has not said that it is done; to say so is a round too"
         return NodeError(MAX_ROUNDS_REACHED, told)
     return None
 

@@ -265,8 +265,7 @@ async def test_last_round_ends_with_the_deliverables_there_are(
     assert found["status"] == ("completed_with_failures" if has_deliverable else "failed")
     assert found["output"] == ("Which?" if has_deliverable else None)
     assert found["error"] == (
-        "max_rounds: all 2 rounds are used, and the planner has not said that it is done; to say so is a round too "
-        "(--rounds allows more)"
+        "max_rounds: all 2 rounds are used, and the planner has not said that it is done; to say so is a round too"
     )
     assert found["rounds"]["phase"] == ("done" if has_deliverable else "failed")
     assert results_of(found)[1] == [(5, "success")]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dagwright.cli.drawing import mermaid
+from dagwright.cli.endings import failure_lines
 from dagwright.cli.explaining import lines_of
 from dagwright.cli.folding import is_folded, picture_of
 from dagwright.cli.lines import LineWriter
@@ -14,6 +15,7 @@ from dagwright.cli.looking import _tell_status
 from dagwright.cli.output import Output
 from dagwright.cli.round_words import calls_of, rounds_of
 from dagwright.cli.round_words import lines_of as lines_of_rounds
+from dagwright.contracts.rounds import MAX_ROUNDS_LIMIT
 from dagwright.descriptions import PendingCall
 from dagwright.explaining import Explanation
 from dagwright.feed import RunView
@@ -136,3 +138,17 @@ def test_why_of_a_round_that_goes_on_tells_what_the_planner_said_last() -> None:
 def test_sub_goal_that_was_cancelled_says_so() -> None:
     assert error_words(Record(NodeStatus.CANCELLED)) == "it was cancelled"
     assert error_words(Record(NodeStatus.SKIPPED)) == "it was left out"
+
+
+@pytest.mark.parametrize(
+    ("most", "advice"), [(2, ["more rounds: --rounds N, at most 50"]), (MAX_ROUNDS_LIMIT, [])]
+)
+def test_question_that_used_its_rounds_says_how_to_have_more_where_there_are_more(most: int, advice: list[str]) -> None:
+    names = [sub_goal(number, "pick", name=f"Carrier {number}") for number in range(1, most + 1)]
+    question = Question(*map(goes_on, names), max_rounds=most)
+    question.run()
+    document = _view(question).unfilled_document()
+    told = "used, and the planner has not said that it is done; to say so is a round too"
+    # Nobody else than a command has that option.
+    assert document["error"]["message"] == f"all {most} rounds are {told}"
+    assert [*failure_lines(document)] == [f"error: max_rounds: all {most} rounds are {told}", *advice]
