@@ -141,12 +141,14 @@ def _prepared_rounds(
         terms.deadline_s or usual.deadline_s,
     )
     plan, note = prepare_rounds(request.words, tools, RoundsAsked(request.config, limits, turns))
-    # What tells the run from others of its id is what was asked of whom, and not what the session knew then.
+    # What tells the run from others of its id is what was asked of whom, and not what the session knew then, nor the
+    # terms on which it runs, such as its deadline.
     source = {
         "goal": request.words.strip(),
         "profile": "rounds",
         "config": request.config.to_json(),
         "max_rounds": limits.max_rounds,
+        "worker_timeout_s": limits.worker_timeout_s,
         "workers": sorted(workers_among(tools)),
     }
     return PreparedWords(PreparedRun(plan, source, {}, terms), note)

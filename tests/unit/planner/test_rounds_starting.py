@@ -72,7 +72,15 @@ def test_question_has_the_limits_of_the_settings_or_its_own(toolset: Toolset) ->
     assert (prepared.plan.deadline_s, prepared.source["max_rounds"]) == (5_000.0, 3)
 
 
-def test_same_question_to_other_workers_is_another_one(toolset: Toolset) -> None:
+def test_same_question_to_other_workers_or_with_other_limits_of_its_own_is_another_one(toolset: Toolset) -> None:
     other = replace(toolset, own=toolset.own.merged(ToolRegistry.of(guess)))
-    assert _prepared(toolset).source == _prepared(toolset).source
-    assert _prepared(toolset).source != _prepared(other).source
+    terms = replace(WordsRequest("").terms, deadline_s=5_000.0)
+    asked = _prepared(toolset).source
+    for same in (
+        _prepared(toolset),
+        _prepared(toolset, rounds=7, worker_timeout_s=30),
+        _prepared(toolset, terms=terms),
+    ):
+        assert same.source == asked
+    for different in (_prepared(other), _prepared(toolset, rounds=8), _prepared(toolset, worker_timeout_s=31.0)):
+        assert different.source != asked
