@@ -79,7 +79,12 @@ async def test_worker_is_killed_while_each_kind_of_call_is_out(
             await kill_while_asked(place)
         # While one sub-goal of a round is done, and one is in flight.
         await points.reached("b")
-        await eventually(lambda: calls_of(folder)["a"] == 1)
+
+        async def is_first_done() -> bool:
+            told = await handle.query(wire.QUERY_STATUS)
+            return bool(told["nodes"]["sg1"]["status"] == "completed")
+
+        await eventually(is_first_done)
         await worker.kill()
         points.release("b")
         await worker.start()
@@ -96,7 +101,9 @@ async def test_worker_is_killed_while_each_kind_of_call_is_out(
         *[("answer", "answer")] * 2,
     ]
     assert (calls_of(folder)["a"], calls_of(folder)["c"]) == (1, 1)
-    assert calls_of(folder)["b"] in (2, 3)
+    # The call that was in flight was lost, and was made once more: twice more where the worker is so slow to begin that
+    # it is given up as well. None is made beside those attempts.
+    assert 2 <= calls_of(folder)["b"] <= document["nodes"]["sg2"]["attempts"] <= 3
     history = await handle.fetch_history()
     assert_clean(history)
     await assert_replays(history)
