@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from dagwright.contracts.model_failures import ModelFailure
 from dagwright.gateway.desk import Desk, TheDesk
 from dagwright.gateway.errors import ApiError
-from dagwright.gateway.targets import PROFILE_WORDS, ROUTED_PROFILES, Target, agents_of, target_of
+from dagwright.gateway.targets import PROFILE_WORDS, Target, agents_of, profiles_of, target_of
 
 router = APIRouter(tags=["models"])
 SERVICE_S = 5.0
@@ -42,7 +42,7 @@ def _own(desk: Desk) -> list[dict[str, Any]]:
         for name, plan in desk.templates.items()
     ]
     found += [_told(Target("agent", name), description=words) for name, words in agents_of(desk).items()]
-    return found + [_told(Target("profile", name), description=PROFILE_WORDS[name]) for name in ROUTED_PROFILES]
+    return found + [_told(Target("profile", name), description=PROFILE_WORDS[name]) for name in profiles_of(desk)]
 
 
 def _told(target: Target, **more: Any) -> dict[str, Any]:

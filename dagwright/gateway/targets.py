@@ -7,6 +7,7 @@ from dagwright.contracts.goals import PROFILES
 from dagwright.gateway.desk import Desk
 from dagwright.gateway.errors import ApiError
 from dagwright.plan.references import suggestion
+from dagwright.plan.workers import workers_among
 
 Kind = Literal["plan", "agent", "profile", "model"]
 PROFILE_WORDS = {
@@ -15,7 +16,6 @@ PROFILE_WORDS = {
     "rounds": "A question is planned for in rounds of workers, and answered from what they found",
 }
 """Profile of the planner -> what it does."""
-ROUTED_PROFILES = (*PROFILES, "rounds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,11 @@ def agents_of(desk: Desk) -> dict[str, str]:
     return {tool.agent.name: tool.agent.description for tool in declared if tool.agent is not None}
 
 
+def profiles_of(desk: Desk) -> list[str]:
+    """Returns the profiles of the planner that can come to something: rounds need workers."""
+    return [*PROFILES, *(["rounds"] if workers_among(desk.toolset.declarations()) else [])]
+
+
 def target_of(desk: Desk, model: str | None) -> Target:
     """Returns what a model id stands for; whether the service has a model of its own is not known here.
 
@@ -71,7 +76,7 @@ def _names(desk: Desk, kind: Kind) -> list[str]:
         case "agent":
             return list(agents_of(desk))
         case _:
-            return list(ROUTED_PROFILES)
+            return profiles_of(desk)
 
 
 def _refuse_unknown(model: str, name: str, known: list[str], *, kind: Kind) -> None:
@@ -81,7 +86,8 @@ def _refuse_unknown(model: str, name: str, known: list[str], *, kind: Kind) -> N
     where = {
         "plan": "the folder of --plans has none of that name",
         "agent": "no file of --agents has one of that name",
-        "profile": f"there are {', '.join(known)}",
+        "profile": f"there are {', '.join(known)}"
+        + ("" if "rounds" in known else ", and rounds too where --tools names workers"),
     }[kind]
     words = f"the model {model!r:.120} does not exist: {near or where}; GET /v1/models lists what there is"
     raise ApiError(404, words, param="model", code="model_not_found")

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from dagwright.plan.workers import workers_among
 from dagwright.server.local import DYNAMIC_CONFIG
 from dagwright.server.namespace import RETENTION
 from dagwright.settings import Settings
+from dagwright.toolset import load_toolset
 from tests.architecture.source_files import ROOT
 from tests.support.dockerfile import Step, read_dockerfile
 
@@ -74,6 +76,19 @@ def test_search_server_is_of_the_version_that_tests_run_and_is_started_only_if_i
     assert place == f"search:{published.rpartition(':')[2]}"
     [data] = services["search"]["volumes"]
     assert data == "search:/usr/share/opensearch/data"
+
+
+def test_worker_and_gateway_have_the_same_tools_and_docs_name_those_for_the_search_server(
+    services: dict[str, dict[str, Any]],
+) -> None:
+    # A gateway starts no run with tools that it does not know, and a worker serves none.
+    (command,) = {services[name]["command"] for name in ("worker", "gateway")}
+    assert command == "${TOOL_OPTIONS:-}"
+    told = (ROOT / "docs/search-server.md").read_text(encoding="utf-8")
+    named = re.search(r'TOOL_OPTIONS="--tools (\S+)"\ndocker compose --profile search up', told)
+    assert named is not None
+    toolset = load_toolset(Settings(), [named[1]])
+    assert len(workers_among(toolset.declarations())) == 9
 
 
 def test_every_service_that_lasts_has_a_health_check(services: dict[str, dict[str, Any]]) -> None:

@@ -47,7 +47,7 @@ async def test_models_are_those_of_the_service_and_plans_agents_and_profiles(
             await live.openai.models.retrieve("plan/triple")
         with pytest.raises(openai.NotFoundError, match="does not exist"):
             await live.openai.models.retrieve("huge")
-    assert listed == ["small", "large", "plan/double", "profile/plan", "profile/intents", "profile/rounds"]
+    assert listed == ["small", "large", "plan/double", "profile/plan", "profile/intents"]
     assert (plan["owned_by"], plan["dagwright"]["kind"], plan["dagwright"]["title"]) == (
         "dagwright",
         "plan",
@@ -61,7 +61,7 @@ async def test_models_are_those_of_the_service_and_plans_agents_and_profiles(
 async def test_models_of_ours_are_told_while_the_service_does_not_answer(server: LiveServer, tmp_path: Path) -> None:
     async with gateway(server, folder=tmp_path, service="http://127.0.0.1:9/v1", has_worker=False) as live:
         listed = [each.id async for each in await live.openai.models.list()]
-    assert listed == ["small", "profile/plan", "profile/intents", "profile/rounds"]
+    assert listed == ["small", "profile/plan", "profile/intents"]
 
 
 async def test_model_of_the_service_answers_itself(server: LiveServer, tmp_path: Path) -> None:

@@ -1,0 +1,34 @@
+"""What model ids of the gateway stand for."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from dagwright.gateway import Desk
+from dagwright.gateway.errors import ApiError
+from dagwright.gateway.model_list import retrieve_model
+from dagwright.gateway.targets import Target, profiles_of, target_of
+from dagwright.settings import Settings
+from dagwright.tools import ToolRegistry
+from dagwright.toolset import load_toolset
+from tests.support.rounds import Workers
+
+
+def _desk(folder: Path, own: ToolRegistry | None = None) -> Desk:
+    settings = Settings(state_dir=folder)
+    toolset = load_toolset(settings)
+    toolset = toolset if own is None else replace(toolset, own=own)
+    return cast("Desk", SimpleNamespace(settings=settings, toolset=toolset, templates={}))
+
+
+async def test_rounds_are_a_model_only_where_there_are_workers(tmp_path: Path) -> None:
+    none, some = _desk(tmp_path), _desk(tmp_path, Workers().registry())
+    assert (profiles_of(none), profiles_of(some)) == (["plan", "intents"], ["plan", "intents", "rounds"])
+    with pytest.raises(ApiError, match="rounds too where --tools names workers") as refused:
+        await retrieve_model("profile/rounds", none)
+    assert (refused.value.status, refused.value.code) == (404, "model_not_found")
+    assert target_of(some, "profile/rounds") == Target("profile", "rounds")
+    assert (await retrieve_model("profile/rounds", some))["id"] == "profile/rounds"
