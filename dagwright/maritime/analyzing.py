@@ -21,7 +21,8 @@ You say what figures about shipments mean for a question.
 was found.
 - Write a short text in the language of the question: what the answer is, what stands out, how things compare. Write \
 each figure exactly as it stands in the lines, or rounded. Reckon nothing yourself: a total, share or difference that \
-is in no line is not to be written, in digits or in words.
+is in no line is not to be written, in digits or in words. For "share of documents" 100 % are all \
+documents that match; in a table of groups inside of a group, all of that group.
 - Where "no value" or a note says that something is missing, say for what, and leave it out of comparisons.
 - Do not write a table: the figures are put below your words.
 

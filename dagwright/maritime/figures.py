@@ -22,6 +22,10 @@ _KINDS = 8
 """Different texts in a field of documents that make a table of their own."""
 _ADDED_UP = ("sum", "value_count")
 """Figures of groups that may be added up, so each has a share."""
+_EACH_ONCE = ("terms", "histogram", "date_histogram")
+"""Groupings by the value of a field. The groups of all others may share documents, as those of `filters` do."""
+_LEAVES_OUT = ("include", "exclude")
+"""What makes such a grouping leave documents out that nobody counts."""
 DOCUMENTS = "documents"
 
 Number = int | float
@@ -119,24 +123,27 @@ def tables_of(results: Sequence[EsResults], labels: Sequence[str]) -> list[Table
     """
     found: list[Table] = [*_overall(results, labels)]
     for label, result in zip(labels, results, strict=True):
-        kinds = figure_kinds(result.query)
-        found += _groupings(result.aggregations, kinds, title=label, around=())
+        matching = _Around(aggregations_of(result.query), result.total)
+        found += _groupings(result.aggregations, matching, title=label)
         found += _of_documents(result, label)
     return [each for each in found if each.rows][:MOST_TABLES]
 
 
-def figure_kinds(query: Mapping[str, Any]) -> dict[str, str]:
-    """Returns what kind of figure each name in the aggregations of a query is: name -> `sum`, `avg` and so on.
+def aggregations_of(asked: Any) -> Mapping[str, Any]:
+    """Returns the aggregations that stand directly in a query or in one of its aggregations: name -> what is asked.
 
-    What is no aggregation has no kind: whoever hands on a result may have written its query.
+    There are none in what is no query or aggregation: whoever hands on a result may have written its query.
     """
-    kinds: dict[str, str] = {}
-    for groups in (query.get("aggs"), query.get("aggregations")):
-        for name, told in groups.items() if isinstance(groups, Mapping) else ():
-            if isinstance(told, Mapping):
-                kinds[name] = next((kind for kind in told if kind not in ("aggs", "aggregations", "meta")), "")
-                kinds |= figure_kinds(told)
-    return kinds
+    for name in ("aggs", "aggregations") if isinstance(asked, Mapping) else ():
+        if isinstance(found := asked.get(name), Mapping):
+            return found
+    return {}
+
+
+def _kind_of(asked: Any) -> str:
+    """Returns the kind of an aggregation, `sum`, `terms` and so on; nothing if it is none."""
+    kinds = asked if isinstance(asked, Mapping) else ()
+    return next((kind for kind in kinds if kind not in ("aggs", "aggregations", "meta")), "")
 
 
 # Figures over all documents.
@@ -175,14 +182,14 @@ def _without_value(names: Sequence[str], each: Sequence[Mapping[str, Value]], la
 
 def _overall_figures(result: EsResults) -> dict[str, Value]:
     figures: dict[str, Value] = {DOCUMENTS: result.total} if result.total is not None else {}
-    return figures | dict(_figures(result.aggregations, figure_kinds(result.query)))
+    return figures | dict(_figures(result.aggregations, aggregations_of(result.query)))
 
 
-def _figures(group: Mapping[str, Any], kinds: Mapping[str, str]) -> Iterator[tuple[str, Value]]:
+def _figures(group: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
     """Yields the figures that stand in a group itself, those of several parts one by one."""
     for name, told in figures_of(group):
         # A sum of dates is no date.
-        is_sense = not isinstance(told, list) and not (isinstance(told, str) and kinds.get(name) == "sum")
+        is_sense = not isinstance(told, list) and not (isinstance(told, str) and _kind_of(asked.get(name)) == "sum")
         if is_sense:
             yield name, told if isinstance(told, str) else _number(told)
 
@@ -205,34 +212,83 @@ def _rounded(number: Number) -> Number:
 # Figures of groups.
 
 
-def _groupings(
-    groups: Mapping[str, Any], kinds: Mapping[str, str], *, title: str, around: tuple[str, ...]
-) -> Iterator[Table]:
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What groups are made of: all documents that match, or those of a group.
+
+    Args:
+        asked: the aggregations that are asked of it, by name.
+        documents: how many it has; `None` if nobody knows.
+        names: of the groups in which it is.
+    """
+
+    asked: Mapping[str, Any]
+    documents: Number | None
+    names: tuple[str, ...] = ()
+
+    def inside(self, grouping: str, key: str, bucket: Mapping[str, Any]) -> "_Around":
+        """Returns one of the groups that a grouping makes of it."""
+        asked = aggregations_of(self.asked.get(grouping))
+        return _Around(asked, _number(bucket.get("doc_count")), (*self.names, key or grouping))
+
+
+def _groupings(groups: Mapping[str, Any], around: _Around, *, title: str) -> Iterator[Table]:
     """Yields a table for each grouping, then those inside of its groups, each under the key of its group."""
     for name, grouping in groups.items():
         buckets = bucket_list(grouping)
         if buckets is None:
             continue
-        of = " / ".join([*around, name])
-        about = _Grouping(f"{title}: {of}" if title else of, name, others_of(grouping))
-        yield _of_groups(buckets, kinds, about)
+        of = " / ".join([*around.names, name])
+        counts = [_number(bucket.get("doc_count")) or 0 for _, bucket in buckets]
+        about = _Grouping(
+            title=f"{title}: {of}" if title else of,
+            of=name,
+            asked=around.asked.get(name),
+            documents=around.documents,
+            counted=sum(counts),
+            others=others_of(grouping),
+        )
+        yield _of_groups(buckets, about)
         for key, bucket in buckets[:MOST_TABLES]:
-            yield from _groupings(bucket, kinds, title=title, around=(*around, key or name))
+            yield from _groupings(bucket, around.inside(name, key, bucket), title=title)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Grouping:
     """What makes groups.
 
     Args:
         title: of its table.
         of: its name.
+        asked: as it stands in the query.
+        documents: of which it makes groups; `None` if nobody knows how many.
+        counted: documents of its groups, those that are in several more than once.
         others: documents in groups that the server left out; nothing but their number is known.
     """
 
     title: str
     of: str
+    asked: Any
+    documents: Number | None
+    counted: Number
     others: int
+
+    @property
+    def adds_up(self) -> bool:
+        """Tells whether its documents may be added up: each is in one group, or was left out and is counted."""
+        kind = _kind_of(self.asked)
+        told = self.asked[kind] if kind in _EACH_ONCE else None
+        if not isinstance(told, Mapping) or self.documents is None:
+            return False
+        # A least count of 1, which every histogram here has, leaves out groups without documents and nothing else.
+        leaves_out = any(name in told for name in _LEAVES_OUT) or told.get("min_doc_count", 1) not in (0, 1)
+        # More than there are: the field has several values.
+        return not leaves_out and self.counted + self.others <= self.documents
+
+    @property
+    def has_all(self) -> bool:
+        """Tells whether each document is in one of the groups, so that their sums are those of all documents."""
+        return self.adds_up and self.counted == self.documents
 
     def notes(self) -> tuple[str, ...]:
         if not self.others:
@@ -243,26 +299,19 @@ class _Grouping:
         )
 
 
-def _of_groups(buckets: Sequence[tuple[str, Mapping[str, Any]]], kinds: Mapping[str, str], about: _Grouping) -> Table:
-    figures = [{DOCUMENTS: _number(bucket.get("doc_count")), **dict(_figures(bucket, kinds))} for _, bucket in buckets]
+def _of_groups(buckets: Sequence[tuple[str, Mapping[str, Any]]], about: _Grouping) -> Table:
+    asked = aggregations_of(about.asked)
+    figures = [{DOCUMENTS: _number(bucket.get("doc_count")), **dict(_figures(bucket, asked))} for _, bucket in buckets]
     names = list(dict.fromkeys(name for each in figures for name in each))
-    parts = [_columns_of(name, [each.get(name) for each in figures], kinds, about) for name in names]
+    parts = [part for name in names for part in _columns_of(name, [each.get(name) for each in figures], about)]
     rows: list[Row] = [
-        (key or about.of, [part.values[place] for columns in parts for part in columns])
-        for place, (key, _) in enumerate(buckets)
+        (key or about.of, [part.values[place] for part in parts]) for place, (key, _) in enumerate(buckets)
     ]
-    all_parts = [part for columns in parts for part in columns]
-    sums: list[Row] = [("all other groups", [part.others for part in all_parts])] if about.others else []
-    if len(rows) > 1 or about.others:
-        sums.append(("all together", [part.together for part in all_parts]))
-    return Table(
-        about.title,
-        about.of,
-        [part.column for part in all_parts],
-        rows,
-        sums,
-        (*about.notes(), *_gaps(buckets, figures, names)),
-    )
+    sums: list[Row] = [("all other groups", [part.others for part in parts])] if about.others else []
+    if about.adds_up and (len(rows) > 1 or about.others):
+        sums.append(("all together", [part.together for part in parts]))
+    columns = [part.column for part in parts]
+    return Table(about.title, about.of, columns, rows, sums, (*about.notes(), *_gaps(buckets, figures, names)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,23 +324,28 @@ class _Part:
     together: Number | None = None
 
 
-def _columns_of(name: str, told: Sequence[Value], kinds: Mapping[str, str], about: _Grouping) -> list[_Part]:
-    """Returns a figure of the groups, its shares if they add up to a whole that is known, and its differences."""
-    others = about.others if name == DOCUMENTS else 0
+def _columns_of(name: str, told: Sequence[Value], about: _Grouping) -> Iterator[_Part]:
+    """Yields a figure of the groups, its shares if the whole is known, and its differences."""
     numbers = [each for each in told if isinstance(each, int | float)]
-    is_whole = name == DOCUMENTS or (kinds.get(name) in _ADDED_UP and not about.others)
-    found = [_Part(Column(name), told)]
-    if is_whole and numbers:
-        total = _rounded(sum(numbers) + others)
-        shares = [_share(each, total) for each in told]
-        known = _share(others, total) if others else None
-        found = [
-            _Part(Column(name), told, others or None, total),
-            _Part(Column(f"share of {name}", "%"), shares, known, _share(total, total)),
-        ]
+    if name == DOCUMENTS:
+        yield from _of_whole(name, told, about.documents, others=about.others, together=about.counted + about.others)
+    elif _kind_of(aggregations_of(about.asked).get(name)) in _ADDED_UP and numbers and about.has_all:
+        total = _rounded(sum(numbers))
+        yield from _of_whole(name, told, total, others=0, together=total)
+    else:
+        yield _Part(Column(name), told)
     if 1 < len(told) <= _COMPARED and len(numbers) + told.count(None) == len(told):
-        found.append(_Part(Column(f"{name}: first minus this"), [_compared(told[0], each)[0] for each in told]))
-    return found
+        yield _Part(Column(f"{name}: first minus this"), [_compared(told[0], each)[0] for each in told])
+
+
+def _of_whole(
+    name: str, told: Sequence[Value], whole: Number | None, *, others: int, together: Number
+) -> Iterator[_Part]:
+    """Yields a figure of the groups, and its shares of what it is in what they are made of."""
+    yield _Part(Column(name), told, others or None, together)
+    if whole:
+        shares = [_share(each, whole) for each in told]
+        yield _Part(Column(f"share of {name}", "%"), shares, _share(others or None, whole), _share(together, whole))
 
 
 def _share(number: Value, total: Number) -> Number | None:

@@ -65,14 +65,16 @@ def test_a_figure_without_a_value_is_said_to_have_none_and_is_not_compared() -> 
     assert rows[3] == {"note": "transit has no value for ZIM."}
 
 
-def grouped(*groups: tuple[str, int, float, float | None]) -> EsResults:
+def grouped(*groups: tuple[str, int, float, float | None], total: int | None = None) -> EsResults:
+    """Returns groups of all that matches, or of what else there is too."""
     buckets = [
         {"key": key, "doc_count": count, "volume": {"value": teu}, "transit": {"value": days}}
         for key, count, teu, days in groups
     ]
     inner = {"volume": {"sum": {"field": "teu"}}, "transit": {"avg": {"field": "transit_days"}}}
     query = {"aggs": {"by_shipper": {"terms": {"field": "shipper_name"}, "aggs": inner}}}
-    return EsResults(total=30, aggregations={"by_shipper": {"buckets": buckets}}, query=query)
+    total = total or sum(count for _, count, _, _ in groups)
+    return EsResults(total=total, aggregations={"by_shipper": {"buckets": buckets}}, query=query)
 
 
 def test_groups_have_shares_differences_a_sum_and_what_is_missing() -> None:
@@ -113,7 +115,7 @@ def test_groups_have_shares_differences_a_sum_and_what_is_missing() -> None:
 
 
 def test_shares_are_of_all_documents_where_more_groups_were_found_than_asked_for() -> None:
-    result = grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0))
+    result = grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=100)
     result.aggregations["by_shipper"]["sum_other_doc_count"] = 70
     (table,) = (each for each in tables_of([result], [""]) if each.title == "by_shipper")
     # Of the volume of the others nothing is known, so there is no total of it and no share.
@@ -146,6 +148,107 @@ def test_shares_are_of_all_documents_where_more_groups_were_found_than_asked_for
         },
     ]
     assert "| all other groups | 70 | 70 % |" in table.markdown()
+
+
+def test_shares_are_of_all_documents_where_some_are_in_no_group() -> None:
+    result = grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=40)
+    a, b, together = told(tables_of([result], [""]), "by_shipper")
+    assert [(row["documents"], row["share of documents"]) for row in (a, b)] == [("20", "50 %"), ("10", "25 %")]
+    # Of the other ten nothing is known, so 400 is no total of anything that was asked for.
+    assert together == {"by_shipper": "all together", "documents": "30", "share of documents": "75 %"}
+    assert "share of volume" not in a
+
+
+LATE = {"range": {"delay_days": {"gt": 0}}}
+VOLUME = {"aggs": {"volume": {"sum": {"field": "teu"}}}}
+
+
+def group(documents: int, teu: float, **more: Any) -> dict[str, Any]:
+    return {"doc_count": documents, "volume": {"value": teu}, **more}
+
+
+@pytest.mark.parametrize(
+    ("kind", "found", "shares"),
+    [
+        ({"filter": LATE}, group(200, 5.0), ["20 %"]),
+        ({"missing": {"field": "transit_days"}}, group(125, 5.0), ["12.5 %"]),
+        (
+            {"range": {"field": "teu", "ranges": [{"from": 10}, {"from": 20}]}},
+            {"buckets": [group(100, 9.0, key="10.0-*"), group(50, 8.0, key="20.0-*")]},
+            ["10 %", "5 %"],
+        ),
+        (
+            {"date_range": {"field": "eta_date", "ranges": [{"from": "2026-01-01"}, {"to": "2026-02-01"}]}},
+            {"buckets": [group(600, 9.0, key="2026-01-01-*"), group(400, 8.0, key="*-2026-02-01")]},
+            ["60 %", "40 %"],
+        ),
+        (
+            {"filters": {"filters": {"Maersk": {"match_all": {}}, "to LA": {"match_all": {}}}}},
+            {"buckets": {"Maersk": group(600, 40.0), "to LA": group(700, 60.0)}},
+            ["60 %", "70 %"],
+        ),
+        *(
+            ({"terms": {"field": "status", **words}}, {"buckets": [group(300, 1.0, key="a"), group(200, 2.0, key="b")]},
+             ["30 %", "20 %"])
+            for words in ({"include": ["a", "b"]}, {"exclude": ["c"]}, {"min_doc_count": 100})
+        ),
+        # Of a field with several values: a document is in several groups.
+        (
+            {"terms": {"field": "status"}},
+            {"buckets": [group(800, 1.0, key="a"), group(700, 2.0, key="b")]},
+            ["80 %", "70 %"],
+        ),
+    ],
+)  # fmt: skip
+def test_groups_that_do_not_divide_all_documents_have_shares_of_them_and_no_total(
+    kind: dict[str, Any], found: dict[str, Any], shares: list[str]
+) -> None:
+    result = EsResults(total=1_000, aggregations={"of": found}, query={"aggs": {"of": {**kind, **VOLUME}}})
+    rows = told(tables_of([result], [""]), "of")
+    assert [row["share of documents"] for row in rows] == shares
+    assert [name for row in rows for name in row if name == "share of volume"] == []
+
+
+def test_histogram_of_all_documents_has_totals_though_its_empty_groups_are_left_out() -> None:
+    months = {"date_histogram": {"field": "eta_date", "calendar_interval": "month", "min_doc_count": 1}, **VOLUME}
+    buckets = [group(750, 30.0, key_as_string="2025-11"), group(250, 10.0, key_as_string="2026-01")]
+    result = EsResults(total=1_000, aggregations={"months": {"buckets": buckets}}, query={"aggs": {"months": months}})
+    *_, together = told(tables_of([result], [""]), "months")
+    assert together == {
+        "months": "all together",
+        "documents": "1,000",
+        "share of documents": "100 %",
+        "volume": "40",
+        "share of volume": "100 %",
+    }
+
+
+def test_groups_of_a_group_have_shares_of_its_documents() -> None:
+    # The same name at two places: each is what it is where it stands.
+    aggs = {"of": {"filter": LATE, "aggs": {"of": {"terms": {"field": "carrier_name"}, **VOLUME}}}}
+    carriers = {"buckets": [group(150, 30.0, key="MAERSK"), group(50, 10.0, key="ZIM")]}
+    late = {"doc_count": 200, "of": carriers}
+    tables = tables_of([EsResults(total=1_000, aggregations={"of": late}, query={"aggs": aggs})], [""])
+    assert told(tables, "of") == [{"of": "of", "documents": "200", "share of documents": "20 %"}]
+    maersk, zim, together = told(tables, "of / of")
+    assert (maersk["share of documents"], maersk["share of volume"]) == ("75 %", "75 %")
+    assert (zim["share of documents"], zim["share of volume"]) == ("25 %", "25 %")
+    assert (together["documents"], together["volume"]) == ("200", "40")
+
+
+def test_share_of_a_group_may_be_said_and_no_other() -> None:
+    query = {"aggs": {"late": {"filter": LATE}}}
+    tables = tables_of([EsResults(total=1_000, aggregations={"late": {"doc_count": 200}}, query=query)], [""])
+    numbers = [number for each in tables for number in each.numbers()]
+    assert stray_figures("20 % are late.", numbers, []) == []
+    assert stray_figures("100 % are late.", numbers, []) == ["100"]
+
+
+def test_documents_that_nobody_counted_have_no_shares() -> None:
+    result = grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0)).model_copy(update={"total": None})
+    rows = told(tables_of([result], [""]), "by_shipper")
+    assert [row["by_shipper"] for row in rows] == ["A", "B"]
+    assert [name for name in rows[0] if "share" in name] == []
 
 
 def test_sum_of_many_groups_is_told_though_not_all_of_them_are() -> None:
@@ -214,9 +317,10 @@ def test_query_that_is_none_tells_no_kinds(aggs: Any) -> None:
 
 
 def test_figures_of_unknown_kind_are_not_added_up() -> None:
-    result = grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0)).model_copy(update={"query": {}})
-    columns = told(tables_of([result], [""]), "by_shipper")[0]
-    assert [name for name in columns if name.startswith("share")] == ["share of documents"]
+    result = grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=50).model_copy(update={"query": {}})
+    rows = told(tables_of([result], [""]), "by_shipper")
+    assert [(row["by_shipper"], row["share of documents"]) for row in rows] == [("A", "40 %"), ("B", "20 %")]
+    assert [name for name in rows[0] if name.startswith("share")] == ["share of documents"]
 
 
 def test_documents_have_sums_averages_and_how_many_have_no_value() -> None:
