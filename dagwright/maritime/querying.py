@@ -95,7 +95,7 @@ async def page_query(
     # What did not fit into the answer is on the next page.
     hits, found = answer.hits[:size], len(answer.hits) + answer.left_out
     # None can be asked for behind the last that can be counted off.
-    rest = found > size if isinstance(offset, list) else answer.total > (offset or 0) + len(hits)
+    rest = found > len(hits) if isinstance(offset, list) else answer.total > (offset or 0) + len(hits)
     # A document that is too large for any answer ends the pages.
     has_more = rest and bool(hits)
     return WorkerResult(

@@ -95,6 +95,16 @@ async def test_query_of_as_many_sorts_as_are_allowed_has_pages(reach: Any) -> No
         await page_query(EsQuery(index=INDEX, body={"sort": [*sorts, "arrival_date"]}))
 
 
+@pytest.mark.parametrize("offset", [None, [-1]])
+async def test_documents_that_do_not_fit_into_a_page_are_on_the_next_ones(
+    reach: Any, monkeypatch: pytest.MonkeyPatch, offset: Any
+) -> None:
+    # Five of these fit; a page may have twenty, and all that are left behind the first could be on one.
+    monkeypatch.setattr("dagwright.search.answers.ANSWER_LIMIT_BYTES", 1_200)
+    reach(Server(13, size=200), QueryLimits())
+    assert await pages(offset) == [[*range(5)], [*range(5, 10)], [10, 11, 12]]
+
+
 async def test_document_that_is_too_large_for_an_answer_ends_the_pages(
     reach: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
