@@ -2,11 +2,12 @@
 
 The server is started, unless DAGWRIGHT_OPENSEARCH_URL names one, and filled with ten thousand made-up shipments in
 indices of the demo's own, beside whatever else is there. With OPENAI_API_KEY or OPENAI_BASE_URL a real model works, the
-one of DAGWRIGHT_MODEL. Without, a script plays its part, and takes its figures from what the workers found; the first
-line says which of the two it is.
+one of DAGWRIGHT_MODEL. Without, a script plays its part, and takes its queries and figures from what the workers found;
+the first line says which of the two it is.
 """
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
@@ -108,7 +109,7 @@ def last_quarter(today: date) -> tuple[date, date]:
 
 
 def script(today: date) -> list[Step]:
-    """Returns what the model says; its figures are those that it is told."""
+    """Returns what the model says; its queries and figures are made of what it is told."""
     first, last = last_quarter(today)
     words = f"from {first} to {last}"
     lookups = [
@@ -132,7 +133,7 @@ def script(today: date) -> list[Step]:
         ),
         *(_works(f"sg{number}", lookup_answer(name)) for number, (name, _) in _NUMBERED),
         _plans("plan#2", "The names are found, so each carrier gets its query.", queries),
-        *(_works(f"sg{number + 2}", query_answer(key, first, last)) for number, (_, key) in _NUMBERED),
+        *(_works(f"sg{number + 2}", query_answer) for number, _ in _NUMBERED),
         _plans("plan#3", "Both queries can run.", runs),
         _plans("plan#4", "The volumes are there and have to be compared.", [compare]),
         _works("sg7", {"text": "The table has the volumes of both carriers side by side."}),
@@ -178,14 +179,16 @@ def lookup_answer(name: str) -> Mapping[str, Any]:
     }
 
 
-def query_answer(carrier: str, first: date, last: date) -> Mapping[str, Any]:
-    """Returns what the model of es_query_gen says of one carrier."""
+def query_answer(call: ReceivedCall) -> Mapping[str, Any]:
+    """Returns what the model of es_query_gen says: the query of the analysis that it is told."""
+    [asked] = json.loads(call.messages[1]["content"])["analysis"]
+    [metric], [group], period = asked["metrics"], asked["group_by"], asked["date_range"]
     conditions = [
-        {"term": {"carrier_name": carrier}},
-        {"term": {"destination_port": "Los Angeles"}},
-        {"range": {"departure_date": {"gte": first.isoformat(), "lte": last.isoformat()}}},
+        *({"term": {each["field"]: each["value"]}} for each in asked["filters"]),
+        {"range": {period["field"]: {"gte": period["start"], "lte": period["end"]}}},
     ]
-    groups = {"by_carrier": {"terms": {"field": "carrier_name"}, "aggs": {"total_teu": {"sum": {"field": "teu"}}}}}
+    figures = {"total_teu": {metric["op"]: {"field": metric["field"]}}}
+    groups = {"by_carrier": {"terms": {"field": group}, "aggs": figures}}
     return {"body": {"query": {"bool": {"filter": conditions}}, "size": 0, "aggs": groups}, "ambiguity": None}
 
 
@@ -202,6 +205,7 @@ def _all_slots(number: int) -> Mapping[str, Any]:
 
 
 Words = str | Callable[[ReceivedCall], str]
+Slots = Mapping[str, Any] | Callable[[ReceivedCall], Mapping[str, Any]]
 
 
 def _says(node: str, words: Words) -> Step:
@@ -211,8 +215,11 @@ def _says(node: str, words: Words) -> Step:
     return step(answer, metadata={"node": node})
 
 
-def _works(node: str, slots: Mapping[str, Any]) -> Step:
-    return step(json_text(slots, pace=_PACE), metadata={"node": node, "purpose": "worker"})
+def _works(node: str, slots: Slots) -> Step:
+    def answer(call: ReceivedCall) -> Answer:
+        return json_text(slots(call) if callable(slots) else slots, pace=_PACE)
+
+    return step(answer, metadata={"node": node, "purpose": "worker"})
 
 
 def _plans(node: str, reasoning: str, sub_goals: Sequence[Mapping[str, Any]]) -> Step:

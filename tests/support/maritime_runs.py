@@ -1,5 +1,6 @@
 """Questions about real shipments, for tests: the workers of `dagwright.maritime`, a search server, a scripted model."""
 
+import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from temporalio.client import Client
 from dagwright.contracts.conversation import TurnSummary
 from dagwright.planner import RoundsAsked, prepare_rounds
 from dagwright.settings import Settings
-from dagwright.testing import ModelServer, ReceivedCall, json_text, step
+from dagwright.testing import Completion, ModelServer, ReceivedCall, json_text, step
 from dagwright.testing.script import Step
 from dagwright.tools import ToolRegistry, load_tools
 from tests.support.goals import ended
@@ -20,6 +21,7 @@ from tests.support.runs import Document, Handle, Runs, serving_runs
 from tests.support.search import Maritime
 
 WORKERS = "dagwright.maritime"
+_FIGURE_WORDS = {"sum": "total", "avg": "average"}
 
 
 @asynccontextmanager
@@ -108,6 +110,38 @@ def generates(number: int, lookup: int) -> dict[str, Any]:
     """Returns a sub-goal that writes the query of what another one has looked up."""
     slots = {name: ref(lookup, name) for name in ("analysis_result", "metadata_results", "value_results")}
     return sub_goal(number, "es_query_gen", "the query", **slots)
+
+
+def writes_query(node: str, ambiguity: Mapping[str, Any] | None = None) -> Step:
+    """Returns the query that the model of es_query_gen makes of what it is told: what was looked up is asked for.
+
+    Args:
+        ambiguity: what it says that the question leaves open; the period is of the first of the options then.
+    """
+
+    def reply(call: ReceivedCall) -> Completion:
+        [asked] = json.loads(call.messages[1]["content"])["analysis"]
+        return json_text(query(_body_of(asked, (ambiguity or {}).get("options", [""])[0]), ambiguity))
+
+    return step(reply, metadata={"node": node, "purpose": "worker"})
+
+
+def _body_of(asked: Mapping[str, Any], open_date: str) -> dict[str, Any]:
+    """Returns the plainest query of an analysis; shipments in the order of their numbers."""
+    kinds = {"is": "term", "in": "terms"}
+    filters = [{kinds[each["op"]]: {each["field"]: each["value"]}} for each in asked["filters"]]
+    if period := asked.get("date_range"):
+        filters.append({"range": {period.get("field", open_date): {"gte": period["start"], "lte": period["end"]}}})
+    matching = {"bool": {"filter": filters}}
+    if asked["intent_type"] == "search":
+        return {"query": matching, "sort": [{"shipment_id": "asc"}], "size": 50}
+    figures = {
+        f"{_FIGURE_WORDS[each['op']]}_{each['field']}": {each["op"]: {"field": each["field"]}}
+        for each in asked["metrics"]
+    }
+    [field] = asked["group_by"]
+    groups = {"terms": {"field": field, "size": asked.get("top", 10)}, "aggs": figures}
+    return {"query": matching, "size": 0, "aggs": {f"by_{field.removesuffix('_name')}": groups}}
 
 
 def query(body: Mapping[str, Any], ambiguity: Mapping[str, Any] | None = None) -> dict[str, Any]:

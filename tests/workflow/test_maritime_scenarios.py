@@ -1,12 +1,12 @@
 """Five questions about shipments, end to end: real workers, a real search server; only the models follow a script.
 
 What is found is checked against the shipments as their generator makes them once more, figure by figure; so are the
-figures of the answer, which its model takes from what it is told.
+figures of the answer, which its model takes from what it is told. Queries are made of what was looked up.
 """
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,15 +23,16 @@ from tests.support.maritime_runs import (
     generates,
     looks_up,
     maritime_runs,
-    query,
     runs_generated,
     shows,
     slot,
     start,
     understood,
     worker_says,
+    writes_query,
 )
 from tests.support.rounds import done, goes_on, ref, results_of, said_to, sub_goal
+from tests.support.runs import Document
 from tests.support.search import TODAY, Maritime
 
 pytestmark = [pytest.mark.server, pytest.mark.search]
@@ -45,7 +46,8 @@ FOUR = "Show shipments from Acme Corp to Houston"
 CARRIER, SHIPPER, DESTINATION = ("carrier", "carrier_name"), ("shipper", "shipper_name"), ("port", "destination_port")
 VOLUME = {
     "metrics": [{"op": "sum", "field": "teu"}],
-    "period": {"words": "2025-10-01 to 2025-12-31", "fields": ["departure_date"]},
+    "group_by": ["carrier_name"],
+    "period": {"words": "last quarter", "fields": ["departure_date"]},
 }
 TRANSIT = {"metrics": [{"op": "avg", "field": "transit_days"}], "group_by": ["shipper_name"]}
 FIVE = "Top 5 shippers to LA and their average transit times"
@@ -75,18 +77,15 @@ def answer_of_data(shipments: list[Shipment]) -> str:
     return answer_of(f"{len(shipments):,}", [each["shipment_id"] for each in shipments[:20]])
 
 
-def all_of(*filters: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """Returns the body of a query of all conditions, in the order of the shipments' numbers."""
-    return {"query": {"bool": {"filter": [*filters]}}, "sort": [{"shipment_id": "asc"}], "size": 50, **more}
-
-
-def term(field: str, value: str) -> dict[str, Any]:
-    return {"term": {field: value}}
+def looked_up(found: Document, node: str, *names: str) -> tuple[Any, ...]:
+    """Returns what metadata_lookup found out: its conditions, then other parts of the analysis by name."""
+    analysis = slot(found, node, "analysis_result")
+    conditions = [(each["field"], each["op"], each["value"]) for each in analysis["filters"]]
+    return (conditions, *(analysis[name] for name in names))
 
 
 # 1: two goals, one of them uncertain
 
-ARRIVED_YESTERDAY = all_of({"range": {"arrival_date": {"gte": YESTERDAY, "lte": YESTERDAY}}})
 WHICH_DATE = {"question": "Is the arrival meant, or the expected arrival?", "options": ["arrival_date", "eta_date"]}
 SHIPMENT = "Goods that go from port to port."
 FIRST_HALF = (
@@ -101,9 +100,15 @@ FIRST_HALF = (
 def workers_of_the_first() -> tuple[Any, ...]:
     return (
         worker_says("sg1", {"is_answered": True, "answer": SHIPMENT, "article_ids": ["what-is-a-shipment"]}),
-        worker_says("sg2", understood("search", period={"words": YESTERDAY, "fields": WHICH_DATE["options"]})),
-        worker_says("sg3", query(ARRIVED_YESTERDAY, WHICH_DATE)),
+        worker_says("sg2", understood("search", period={"words": "yesterday", "fields": WHICH_DATE["options"]})),
+        writes_query("sg3", WHICH_DATE),
     )
+
+
+def assert_arrived_yesterday(found: Document) -> None:
+    """Asserts that the day is known, and that it is open which of the dates is meant."""
+    day = {"field": None, "start": YESTERDAY, "end": YESTERDAY}
+    assert looked_up(found, "sg2", "date_range", "fields") == ([], day, WHICH_DATE["options"])
 
 
 async def test_unclear_word_is_asked_back_beside_the_part_that_is_clear(
@@ -127,6 +132,7 @@ async def test_unclear_word_is_asked_back_beside_the_part_that_is_clear(
         [(4, "success")],
         [],
     ]
+    assert_arrived_yesterday(found)
     # The planner decides by what the query generator was not sure about.
     assert slot(found, "sg3", "ambiguity") == WHICH_DATE
     assert "eta_date" in planned
@@ -152,6 +158,7 @@ async def test_unclear_word_is_taken_as_likeliest_and_the_shipments_are_shown(
         found = await answered(runs, ONE)
         told = said_to(server, "answer")
     assert found["status"] == "completed"
+    assert_arrived_yesterday(found)
     assert slot(found, "sg4", "hit_count") == len(arrived) > 0
     assert ids(slot(found, "sg4", "es_results")["hits"]) == ids(arrived)
     assert found["output"] == answer_of_data(arrived)
@@ -167,7 +174,6 @@ async def test_shipments_of_a_carrier_to_a_port_are_found_and_shown(
     expected = matching(
         maritime, lambda each: each["carrier_name"] == "MAERSK" and each["destination_port_code"] == "USLAX"
     )
-    body = all_of(term("carrier_name", "MAERSK"), term("destination_port", "Los Angeles"))
     script = (
         "Show shipments of the carrier Maersk to Los Angeles.",
         goes_on(looks_up(1, TWO)),
@@ -177,7 +183,7 @@ async def test_shipments_of_a_carrier_to_a_port_are_found_and_shown(
         done(results=ref(4, "formatted_results")),
         answers(shown_shipments),
         worker_says("sg1", understood("search", {"Maersk": CARRIER, "Los Angeles": DESTINATION})),
-        worker_says("sg2", query(body)),
+        writes_query("sg2"),
     )
     async with maritime_runs(client, tmp_path, maritime, *script) as (server, runs):
         found = await answered(runs, TWO)
@@ -194,17 +200,6 @@ async def test_shipments_of_a_carrier_to_a_port_are_found_and_shown(
 
 
 # 3: a comparison, both sides at once
-
-
-def volume(carrier: str) -> dict[str, Any]:
-    departed = {"range": {"departure_date": LAST_QUARTER}}
-    filters = [term("carrier_name", carrier), term("destination_port", "Los Angeles"), departed]
-    return {
-        "query": {"bool": {"filter": filters}},
-        "size": 0,
-        "track_total_hits": True,
-        "aggs": {"by_carrier": {"terms": {"field": "carrier_name"}, "aggs": {"total_teu": {"sum": {"field": "teu"}}}}},
-    }
 
 
 def volumes_told(_: str, rows: list[list[str]]) -> str:
@@ -238,8 +233,8 @@ async def test_volumes_of_two_carriers_are_compared_both_at_once_in_each_round(
         answers(volumes_told),
         worker_says("sg1", understood("aggregation", {"Maersk": CARRIER, "LA": DESTINATION}, **VOLUME)),
         worker_says("sg2", understood("aggregation", {"Evergreen": CARRIER, "LA": DESTINATION}, **VOLUME)),
-        worker_says("sg3", query(volume("MAERSK"))),
-        worker_says("sg4", query(volume("EVERGREEN"))),
+        writes_query("sg3"),
+        writes_query("sg4"),
         worker_says("sg7", {"text": "MAERSK carried more than EVERGREEN."}),
     )
     async with maritime_runs(client, tmp_path, maritime, *script) as (_, runs):
@@ -255,6 +250,10 @@ async def test_volumes_of_two_carriers_are_compared_both_at_once_in_each_round(
         [(7, "success")],
         [],
     ]
+    departed = {"field": "departure_date", "start": LAST_QUARTER["gte"], "end": LAST_QUARTER["lte"]}
+    for node, carrier in zip(("sg1", "sg2"), carriers, strict=True):
+        names = [("carrier_name", "is", carrier), ("destination_port", "is", "Los Angeles")]
+        assert looked_up(found, node, "date_range", "metrics") == (names, departed, VOLUME["metrics"])
     for node, carrier in zip(("sg5", "sg6"), carriers, strict=True):
         (bucket,) = slot(found, node, "es_results")["aggregations"]["by_carrier"]["buckets"]
         assert (bucket["key"], bucket["doc_count"], bucket["total_teu"]["value"]) == (
@@ -296,7 +295,6 @@ async def test_name_of_several_companies_is_asked_back_and_the_next_turn_goes_on
     expected = matching(
         maritime, lambda each: each["shipper_name"] == "Acme Corp LLC" and each["destination_port_code"] == "USHOU"
     )
-    body = all_of(term("shipper_name", "Acme Corp LLC"), term("destination_port", "Houston"))
     second = (
         "Show shipments of Acme Corp LLC to Houston.",
         goes_on(
@@ -305,7 +303,7 @@ async def test_name_of_several_companies_is_asked_back_and_the_next_turn_goes_on
         done(results=ref(4, "formatted_results")),
         answers(shown_shipments),
         worker_says("sg1", understood("search", {"Acme Corp LLC": SHIPPER, "Houston": DESTINATION})),
-        worker_says("sg2", query(body)),
+        writes_query("sg2"),
     )
     turn = TurnSummary(1, FOUR, which)
     async with maritime_runs(client, tmp_path / "second", maritime, *second) as (server, runs):
@@ -342,16 +340,6 @@ async def test_top_shippers_are_told_with_the_transit_times_that_there_are(
     }
     silent = [name for name in top if not days[name]]
     assert len(silent) == 2
-    body = {
-        "query": {"bool": {"filter": [term("destination_port", "Los Angeles")]}},
-        "size": 0,
-        "aggs": {
-            "by_shipper": {
-                "terms": {"field": "shipper_name", "size": 5},
-                "aggs": {"average_transit_days": {"avg": {"field": "transit_days"}}},
-            }
-        },
-    }
     script = (
         "Name the five shippers with most shipments to Los Angeles, with their average transit times.",
         goes_on(looks_up(1, FIVE)),
@@ -361,13 +349,16 @@ async def test_top_shippers_are_told_with_the_transit_times_that_there_are(
         done(analysis=ref(4, "analysis")),
         answers(transit_told),
         worker_says("sg1", understood("aggregation", {"LA": DESTINATION}, top=5, **TRANSIT)),
-        worker_says("sg2", query(body)),
+        writes_query("sg2"),
         worker_says("sg4", {"text": "Some of them do not tell how long it takes."}),
     )
     async with maritime_runs(client, tmp_path, maritime, *script) as (server, runs):
         found = await answered(runs, FIVE)
         planned, told = said_to(server, "plan#4"), said_to(server, "answer")
     assert found["status"] == "completed"
+    names = [("destination_port", "is", "Los Angeles")]
+    asked = (names, TRANSIT["metrics"], TRANSIT["group_by"], 5)
+    assert looked_up(found, "sg1", "metrics", "group_by", "top") == asked
     assert results_of(found)[2] == [(3, "partial")]
     message = found["rounds"]["rounds"][2]["results"][0]["message"]
     assert "3 of 5" in message
