@@ -1,14 +1,15 @@
 """What the checks let through, on a real search server: it answers, or says before what is wrong; nothing changes."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from opensearchpy import AsyncOpenSearch
 
-from dagwright.maritime.figures import MOST_ROWS, tables_of
+from dagwright.maritime.figures import MOST_TABLES, Table, tables_of
 from dagwright.maritime.slots import EsResults
+from dagwright.search.answers import bucket_list
 from dagwright.search.asking import QueryInvalid, ask, why_invalid
 from dagwright.search.client import client_of
 from dagwright.search.tables import document_table, group_tables
@@ -56,10 +57,43 @@ async def test_query_that_nothing_is_said_against_runs_and_is_shown(opensearch: 
     assert document_table(answer.hits, total=answer.total, rows=20)
     assert group_tables(answer.groups, rows=20) or not query.groups
     results = EsResults(hits=answer.hits, aggregations=answer.groups, total=answer.total, query=query.body)
-    for figures in tables_of([results], [""]):
-        assert figures.markdown()
-        assert len(list(figures.told())) == len(figures.rows[:MOST_ROWS]) + len(figures.sums) + len(figures.notes)
-        assert all(abs(number) < 1e11 for number in figures.numbers()), "these are milliseconds"
+    hold_figures(results)
+
+
+def hold_figures(results: EsResults) -> None:
+    """Asserts that shares are of the documents that there are, and that nothing is added up that is there twice."""
+    tables = tables_of([results], [""])
+    assert all(each.markdown() for each in tables)
+    numbers = [number for each in tables for number in each.numbers()]
+    assert all(abs(number) < 1e11 for number in numbers), "these are milliseconds"
+    with_shares = [each for each in tables if "share of documents" in names_of(each)]
+    expected = list(counts_of(results.aggregations, results.total or 0))
+    assert len(with_shares) == len(expected) or len(tables) == MOST_TABLES
+    for table, (documents, counts) in zip(with_shares, expected, strict=False):
+        place = names_of(table).index("share of documents")
+        shares = [values[place] for _, values in table.rows]
+        assert shares == pytest.approx([100 * count / documents for count in counts], abs=1e-5)
+        for _, values in table.sums:
+            assert 0 < values[place] <= 100  # type: ignore[operator] # a number, as in each row of sums
+        has_sums = any(name.startswith("share of ") for name in names_of(table)[place + 1 :])
+        assert not has_sums or sum(counts) == documents
+
+
+def names_of(table: Table) -> list[str]:
+    return [column.name for column in table.columns]
+
+
+def counts_of(groups: Mapping[str, Any], documents: int) -> Iterator[tuple[int, list[int]]]:
+    """Yields how many documents there are and how many each group has of them, of groupings in the order of the tables.
+
+    Those of no documents, and those without groups, have no shares.
+    """
+    for grouping in groups.values():
+        buckets = bucket_list(grouping) or []
+        if buckets and documents:
+            yield documents, [bucket["doc_count"] for _, bucket in buckets]
+        for _, bucket in buckets:
+            yield from counts_of(bucket, bucket["doc_count"])
 
 
 async def test_documents_are_those_that_were_put_there(opensearch: AsyncOpenSearch) -> None:

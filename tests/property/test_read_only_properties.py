@@ -88,6 +88,16 @@ def conditions(values: st.SearchStrategy[Any], odd: st.SearchStrategy[Any]) -> s
     )
 
 
+NOT_ALL_OR_TWICE: list[dict[str, Any]] = [
+    {"missing": {"field": "days"}},
+    {"range": {"field": "teu", "ranges": [{"from": 1}, {"from": 10}]}},
+    {"filters": {"filters": {"all": {"match_all": {}}, "named": {"exists": {"field": "name"}}}}},
+    {"terms": {"field": "name", "include": ["Maersk"]}},
+    {"terms": {"field": "name", "min_doc_count": 2}},
+]
+"""Groupings that leave documents out, or have some twice."""
+
+
 def groupings(within: st.SearchStrategy[Any], odd: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Returns aggregations, likewise."""
     figure = st.builds(
@@ -98,6 +108,7 @@ def groupings(within: st.SearchStrategy[Any], odd: st.SearchStrategy[Any]) -> st
         st.builds(lambda query: {"filter": query}, within),
         st.builds(lambda query: {"filters": {"filters": {"one": query}}}, within),
         st.just({"date_histogram": {"field": "eta", "calendar_interval": "month"}}),
+        st.sampled_from(NOT_ALL_OR_TWICE),
     )
     own = st.sampled_from(["a", "by name", "script"])
     leaf = st.dictionaries(
