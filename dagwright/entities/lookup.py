@@ -1,7 +1,8 @@
 """Finding existing parties by what people call them.
 
 A search goes from the sure to the likely and stops at the first step that finds something: identifier or
-exact name; the name with its legal form aside; all words of the text in the name; beginnings of words.
+exact name; all of the name, in any order and with its legal form aside; all words of the text in the name; beginnings
+of words.
 One hit is bound if the text is the whole of an identifier or a name, and not if it is a part or a beginning of one:
 John Smith is not John Smithson, and what is bound is changed without asking. Nor is Kite SARL Kite GmbH: a legal form
 is aside where one of two names has none. Several hits are ambiguous. Another spelling is told as near: Cohen and Chen
@@ -31,7 +32,7 @@ from dagwright.entities.names import (
     name_key,
     words_of,
 )
-from dagwright.entities.search_index import OWN_NAME
+from dagwright.entities.search_index import OWN_NAME, core_of
 from dagwright.entities.spelling import likeness_of
 from dagwright.entities.terms import TermNames
 from dagwright.plan.entity_types import TERM_KINDS, jurisdiction_of, kind_of
@@ -89,7 +90,8 @@ class Findings:
     Args:
         hits: the parties the text can mean, best first.
         near: those that come near, if there are no hits.
-        inactive: those that cannot be used any more of just this identifier or name, its legal form in any spelling.
+        inactive: those that cannot be used any more of just this identifier or name, its words in any order and its
+            legal form in any spelling.
     """
 
     hits: tuple[Candidate, ...]
@@ -117,6 +119,10 @@ class _Text:
         if known.kind not in _WITH_LEGAL_FORM:
             return sorted(known.words) == sorted(self.words)
         return sorted(known.core) == sorted(self.core) and not is_legal_form(self.key)
+
+    def is_of_form(self, known: KnownName) -> bool:
+        """Returns whether a name has the legal form that is written here, or none as here; of persons there is none."""
+        return known.kind not in _WITH_LEGAL_FORM or _form_of(known) == self.form
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +158,7 @@ class _Asked:
 
 _ANY = _Asked(None, None)
 _WITH_LEGAL_FORM = (PartyKind.COMPANY, PartyKind.FUND)
-_FORM_ASIDE = "the name, legal form aside"
+_FORM_ASIDE, _ANY_ORDER = "the name, legal form aside", "has just these words"
 _IDENTIFIER, _ITS_ID, _EXACT_NAME, _OTHER_NAME = "identifier", "its id", "exact name", "other name"
 _BEYOND_DOUBT = (_IDENTIFIER, _ITS_ID, _EXACT_NAME)
 """Reasons that hold even where an inactive party has the name too."""
@@ -202,7 +208,7 @@ class PartyFinder:
         hits = found.active
         gone = found.inactive
         if not any(hit.reason in _BEYOND_DOUBT for hit in hits):
-            gone = [*gone, *self._inactive_of_form(text, asked)]
+            gone = [*gone, *self._inactive_of_name(text, asked)]
         inactive = tuple(_ranked(replace(each, binds=False) for each in gone))
         if not hits:
             names = NameIndex(self._session, kind=asked.kind, jurisdiction=asked.jurisdiction)
@@ -232,23 +238,20 @@ class PartyFinder:
         )
         return _Exact.of([*identified, *((party, _why_exact(party, text)) for party in self._parties(ids, asked))])
 
-    def _inactive_of_form(self, text: _Text, asked: _Asked) -> list[Candidate]:
-        """Returns the inactive organisations of a name and a legal form that are spelt otherwise."""
-        if not text.form:
-            return []
+    def _inactive_of_name(self, text: _Text, asked: _Asked) -> list[Candidate]:
+        """Returns the inactive parties that have all of a name, its words in any order and its form in any spelling."""
         written = func.coalesce(PartyName.name_key, Party.name_key)
         query = (
-            select(Party, written)
+            select(Party, PartySearch.use, written)
             .join(PartySearch, PartySearch.party_id == Party.id)
             .outerjoin(PartyName, PartyName.id == PartySearch.name_id)
-            .where(PartySearch.core == " ".join(text.core), Party.status == PartyStatus.INACTIVE)
+            .where(
+                PartySearch.core.in_([core_of(text.words), core_of(text.core)]), Party.status == PartyStatus.INACTIVE
+            )
             .limit(_EXACT_READ)
         )
-        return [
-            Candidate(party.id, party.name, party.kind, party.jurisdiction or None, 97, _FORM_ASIDE)
-            for party, key in self._session.execute(query)
-            if party.kind in _WITH_LEGAL_FORM and asked.takes(party) and legal_form(words_of(key)) == text.form
-        ]
+        found = [_known(party, use, key) for party, use, key in self._session.execute(query) if asked.takes(party)]
+        return [_whole(text, known, binds=False) for known in found if text.is_whole(known) and text.is_of_form(known)]
 
     def _parties(self, ids: Select[str] | CompoundSelect[str], asked: _Asked) -> list[Party]:
         """Returns the parties of these ids that are what was asked for."""
@@ -278,7 +281,7 @@ def _term(text: _Text, names: TermNames) -> Findings:
 class Names(Protocol):
     """Names that a rule can mean: of the parties in a store, or of terms."""
 
-    def same_core(self, core: Sequence[str]) -> list[KnownName]: ...
+    def whole(self, words: Sequence[str], core: Sequence[str]) -> list[KnownName]: ...
 
     def all_words(self, words: Sequence[str]) -> list[KnownName]: ...
 
@@ -290,37 +293,31 @@ class Names(Protocol):
 Step = Callable[[_Text, Names], list[Candidate]]
 
 
-def _same_core(text: _Text, names: Names) -> list[Candidate]:
-    found = [known for known in names.same_core(text.core) if known.core == text.core and text.is_whole(known)]
-    return _of_whole_name(text, found, score=97, reason=_FORM_ASIDE)
+def _whole_name(text: _Text, names: Names) -> list[Candidate]:
+    """Returns those whom a text names in full: first of the very legal form that it has, then in the very order."""
+    read = names.whole(text.words, text.core)
+    found = [known for known in read if text.is_whole(known)]
+    if text.form and (same := [known for known in found if _form_of(known) == text.form]):
+        found = same
+    if in_order := [known for known in found if known.core == text.core]:
+        found = in_order
+    # Of so many, others that were not read may be meant too.
+    return [_whole(text, known, binds=len(read) < NAMES_TOLD) for known in found]
+
+
+def _whole(text: _Text, known: KnownName, *, binds: bool) -> Candidate:
+    """Returns one whom a text names in full; another legal form than the written one makes another company."""
+    # A name without a form may be of any.
+    if text.form and _form_of(known) not in ((), text.form):
+        return _candidate(known, 90, "the name with another legal form")
+    in_order = known.core == text.core
+    return _candidate(known, 97 if in_order else 95, _FORM_ASIDE if in_order else _ANY_ORDER, binds=binds)
 
 
 def _all_words(text: _Text, names: Names) -> list[Candidate]:
     wanted = set(text.words)
-    read = names.all_words(text.words)
-    # Of so many, others that were not read may have just these words too.
-    are_all = len(read) < NAMES_TOLD
-    found = [known for known in read if wanted <= set(known.words)]
-    if whole := [known for known in found if text.is_whole(known)]:
-        return _of_whole_name(text, whole, score=95, reason="has just these words", binds=are_all)
+    found = [known for known in names.all_words(text.words) if wanted <= set(known.words)]
     return [_candidate(known, 85 + 10 * len(wanted) / len(known.words), "has all these words") for known in found]
-
-
-def _of_whole_name(
-    text: _Text, found: Sequence[KnownName], *, score: float, reason: str, binds: bool = True
-) -> list[Candidate]:
-    """Returns those whom a text names in full: of the very legal form that it has, if there are any.
-
-    Another form than that is another company, however alike the names are; a name without one may be either.
-    """
-    if same := [known for known in found if text.form and _form_of(known) == text.form]:
-        found = same
-    return [
-        _candidate(known, score, reason, binds=binds)
-        if not text.form or _form_of(known) in ((), text.form)
-        else _candidate(known, 90, "the name with another legal form")
-        for known in found
-    ]
 
 
 def _form_of(known: KnownName) -> tuple[str, ...]:
@@ -335,7 +332,7 @@ def _beginnings(text: _Text, names: Names) -> list[Candidate]:
     ]
 
 
-_STEPS: tuple[Step, ...] = (_same_core, _all_words, _beginnings)
+_STEPS: tuple[Step, ...] = (_whole_name, _all_words, _beginnings)
 """From the sure to the likely; the first that finds something ends the search."""
 
 
@@ -364,6 +361,13 @@ def _begin(beginnings: Sequence[str], words: Sequence[str]) -> bool:
 def _candidate(known: KnownName, score: float, reason: str, *, binds: bool = False) -> Candidate:
     jurisdiction, because = known.jurisdiction or None, _because(reason, known.use)
     return Candidate(known.id, known.name, known.kind, jurisdiction, round(score, 1), because, binds)
+
+
+def _known(party: Party, use: str, key: str) -> KnownName:
+    """Returns a name of a party by its key."""
+    words = words_of(key)
+    core = core_words(key) if party.kind in _WITH_LEGAL_FORM else words
+    return KnownName(party.id, party.name, party.kind, party.jurisdiction, use, words=words, core=core)
 
 
 def _because(reason: str, use: str) -> str:

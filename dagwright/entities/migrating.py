@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 if TYPE_CHECKING:
     from alembic.script import Script, ScriptDirectory
 
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 """The revisions in their order; the last is what this version works with."""
 VERSION_TABLE = "dagwright_schema"
 """Where Alembic keeps the revision of a store; not its usual table, since others may use the database too."""

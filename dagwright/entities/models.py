@@ -132,7 +132,7 @@ class PartySearch(Base):
     use: Mapped[str] = mapped_column(String(16))
     """`name` for the party's own name, else a `NameUse`."""
     core: Mapped[str] = mapped_column(String(4 * NAME_LIMIT))
-    """`names.core_words`, joined by spaces."""
+    """`names.core_words`, of a person all words, as `search_index.core_of` puts them together."""
     tokens: Mapped[str] = mapped_column(String(8 * NAME_LIMIT))
     """`names.words_of` and behind them `search_index.party_tags`, with a space between each two; empty if the party is
     inactive."""

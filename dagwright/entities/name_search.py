@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from dagwright.entities.search_index import party_tags
+from dagwright.entities.search_index import core_of, party_tags
 from dagwright.entities.spelling import (
     Spellings,
     divided_otherwise,
@@ -50,7 +50,7 @@ Wanted = Sequence[Spellings]
 
 @dataclass(frozen=True, slots=True)
 class KnownName:
-    """One name of one active party; `name` is the party's own, `words` and `core` are of the name found."""
+    """One name of one party; `name` is the party's own, `words` and `core` are of the name found, in its order."""
 
     id: str
     name: str
@@ -78,9 +78,10 @@ class NameIndex:
         tags = party_tags(kind or "", jurisdiction or "")
         self._tags = [tag for tag in (tags[0], tags[-1]) if tag != "#"]
 
-    def same_core(self, core: Sequence[str]) -> list[KnownName]:
-        """Returns the names that consist of these words, legal form aside."""
-        return self._fetch("SELECT * FROM party_search WHERE core = :core", {"core": " ".join(core)})
+    def whole(self, words: Sequence[str], core: Sequence[str]) -> list[KnownName]:
+        """Returns the names that consist of these words, in any order, or of the core with or without a legal form."""
+        query = "SELECT * FROM party_search WHERE core IN (:words, :core)"
+        return self._fetch(query, {"words": core_of(words), "core": core_of(core)})
 
     def all_words(self, words: Sequence[str]) -> list[KnownName]:
         """Returns the names that have all these words, in any order."""
@@ -115,9 +116,7 @@ class NameIndex:
     def _alike_among(self, alternatives: Sequence[Wanted], words: Sequence[str], *, likeness: float) -> list[KnownName]:
         """Returns the most alike of the names that have one of the alternatives."""
         # Of hundreds of names few are alike: only of these the parties are read.
-        rated = [
-            (likeness_of(words, core.split()), name_id) for name_id, core in self._cores(self._expression(alternatives))
-        ]
+        rated = [(likeness_of(words, core), name_id) for name_id, core in self._cores(self._expression(alternatives))]
         best = sorted((-rating, name_id) for rating, name_id in rated if rating >= likeness)[:_NEAR_TOLD]
         if not best:
             return []
@@ -127,12 +126,13 @@ class NameIndex:
             return self._fetch(query, {"ids": json.dumps(ids)})
         return self._fetch("SELECT * FROM party_search WHERE id = ANY(:ids)", {"ids": ids})
 
-    def _cores(self, expression: str) -> list[tuple[int, str]]:
-        """Returns (`PartySearch.id`, `PartySearch.core`) of names, of the wanted kind before all if there are many."""
+    def _cores(self, expression: str) -> list[tuple[int, tuple[str, ...]]]:
+        """Returns (`PartySearch.id`, `KnownName.core`) of names, of the wanted kind before all if there are many."""
         # To look for the kind too takes longer than to read names of others, unless there are many.
         for match in (expression, self._tagged(expression)) if self._tags else (expression,):
-            query = f"SELECT s.id, s.core {self._matching()} LIMIT {_NEAR_NAMES}"
-            found = [(name_id, core) for name_id, core in self._session.execute(text(query), {"match": match})]
+            query = f"SELECT s.id, s.tokens, s.core {self._matching()} LIMIT {_NEAR_NAMES}"
+            rows = self._session.execute(text(query), {"match": match})
+            found = [(name_id, _core(tokens, core)) for name_id, tokens, core in rows]
             if len(found) < _NEAR_NAMES:
                 break
         return found
@@ -271,7 +271,7 @@ class NameIndex:
             f" ORDER BY s.word_count, p.name, p.jurisdiction, p.id LIMIT {NAMES_TOLD}"
         )
         return [
-            KnownName(id_, name, kind, jurisdiction, use, words=_words(tokens), core=tuple(core.split()))
+            KnownName(id_, name, kind, jurisdiction, use, words=_words(tokens), core=_core(tokens, core))
             for id_, name, kind, jurisdiction, use, tokens, core in self._session.execute(text(query), values)
         ]
 
@@ -283,6 +283,11 @@ def is_within(jurisdiction: str, wider: str) -> bool:
 
 def _words(tokens: str) -> tuple[str, ...]:
     return tuple(token for token in tokens.split() if not token.startswith("#"))
+
+
+def _core(tokens: str, core: str) -> tuple[str, ...]:
+    """Returns the words of a core as the name has them: those before its legal form."""
+    return tuple(tokens.split()[: len(core.split())])
 
 
 def _quote_for(is_sqlite: bool) -> Callable[[str], str]:

@@ -1,7 +1,7 @@
 """The search index is kept here: it has every name of every active party, and every word of a name.
 
-Of who is inactive it has no words, so that no search finds them, but what their names come to without a legal form: a
-lookup that means one of them is not to mean another. The rows are written in the transaction that writes the name,
+Of who is inactive it has no words, so that no search finds them, but what their whole names come to: a lookup that
+means one of them is not to mean another. The rows are written in the transaction that writes the name,
 whoever does it through the models. `name_search` reads them. This module must not know how searches decide and must not
 import Temporal.
 """
@@ -68,6 +68,11 @@ def bring_in_part(connection: Connection, so_far: BroughtIn | None) -> BroughtIn
     return so_far
 
 
+def core_of(words: Sequence[str]) -> str:
+    """Returns what `PartySearch.core` is of these words: equal for any order of them."""
+    return " ".join(sorted(words))
+
+
 def names_in_index(session: Session) -> int:
     """Returns how many names can be searched."""
     return session.scalar(select(func.count()).select_from(PartySearch)) or 0
@@ -119,7 +124,7 @@ def _write(connection: Connection, names: Sequence[Row[*tuple[Any, ...]]]) -> No
                 "name_id": name_id,
                 "use": use,
                 # Kim Se is no Kim with a legal form.
-                "core": " ".join(own if kind == PartyKind.PERSON else core_words(key)),
+                "core": core_of(own if kind == PartyKind.PERSON else core_words(key)),
                 "tokens": " ".join(searched),
                 "word_count": len(own),
             }

@@ -12,7 +12,7 @@ from dagwright.entities.catalogue import PRODUCTS, ROLES
 from dagwright.entities.models import NameUse
 from dagwright.entities.name_search import KnownName
 from dagwright.entities.names import core_words, name_key, words_of
-from dagwright.entities.search_index import OWN_NAME
+from dagwright.entities.search_index import OWN_NAME, core_of
 
 _PRODUCT_ALIASES: Mapping[str, Sequence[str]] = {
     "CUSTODY": ("Safekeeping", "Custodian services", "Global custody"),
@@ -79,9 +79,9 @@ class TermNames:
         """Returns the terms with this code, or whose name has this key."""
         return [name for name in self._names if name.id == code or " ".join(name.words) == " ".join(words_of(key))]
 
-    def same_core(self, core: Sequence[str]) -> list[KnownName]:
-        """Returns the names of these words."""
-        return [name for name in self._names if name.core == tuple(core)]
+    def whole(self, words: Sequence[str], core: Sequence[str]) -> list[KnownName]:
+        """Returns the names of these words in any order, or of the core."""
+        return [name for name in self._names if core_of(name.core) in (core_of(words), core_of(core))]
 
     def all_words(self, words: Sequence[str]) -> list[KnownName]:
         """Returns the names that have all these words."""

@@ -179,10 +179,57 @@ def test_another_legal_form_than_the_written_one_binds_nobody(database: EntityDa
     assert told("Old Rook Ltd.") == (["Rook Ltd"], "Rook Ltd", [])
     assert told("Rook GmbH") == (["Rook GmbH & Co. KG", "Rook Ltd"], None, [])
     assert told("Plain Harbour SA") == (["Plain Harbour"], "Plain Harbour", [])
-    assert told("Harbour Plain SA")[1] is None
+    assert told("Harbour Plain SA") == (["Plain Harbour"], "Plain Harbour", [])
     assert told("Wren S.à r.l.") == (["Wren Sàrl"], "Wren Sàrl", [])
     assert told("Gone Mill Aktiengesellschaft") == ([], None, ["Gone Mill AG"])
     assert told("Gone Mill GmbH") == ([], None, [])
+
+
+def test_order_of_words_and_legal_form_may_both_be_otherwise(database: EntityDatabase, tmp_path: Path) -> None:
+    search = loaded_from(
+        database,
+        tmp_path,
+        "Blue Harbour S.à r.l.,company,,",
+        "Blue Harbour Shipping S.à r.l.,company,,",
+        "Apex Holding Limited,company,Old Mill Ltd,",
+        "Crow Nest GmbH,company,,",
+        "Crow Nest Sàrl,company,,inactive",
+        "Reed Lake,company,,",
+        "Reed Lake Ltd,company,Moor Lake plc,inactive",
+        "Smith John,person,,inactive",
+        'J. Smith,person,"Smith, John",',
+        "Fen Marsh Ltd,company,,",
+        "Marsh Fen Ltd,company,,",
+        "Fen Marsh GmbH,company,,",
+    )
+
+    def told(text: str, kind: str = "company") -> tuple[list[tuple[str, str]], str | None, list[tuple[str, str]]]:
+        found = search(text, kind)
+        hits, gone = ([(each.name, each.reason) for each in some] for some in (found.hits, found.inactive))
+        return hits, found.bound.name if found.bound is not None else None, gone
+
+    any_order, form_aside = "has just these words", "the name, legal form aside"
+    blue = "Blue Harbour S.à r.l."
+    assert told("Harbour Blue SARL") == ([(blue, any_order)], blue, [])
+    assert told("Harbour Blue") == ([(blue, any_order)], blue, [])
+    assert told("Blue Harbour SARL") == ([(blue, form_aside)], blue, [])
+    assert told("Harbour Blue GmbH") == ([(blue, "the name with another legal form")], None, [])
+    apex = "Apex Holding Limited"
+    assert told("Holding Apex Ltd") == ([(apex, any_order)], apex, [])
+    assert told("Mill Old Limited") == ([(apex, f"{any_order} (an alias)")], apex, [])
+    # Whoever is inactive and called so is told, and nobody else is bound.
+    assert told("Nest Crow SARL") == (
+        [("Crow Nest GmbH", "the name with another legal form")],
+        None,
+        [("Crow Nest Sàrl", any_order)],
+    )
+    assert told("Lake Reed Limited") == ([("Reed Lake", any_order)], None, [("Reed Lake Ltd", any_order)])
+    assert told("Lake Moor P.L.C.") == ([], None, [("Reed Lake Ltd", f"{any_order} (an alias)")])
+    assert told("Reed Lake") == ([("Reed Lake", "exact name")], "Reed Lake", [])
+    assert told("Smith, John", "person") == ([("J. Smith", "other name")], None, [("Smith John", form_aside)])
+    # Of several, who has the written form is meant, and of these who has the written order.
+    assert told("Fen, Marsh Limited") == ([("Fen Marsh Ltd", form_aside)], "Fen Marsh Ltd", [])
+    assert told("Marsh, Fen GmbH") == ([("Fen Marsh GmbH", any_order)], "Fen Marsh GmbH", [])
 
 
 def test_active_party_of_the_very_name_is_bound_beside_an_inactive_one(
@@ -197,13 +244,37 @@ def test_active_party_of_the_very_name_is_bound_beside_an_inactive_one(
     assert (findings.bound.jurisdiction, [each.jurisdiction for each in findings.inactive]) == ("IE", ["GB"])
 
 
-def test_order_of_words_binds_only_among_names_that_were_all_read(database: EntityDatabase, tmp_path: Path) -> None:
-    rows = ["John Smith,person,,", *(f"John Smith {number},person,," for number in range(NAMES_TOLD - 2))]
+def test_whole_name_binds_among_many_longer_ones(database: EntityDatabase, tmp_path: Path) -> None:
+    rows = [*(f"John Smith {number},person,," for number in range(NAMES_TOLD)), "John Smith,person,,"]
     search = loaded_from(database, tmp_path, *rows)
-    assert search("Smith John", "person").bound is not None
-    loaded_from(database, tmp_path, "John Smith Last,person,,")
     findings = search("Smith John", "person")
-    assert ([found.name for found in findings.hits], findings.bound) == (["John Smith"], None)
+    assert findings.bound is not None
+    assert [found.name for found in findings.hits] == ["John Smith"]
+
+
+def test_legal_form_binds_only_among_names_that_were_all_read(database: EntityDatabase, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(
+        "\n".join(["name,kind,jurisdiction", "Kite SARL,company,LU", *_of_one_name(NAMES_TOLD - 2)]), encoding="utf-8"
+    )
+    assert not load_parties(database, tmp_path / "rows.csv").refused
+
+    def bound() -> Candidate | None:
+        return database.read(lambda session: find_parties(session, "Kite S.à r.l.", entity_type="company")).bound
+
+    assert bound() is not None
+    (tmp_path / "rows.csv").write_text(
+        "\n".join(["name,kind,jurisdiction", *_of_one_name(NAMES_TOLD - 1)]), encoding="utf-8"
+    )
+    assert not load_parties(database, tmp_path / "rows.csv").refused
+    assert bound() is None
+
+
+def _of_one_name(count: int) -> list[str]:
+    """Returns rows of companies that are called Kite, each of another legal form or jurisdiction."""
+    forms = ("GmbH", "AG", "Ltd", "plc", "SA", "Inc", "BV", "NV", "Oy", "AB")
+    countries = ("LU", "IE", "GB", "DE", "FR", "US", "CH", "NL", "ES", "IT", "AT", "BE", "SE", "FI", "DK", "NO", "PT",
+                 "PL", "CZ", "HU")  # fmt: skip
+    return [f"Kite {form},company,{country}" for form in forms for country in countries][:count]
 
 
 def test_hits_are_ordered_by_score_then_name(loaded: EntityDatabase) -> None:

@@ -19,6 +19,7 @@ from dagwright.entities.database import EntityDatabase
 from dagwright.entities.gateway import SqlEntityGateway
 from dagwright.entities.migrating import REVISIONS, VERSION_TABLE, StoreUnusable, revision_of
 from dagwright.entities.models import Base, Effect
+from dagwright.entities.names import name_key, words_of
 from dagwright.entities.search_index import BroughtIn, bring_in_part
 from dagwright.entities.verbs import OnboardingVerbs
 
@@ -136,6 +137,79 @@ def test_store_of_an_earlier_version_is_brought_along_without_loss(
     engine.dispose()
 
 
+OF_0004 = (
+    ("kite", "Kite", "active", "kite"),
+    ("kite-gone", "Kite SARL", "inactive", None),
+    ("blue", "Blue Harbour S.à r.l.", "active", "blue harbour"),
+    ("wren", "Wren Holding Ltd", "active", "wren holding"),
+    ("wren-gone", "Wren Holding AG", "inactive", None),
+    ("rook", "Rook Castle GmbH", "active", "rook castle"),
+    ("rook-gone", "Rook Castle SA", "inactive", "rook castle"),
+)
+"""Id, name, status and core of parties in a store of revision 0004.
+
+It had no core of who is inactive, or if it was written last, one without words to search by.
+"""
+
+
+def make_store_of_0004(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(migrating, "REVISIONS", REVISIONS[:4])
+        opened(url)
+    engine = create_engine(make_url(url))
+    with engine.begin() as connection:
+        for party_id, name, status, core in OF_0004:
+            connection.execute(
+                text(
+                    "INSERT INTO party VALUES (:id, 'company', :name, :key, '', '', '', :status, '2026-01-01 00:00:00')"
+                ),
+                {"id": party_id, "name": name, "key": name_key(name), "status": status},
+            )
+            words = words_of(name_key(name))
+            if core is not None:
+                connection.execute(
+                    text(
+                        "INSERT INTO party_search (party_id, name_id, use, core, tokens, word_count)"
+                        " VALUES (:id, 0, 'name', :core, :tokens, :count)"
+                    ),
+                    {
+                        "id": party_id,
+                        "core": core,
+                        "tokens": " ".join([*words, "#company"]) if status == "active" else "",
+                        "count": len(words),
+                    },
+                )
+        words_told = {word for _, name, status, _ in OF_0004 if status == "active" for word in words_of(name_key(name))}
+        for word in sorted(words_told):
+            connection.execute(text("INSERT INTO search_word (word) VALUES (:word)"), {"word": word})
+    assert revision_of(engine) == "0004"
+    engine.dispose()
+
+
+def test_store_of_0004_finds_whole_names_in_any_order_and_who_is_inactive(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_store_of_0004(database_url, monkeypatch)
+    monkeypatch.setattr(search_index, "NAMES_AT_ONCE", 2)
+    database = EntityDatabase(database_url)
+
+    def told(search_text: str) -> tuple[str | None, list[str]]:
+        found = SqlEntityGateway(database).find(search_text, "company")
+        return found.bound.id if found.bound is not None else None, [each.id for each in found.inactive]
+
+    assert told("Kite S.à r.l.") == (None, ["kite-gone"])
+    assert told("Kite") == ("kite", [])
+    assert told("Harbour Blue SARL") == ("blue", [])
+    assert told("Holding Wren Limited") == ("wren", [])
+    assert told("Holding Wren Aktiengesellschaft") == (None, ["wren-gone"])
+    assert told("Castle Rook S.A.") == (None, ["rook-gone"])
+    assert [each.name for each in SqlEntityGateway(database).find("Harbor Blue", "company").near] == [
+        "Blue Harbour S.à r.l."
+    ]
+    assert database.bring_in_names() == 0
+    database.dispose()
+
+
 def test_store_of_a_newer_version_is_refused_in_one_sentence_and_left_as_it_is(database_url: str) -> None:
     opened(database_url)
     engine = create_engine(make_url(database_url))
@@ -183,7 +257,7 @@ def test_names_are_brought_in_by_parts_and_a_killed_process_loses_one_of_them(
     ]
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT count(*) FROM party_search")) == 10
-        assert connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}")) == "0002"
+        assert connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}")) == "0004"
     engine.dispose()
     database = EntityDatabase(database_url)
     gateway = SqlEntityGateway(database)

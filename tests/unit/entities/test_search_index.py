@@ -88,7 +88,9 @@ def test_change_that_is_rolled_back_is_not_in_the_index(database: EntityDatabase
 def test_party_that_became_inactive_is_not_found(database: EntityDatabase) -> None:
     add(database, "Kite Harbour")
     database.write(lambda session: session.execute(update(Party).values(status=PartyStatus.INACTIVE)))
-    assert search(database, "Harbour Kite") == Findings(())
+    findings = search(database, "Harbour Kite")
+    assert (findings.hits, findings.near) == ((), ())
+    assert [(gone.name, gone.reason) for gone in findings.inactive] == [("Kite Harbour", "has just these words")]
 
 
 def test_party_that_is_active_again_is_found_by_all_its_names(database: EntityDatabase, tmp_path: Path) -> None:

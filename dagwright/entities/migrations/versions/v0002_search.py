@@ -1,6 +1,6 @@
 """The search index: names word by word, and a list of all words.
 
-What an earlier version searched by is dropped; the next revision brings all names in.
+What an earlier version searched by is dropped; revision 0005 brings all names in.
 """
 
 import sqlalchemy as sa
