@@ -192,6 +192,12 @@ def test_near_names_are_few_and_all_alike_whatever_many_share_a_word(database: E
     assert "Kate Smithfield Ltd" in [name.name for name in found[0]]
 
 
+def test_name_is_near_whose_words_are_written_as_one_in_their_order(database: EntityDatabase) -> None:
+    add(database, "Smith Albert Ltd")
+    near = search(database, "SmithAlbert").near
+    assert [(hit.name, hit.score) for hit in near] == [("Smith Albert Ltd", 100.0)]
+
+
 def test_rare_kind_is_near_behind_many_of_another(database: EntityDatabase) -> None:
     add(database, *(f"Harbour {number}" for number in range(520)))
     add(database, "Harbour Fund", kind=PartyKind.FUND)
