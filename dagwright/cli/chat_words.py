@@ -73,6 +73,7 @@ def asking_options(asking: AskRequest) -> list[str]:
     given = {
         "--profile": asking.profile if asking.profile != "plan" else None,
         "--rounds": asking.rounds,
+        "--worker-timeout": asking.worker_timeout,
         "--model": asking.model,
         "--policy": asking.policy_file,
         "--budget": asking.budget,

@@ -158,7 +158,7 @@ class Chat:
         self._desk = desk
         self._messages = messages
         self._asking = asking
-        self._rounds = asking.rounds
+        self._first = asking
         self._output = output
         self._farewell = farewell
         self._name = ""
@@ -288,8 +288,9 @@ class Chat:
         if name and found is None:
             raise CommandRefused(f"there is no profile {one_line(name)}; choose {', '.join(_PROFILES)}")
         if found is not None:
-            # How many rounds there may be is a word about rounds alone.
-            changed = replace(self._asking, profile=found, rounds=self._rounds if found == "rounds" else None)
+            # How many rounds there may be, and how long a worker may take, are words about rounds alone.
+            of_rounds = (self._first.rounds, self._first.worker_timeout) if found == "rounds" else (None, None)
+            changed = replace(self._asking, profile=found, rounds=of_rounds[0], worker_timeout=of_rounds[1])
             prepare_request(replace(changed, words="Hello."), self._desk.toolset, self._output)
             self._asking = changed
         self._output.say(f"the next messages are answered by the profile {self._asking.profile}")

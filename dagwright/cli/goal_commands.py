@@ -21,6 +21,15 @@ Rounds = Annotated[
         help=f"How often the planner is asked (profile rounds); else DAGWRIGHT_MAX_ROUNDS, or {MAX_ROUNDS}.",
     ),
 ]
+WorkerTimeout = Annotated[
+    str | None,
+    typer.Option(
+        "--worker-timeout",
+        metavar="TIME",
+        help="How long a call of a worker may take that names no timeout (profile rounds), such as 2m; else "
+        f"DAGWRIGHT_WORKER_TIMEOUT_S, or {WORKER_TIMEOUT_S:g} s.",
+    ),
+]
 
 
 def ask(
@@ -69,15 +78,7 @@ def ask(
     ] = "plan",
     context: Context = None,
     rounds: Rounds = None,
-    worker_timeout: Annotated[
-        str | None,
-        typer.Option(
-            "--worker-timeout",
-            metavar="TIME",
-            help="How long a call of a worker may take that names no timeout (profile rounds), such as 2m; else "
-            f"DAGWRIGHT_WORKER_TIMEOUT_S, or {WORKER_TIMEOUT_S:g} s.",
-        ),
-    ] = None,
+    worker_timeout: WorkerTimeout = None,
     confidence: Annotated[
         float | None,
         typer.Option(
@@ -160,6 +161,7 @@ def chat(
     tools: Tools = None,
     agents: Agents = None,
     rounds: Rounds = None,
+    worker_timeout: WorkerTimeout = None,
     timeout: Annotated[
         str | None, typer.Option("--timeout", metavar="DURATION", help="How long each turn may take, such as 10m.")
     ] = None,
@@ -178,6 +180,7 @@ def chat(
         session=session,
         profile=profile,
         rounds=rounds,
+        worker_timeout=worker_timeout,
         model=model,
         tools=tools or [],
         agents=agents or [],

@@ -82,11 +82,12 @@ class AskRequest:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """Arguments of `chat`; `timeout` is a duration as written, for each turn."""
+    """Arguments of `chat`; `timeout` and `worker_timeout` are durations as written, the first for each turn."""
 
     session: str | None = None
     profile: Profile | Literal["rounds"] = "plan"
     rounds: int | None = None
+    worker_timeout: str | None = None
     model: str | None = None
     tools: Sequence[str] = ()
     agents: Sequence[str] = ()
@@ -104,6 +105,7 @@ class ChatRequest:
             budget=self.budget,
             profile=self.profile,
             rounds=self.rounds,
+            worker_timeout=self.worker_timeout,
         )
 
 

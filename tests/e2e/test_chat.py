@@ -234,6 +234,7 @@ async def test_chat_goes_on_when_server_and_worker_are_back(own_command_line: Co
         (["--budget", "much"], "bad_usage"),
         (["--profile", "rounds"], "no_tools"),
         (["--rounds", "3"], "bad_usage"),
+        (["--worker-timeout", "3s"], "bad_usage"),
     ],
 )
 async def test_chat_that_could_answer_nothing_is_refused(

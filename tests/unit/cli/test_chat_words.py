@@ -48,10 +48,13 @@ def test_session_is_gone_on_with_by_a_command_that_a_shell_reads(name: str) -> N
 
 
 def test_way_back_into_a_chat_has_the_options_that_its_session_does_not_keep() -> None:
-    request = ChatRequest(session="s", profile="rounds", rounds=4, model="openai:small", timeout="2m", budget="1 USD")
+    request = ChatRequest(
+        session="s", profile="rounds", rounds=4, worker_timeout="5s", model="openai:small", timeout="2m", budget="1 USD"
+    )
     told = going_on("s", [*asking_options(request.asking()), "--tools", "my tools.py"])
     assert shlex.split(told.partition(": ")[2]) == [
-        "dagwright", "chat", "--session", "s", "--profile", "rounds", "--rounds", "4", "--model", "openai:small",
+        "dagwright", "chat", "--session", "s", "--profile", "rounds", "--rounds", "4", "--worker-timeout", "5s",
+        "--model", "openai:small",
         "--budget", "1 USD", "--timeout", "2m", "--tools", "my tools.py",
     ]  # fmt: skip
     assert asking_options(ChatRequest().asking()) == []

@@ -79,3 +79,23 @@ async def test_second_ctrl_c_ends_a_chat_whose_server_hangs(monkeypatch: pytest.
     await eventually(lambda: sessions.answers == -2 and _next_of(farewell) is leave_at_once)
     assert await talking == ExitCode.INTERRUPTED
     assert output.said[-1].startswith("the Temporal server does not answer; a run that was started stays as it is")
+
+
+def test_words_about_rounds_hold_for_rounds_alone_and_again_when_they_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[AskRequest] = []
+
+    def prepare(request: AskRequest, *_: object) -> None:
+        asked.append(request)
+
+    monkeypatch.setattr(chatting, "prepare_request", prepare)
+    asking = AskRequest(words="", profile="rounds", rounds=4, worker_timeout="5s")
+    desk = cast("Desk", SimpleNamespace(toolset=None))
+    chat = Chat(desk, cast("Any", _Typed()), asking, output=_OfPerson(), farewell=Farewell())
+    for profile in ("plan", "rounds"):
+        chat._choose_profile(profile)
+    assert [(each.profile, each.rounds, each.worker_timeout) for each in asked] == [
+        ("plan", None, None),
+        ("rounds", 4, "5s"),
+    ]
