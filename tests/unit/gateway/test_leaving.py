@@ -16,8 +16,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dagwright.client import IdInUse, Started
 from dagwright.feed import RunNotFound
 from dagwright.gateway import Desk, create_app, open_desk
+from dagwright.gateway.feedback_calls import call_of
 from dagwright.gateway.jobs import id_of_key
 from dagwright.listening import address_of, listening, opened_socket
+from dagwright.people import Answer, Place
 from dagwright.server import Connection, Server
 from dagwright.sessions import TurnNotTaken
 from dagwright.settings import Settings
@@ -28,6 +30,7 @@ from tests.support.eventually import eventually
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 KEY = "a-key"
 RUN = id_of_key(KEY)
+QUESTION = {"id": "check", "type": "CLARIFICATION", "prompt": "Which name?", "opened_at": "2026-01-01T00:00:00Z"}
 ADD = {"plan": 1, "nodes": [{"id": "add", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
 
 
@@ -48,7 +51,8 @@ class _Server:
         self.looks = 0
         self.started: list[str] = []
         self.cancelled: list[str] = []
-        self.people = SimpleNamespace(requests_of=self._requests_of)
+        self.answers: list[Any] = []
+        self.people = SimpleNamespace(requests_of=self._requests_of, answer=self._answer)
         self.feeds = SimpleNamespace(subscribe=self._subscribe)
 
     async def take_turn(self, name: str, prepare: Any, *, run: str, busy: Any) -> Started:
@@ -67,8 +71,16 @@ class _Server:
         self.cancelled.append(run)
         return "cancelled"
 
+    async def session_of(self, run: str) -> None:
+        return None
+
     async def _requests_of(self, run: str) -> list[Any]:
-        return []
+        return [SimpleNamespace(document=QUESTION, place=Place(run, "check"))] if run == "run-asking" else []
+
+    async def _answer(self, place: Place, answer: Answer) -> None:
+        self.looks += 1
+        await self.is_taken.wait()
+        self.answers.append((place.workflow_id, answer.content))
 
     async def _subscribe(self, run: str) -> AsyncIterator[Any]:
         await asyncio.Event().wait()
@@ -97,13 +109,13 @@ class _Gateway:
     app: _Counted
     http: httpx.AsyncClient
 
-    async def ask(self, path: str, *, stream: bool, cancels: bool = False) -> httpx.Response:
+    async def ask(self, path: str, **how: Any) -> httpx.Response:
         """Asks for a turn of the session."""
-        return await self.http.post(path, **_request(path, stream=stream, cancels=cancels))
+        return await self.http.post(path, **_request(path, **how))
 
-    async def leave(self, path: str, *, stream: bool, cancels: bool = False) -> None:
-        """Asks for a turn of the session and leaves once the server was asked for it."""
-        asking = asyncio.create_task(self.ask(path, stream=stream, cancels=cancels))
+    async def leave(self, path: str, **how: Any) -> None:
+        """Asks for a turn of the session, or answers a question, and leaves once the server was asked to take it."""
+        asking = asyncio.create_task(self.ask(path, **how))
         await eventually(lambda: self.server.looks > 0)
         asking.cancel()
         with suppress(asyncio.CancelledError):
@@ -111,9 +123,15 @@ class _Gateway:
         await eventually(lambda: self.app.under_way == 0)
 
 
-def _request(path: str, *, stream: bool, cancels: bool = False) -> dict[str, Any]:
-    """Returns body and headers of a request for a turn of the session."""
-    said = {"input": "{}"} if path == RESPONSES else {"messages": [{"role": "user", "content": "{}"}]}
+def _request(path: str, *, stream: bool, cancels: bool = False, answers: bool = False) -> dict[str, Any]:
+    """Returns body and headers of a request for a turn of the session, or of the answer to the question."""
+    said: dict[str, Any] = {"messages": [{"role": "user", "content": "{}"}]}
+    if path == RESPONSES:
+        said = {"input": "{}"}
+    elif answers:
+        call = call_of(QUESTION, run="run-asking")
+        said["messages"].append({"role": "assistant", "content": None, "tool_calls": [call]})
+        said["messages"].append({"role": "tool", "tool_call_id": call["id"], "content": "Apex"})
     own = {"session_id": "long", "cancel_on_disconnect": cancels}
     return {"json": {"model": "plan/add", "stream": stream, **said, **own}, "headers": {"Idempotency-Key": KEY}}
 
@@ -163,6 +181,15 @@ async def test_turn_starts_though_its_client_left_while_it_waited(gateway: _Gate
     gateway.server.is_free.set()
     await gateway.desk.finish()
     assert (gateway.server.started, gateway.server.cancelled) == ([RUN], [])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_answer_is_given_though_its_client_left_meanwhile(gateway: _Gateway, stream: bool) -> None:
+    gateway.server.is_taken.clear()
+    await gateway.leave(CHAT, stream=stream, answers=True)
+    gateway.server.is_taken.set()
+    await gateway.desk.finish()
+    assert gateway.server.answers == [("run-asking", {"text": "Apex"})]
 
 
 @of_each
