@@ -1,21 +1,24 @@
 """How the workers here ask a model: data beside the task, an answer by a schema, another try where it is of no use."""
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, TypeVar
 
-from dagwright.contracts.model_calls import Action, Message, system, user
+from dagwright.contracts.model_calls import Action, Message, ModelAnswer, ModelError, system, user
 from dagwright.contracts.model_failures import ModelFailure
 from dagwright.contracts.model_messages import json_line
+from dagwright.maritime.attempts import keep, kept
 from dagwright.tools import GiveUp, context
 
 PURPOSE = "worker"
 """Label of the calls, by which scripts and logs tell them from those of the planner."""
 MODEL_ATTEMPTS = 3
-"""Attempts of a worker after which a model that does not answer ends it, as for other tools: only the search server is
-waited for longer. Attempts for which the server was away count too."""
+"""How often a model may give no answer before that ends the call, as for other tools: only the search server is waited
+for longer. Attempts that ended before the answer came count, those for which the search server was away do not."""
 ASKED_AT_MOST = 4
-"""The first answer and three repairs."""
+"""The first answer and three repairs, of all attempts together."""
+_UNANSWERED = "The model had not answered when {} attempts ended: their time was over, or their worker died"
 QUESTION_CHARACTERS = 8_000
 _PROBLEM_CHARACTERS = 1_500
 
@@ -53,7 +56,7 @@ async def usable_answer(
 ) -> T:
     """Returns what `read` makes of the answer of the model, which is told what is wrong as long as that is `Unusable`.
 
-    Every answer is kept in the heartbeat, so that the next attempt does not pay for it again.
+    Every answer is kept in the heartbeat with how many there were, so that the next attempt does not pay for it again.
 
     Args:
         task: what the model is to do, in words of ours alone.
@@ -66,22 +69,19 @@ async def usable_answer(
         ModelFailure: the model does not answer.
     """
     said: list[Message] = [system(task), user(data)]
-    before = context().last_heartbeat
-    output = before.get("answer") if isinstance(before, dict) else None
-    problem = ""
-    for _ in range(ASKED_AT_MOST):
+    output, problem = kept().answer, "what an earlier attempt was answered did not fit"
+    while output is not None or kept().answers < ASKED_AT_MOST:
         written = Message(role="assistant", content=json.dumps(output, ensure_ascii=False))
         try:
             if output is None:
-                answer = await context().ask_model(said, purpose=PURPOSE, output=schema)
+                answer = await _answer(said, schema)
                 output, written = answer.output, answer.message
-                context().heartbeat({"answer": output})
             found = read(output)
             if judge is not None:
                 await judge(found)
         except ModelFailure as failure:
             if failure.action is not Action.FIX:
-                raise without_more_attempts(failure) from None
+                raise
             problem, written = str(failure), Message(role="assistant", content=failure.partial or "{}")
         except Unusable as wrong:
             problem = str(wrong)
@@ -92,10 +92,35 @@ async def usable_answer(
     raise NoUsableAnswer(problem)
 
 
-def without_more_attempts(failure: ModelFailure) -> ModelFailure:
-    """Returns a failure of a model that is final if this is the last attempt for such, else as it is."""
-    if context().attempt >= MODEL_ATTEMPTS and failure.action is Action.RETRY:
-        failure.action = Action.GIVE_UP
+async def _answer(said: Sequence[Message], schema: Mapping[str, Any]) -> ModelAnswer:
+    """Asks once and returns the answer.
+
+    Raises:
+        ModelFailure: there is none; it is final if it was the last that a call may go without.
+    """
+    before = kept()
+    if before.model_silent >= MODEL_ATTEMPTS:
+        raise _final(ModelFailure(ModelError.UNAVAILABLE, _UNANSWERED.format(before.model_silent)))
+    # Counted before it is asked: an attempt may end while it waits for the answer.
+    silent = before.model_silent + 1
+    keep(model_silent=silent)
+    try:
+        answer = await context().ask_model(said, purpose=PURPOSE, output=schema)
+    except ModelFailure as failure:
+        if failure.action is Action.FIX:
+            keep(answer=None, answers=before.answers + 1, model_silent=before.model_silent)
+        elif failure.action is Action.RETRY and silent >= MODEL_ATTEMPTS:
+            raise _final(failure) from None
+        elif failure.action is Action.RETRY and failure.delay is None:
+            # Temporal would wait the longer the more attempts there were, those for which the server was away too.
+            failure.delay = timedelta(seconds=2 ** (silent - 1))
+        raise
+    keep(answer=answer.output, answers=before.answers + 1, model_silent=before.model_silent)
+    return answer
+
+
+def _final(failure: ModelFailure) -> ModelFailure:
+    failure.action = Action.GIVE_UP
     return failure
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from opensearchpy import AsyncOpenSearch
 
+from dagwright.maritime.attempts import keep, kept
 from dagwright.maritime.indices import Indices
 from dagwright.search.asking import RETRY_AFTER, NoAnswer
 from dagwright.search.client import SearchClients
@@ -16,8 +17,8 @@ from dagwright.tools.errors import GiveUp, RetryLater
 
 SERVER_ATTEMPTS = 24
 """Attempts of a worker that asks the server: with `RETRY_AFTER` between them a server may be away for two minutes."""
-_SLOW_ATTEMPTS = 3
-"""Attempts after which a query that gets no answer in time is not sent again."""
+_SILENT_ATTEMPTS = 3
+"""How many of them may get no answer from a server that is there; those for which it was away do not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ async def reach_search() -> AsyncIterator[Search]:
     except NotRunning as error:
         raise RetryLater(str(error), after=RETRY_AFTER) from None
     except NoAnswer as error:
-        if context().attempt < _SLOW_ATTEMPTS:
+        silent = kept().search_silent + 1
+        keep(search_silent=silent)
+        if silent < _SILENT_ATTEMPTS:
             raise
-        raise GiveUp(f"{error}, {context().attempt} times; {error.advice}") from None
+        raise GiveUp(f"{error}; {silent} attempts got no answer that is of use; {error.advice}") from None

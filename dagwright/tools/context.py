@@ -157,6 +157,11 @@ class ToolContext:
         return self._identity.last_heartbeat
 
     @property
+    def newest_heartbeat(self) -> Any:
+        """What this attempt gave to `heartbeat` last; `last_heartbeat` if it has given nothing yet."""
+        return self._details
+
+    @property
     def answers(self) -> tuple[Any, ...]:
         """What people answered to each `AskPerson` that this call has raised before, in order; empty at first."""
         return self._identity.answers

@@ -1,11 +1,14 @@
 """How workers ask a model: repairs, what an earlier attempt was answered, and data that cannot say more than it is."""
 
+import asyncio
 import json
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from dagwright.contracts.model_calls import Action, ModelError
+from dagwright.contracts.model_calls import Action, Message, ModelAnswer, ModelError
 from dagwright.contracts.model_failures import ModelFailure
 from dagwright.llm import Endpoint, ModelClient
 from dagwright.maritime.asking import (
@@ -16,8 +19,9 @@ from dagwright.maritime.asking import (
     data_lines,
     usable_answer,
 )
+from dagwright.maritime.connection import SERVER_ATTEMPTS
 from dagwright.testing import ModelServer, json_text, step
-from dagwright.tools.errors import RetryLater
+from dagwright.tools.errors import GiveUp, RetryLater
 from dagwright.tools.testing import RecordedCall, tool_context
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
@@ -27,6 +31,10 @@ def even(answer: Any) -> int:
     if answer["n"] % 2:
         raise Unusable(f"{answer['n']} is odd")
     return int(answer["n"])
+
+
+def kept(answer: Any = None, answers: int = 0, *, model_silent: int = 0) -> dict[str, Any]:
+    return {"answer": answer, "answers": answers, "model_silent": model_silent, "search_silent": 0}
 
 
 async def asked(server: ModelServer, before: Any = None, **more: Any) -> tuple[int, RecordedCall]:
@@ -39,8 +47,11 @@ async def test_a_model_is_told_what_is_wrong_with_its_answer() -> None:
     wrong = "That cannot be used. 3 is odd\nWrite the whole answer again."
     async with ModelServer(json_text({"n": 3}), step(json_text({"n": 4}), last=wrong)) as server:
         found, call = await asked(server)
-    # Both were paid for.
-    assert (found, call.heartbeats) == (4, [{"answer": {"n": 3}}, {"answer": {"n": 4}}])
+    # Both were paid for, and each was waited for.
+    assert (found, call.heartbeats) == (
+        4,
+        [kept(model_silent=1), kept({"n": 3}, 1), kept({"n": 3}, 1, model_silent=1), kept({"n": 4}, 2)],
+    )
 
 
 async def test_an_answer_that_does_not_fit_the_schema_is_repaired_too() -> None:
@@ -74,14 +85,112 @@ async def test_what_somebody_else_judges_is_not_paid_for_again_when_that_one_was
         assert (await asked(server, {"answer": {"n": 4}}, judge=large))[0] == 12
 
 
-@pytest.mark.parametrize(("attempt", "action"), [(2, Action.RETRY), (3, Action.GIVE_UP)])
-async def test_a_model_that_does_not_answer_is_not_waited_for_as_a_server_is(attempt: int, action: Action) -> None:
-    async def ask(*_: Any, **__: Any) -> Any:
+async def attempts(ask: Callable[[], Awaitable[Any]], **more: Any) -> list[BaseException]:
+    """Makes attempts of one call, each with what those before it have kept, and returns what they failed of."""
+    failed: list[BaseException] = []
+    before = None
+    # As many as Temporal makes.
+    while len(failed) < SERVER_ATTEMPTS:
+
+        async def asked_model(*_: Any, **__: Any) -> ModelAnswer:
+            output = await ask()
+            return ModelAnswer(Message(role="assistant", content=json.dumps(output)), output=output)
+
+        with tool_context(ask=asked_model, attempt=len(failed) + 1, last_heartbeat=before) as call:
+            try:
+                await usable_answer("Name an even number.", "data", schema=SCHEMA, read=even, **more)
+            except BaseException as error:
+                failed.append(error)
+                if isinstance(error, GiveUp) or (isinstance(error, ModelFailure) and error.action is Action.GIVE_UP):
+                    break
+            else:
+                break
+        before = call.heartbeats[-1] if call.heartbeats else before
+    return failed
+
+
+async def test_a_model_that_does_not_answer_is_not_waited_for_as_a_server_is() -> None:
+    async def ask() -> Any:
         raise ModelFailure(ModelError.UNAVAILABLE, "no answer")
 
-    with tool_context(ask=ask, attempt=attempt), pytest.raises(ModelFailure, match="no answer") as failed:
-        await usable_answer("Name an even number.", "data", schema=SCHEMA, read=even)
-    assert failed.value.action is action
+    failed = await attempts(ask)
+    told = [(error.action, error.delay) for error in failed if isinstance(error, ModelFailure)]
+    # Temporal reckons the wait from the number of the attempt, so each says by itself how long it is.
+    assert told == [
+        (Action.RETRY, timedelta(seconds=1)),
+        (Action.RETRY, timedelta(seconds=2)),
+        (Action.GIVE_UP, None),
+    ]
+
+
+async def test_attempts_for_which_the_server_was_away_are_none_of_the_model() -> None:
+    said = iter([4, None, 6, None, 8])
+    outage = iter(range(12))
+
+    async def ask() -> Any:
+        number = next(said)
+        if number is None:
+            raise ModelFailure(ModelError.BUSY, "busy", delay=timedelta(seconds=7))
+        return {"n": number}
+
+    async def away(found: int) -> None:
+        if next(outage, None) is not None:
+            raise RetryLater("nobody is there")
+        if found < 8:
+            raise Unusable(f"{found} is small")
+
+    failed = await attempts(ask, judge=away)
+    assert [str(error) for error in failed] == [*["nobody is there"] * 12, "busy", "busy"]
+    assert [error.action for error in failed if isinstance(error, ModelFailure)] == [Action.RETRY] * 2
+
+
+async def test_no_more_answers_are_paid_for_after_an_outage_than_without_one() -> None:
+    said: list[int] = []
+    judged: set[int] = set()
+
+    async def ask() -> Any:
+        said.append(2 * len(said))
+        return {"n": said[-1]}
+
+    async def away_at_first(found: int) -> None:
+        if found not in judged:
+            judged.add(found)
+            raise RetryLater("nobody is there")
+        raise Unusable(f"{found} is no good")
+
+    failed = await attempts(ask, judge=away_at_first)
+    assert [str(error) for error in failed] == [
+        *["nobody is there"] * 4,
+        "The model gave no answer that can be used, 4 times; at last: 6 is no good",
+    ]
+    assert said == [0, 2, 4, 6]
+
+
+async def test_answers_that_did_not_fit_count_for_all_attempts_too() -> None:
+    script = iter([ModelError.OUTPUT_INVALID] * 2 + [ModelError.UNAVAILABLE] + [ModelError.OUTPUT_INVALID] * 2)
+
+    async def ask() -> Any:
+        raise ModelFailure(next(script), "no answer that fits")
+
+    first, second = await attempts(ask)
+    assert (type(first), type(second), next(script, None)) == (ModelFailure, NoUsableAnswer, None)
+    # The last answer did not fit, and the attempt died before it could say so.
+    async with ModelServer() as server:
+        with pytest.raises(NoUsableAnswer, match="4 times; at last: what an earlier attempt was answered did not fit"):
+            await asked(server, kept(None, 4))
+
+
+async def test_a_model_that_outlasts_each_attempt_ends_the_call() -> None:
+    waited: list[str] = []
+
+    async def ask() -> Any:
+        waited.append("asked")
+        # The time of the attempt is over, or its worker dies.
+        raise asyncio.CancelledError
+
+    failed = await attempts(ask)
+    assert (len(waited), len(failed)) == (3, 4)
+    assert str(failed[-1]).startswith("The model had not answered when 3 attempts ended")
 
 
 async def test_a_model_that_stays_wrong_fails_the_worker_with_its_last_problem() -> None:

@@ -24,11 +24,11 @@ NOWHERE = "http://127.0.0.1:1"
 
 
 @asynccontextmanager
-async def reached(attempt: int = 1, **settings: Any) -> AsyncIterator[Search]:
+async def reached(**settings: Any) -> AsyncIterator[Search]:
     """Reaches the server as a worker of a process with these settings does."""
     environment = environment_of(Settings(**settings))
     try:
-        with tool_context(attempt=attempt, environment=environment):
+        with tool_context(environment=environment):
             async with reach_search() as search:
                 yield search
     finally:
@@ -90,21 +90,60 @@ async def test_server_at_another_address_has_a_client_of_its_own() -> None:
     await clients.close()
 
 
+async def failures_of(*failures: RetryLater) -> list[Exception]:
+    """Makes attempts of one call that fail so, and returns what each of them raises in the end."""
+    environment = environment_of(Settings(opensearch_url=NOWHERE))
+    raised: list[Exception] = []
+    before = None
+    for number, failure in enumerate(failures, start=1):
+        with tool_context(attempt=number, last_heartbeat=before, environment=environment) as call:
+            with pytest.raises((RetryLater, GiveUp)) as error:
+                async with reach_search():
+                    raise failure
+            raised.append(error.value)
+        before = call.heartbeats[-1] if call.heartbeats else before
+    await environment.kept.close()
+    return raised
+
+
 @pytest.mark.parametrize(
     ("kind", "advice"),
     [(NoAnswer, "ask for less, such as fewer groups"), (ServerHangs, "it answers nothing at all: look after it")],
 )
 async def test_last_attempt_says_what_would_help(kind: type[NoAnswer], advice: str) -> None:
-    with pytest.raises(GiveUp, match=f"^It is slow, 3 times; {advice}"):
-        async with reached(attempt=3, opensearch_url=NOWHERE):
-            raise kind("It is slow")
+    *_, last = await failures_of(*[kind("It is slow")] * 3)
+    assert isinstance(last, GiveUp)
+    assert str(last).startswith(f"It is slow; 3 attempts got no answer that is of use; {advice}")
 
 
-@pytest.mark.parametrize(("attempt", "kind"), [(2, NoAnswer), (3, GiveUp)])
-async def test_query_that_gets_no_answer_is_not_sent_for_ever(attempt: int, kind: type[Exception]) -> None:
-    with pytest.raises(kind, match="It is slow"):
-        async with reached(attempt, opensearch_url=NOWHERE):
+async def test_query_that_gets_no_answer_is_not_sent_for_ever() -> None:
+    first, second, third = await failures_of(NoAnswer("It is slow"), ServerHangs("It hangs"), NoAnswer("It is slow"))
+    assert [isinstance(error, NoAnswer) for error in (first, second)] == [True, True]
+    assert isinstance(third, GiveUp)
+
+
+async def test_attempts_for_which_the_server_was_away_leave_those_for_which_it_is_slow() -> None:
+    away, slow = RetryLater("nobody is there"), NoAnswer("It is slow")
+    raised = await failures_of(*[away] * 12, slow, away, slow, away, slow)
+    assert [str(error) for error in raised[:-1]] == [
+        *["nobody is there"] * 12,
+        "It is slow",
+        "nobody is there",
+        "It is slow",
+        "nobody is there",
+    ]
+    assert isinstance(raised[-1], GiveUp)
+    assert str(raised[-1]).startswith("It is slow; 3 attempts got no answer")
+
+
+async def test_slow_answer_loses_nothing_that_was_kept_of_the_model() -> None:
+    environment = environment_of(Settings(opensearch_url=NOWHERE))
+    before = {"answer": {"n": 4}, "answers": 2, "model_silent": 1, "search_silent": 1}
+    with tool_context(last_heartbeat=before, environment=environment) as call, pytest.raises(NoAnswer):
+        async with reach_search():
             raise NoAnswer("It is slow")
+    await environment.kept.close()
+    assert call.heartbeats == [{**before, "search_silent": 2}]
 
 
 def test_server_may_be_away_for_more_than_a_minute_for_every_worker_that_asks_it() -> None:
