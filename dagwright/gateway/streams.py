@@ -67,13 +67,14 @@ async def _beating(
         while True:
             coming = coming or asyncio.create_task(following())
             done, _ = await asyncio.wait({coming, left}, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+            # First, for what comes now may only say that the gateway ends, and no client is to take that for an end.
+            if leaving.is_set():
+                return
             if coming in done:
                 text, coming = coming.result(), None
                 if text is None:
                     return
                 yield text
-            elif left in done:
-                return
             else:
                 yield HEARTBEAT
     except (asyncio.CancelledError, GeneratorExit):

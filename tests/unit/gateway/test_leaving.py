@@ -244,6 +244,7 @@ async def test_gateway_that_ends_gives_up_turns_that_wait(gateway: _Gateway, pat
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
 async def test_gateway_that_ends_gives_up_turns_of_streams_that_have_begun(gateway: _Gateway, path: str) -> None:
     async with gateway.http.stream("POST", path, **_request(path, stream=True)) as answer:
+        await eventually(lambda: gateway.server.looks > 0)
         gateway.desk.leaving.set()
         seen = (await answer.aread()).decode()
     await _finished(gateway)
