@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from dagwright.chunk_items import ItemNotBegun, OpenFeed, view_of_item
+from dagwright.contracts.wire import ERROR_PLAN_FAILED
 from dagwright.feed import RunNotFound, RunView
 from dagwright.insides import InnerNode, Insides, unreadable_note
 from dagwright.plan.reasons import Kind, Reason, reason_of
@@ -73,7 +74,10 @@ class Explanation:
     def ended_by(self) -> str | None:
         """Returns what a run ended by where none of its reasons says so, with its code."""
         error = self._error() if self.view.is_closed and not self.node and self.chain.reasons else None
-        if error is None or any(str(error["message"]) in reason.detail for reason in self.chain.reasons):
+        if error is None or error["code"] == ERROR_PLAN_FAILED:
+            # That no node was completed which the plan is for, its nodes say themselves.
+            return None
+        if any(str(error["message"]) in reason.detail for reason in self.chain.reasons):
             return None
         return f"{error['code']}: {error['message']}"
 

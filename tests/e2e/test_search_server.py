@@ -144,7 +144,7 @@ async def test_load_refuses_what_it_can_not_use(commands: CommandLine) -> None:
     for arguments, words in [
         (("--prefix", "*"), "'*' can begin no name of an index"),
         (("--documents", "0"), "must be 1 to 10,000,000"),
-        (("--today", "yesterday"), "invalid fromisoformat value: 'yesterday'"),
+        (("--today", "yesterday"), "'yesterday' is no day; write it like 2026-03-31"),
     ]:
         end = await ended(await commands.start("load", *arguments, program=_DATA))
         assert (end.code, words in end.stderr) == (2, True), end.stderr

@@ -9,6 +9,7 @@ from typing import Any
 
 from temporalio.client import Client
 
+from dagwright.contracts.documents import compact_value
 from dagwright.feed import RunFeed
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.model_tools import GOAL_KIND
@@ -50,6 +51,9 @@ async def ended(runs: Runs, handle: Handle) -> Document:
     if written_by_run["status"] == "failed":
         told["error"] = written_by_run.get("error")
         told = {name: part for name, part in told.items() if part is not None or name == "output"}
+    for name, node in told["nodes"].items():
+        if "result" in node:
+            node["result"] = compact_value(node["result"], ref=f"node:{name}")
     assert told == written_by_run
     return written_by_run
 
