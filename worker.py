@@ -38,6 +38,7 @@ from activities.values import Values
 from dagwright import event_loop, loop_watch
 from dagwright.agents.finding import StoredAgentTools, stored_cards
 from dagwright.agents.tools import declared_agents
+from dagwright.cli.background_settings import refuse_other_settings
 from dagwright.cli.edge import guarded, leave
 from dagwright.cli.exits import ExitCode
 from dagwright.cli.leaving import WayOut
@@ -192,11 +193,13 @@ async def serve(settings: Settings, references: Sequence[str], *, output: Output
         references: of `references_of`.
 
     Raises:
+        CommandRefused: what is in the background has other settings.
         NoServer: no Temporal server could be had.
         ToolsUnreadable: the tools cannot be loaded.
         StoreUnavailable: large values can not be kept.
     """
     toolset = load_toolset(settings, references)
+    refuse_other_settings(settings)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

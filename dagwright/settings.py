@@ -38,6 +38,11 @@ _BRACKETED = re.compile(r"\[.*\]")
 """An address of IPv6, which has colons of its own."""
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
 
+_OF_COMMANDS = frozenset(
+    {"state_dir", "ui_url", "log_level", "log_format", "plans", "no_color", "cache_home"},
+)
+"""What no run depends on; whatever else is set is compared with that of the workers in the background."""
+
 INDEX_PREFIX = re.compile(r"[a-z][a-z0-9_-]{0,99}")
 """What names of indices may begin with: nothing that the search server reads as a pattern or a list."""
 
@@ -195,6 +200,18 @@ class Settings(BaseSettings):
     def rounds_limits(self) -> RoundsLimits:
         """Returns what holds for a question that is answered in rounds and does not say it."""
         return RoundsLimits(self.max_rounds, self.worker_timeout_s, self.question_timeout_s)
+
+    def of_runs(self) -> dict[str, str]:
+        """Returns what is set, and read now, that a run may depend on: variable -> value, secrets in clear."""
+        start = f"{_PREFIX}SECRET_"
+        found = {variable: value for variable, value in os.environ.items() if variable.startswith(start)}
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if value is None or name in _OF_COMMANDS:
+                continue
+            text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+            found[str(field.validation_alias or f"{_PREFIX}{name.upper()}")] = text
+        return found
 
     def secret(self, name: str) -> str | None:
         """Returns the value of `DAGWRIGHT_SECRET_<name>`, read now, or None if there is no such secret.

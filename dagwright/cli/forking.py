@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dagwright.cli.async_runs import Farewell, run_async
+from dagwright.cli.background_settings import refuse_other_settings
 from dagwright.cli.connecting import command_settings
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.output import Output, one_line
@@ -30,7 +31,7 @@ def fork(request: ForkRequest, output: Output) -> int:
         2 if nothing was started.
 
     Raises:
-        CommandRefused: the run cannot be forked so, or nobody said yes.
+        CommandRefused: the run cannot be forked so, nobody said yes, or what is in the background has other settings.
     """
     settings = command_settings()
 
@@ -43,6 +44,7 @@ def fork(request: ForkRequest, output: Output) -> int:
                 draft = await _draft(request, runs, forks, toolset=load_toolset(settings, tools))
                 if not _is_wanted(draft, request, output):
                     return ExitCode.REFUSED
+                refuse_other_settings(settings)
                 started = await _start(draft, runs, forks, tools=tools)
             except PlanInvalid as invalid:
                 _refuse(request, invalid, output)

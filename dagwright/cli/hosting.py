@@ -7,6 +7,7 @@ from pathlib import Path
 from temporalio.client import Client
 
 from dagwright.cli.background import start_worker
+from dagwright.cli.background_settings import refuse_other_settings
 from dagwright.server import Connection, LocalServer, open_connection
 from dagwright.server.retained import claim_store
 from dagwright.settings import Settings
@@ -20,14 +21,17 @@ from worker import serving
 async def connected_to_run(settings: Settings, toolset: Toolset) -> AsyncIterator[Connection]:
     """Connects for a command that starts runs with these tools.
 
-    What could not be served is told before a run is there: one that nobody can serve would wait for ever.
+    What could not be served is told before a run is there: one that nobody can serve would wait for ever. So is a
+    worker in the background that has other settings.
 
     Raises:
+        CommandRefused: there is one.
         PricesUnreadable: the prices of models cannot be read, which every worker needs.
         NoServer: none could be had.
         StoreUnavailable: large values can not be kept.
     """
     toolset.models.prices()
+    refuse_other_settings(settings)
     async with open_connection(settings) as connection:
         await claim_store(toolset.store, connection.client)
         # A worker in the background may have been started with other cards.

@@ -2,6 +2,7 @@
 
 from dagwright.cli.async_runs import Farewell, run_async
 from dagwright.cli.background import start_gateway, start_worker
+from dagwright.cli.background_settings import refuse_other_settings
 from dagwright.cli.connecting import command_settings
 from dagwright.cli.exits import ExitCode
 from dagwright.cli.hosting import settings_with_plans, templates_of
@@ -17,13 +18,14 @@ def up(request: UpRequest, output: Output) -> int:
     """Starts server, worker and gateway, or finds them; they run until `down`, and a second time changes nothing.
 
     Raises:
-        CommandRefused: the gateway does not start.
+        CommandRefused: the gateway does not start, or what runs there has other settings.
         TemplatesUnreadable: the folder of plans is wrong.
     """
     settings = settings_with_plans(command_settings(), request.plans)
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
     # Before anything runs: the gateway would say it in its log alone.
     templates_of(settings, toolset)
+    refuse_other_settings(settings)
 
     async def work(_: Farewell) -> int:
         async with open_connection(settings) as connection:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dagwright.cli.async_runs import Farewell, run_async
+from dagwright.cli.background_settings import refuse_other_settings
 from dagwright.cli.connecting import command_settings, lasting_server
 from dagwright.cli.endings import tell_end
 from dagwright.cli.exits import ExitCode, exit_code_of
@@ -145,6 +146,8 @@ def run_prepared(
 def watch(request: LookRequest, output: Output) -> int:
     """Follows a run to its end, serving it unless told not to, and returns its exit code."""
     settings = command_settings()
+    if request.is_serving:
+        refuse_other_settings(settings, advice=", leave the work to it with --no-serve")
 
     async def work(farewell: Farewell) -> int:
         async with open_connection(settings) as connection:

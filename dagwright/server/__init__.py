@@ -8,9 +8,9 @@ of plans.
 Errors: `NoServer` is the only one, and its text is one sentence that says what to do (exit code 4).
 """
 
-from dagwright.server.connection import Connection, open_connection
+from dagwright.server.connection import Connection, named_server, open_connection
 from dagwright.server.daemon import Daemon
 from dagwright.server.errors import NoServer
 from dagwright.server.local import LocalServer, Server
 
-__all__ = ["Connection", "Daemon", "LocalServer", "NoServer", "Server", "open_connection"]
+__all__ = ["Connection", "Daemon", "LocalServer", "NoServer", "Server", "named_server", "open_connection"]

@@ -67,6 +67,17 @@ async def find_connection(settings: Settings) -> Client | None:
     return None if server is None else await dial(server.address, namespace=namespace)
 
 
+def named_server() -> dict[str, str]:
+    """Returns which server Temporal's own variables or config file name: variable -> value; empty if they name none.
+
+    Raises:
+        NoServer: they can not be read.
+    """
+    profile = _profile()
+    named = {"TEMPORAL_ADDRESS": profile.address, "TEMPORAL_NAMESPACE": profile.namespace}
+    return {variable: value for variable, value in named.items() if value}
+
+
 def _profile() -> ClientConfigProfile:
     try:
         return ClientConfigProfile.load()

@@ -1,0 +1,121 @@
+"""What is in the background keeps its settings: a command with others is refused, and told which differ."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from dagwright.cli import background
+from dagwright.cli.background import start_worker
+from dagwright.cli.background_settings import refuse_other_settings
+from dagwright.cli.exits import CommandRefused, ExitCode
+from dagwright.cli.hosting import connected_to_run
+from dagwright.server import Daemon, LocalServer
+from dagwright.settings import Settings, load_settings
+from dagwright.toolset import load_toolset
+
+
+@pytest.fixture
+async def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Path]:
+    """A folder whose background worker only sleeps."""
+    program = tmp_path / "sleeping.py"
+    program.write_text("import time; time.sleep(600)", encoding="utf-8")
+    monkeypatch.setattr(background, "_file_of", lambda _: str(program))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", "postgresql://ann:hidden@db.example.com/a")
+    monkeypatch.setenv("DAGWRIGHT_SECRET_DESK", "hush")
+    monkeypatch.setenv("OPENAI_API_KEY", "key-of-mine")
+    yield tmp_path / "state"
+    for daemon in LocalServer(load_settings()).workers():
+        await daemon.stop()
+
+
+async def _start() -> tuple[Daemon, bool]:
+    settings = load_settings()
+    return await start_worker(settings, load_toolset(settings))
+
+
+async def test_worker_of_the_same_settings_is_used_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, is_new = await _start()
+    # Nothing that a run depends on.
+    monkeypatch.setenv("DAGWRIGHT_LOG_LEVEL", "debug")
+    monkeypatch.setenv("NO_COLOR", "1")
+    again, is_newer = await _start()
+    assert (first, is_new, is_newer) == (again, True, False)
+    refuse_other_settings(load_settings())
+    assert folder.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("DAGWRIGHT_DATABASE_URL", "postgresql://ann:other@db.example.com/a"),
+        ("OPENAI_API_KEY", "other"),
+        ("OPENAI_BASE_URL", "http://127.0.0.1:9/v1"),
+        ("DAGWRIGHT_OPENSEARCH_URL", "http://127.0.0.1:9200"),
+        ("DAGWRIGHT_MODEL", "small"),
+        ("DAGWRIGHT_TASK_QUEUE", "other"),
+        ("DAGWRIGHT_SECRET_DESK", ""),
+        ("DAGWRIGHT_SECRET_NEW", "there was none"),
+        ("TEMPORAL_ADDRESS", "temporal.example.com:7233"),
+    ],
+)
+async def test_command_with_another_setting_is_refused_and_told_which(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    worker, _ = await _start()
+    monkeypatch.setenv(variable, value)
+    settings = load_settings()
+    expected = (
+        f"the worker in the background of {folder} was started with another value of {variable}, and would take a part"
+        " of the work: give the same, or end it with `dagwright down`"
+    )
+    with pytest.raises(CommandRefused) as refused:
+        async with connected_to_run(settings, load_toolset(settings)):
+            pass
+    assert (str(refused.value), refused.value.status, refused.value.code) == (
+        expected,
+        "other_settings",
+        ExitCode.REFUSED,
+    )
+    with pytest.raises(CommandRefused) as refused:
+        await _start()
+    assert str(refused.value) == expected
+    # When it has ended, nothing is in the way, and the next one has the new settings.
+    await worker.stop()
+    assert (await _start())[1]
+    refuse_other_settings(settings)
+
+
+async def test_worker_with_other_tools_counts_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await _start()
+    monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", "postgresql://db.example.com/b")
+    settings = load_settings()
+    with pytest.raises(CommandRefused, match="another value of DAGWRIGHT_DATABASE_URL"):
+        await start_worker(settings, load_toolset(settings, ["tests.support.chaos_tools"]))
+    assert [daemon.name for daemon in LocalServer(settings).workers() if daemon.is_running()] == ["worker"]
+    assert folder.is_dir()
+
+
+async def test_no_setting_stands_in_the_folder_in_clear(folder: Path) -> None:
+    await _start()
+    record = folder / "workers" / "worker.settings"
+    text = record.read_text(encoding="utf-8")
+    assert "DAGWRIGHT_SECRET_DESK" in text
+    assert not [value for value in ("hidden", "hush", "key-of-mine", "example.com") if value in text]
+    assert record.stat().st_mode & 0o077 == 0
+
+
+async def test_worker_whose_settings_are_not_known_is_not_run_on(folder: Path) -> None:
+    await _start()
+    (folder / "workers" / "worker.settings").unlink()
+    with pytest.raises(CommandRefused, match="does not say which settings it has: end it with `dagwright down`"):
+        refuse_other_settings(load_settings())
+
+
+def test_every_setting_that_is_not_left_out_is_compared() -> None:
+    of_runs = Settings(openai_base_url="http://127.0.0.1:9", model="small").of_runs()
+    assert {"DAGWRIGHT_DATABASE_URL", "DAGWRIGHT_MODEL", "DAGWRIGHT_OPENSEARCH_PREFIX", "OPENAI_BASE_URL"} <= {*of_runs}
+    left_out = ("STATE_DIR", "UI_URL", "LOG_LEVEL", "LOG_FORMAT", "PLANS")
+    assert not {"NO_COLOR", "XDG_CACHE_HOME", *(f"DAGWRIGHT_{name}" for name in left_out)} & {*of_runs}
