@@ -36,7 +36,10 @@ _CUT_BY_SERVER = "Failure exceeds size limit."
 
 STORE_UNAVAILABLE = "store_unavailable"
 """Code of a failure, and of a note, that the payload store does not answer."""
-_STORE_NOTES = 10
+LOOKUP_WAITS = "lookup_waits"
+"""Code of a note that what is looked up before anything runs has failed and is tried again."""
+_NOTES_OF_A_KIND = 10
+
 
 _FAILS_FOR_GOOD = 2
 """Attempts of a workflow task after which it is no accident any more."""
@@ -170,7 +173,7 @@ def store_notes(raw: DescribeWorkflowExecutionResponse, projection: Projection) 
     notes: list[dict[str, Any]] = []
     for call in raw.pending_activities:
         told = _store_words(call)
-        if told is not None and len(notes) < _STORE_NOTES:
+        if told is not None and len(notes) < _NOTES_OF_A_KIND:
             task_id = projection.task_of(call.activity_id)
             is_region = call.activity_type.name == ACTIVITY_RUN_REGION
             name = "a group of pure nodes" if is_region else task_id or f"the step {call.activity_type.name}"
@@ -178,6 +181,25 @@ def store_notes(raw: DescribeWorkflowExecutionResponse, projection: Projection) 
             until = "it goes on by itself when the store answers" if is_region else again
             message = f"{name} waits for the payload store: {told}; {until}"
             notes.append({"code": STORE_UNAVAILABLE, "node": None if is_region else task_id, "message": message})
+    return notes
+
+
+def lookup_notes(raw: DescribeWorkflowExecutionResponse, projection: Projection) -> list[dict[str, Any]]:
+    """Returns a note for each reason why something that is looked up has to be tried again: its node is never shown."""
+    calls: dict[str, list[tuple[int, str]]] = {}
+    for call in raw.pending_activities:
+        task_id = projection.task_of(call.activity_id)
+        if task_id is None or projection.scheduler is None or not call.HasField("last_failure"):
+            continue
+        node = projection.scheduler.node_of(task_id)
+        if node.kind == "lookup":
+            calls.setdefault(_said(call.last_failure), []).append((call.attempt, node.title or node.id))
+    notes: list[dict[str, Any]] = []
+    for said, those in [*calls.items()][:_NOTES_OF_A_KIND]:
+        more = f" and {len(those) - 1:,} more" if len(those) > 1 else ""
+        attempt = max(number for number, _ in those)
+        message = f"{those[0][1]}{more}, attempt {attempt}: {said}; it is tried again by itself"
+        notes.append({"code": LOOKUP_WAITS, "node": None, "message": message})
     return notes
 
 

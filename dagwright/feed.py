@@ -27,7 +27,15 @@ from dagwright.contracts.documents import (
 )
 from dagwright.contracts.messages import RunInput
 from dagwright.contracts.taking import Read
-from dagwright.descriptions import PendingCall, may_wait, open_calls, pending_calls, store_notes, task_notes
+from dagwright.descriptions import (
+    PendingCall,
+    lookup_notes,
+    may_wait,
+    open_calls,
+    pending_calls,
+    store_notes,
+    task_notes,
+)
 from dagwright.executions import BEGINNING, Offset, executions_of, root_run, run_above
 from dagwright.history_reader import LOST_SERVER_S, HistoryReader, TaskState, states_of
 from dagwright.plan.scheduler import Scheduler
@@ -293,6 +301,7 @@ class RunFeed:
             notes = [*projection.notes, *standing_notes(projection.scheduler)]
             if is_open:
                 notes += [*task_notes(raw, projection.task_failure), *store_notes(raw, projection)]
+                notes += lookup_notes(raw, projection)
             if waiting:
                 notes += await self._no_worker_notes(waiting, description)
             notes += held_notes(held)

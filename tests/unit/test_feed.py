@@ -23,9 +23,10 @@ from dagwright.contracts import wire
 from dagwright.contracts.conversion import data_converter
 from dagwright.contracts.messages import MessageInvalid, RunInput, plan_of_pages, read_message, run_input_to_json
 from dagwright.contracts.packing import pack_json
-from dagwright.descriptions import PendingCall, pending_calls
+from dagwright.descriptions import PendingCall, lookup_notes, pending_calls
 from dagwright.feed import RunFeed, RunView
 from dagwright.plan.node_columns import nodes_from_columns
+from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import STILL_OUTSIDE
 from dagwright.preparation import check_plan, prepare_plan
 from dagwright.projection import Projection
@@ -133,6 +134,31 @@ def test_failure_that_the_server_has_cut_is_told_as_far_as_it_is_kept(failure: F
     )
     projection = cast(Projection, SimpleNamespace(task_of=str))
     assert pending_calls(raw, projection) == {"a": PendingCall(2, "scheduled", said)}
+
+
+def test_lookups_that_are_tried_again_are_told_with_attempt_and_reason() -> None:
+    lookups = {name: {"search_text": name, "entity_type": "person"} for name in ("Ann", "Bob", "Cy", "Dee")}
+    plan = {"intents": [{"verb": "pay", "params": {}, "refs": {}, "lookups": lookups}]}
+    scheduler = Scheduler(prepare_plan(check_plan(plan, {}, any_tool=True), {}), {})
+    away = Failure(message="the database refuses: connection refused")
+    raw = DescribeWorkflowExecutionResponse(
+        pending_activities=[
+            PendingActivityInfo(activity_id="lookup:person:Ann", attempt=2, last_failure=away),
+            PendingActivityInfo(activity_id="lookup:person:Bob", attempt=3, last_failure=away),
+            PendingActivityInfo(activity_id="lookup:person:Cy", attempt=1),
+            PendingActivityInfo(activity_id="lookup:person:Dee", attempt=2, last_failure=Failure(message="locked")),
+            PendingActivityInfo(activity_id="@result_1", attempt=2, last_failure=away),
+        ]
+    )
+    projection = cast(Projection, SimpleNamespace(task_of=str, scheduler=scheduler))
+    told = [
+        "looking up 'Ann' (person) and 1 more, attempt 3: the database refuses: connection refused; it is tried again "
+        "by itself",
+        "looking up 'Dee' (person), attempt 2: locked; it is tried again by itself",
+    ]
+    assert lookup_notes(raw, projection) == [
+        {"code": "lookup_waits", "node": None, "message": message} for message in told
+    ]
 
 
 async def test_run_that_goes_on_after_failures_is_told_without_them() -> None:
