@@ -31,6 +31,7 @@ def stored_cards(database_url: str) -> tuple[AgentCard, ...]:
     from dagwright.agents.stored import StoredAgents  # noqa: PLC0415 - see above
     from dagwright.entities.database import EntityDatabase  # noqa: PLC0415 - see above
     from dagwright.entities.migrating import StoreUnusable  # noqa: PLC0415 - see above
+    from dagwright.entities.refusing import StoreRefuses  # noqa: PLC0415 - see above
 
     try:
         database = EntityDatabase(database_url)
@@ -38,8 +39,8 @@ def stored_cards(database_url: str) -> tuple[AgentCard, ...]:
             return tuple(each.card for each in StoredAgents(database).current())
         finally:
             database.dispose()
-    except (SQLAlchemyError, StoreUnusable, ValueError) as error:
-        _LOG.warning("the agents in the database are not known: %s", getattr(error, "orig", None) or error)
+    except (SQLAlchemyError, StoreUnusable, StoreRefuses, ValueError) as error:
+        _LOG.warning("the agents in the database are not known: %s", error)
         return ()
 
 
@@ -77,13 +78,13 @@ class StoredAgentTools:
         from dagwright.agents.stored import StoredAgents  # noqa: PLC0415 - see above
         from dagwright.entities.database import EntityDatabase  # noqa: PLC0415 - see above
         from dagwright.entities.migrating import StoreUnusable  # noqa: PLC0415 - see above
+        from dagwright.entities.refusing import StoreRefuses  # noqa: PLC0415 - see above
 
         database = EntityDatabase(self._database_url)
         try:
             return StoredAgents(database).card(name, version)
-        except (SQLAlchemyError, StoreUnusable) as error:
-            said = getattr(error, "orig", None) or error
-            raise AgentsUnreadable(f"the database with the agents cannot be read: {said}") from None
+        except (SQLAlchemyError, StoreUnusable, StoreRefuses) as error:
+            raise AgentsUnreadable(f"the database with the agents cannot be read: {error}") from None
         finally:
             database.dispose()
 

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy.exc import DBAPIError
-
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.output import one_line
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.migrating import StoreUnusable
+from dagwright.entities.refusing import StoreRefuses
 from dagwright.settings import load_settings
 
 
@@ -25,11 +24,7 @@ def opened_database() -> Iterator[EntityDatabase]:
         raise CommandRefused(f"DAGWRIGHT_DATABASE_URL: {error}") from None
     try:
         yield database
-    except DBAPIError as error:
-        raise CommandRefused(
-            f"the database refuses: {one_line(str(error.orig))}", status="no_database", code=ExitCode.FAILED
-        ) from error
-    except StoreUnusable as error:
+    except (StoreUnusable, StoreRefuses) as error:
         raise CommandRefused(one_line(str(error)), status="no_database", code=ExitCode.FAILED) from error
     finally:
         database.dispose()

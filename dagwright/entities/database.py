@@ -15,7 +15,8 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 
-from dagwright.entities.migrating import READ_ONLY, migrate
+from dagwright.entities.migrating import READ_ONLY, StoreUnusable, migrate
+from dagwright.entities.refusing import in_words
 from dagwright.entities.search_index import BroughtIn, bring_in_part, names_in_index
 
 Value = TypeVar("Value")
@@ -41,7 +42,8 @@ class EntityDatabase:
 
     Raises:
         ValueError: the URL is none, or names another kind of database or an in-memory one.
-        StoreUnusable: at first use: a newer version has had the store, or the database lacks what a search needs.
+        StoreUnusable: a newer version has had the store, the database lacks what a search needs, or cannot be used.
+        StoreRefuses: the database refuses something for now, or does not answer; trying again at once does not help.
     """
 
     def __init__(self, url: str) -> None:
@@ -54,35 +56,33 @@ class EntityDatabase:
 
     def read(self, work: Callable[[Session], Value]) -> Value:
         """Returns what `work` makes of one consistent view; nothing it changes is kept."""
-        engine = self._ready_engine().execution_options(**self._read_options())
-        with Session(engine, expire_on_commit=False) as session:
-            return work(session)
+        with in_words():
+            engine = self._ready_engine().execution_options(**self._read_options())
+            with Session(engine, expire_on_commit=False) as session:
+                return work(session)
 
     def write(self, work: Callable[[Session], Value]) -> Value:
         """Runs `work` in one transaction and returns its result, again if another transaction was first.
 
         Args:
             work: makes all its changes through the session; may run several times, each on a fresh view.
-
-        Raises:
-            DBAPIError: the database refused for a reason that trying again now does not change.
         """
-        engine = self._ready_engine()
-        for attempt in range(1, WRITE_ATTEMPTS + 1):
-            try:
-                return self._write_once(engine, work)
-            except DBAPIError as error:
-                if attempt == WRITE_ATTEMPTS or not _lost_a_race(error):
-                    raise
+        with in_words():
+            engine = self._ready_engine()
+            for attempt in range(1, WRITE_ATTEMPTS + 1):
+                try:
+                    return self._write_once(engine, work)
+                except DBAPIError as error:
+                    if attempt == WRITE_ATTEMPTS or not _lost_a_race(error):
+                        raise
         raise AssertionError("unreachable")
 
     def bring_in_names(self) -> int:
         """Brings in names that were written past the models, by SQL for example; returns how many there were."""
-        engine = self._ready_engine()
         before = self.read(names_in_index)
         so_far: BroughtIn | None = None
         while True:
-            with self._write_lock, engine.begin() as connection:
+            with in_words(), self._write_lock, self._ready_engine().begin() as connection:
                 so_far = bring_in_part(connection, so_far)
             if so_far is None:
                 return self.read(names_in_index) - before
@@ -140,13 +140,18 @@ def _checked_url(text_url: str) -> URL:
 
 
 def _postgres_engine(url: URL) -> Engine:
-    return create_engine(url, pool_pre_ping=True)
+    return create_engine(url, pool_pre_ping=True, hide_parameters=True)
 
 
 def _sqlite_engine(url: URL) -> Engine:
     if url.database and not url.database.startswith("file:"):
-        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(url, connect_args={"timeout": SQLITE_BUSY_TIMEOUT_S})
+        folder = Path(url.database).parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError, PermissionError) as error:
+            said = f"the folder of the database cannot be made: {error.filename}: {error.strerror}"
+            raise StoreUnusable(said) from None
+    engine = create_engine(url, connect_args={"timeout": SQLITE_BUSY_TIMEOUT_S}, hide_parameters=True)
     event.listen(engine, "connect", _configure_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

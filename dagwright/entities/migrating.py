@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Engine, inspect, text
 
+from dagwright.tools.errors import GiveUp
+
 if TYPE_CHECKING:
     from alembic.script import Script, ScriptDirectory
 
@@ -39,7 +41,7 @@ _NOTHING_TO_DO: Final = object()
 _LOG = logging.getLogger(__name__)
 
 
-class StoreUnusable(RuntimeError):
+class StoreUnusable(GiveUp):
     """This version cannot work with the store; the message is one sentence that says why and what to do."""
 
 

@@ -69,4 +69,4 @@ def upgrade() -> None:
             connection.exec_driver_sql(statement)
     except DBAPIError as error:
         needs = _NEEDS[connection.dialect.name]
-        raise StoreUnusable(f"the search for parties needs {needs} ({error.orig})") from error
+        raise StoreUnusable(f"the search for parties needs {needs} ({error.orig})") from None

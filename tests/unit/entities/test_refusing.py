@@ -1,0 +1,128 @@
+"""A database that cannot be used: told in a sentence without the statement, at once where waiting does not help."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.orm import Session
+from temporalio.exceptions import ApplicationError
+
+from dagwright.entities.database import EntityDatabase
+from dagwright.entities.lookup_tools import lookup_tools
+from dagwright.entities.migrating import VERSION_TABLE
+from dagwright.entities.onboarding import onboarding_tools
+from dagwright.entities.refusing import StoreRefuses, in_words
+from dagwright.entities.verbs import OnboardingVerbs
+from dagwright.plan.lookups import BIND_PARTIES, FIND_PARTY
+from dagwright.tools import ToolRegistry
+from dagwright.tools.environment import ToolEnvironment
+from tests.support.tool_bench import ToolBench
+
+FINDING = {"search_text": "Sarah Chen", "entity_type": "person"}
+ENSURING = {"name": "Race Fund", "jurisdiction": "LU"}
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    """A store that is there."""
+    database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
+    OnboardingVerbs(database).create_limited_company("k", name="Kite Ltd", jurisdiction="GB")
+    database.dispose()
+    return tmp_path / "parties.db"
+
+
+async def _failure(registry: ToolRegistry, name: str, arguments: dict[str, Any]) -> ApplicationError:
+    """Returns what a call of a tool fails with, as a run is told it."""
+    bench = ToolBench(ToolRegistry.of(registry[name]), ToolEnvironment(Path()), None)
+    with pytest.raises(ApplicationError) as failed:
+        await bench.payload(arguments)
+    return failed.value
+
+
+async def _lookup_failure(url: str) -> ApplicationError:
+    return await _failure(lookup_tools(url), FIND_PARTY, FINDING)
+
+
+async def test_lookup_in_a_file_that_is_no_database_fails_at_once(tmp_path: Path) -> None:
+    (tmp_path / "junk.db").write_text("this is no database, and long enough to be none" * 30, encoding="utf-8")
+    url = f"sqlite:///{tmp_path / 'junk.db'}"
+    failure = await _lookup_failure(url)
+    assert (failure.message, failure.non_retryable) == ("the database refuses: file is not a database", True)
+    failure = await _failure(lookup_tools(url), BIND_PARTIES, {"found": []})
+    assert (failure.message, failure.non_retryable) == ("the database refuses: file is not a database", True)
+
+
+async def test_lookup_in_a_database_of_a_newer_version_fails_at_once(good: Path) -> None:
+    engine = create_engine(f"sqlite:///{good}")
+    with engine.begin() as connection:
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
+    engine.dispose()
+    failure = await _lookup_failure(f"sqlite:///{good}")
+    assert failure.message.startswith("the database is of a newer version of Dagwright: ")
+    assert failure.non_retryable
+
+
+async def test_lookup_with_a_url_that_is_none_fails_at_once() -> None:
+    failure = await _lookup_failure("mysql://localhost/parties")
+    assert failure.message == "the entity store works with SQLite and PostgreSQL, not with 'mysql'"
+    assert failure.non_retryable
+
+
+async def test_lookup_below_a_file_fails_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    failure = await _lookup_failure(f"sqlite:///{tmp_path / 'file' / 'parties.db'}")
+    assert failure.message.startswith(f"the folder of the database cannot be made: {tmp_path / 'file'}: ")
+    assert failure.non_retryable
+
+
+async def test_lookup_where_no_server_answers_is_tried_again() -> None:
+    failure = await _lookup_failure("postgresql://ann:hidden@127.0.0.1:9/parties")
+    assert failure.message.startswith("the database refuses: connection failed: ")
+    assert not failure.non_retryable
+    assert "hidden" not in failure.message
+    assert "\n" not in failure.message
+
+
+async def test_verb_on_a_database_that_is_only_read_fails_at_once_without_the_statement(good: Path) -> None:
+    url = f"sqlite:///file:{good}?mode=ro&uri=true"
+    tools = ToolRegistry.of(*onboarding_tools(url))
+    failure = await _failure(tools, "cbu.ensure", ENSURING)
+    assert failure.message == "the database refuses: attempt to write a readonly database"
+    assert failure.non_retryable
+    assert failure.__cause__ is None
+
+
+class _Primary(Exception):
+    """What a driver of PostgreSQL raises: the first line, and details with values."""
+
+    class diag:
+        message_primary = 'duplicate key value violates unique constraint "party_once"'
+
+    def __str__(self) -> str:
+        return f"{self.diag.message_primary}\nDETAIL:  Key (name)=(Sarah Chen) already exists."
+
+
+def test_details_of_postgresql_which_quote_values_are_left_out() -> None:
+    with pytest.raises(StoreRefuses) as refused, in_words():
+        raise DBAPIError("INSERT INTO party", {"name": "Sarah Chen"}, _Primary())
+    assert str(refused.value) == f"the database refuses: {_Primary.diag.message_primary}"
+    assert refused.value.__cause__ is None
+
+
+def test_no_error_of_the_engine_has_the_values_of_a_statement(good: Path) -> None:
+    database = EntityDatabase(f"sqlite:///{good}")
+    raw: list[str] = []
+
+    def work(session: Session) -> None:
+        with pytest.raises(OperationalError) as failed:
+            session.execute(text("INSERT INTO nowhere VALUES (:name)"), {"name": "Sarah Chen"})
+        raw.append(str(failed.value))
+        raise failed.value
+
+    with pytest.raises(StoreRefuses, match="the database refuses: no such table: nowhere"):
+        database.write(work)
+    database.dispose()
+    assert "INSERT INTO nowhere" in raw[0]
+    assert "Sarah Chen" not in raw[0]
