@@ -38,7 +38,7 @@ from activities.values import Values
 from dagwright import event_loop, loop_watch
 from dagwright.agents.finding import StoredAgentTools, stored_cards
 from dagwright.agents.tools import declared_agents
-from dagwright.cli.background_settings import refuse_other_settings
+from dagwright.cli.background_settings import serving_beside
 from dagwright.cli.edge import guarded, leave
 from dagwright.cli.exits import ExitCode
 from dagwright.cli.leaving import WayOut
@@ -199,7 +199,6 @@ async def serve(settings: Settings, references: Sequence[str], *, output: Output
         StoreUnavailable: large values can not be kept.
     """
     toolset = load_toolset(settings, references)
-    refuse_other_settings(settings)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -208,6 +207,7 @@ async def serve(settings: Settings, references: Sequence[str], *, output: Output
     with closing(WayOut()) as way_out:
         async with (
             open_connection(settings) as connection,
+            serving_beside(settings),
             serving(connection.client, toolset, task_queue=settings.task_queue),
         ):
             queues = [settings.task_queue, *([toolset.own_queue] if toolset.own_queue else [])]

@@ -3,20 +3,22 @@
 import asyncio
 import hashlib
 import importlib.util
-import os
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
 
 from dagwright.agents import file_of_reference
-from dagwright.cli.background_settings import keep_settings, refuse_other_settings
+from dagwright.cli.background_settings import (
+    keep_settings,
+    refuse_beside_others,
+    refuse_other_settings,
+    turn_of_background,
+)
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.server import Daemon, LocalServer
-from dagwright.server.locks import take_lock
 from dagwright.settings import Settings
 from dagwright.toolset import Toolset
 
@@ -24,8 +26,6 @@ GATEWAY = "gateway"
 """What the gateway is called among the processes in the background."""
 GATEWAY_S = 60.0
 """How long it may take until it answers."""
-_TURN_S = 30.0
-"""How long another command may be at starting something: it takes a tenth of a second."""
 
 
 async def start_worker(settings: Settings, toolset: Toolset) -> tuple[Daemon, bool]:
@@ -34,11 +34,11 @@ async def start_worker(settings: Settings, toolset: Toolset) -> tuple[Daemon, bo
     It reads the same environment as this process, holds the server, and stays until `LocalServer.stop`.
 
     Raises:
-        CommandRefused: what is in the background already has other settings.
+        CommandRefused: what serves runs here already has other settings.
     """
     daemon = LocalServer(settings).worker(_name(toolset))
     command = [sys.executable, _file_of("worker"), "--task-queue", settings.task_queue, *options_of(toolset)]
-    async with _turn(settings):
+    async with turn_of_background(settings):
         return daemon, await _start(daemon, command, settings=settings)
 
 
@@ -51,14 +51,14 @@ async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | Non
         port: as `opened_socket` takes it.
 
     Raises:
-        CommandRefused: it does not start, or what is in the background already has other settings.
+        CommandRefused: it does not start, or what serves runs here already has other settings.
     """
     daemon = LocalServer(settings).worker(GATEWAY)
     told = settings.state_dir / "workers" / f"{GATEWAY}.json"
     command = [sys.executable, _file_of("starter"), "serve", "--no-worker", "--told", str(told), *options_of(toolset)]
     command += [] if port is None else ["--port", str(port)]
     command += [] if settings.plans is None else ["--plans", str(settings.plans)]
-    async with _turn(settings):
+    async with turn_of_background(settings):
         if not daemon.is_running():
             told.unlink(missing_ok=True)
         is_new = await _start(daemon, command, settings=settings)
@@ -71,31 +71,12 @@ async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | Non
     raise CommandRefused(words, status="no_gateway", code=ExitCode.FAILED)
 
 
-@asynccontextmanager
-async def _turn(settings: Settings) -> AsyncIterator[None]:
-    """Lets one command at a time compare settings and start what has them.
-
-    Raises:
-        CommandRefused: another one does not come to an end with it.
-    """
-    folder = settings.state_dir / "workers"
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        # Not `.lock`, by which processes in the background are found.
-        descriptor = await take_lock(folder / "turn", timeout_s=_TURN_S)
-    except TimeoutError as error:
-        raise CommandRefused(f"another command is starting a worker: {error}", status="no_worker") from error
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
 async def _start(daemon: Daemon, command: Sequence[str], *, settings: Settings) -> bool:
     """Starts a process unless it runs, and tells whether it is a new one; it has to be this command's turn."""
     refuse_other_settings(settings)
     if daemon.is_running():
         return False
+    refuse_beside_others(settings)
     keep_settings(daemon, settings)
     await daemon.start(command)
     return True

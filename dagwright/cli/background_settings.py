@@ -1,50 +1,106 @@
-"""The settings that each process in the background was started with: no command runs on others in silence.
+"""The settings of each process that serves the runs of a folder: none takes a part of a run with others in silence.
 
-Workers of one folder share a queue, so each takes a part of every run, whoever starts it. Beside the lock of each lies
-`<name>.settings`: a salt, and a digest of each setting that a run may depend on; no setting stands there in clear.
+All of them share a queue, so each takes a part of every run, whoever starts it. So a command is refused where what is
+in the background has other settings, and nothing is started in the background beside a command that has others. Beside
+the lock of each process lies `<name>.settings`: a salt, and a digest of each setting that a run may depend on; no
+setting stands there in clear. Those in the background are in `workers/`, commands in `serving/`.
 """
 
 import hashlib
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 from dagwright.cli.exits import CommandRefused
 from dagwright.plan.reasons import listed
 from dagwright.server import Daemon, LocalServer, named_server
+from dagwright.server.locks import take_lock
 from dagwright.settings import Settings
 
 OTHER_SETTINGS = "other_settings"
 """The status of what is refused."""
 
+_TURN_S = 30.0
+"""How long others may be at starting something: each takes a tenth of a second."""
+_DIGEST_ROUNDS = 100
 
-def refuse_other_settings(settings: Settings, *, advice: str = "") -> None:
+
+def refuse_other_settings(settings: Settings) -> None:
     """Refuses a command if what runs in the background of its folder has other settings than it has itself.
-
-    Args:
-        advice: what else can be done about it.
 
     Raises:
         CommandRefused: it has; the message names the variables that differ.
         NoServer: Temporal's own variables cannot be read.
     """
-    ways = f"give the same{advice}, or end it with `dagwright down`"
-    mine: Mapping[str, str] | None = None
-    for daemon in LocalServer(settings).workers():
-        if not daemon.is_running():
-            continue
-        mine = mine or _settings_of_runs(settings)
-        names = _names_that_differ(daemon, mine)
+    running = [daemon for daemon in LocalServer(settings).workers() if daemon.is_running()]
+    for daemon, names in _others(running, settings):
         what = f"the {daemon.name.partition('-')[0]} in the background of {settings.state_dir}"
         if names is None:
-            told = f"{what} does not say which settings it has: end it with `dagwright down`"
-            raise CommandRefused(told, status=OTHER_SETTINGS)
-        if names:
-            told = (
-                f"{what} was started with another value of {listed(names)}, and would take a part of the work: {ways}"
-            )
-            raise CommandRefused(told, status=OTHER_SETTINGS)
+            words = f"{what} does not say which settings it has: end it with `dagwright down`"
+        else:
+            ways = "give the same, or end it with `dagwright down` (`watch --no-serve` only looks)"
+            words = f"{what} was started with another value of {names}, and would take a part of the work: {ways}"
+        raise CommandRefused(words, status=OTHER_SETTINGS)
+
+
+def refuse_beside_others(settings: Settings) -> None:
+    """Refuses to start something in the background if a command that serves runs of the folder has other settings.
+
+    Raises:
+        CommandRefused: there is one; the message names the variables that differ.
+    """
+    for command, names in _others(_commands(settings), settings):
+        told = "settings that are not known" if names is None else f"another value of {names}"
+        which = f"a command that serves runs of {settings.state_dir} (process {command.name.partition('-')[0]})"
+        words = f"{which} has {told}, and a worker in the background would take a part of its work: end it first"
+        raise CommandRefused(words if names is None else f"{words}, or give the same", status=OTHER_SETTINGS)
+
+
+@asynccontextmanager
+async def turn_of_background(settings: Settings) -> AsyncIterator[None]:
+    """Lets one process at a time compare settings and begin to serve with its own.
+
+    Raises:
+        CommandRefused: another one does not come to an end with it.
+        OSError: the state folder cannot be written.
+    """
+    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        descriptor = await take_lock(settings.state_dir / "workers.lock", timeout_s=_TURN_S)
+    except TimeoutError as error:
+        raise CommandRefused(f"another command is starting a worker: {error}", status="no_worker") from error
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@asynccontextmanager
+async def serving_beside(settings: Settings) -> AsyncIterator[None]:
+    """Notes for as long as the block lasts that this process serves runs with its settings.
+
+    Raises:
+        CommandRefused: what is in the background has others.
+    """
+    if not _is_writable(settings.state_dir):
+        # Nothing can be started in the background from there either.
+        refuse_other_settings(settings)
+        yield
+        return
+    command = Daemon(settings.state_dir / "serving", f"{os.getpid()}-{secrets.token_hex(4)}")
+    async with turn_of_background(settings):
+        refuse_other_settings(settings)
+        _forget_dead(settings)
+        keep_settings(command, settings)
+        descriptor = await take_lock(command.lock_path, timeout_s=1)
+    try:
+        yield
+    finally:
+        _forget(command)
+        os.close(descriptor)
 
 
 def keep_settings(daemon: Daemon, settings: Settings) -> None:
@@ -53,21 +109,56 @@ def keep_settings(daemon: Daemon, settings: Settings) -> None:
     of_runs = _settings_of_runs(settings)
     record = {"salt": salt, "settings": {name: _digest(salt, value) for name, value in of_runs.items()}}
     daemon.folder.mkdir(parents=True, exist_ok=True)
-    path = daemon.folder / f"{daemon.name}.settings"
+    path = _record_path(daemon)
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         json.dump(record, file)
 
 
-def _names_that_differ(daemon: Daemon, mine: Mapping[str, str]) -> list[str] | None:
-    """Returns the variables that differ, sorted; `None` if nothing is known of those of the process."""
+def _is_writable(folder: Path) -> bool:
     try:
-        record = json.loads((daemon.folder / f"{daemon.name}.settings").read_text(encoding="utf-8"))
-        salt, theirs = str(record["salt"]), dict(record["settings"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    digests = {name: _digest(salt, value) for name, value in mine.items()}
-    return sorted(name for name in {*digests, *theirs} if digests.get(name) != theirs.get(name))
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK)
+
+
+def _commands(settings: Settings) -> list[Daemon]:
+    folder = settings.state_dir / "serving"
+    known = [Daemon(folder, path.stem) for path in sorted(folder.glob("*.lock"))]
+    return [command for command in known if command.is_running()]
+
+
+def _forget_dead(settings: Settings) -> None:
+    """Removes what commands that were killed have left; it has to be this process's turn."""
+    for path in (settings.state_dir / "serving").glob("*.lock"):
+        if not (command := Daemon(path.parent, path.stem)).is_running():
+            _forget(command)
+
+
+def _forget(command: Daemon) -> None:
+    command.lock_path.unlink(missing_ok=True)
+    _record_path(command).unlink(missing_ok=True)
+
+
+def _others(processes: Iterable[Daemon], settings: Settings) -> Iterator[tuple[Daemon, str | None]]:
+    """Yields the processes whose settings differ: with the names of these in words, `None` if they are not known."""
+    mine: dict[str, str] = {}
+    for process in processes:
+        mine = mine or _settings_of_runs(settings)
+        try:
+            record = json.loads(_record_path(process).read_text(encoding="utf-8"))
+            salt, theirs = str(record["salt"]), dict(record["settings"])
+        except (OSError, ValueError, KeyError, TypeError):
+            yield process, None
+            continue
+        digests = {name: _digest(salt, value) for name, value in mine.items()}
+        if names := sorted(name for name in {*digests, *theirs} if digests.get(name) != theirs.get(name)):
+            yield process, listed(names)
+
+
+def _record_path(process: Daemon) -> Path:
+    return process.folder / f"{process.name}.settings"
 
 
 def _settings_of_runs(settings: Settings) -> dict[str, str]:
@@ -76,4 +167,4 @@ def _settings_of_runs(settings: Settings) -> dict[str, str]:
 
 def _digest(salt: str, value: str) -> str:
     # Slow on purpose: a password in an address may be short.
-    return hashlib.pbkdf2_hmac("sha256", value.encode(errors="surrogateescape"), salt.encode(), 1_000).hex()
+    return hashlib.pbkdf2_hmac("sha256", value.encode(errors="surrogateescape"), salt.encode(), _DIGEST_ROUNDS).hex()

@@ -7,7 +7,7 @@ from pathlib import Path
 from temporalio.client import Client
 
 from dagwright.cli.background import start_worker
-from dagwright.cli.background_settings import refuse_other_settings
+from dagwright.cli.background_settings import refuse_other_settings, serving_beside
 from dagwright.server import Connection, LocalServer, open_connection
 from dagwright.server.retained import claim_store
 from dagwright.settings import Settings
@@ -45,11 +45,14 @@ async def served(client: Client, toolset: Toolset | None, *, settings: Settings)
 
     Args:
         toolset: tools to serve with; `None` leaves the work to others.
+
+    Raises:
+        CommandRefused: what is in the background has other settings.
     """
     if toolset is None:
         yield
         return
-    async with serving(client, toolset, task_queue=settings.task_queue):
+    async with serving_beside(settings), serving(client, toolset, task_queue=settings.task_queue):
         yield
 
 

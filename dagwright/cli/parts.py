@@ -30,8 +30,8 @@ def up(request: UpRequest, output: Output) -> int:
     async def work(_: Farewell) -> int:
         async with open_connection(settings) as connection:
             await claim_store(toolset.store, connection.client)
-            LocalServer(settings).keep()
             worker, is_new = await start_worker(settings, toolset)
+            LocalServer(settings).keep()
             gateway, is_new_gateway = await start_gateway(settings, toolset, port=request.port)
         server = connection.server
         if output.is_json:

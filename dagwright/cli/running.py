@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dagwright.cli.async_runs import Farewell, run_async
-from dagwright.cli.background_settings import refuse_other_settings
+from dagwright.cli.background_settings import refuse_beside_others
 from dagwright.cli.connecting import command_settings, lasting_server
 from dagwright.cli.endings import tell_end
 from dagwright.cli.exits import ExitCode, exit_code_of
@@ -121,6 +121,8 @@ def run_prepared(
 
     async def work(farewell: Farewell) -> int:
         async with connected_to_run(settings, toolset) as connection:
+            if start.is_detached:
+                refuse_beside_others(settings)
             started = await open_runs(connection, settings).start(
                 prepared.plan,
                 prepared.inputs,
@@ -146,8 +148,6 @@ def run_prepared(
 def watch(request: LookRequest, output: Output) -> int:
     """Follows a run to its end, serving it unless told not to, and returns its exit code."""
     settings = command_settings()
-    if request.is_serving:
-        refuse_other_settings(settings, advice=", leave the work to it with --no-serve")
 
     async def work(farewell: Farewell) -> int:
         async with open_connection(settings) as connection:

@@ -126,6 +126,16 @@ async def test_up_serves_until_down_and_is_idempotent(own_command_line: CommandL
     run = await own_command_line("run", write_plan(calculation("a", "2 + 2")), "--json")
     assert (run.code, run.document["output"]) == (0, {"a": 4})
 
+    # The worker would do it on its own database.
+    elsewhere = f"sqlite:///{own_command_line.folder / 'other.db'}"
+    other = CommandLine(own_command_line.folder, {**own_command_line.environment, "DAGWRIGHT_DATABASE_URL": elsewhere})
+    for command in (["run", write_plan(calculation("a", "1"))], ["up"]):
+        refused = await other(*command, "--json")
+        assert (refused.code, refused.document["status"]) == (2, "other_settings")
+        assert "another value of DAGWRIGHT_DATABASE_URL" in refused.document["message"]
+    # There is nothing to serve.
+    assert (await other("watch", run.document["workflow_id"], "--json")).document["output"] == {"a": 4}
+
     await own_command_line("down")
     looked = await own_command_line("list", "--json")
     assert [item["workflow_id"] for item in looked.document] == [run.document["workflow_id"]]

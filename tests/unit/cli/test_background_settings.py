@@ -1,5 +1,6 @@
 """What is in the background keeps its settings: a command with others is refused, and told which differ."""
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from dagwright.cli import background
 from dagwright.cli.background import start_worker
-from dagwright.cli.background_settings import refuse_other_settings
+from dagwright.cli.background_settings import refuse_other_settings, serving_beside
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.hosting import connected_to_run
 from dagwright.server import Daemon, LocalServer
@@ -23,7 +24,7 @@ async def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     monkeypatch.setattr(background, "_file_of", lambda _: str(program))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", "postgresql://ann:hidden@db.example.com/a")
+    monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", "postgresql://ann:hidden@127.0.0.1:9/a")
     monkeypatch.setenv("DAGWRIGHT_SECRET_DESK", "hush")
     monkeypatch.setenv("OPENAI_API_KEY", "key-of-mine")
     yield tmp_path / "state"
@@ -50,7 +51,7 @@ async def test_worker_of_the_same_settings_is_used_again(folder: Path, monkeypat
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("DAGWRIGHT_DATABASE_URL", "postgresql://ann:other@db.example.com/a"),
+        ("DAGWRIGHT_DATABASE_URL", "postgresql://ann:other@127.0.0.1:9/a"),
         ("OPENAI_API_KEY", "other"),
         ("OPENAI_BASE_URL", "http://127.0.0.1:9/v1"),
         ("DAGWRIGHT_OPENSEARCH_URL", "http://127.0.0.1:9200"),
@@ -69,7 +70,7 @@ async def test_command_with_another_setting_is_refused_and_told_which(
     settings = load_settings()
     expected = (
         f"the worker in the background of {folder} was started with another value of {variable}, and would take a part"
-        " of the work: give the same, or end it with `dagwright down`"
+        " of the work: give the same, or end it with `dagwright down` (`watch --no-serve` only looks)"
     )
     with pytest.raises(CommandRefused) as refused:
         async with connected_to_run(settings, load_toolset(settings)):
@@ -90,7 +91,7 @@ async def test_command_with_another_setting_is_refused_and_told_which(
 
 async def test_worker_with_other_tools_counts_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await _start()
-    monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", "postgresql://db.example.com/b")
+    monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", "postgresql://127.0.0.1:9/b")
     settings = load_settings()
     with pytest.raises(CommandRefused, match="another value of DAGWRIGHT_DATABASE_URL"):
         await start_worker(settings, load_toolset(settings, ["tests.support.chaos_tools"]))
@@ -103,7 +104,7 @@ async def test_no_setting_stands_in_the_folder_in_clear(folder: Path) -> None:
     record = folder / "workers" / "worker.settings"
     text = record.read_text(encoding="utf-8")
     assert "DAGWRIGHT_SECRET_DESK" in text
-    assert not [value for value in ("hidden", "hush", "key-of-mine", "example.com") if value in text]
+    assert not [value for value in ("hidden", "hush", "key-of-mine", "127.0.0.1") if value in text]
     assert record.stat().st_mode & 0o077 == 0
 
 
@@ -112,6 +113,54 @@ async def test_worker_whose_settings_are_not_known_is_not_run_on(folder: Path) -
     (folder / "workers" / "worker.settings").unlink()
     with pytest.raises(CommandRefused, match="does not say which settings it has: end it with `dagwright down`"):
         refuse_other_settings(load_settings())
+
+
+async def test_nothing_is_started_in_the_background_beside_a_command_with_other_settings(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving_beside(load_settings()):
+        monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", "postgresql://127.0.0.1:9/b")
+        with pytest.raises(CommandRefused) as refused:
+            await _start()
+        assert str(refused.value) == (
+            f"a command that serves runs of {folder} (process {os.getpid()}) has another value of"
+            " DAGWRIGHT_DATABASE_URL, and a worker in the background would take a part of its work: end it first,"
+            " or give the same"
+        )
+        assert [daemon for daemon in LocalServer(load_settings()).workers() if daemon.is_running()] == []
+    assert (await _start())[1]
+    monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
+    with pytest.raises(CommandRefused, match="another value of DAGWRIGHT_MODEL"):
+        async with serving_beside(load_settings()):
+            pass
+
+
+async def test_commands_with_their_own_settings_serve_beside_each_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving_beside(load_settings()):
+        monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
+        async with serving_beside(load_settings()):
+            assert len([*(folder / "serving").glob("*.lock")]) == 2
+    assert [*(folder / "serving").iterdir()] == []
+
+
+async def test_command_that_was_killed_is_in_nobodys_way(folder: Path) -> None:
+    (folder / "serving").mkdir(parents=True)
+    for name in ("1-dead.lock", "1-dead.settings"):
+        (folder / "serving" / name).touch()
+    assert (await _start())[1]
+    async with serving_beside(load_settings()):
+        assert not (folder / "serving" / "1-dead.lock").exists()
+
+
+async def test_command_whose_state_folder_cannot_be_written_serves(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.parent.joinpath("file").touch()
+    monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(folder.parent / "file" / "state"))
+    async with serving_beside(load_settings()):
+        pass
 
 
 def test_every_setting_that_is_not_left_out_is_compared() -> None:
