@@ -10,7 +10,7 @@ from dagwright.plan.asking import Raised
 from dagwright.plan.by import NOBODY
 from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
-from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.errors import NodeError, PlanInvalid
 from dagwright.plan.extension import Extension
 from dagwright.plan.lookup_places import lookup_errors
 from dagwright.plan.lookups import BIND_PARTIES, FIND_PARTY, MOST_LOOKUPS, bindings
@@ -308,6 +308,14 @@ def test_what_cannot_be_bound_ends_the_run() -> None:
     # The error of the run tells it once.
     assert {record.reason for _, record in scheduler.shown()} == {"not all that is looked up could be bound"}
     assert not what_holds(scheduler, calls={}).reasons
+
+
+def test_lookup_that_no_other_attempt_can_help_ends_the_run_with_its_own_words() -> None:
+    scheduler, [ann, _] = started(plan_of(intent(a=looking("Ann"), b=looking("Bob")), intent()))
+    error = NodeError("tool_failed", "the database refuses: file is not a database")
+    scheduler.fail(ann.id, error, at=1.0)
+    assert scheduler.is_stopped
+    assert scheduler.error == error
 
 
 def test_lookup_of_a_sub_plan_is_bound_above_and_handed_down() -> None:
