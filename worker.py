@@ -65,8 +65,9 @@ WORKFLOW_TASKS = 8
 """Workflow tasks at once. They share one interpreter, and each has only so much time: of a hundred that replay together
 after a restart none would end in time, and all of them would begin again (docs/decisions/0048)."""
 GRACEFUL_SHUTDOWN = timedelta(seconds=10)
-HEARTBEAT_THROTTLE = timedelta(seconds=2)
-"""The SDK would hold heartbeats back for up to 24 s, and with them the news that an activity was cancelled."""
+HEARTBEAT_THROTTLE = timedelta(milliseconds=50)
+"""The SDK would hold heartbeats back for up to 24 s, and with them the news that an activity was cancelled, and the
+text of answers. `activities.heartbeats` and `activities.telling` keep the pace; this is below what they ever send."""
 ACTIVITY_POLLERS = 10
 """More than the SDK's 5: a wide fan-out is handed out faster (temporal-facts.md section 7)."""
 

@@ -27,6 +27,7 @@ from activities.errors import WorkerStopped, failure_of, posture_of
 from activities.heartbeats import Heartbeats
 from activities.model_asks import ModelAsks, failure_details
 from activities.plan_sent import PlanSent
+from activities.telling import Pace, TextTold
 from activities.values import Values
 from dagwright.contracts.agent_asking import marker_in
 from dagwright.contracts.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
@@ -58,11 +59,12 @@ CallModel = Callable[..., Awaitable[RawValue]]
 
 def model_activity(clients: ModelClients, values: Values) -> CallModel:
     """Returns the activity `call_model`."""
+    pace = Pace()
 
     # Any number of arguments: a wrong call is answered here, with a reason, and not retried for ever.
     @activity.defn(name=ACTIVITY_CALL_MODEL)
     async def call_model(*arguments: Any) -> RawValue:
-        return await _Asking(clients, values, activity.info()).answer(arguments)
+        return await _Asking(clients, values, activity.info(), pace=pace).answer(arguments)
 
     return call_model
 
@@ -70,7 +72,8 @@ def model_activity(clients: ModelClients, values: Values) -> CallModel:
 class _Asking:
     """One attempt of one call."""
 
-    def __init__(self, clients: ModelClients, values: Values, info: activity.Info) -> None:
+    def __init__(self, clients: ModelClients, values: Values, info: activity.Info, *, pace: Pace) -> None:
+        self._pace = pace
         self._heartbeats = Heartbeats(info)
         self._models = ModelAsks(clients, info, self._heartbeats)
         self._values = values
@@ -92,7 +95,7 @@ class _Asking:
 
     async def _answered(self, request: ModelRequest) -> ModelAnswer:
         if request.planning is None:
-            answer = await self._with_conversation(request, await self._models.ask(request.call, request.endpoint))
+            answer = await self._with_conversation(request, await self._asked(request))
             if request.round is None:
                 return answer
             # In a thread: a schema may be long, and nothing of this worker could heartbeat meanwhile.
@@ -105,6 +108,12 @@ class _Asking:
         async with plan:
             answer = await self._models.ask_streamed(request.call, request.endpoint, take=plan.take)
         return replace(await self._with_conversation(request, answer), accepted=plan.accepted)
+
+    async def _asked(self, request: ModelRequest) -> ModelAnswer:
+        if request.tells is None:
+            return await self._models.ask(request.call, request.endpoint)
+        with TextTold(request.tells, heartbeats=self._heartbeats, attempt=self._info.attempt, pace=self._pace) as told:
+            return await self._models.ask_streamed(request.call, request.endpoint, take=told.take)
 
     async def _request(self, arguments: tuple[Any, ...]) -> ModelRequest:
         """Returns the request with all that it leaves out: stored values and what was said before."""

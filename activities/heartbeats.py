@@ -1,4 +1,8 @@
-"""Keeps an activity alive while its tool works, and carries what the tool says about itself."""
+"""Keeps an activity alive while its tool works, and carries what the tool says about itself.
+
+The worker hands on at once what is sent here (`HEARTBEAT_THROTTLE`), so how often that is is decided here: each is
+written to the disk of the server.
+"""
 
 import asyncio
 import contextvars
@@ -10,12 +14,16 @@ from typing import Any
 import structlog
 from temporalio import activity
 
+from dagwright.contracts.text_so_far import TextSoFar
 from dagwright.contracts.usage import NONE, USAGE_PLACE, Usage, usage_of_heartbeat
 from dagwright.contracts.wire import DETAIL_USAGE
 from dagwright.tools.context import Progress
 
 LONGEST_INTERVAL_S = 5.0
 """A cancel reaches an activity only in the answer to a heartbeat, so this bounds how late a tool hears it."""
+
+SHORTEST_INTERVAL_S = 2.0
+"""Between two heartbeats in which a tool says something: it may do so a thousand times a second."""
 
 LATE_S = 1.0
 """A heartbeat that comes so much later than it was due is told; a third of the shortest timeout."""
@@ -30,14 +38,18 @@ class Heartbeats:
     """
 
     def __init__(self, info: activity.Info) -> None:
-        # A heartbeat without details would throw away what an earlier attempt left.
-        self._details: list[Any] = list(info.heartbeat_details)
+        # A heartbeat without details would throw away what an earlier attempt left; its text is of no use any more.
+        self._details: list[Any] = list(info.heartbeat_details)[:USAGE_PLACE]
         self._usage = usage_of_heartbeat(info.heartbeat_details)
         self._interval_s = _interval_s(info.heartbeat_timeout)
         self._loop = asyncio.get_running_loop()
         self._activity = contextvars.copy_context()
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
+        self._text: TextSoFar | None = None
+        self._sent_at = -SHORTEST_INTERVAL_S
+        self._soon: asyncio.TimerHandle | None = None
+        """Sends what has been said since the last heartbeat."""
 
     @property
     def last_details(self) -> Any:
@@ -54,11 +66,17 @@ class Heartbeats:
         reported = [] if progress is None else [{"done": progress.done, "total": progress.total}]
         self._details = [details, *reported]
         if not self._is_over:
-            self._loop.call_soon_threadsafe(self._send, context=self._activity)
+            self._loop.call_soon_threadsafe(self._send_soon, context=self._activity)
 
     def add_usage(self, usage: Usage) -> None:
-        """Sends a heartbeat with what a model has used, for the next attempt; to be called on the event loop."""
+        """Sends a heartbeat soon with what a model has used, for the next attempt; to be called on the event loop."""
         self._usage += usage
+        self._activity.run(self._send_soon)
+
+    def tell(self, text: TextSoFar) -> None:
+        """Sends a heartbeat at once with what has been written so far, for whoever looks; to be called on the event
+        loop, at a pace that the caller keeps."""
+        self._text = text
         self._activity.run(self._send)
 
     @contextmanager
@@ -77,6 +95,9 @@ class Heartbeats:
 
     def stop(self) -> None:
         """Sends no heartbeat any more."""
+        if self._soon is not None:
+            # The next attempt goes on from it.
+            self._activity.run(self._send)
         self._is_over = True
         if self._timer is not None:
             self._warn_if_late(self._timer)
@@ -99,13 +120,29 @@ class Heartbeats:
                 late_s=round(late_s, 1),
             )
 
+    def _send_soon(self) -> None:
+        wait_s = self._sent_at + SHORTEST_INTERVAL_S - self._loop.time()
+        if wait_s <= 0:
+            self._send()
+        elif self._soon is None and not self._is_over:
+            self._soon = self._loop.call_later(wait_s, self._send)
+
     def _send(self) -> None:
         if self._is_over:
             return
-        if self._usage == NONE:
-            activity.heartbeat(*self._details)
-        else:
-            activity.heartbeat(*[*self._details, None, None][:USAGE_PLACE], {DETAIL_USAGE: self._usage.to_json()})
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        self._sent_at = self._loop.time()
+        activity.heartbeat(*self._told())
+
+    def _told(self) -> list[Any]:
+        """Returns the details of a heartbeat, each part in its place."""
+        if self._usage == NONE and self._text is None:
+            return self._details
+        usage = None if self._usage == NONE else {DETAIL_USAGE: self._usage.to_json()}
+        told = [*[*self._details, None, None][:USAGE_PLACE], usage]
+        return told if self._text is None else [*told, self._text.to_json()]
 
 
 @contextmanager

@@ -132,7 +132,9 @@ class AgentSpec:
             output=self.output,
             labels=CallLabels(purpose=AGENT_KIND),
         )
-        return ModelRequest(call, before=before, is_continued=True, cuts=cuts or {})
+        # A form is for a program.
+        tells = "" if self.output is None else None
+        return ModelRequest(call, before=before, is_continued=True, cuts=cuts or {}, tells=tells)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the spec as the pursuit of a plan."""

@@ -506,7 +506,7 @@ class Progress:
         schema = self._goal.answer_schema if self._can_plan_again() else {}
         output = OutputSchema("answer", schema, is_binding=False) if schema else None
         call = ModelCall((*begun, *told.messages), config=self._goal.config, output=output, labels=labels)
-        request = ModelRequest(call, cuts=told.cuts)
+        request = ModelRequest(call, cuts=told.cuts, tells="" if output is None else ANSWERED[0][0][-1])
         last = self._ends_of(steps)
         node_id = ANSWER if self.last(ANSWER) is None else self._free(ANSWER)
         node = model_node(node_id, request, title="answering the request", dependencies=last, holes=told.holes)

@@ -303,6 +303,8 @@ class ModelRequest:
         cuts: place of a message of `call` -> characters at which it is cut, with a mark, once all of it is there.
         planning: `None` for an answer that is taken when it is whole.
         round: of a planner of rounds, what its answer is read against; `None` for any other answer.
+        tells: what of the answer is for people, who are told it while it is written: `""` is its text, anything else
+            the field of its JSON that holds the text. `None` for what no person waits for.
     """
 
     call: ModelCall
@@ -312,6 +314,7 @@ class ModelRequest:
     cuts: Mapping[int, int] = field(default_factory=dict)
     planning: Planning | None = None
     round: RoundContext | None = None
+    tells: str | None = None
 
 
 def messages_to_json(messages: Sequence[Message]) -> Any:
@@ -355,6 +358,8 @@ def request_to_json(request: ModelRequest) -> Json:
             encoded["planning"]["so_far"] = request.planning.so_far.to_json()
     if request.round is not None:
         encoded["round"] = request.round.to_json()
+    if request.tells is not None:
+        encoded["tells"] = request.tells
     return {**encoded, "messages": messages_to_json(call.messages)}
 
 
@@ -385,6 +390,7 @@ def request_from_json(encoded: Any) -> ModelRequest:
             cuts={int(place): int(characters) for place, characters in encoded.get("cuts", ())},
             planning=_planning_from_json(encoded.get("planning")),
             round=round_context_from_json(encoded["round"]) if "round" in encoded else None,
+            tells=_tells_from_json(encoded.get("tells")),
         )
     except ValidationError as error:
         raise ValueError("; ".join(_problem(each) for each in error.errors(include_url=False))) from None
@@ -394,6 +400,12 @@ def request_from_json(encoded: Any) -> ModelRequest:
 
 def _output_from_json(encoded: Any) -> OutputSchema:
     return OutputSchema(encoded["name"], encoded["schema"], is_binding=encoded.get("is_binding") is not False)
+
+
+def _tells_from_json(encoded: Any) -> str | None:
+    if encoded is not None and not isinstance(encoded, str):
+        raise ValueError(f"what an answer tells people is named by a field, not {encoded!r:.40}")
+    return encoded
 
 
 def _planning_from_json(encoded: Any) -> Planning | None:

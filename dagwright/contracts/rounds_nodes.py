@@ -206,7 +206,11 @@ def answer_node(
         messages.append(user(caveats))
     call = ModelCall(tuple(messages), config=rounds.config, labels=CallLabels(purpose=PURPOSE_ANSWER))
     node = model_node(
-        ANSWER, ModelRequest(call, cuts=cuts), title="answering the question", dependencies=dependencies, holes=holes
+        ANSWER,
+        ModelRequest(call, cuts=cuts, tells=""),
+        title="answering the question",
+        dependencies=dependencies,
+        holes=holes,
     )
     return replace(node, join=("all_done", 0))
 

@@ -63,9 +63,10 @@ class Said:
 
     def mended(self) -> "Said":
         """Returns the same without halves of characters, which no JSON can carry: each becomes the mark U+FFFD."""
-        calls = [(_whole(call_id), _whole(name), _whole(arguments)) for call_id, name, arguments in self.calls]
+        mended = without_half_characters
+        calls = [(mended(call_id), mended(name), mended(arguments)) for call_id, name, arguments in self.calls]
         return replace(
-            self, text=_whole(self.text), refusal=_whole(self.refusal), model=_whole(self.model), calls=calls
+            self, text=mended(self.text), refusal=mended(self.refusal), model=mended(self.model), calls=calls
         )
 
 
@@ -207,8 +208,8 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _whole(text: str) -> str:
-    """Returns a text without lone surrogates; two that came in pieces are one character."""
+def without_half_characters(text: str) -> str:
+    """Returns a text with the mark U+FFFD for each lone half of a character; two that came in pieces are one."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
