@@ -38,6 +38,7 @@ from dagwright.restoring import full_document, restored_document, stored_text
 from dagwright.server import Connection
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
+from dagwright.text_hub import AnswerTexts
 from dagwright.written import closing_document
 
 HISTORIES_AT_ONCE = 8
@@ -174,6 +175,8 @@ class Runs:
         """What the runs ask of people."""
         self.feeds = RunFeeds(self.feed)
         """Where many may look at one run."""
+        self.texts = AnswerTexts(self._client, self.feeds)
+        """Where many may read the answer of one run while it is written."""
 
     async def start(
         self,

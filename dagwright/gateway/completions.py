@@ -3,12 +3,15 @@
 import asyncio
 import time
 from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
+from dagwright.answer_pieces import Piece
 from dagwright.gateway import direct
+from dagwright.gateway.answering import AnswerTold, moments_and_pieces
 from dagwright.gateway.bodies import ChatBody, RoutingMode, Wishes, passed_on, refuse_unsendable, wishes_of
 from dagwright.gateway.calls import (
     Beginning,
@@ -24,7 +27,7 @@ from dagwright.gateway.conversation import UNSUPPORTED, conversation_of
 from dagwright.gateway.desk import Desk, TheDesk
 from dagwright.gateway.errors import CLIENT_GONE, ApiError, told_as
 from dagwright.gateway.feedback_calls import call_of
-from dagwright.gateway.following import Moment, Outcome, moments
+from dagwright.gateway.following import Moment, Outcome, last_moment
 from dagwright.gateway.progress import Progress
 from dagwright.gateway.streams import DONE, STREAMED, Events, event, stream_response
 from dagwright.gateway.targets import Target, target_of
@@ -127,17 +130,22 @@ async def _streamed(desk: Desk, call: Call, *, with_usage: bool) -> Response:
 
 
 async def _events(desk: Desk, call: Call, beginning: Beginning, *, with_usage: bool) -> Events:
-    """Yields the role at once, what happens meanwhile, and the answer when it is there."""
-    chunks = _Chunks(call, with_usage=with_usage)
+    """Yields the role at once, what happens meanwhile, and the answer as it is written."""
+    chunks, answer = _Chunks(call, with_usage=with_usage), AnswerTold()
     yield chunks.delta({"role": "assistant", "content": ""})
     try:
         answered = await asyncio.shield(beginning)
         progress = Progress(call.run, call.wishes.shown)
         last: Moment | None = None
-        async for last in moments(desk, call.run, answered=answered):
-            chunks.offset = str(last.view.offset)
-            for told in progress.events(last):
-                yield chunks.delta({}, dagwright={"event": told})
+        async with aclosing(moments_and_pieces(desk, call.run, answer, answered=answered)) as coming:
+            async for each in coming:
+                if isinstance(each, Piece):
+                    yield chunks.delta({"content": answer.words_of(each)})
+                    continue
+                last = each
+                chunks.offset = str(last.view.offset)
+                for told in progress.events(last):
+                    yield chunks.delta({}, dagwright={"event": told})
         assert last is not None
         outcome = await end_of(desk, call, last)
     # The status of the answer is out, so what goes wrong now is told in the stream.
@@ -148,8 +156,8 @@ async def _events(desk: Desk, call: Call, beginning: Beginning, *, with_usage: b
         yield event(wrong.body())
         yield DONE
         return
-    if outcome.text:
-        yield chunks.delta({"content": outcome.text})
+    if rest := answer.rest_of(outcome):
+        yield chunks.delta({"content": rest})
     for index, each in enumerate(call_of(request, run=call.run) for request in outcome.requests):
         yield chunks.delta({"tool_calls": [{"index": index, **each}]})
     yield chunks.delta({}, finish_reason=_reason(outcome), dagwright=outcome.about)

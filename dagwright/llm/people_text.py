@@ -1,5 +1,7 @@
 """The part of an answer that is for people, while the answer is still written. Pure."""
 
+import re
+
 from pydantic_core import from_json
 
 from dagwright.llm.answers import without_half_characters
@@ -7,6 +9,8 @@ from dagwright.llm.answers import without_half_characters
 MOST_CHARACTERS = 256 * 1024
 """Of an answer that is looked at while it is written; what follows is told when it is whole."""
 _FENCE = "```"
+_MARKER = re.compile(r"\[(\[\s*(F(E(E(D(B(A(C(K.*)?)?)?)?)?)?)?)?)?\Z", re.DOTALL)
+"""The words in which an agent asks a person (`contracts.agent_asking`), or what may become them."""
 
 
 class PeopleText:
@@ -36,7 +40,7 @@ class PeopleText:
     @property
     def text(self) -> str:
         """Returns the text as far as it is written."""
-        found = self._find() if self._field else self._written
+        found = _before_marker(self._find() if self._field else self._written)
         # What follows may be no JSON any more: what was told stays.
         self._found = found if found.startswith(self._found) else self._found
         return self._found
@@ -50,6 +54,12 @@ class PeopleText:
             return _text_in(begun[place:], self._field) if place >= 0 else ""
         # It was asked for JSON and says it in words: that is its answer then.
         return self._written
+
+
+def _before_marker(text: str) -> str:
+    """Returns a text up to where a model asks a person, who is asked in another way."""
+    found = _MARKER.search(text)
+    return text if found is None else text[: found.start()]
 
 
 def _text_in(written: str, field: str) -> str:

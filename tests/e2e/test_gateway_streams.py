@@ -10,7 +10,7 @@ import pytest
 
 from dagwright.feed import RunNotFound
 from dagwright.gateway.jobs import id_of_key
-from dagwright.testing import Pace, text
+from dagwright.testing import Pace, json_text, slow, text
 from tests.e2e.conftest import calculation, pause
 from tests.support.eventually import eventually
 from tests.support.gateway import Event, Gateway, gateway
@@ -304,3 +304,21 @@ async def test_two_gateways_work_as_one(server: LiveServer, tmp_path: Path) -> N
             {"model": "plan/asking", "messages": [{"role": "user", "content": "{}"}, message, *results]},
         )
     assert json.loads(done.json()["choices"][0]["message"]["content"])["approved"] is True
+
+
+async def test_answer_comes_as_it_is_written(server: LiveServer, tmp_path: Path) -> None:
+    released = asyncio.Event()
+    words = "Oslo has rain today, and Bergen has more of it."
+    plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
+    answer = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, released=released)
+    async with gateway(server, plan, answer, folder=tmp_path) as live:
+        stream = await live.openai.chat.completions.create(
+            model="profile/plan", messages=[{"role": "user", "content": "What is the weather?"}], stream=True
+        )
+        pieces: list[str] = []
+        async for chunk in stream:
+            pieces.append(chunk.choices[0].delta.content or "")
+            if "".join(pieces) == words[:28]:
+                released.set()
+    assert "".join(pieces) == words
+    assert len([piece for piece in pieces if piece]) > 1

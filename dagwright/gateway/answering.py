@@ -1,0 +1,78 @@
+"""What happens in a run and what it writes, in the order in which both come."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from contextlib import aclosing
+
+from dagwright.answer_pieces import Piece, ToldText
+from dagwright.gateway.desk import Desk
+from dagwright.gateway.following import Moment, Outcome, moments
+
+BEGINS_AGAIN = "\n\n(The answer begins again.)\n\n"
+"""Stands in an answer whose beginning was told and is no part of it: nobody can take back what a client has."""
+NEXT_TURN = "\n\n"
+"""Stands between what an agent says in one turn and in the next one."""
+
+
+class AnswerTold:
+    """What a client has been told of an answer."""
+
+    def __init__(self) -> None:
+        self.told = ToldText()
+        self.node = ""
+
+    def words_of(self, piece: Piece) -> str:
+        """Returns what a client is told of a piece, which may come behind what is no part of the answer."""
+        before, self.node = self.node, piece.node or self.node
+        if not piece.begins_again:
+            return piece.text
+        # What is asked again has the same name, with a number behind.
+        is_other = bool(piece.node) and _name(before) != _name(piece.node)
+        return (NEXT_TURN if is_other else BEGINS_AGAIN) + piece.text
+
+    def rest_of(self, outcome: Outcome) -> str:
+        """Returns what a client is still to be told at the end, of the answer or of what is asked instead."""
+        if outcome.requests:
+            return NEXT_TURN + outcome.text if outcome.text and self.told.text else outcome.text
+        rest = self.told.rest_of(outcome.text)
+        return "" if rest is None else self.words_of(rest)
+
+
+def _name(node: str) -> str:
+    return node.partition("#")[0]
+
+
+async def moments_and_pieces(
+    desk: Desk, run: str, told: AnswerTold, *, answered: Collection[tuple[str, str]] = ()
+) -> AsyncGenerator[Moment | Piece, None]:
+    """Yields a run at its moments and its answer in pieces, up to its last moment; raises as `moments`.
+
+    Args:
+        told: what the client has been told of the answer; kept up here.
+        answered: as `moments` takes it.
+    """
+    async with (
+        aclosing(moments(desk, run, answered=answered)) as happening,
+        aclosing(desk.runs.texts.pieces(run, told.told)) as writing,
+    ):
+        coming: dict[AsyncIterator[Moment | Piece], asyncio.Task[Moment | Piece | None]] = {}
+        try:
+            for each in (happening, writing):
+                coming[each] = asyncio.create_task(_next_of(each))
+            while happening in coming:
+                await asyncio.wait(coming.values(), return_when=asyncio.FIRST_COMPLETED)
+                for source, task in [*coming.items()]:
+                    if not task.done():
+                        continue
+                    del coming[source]
+                    if (found := task.result()) is not None:
+                        yield found
+                        coming[source] = asyncio.create_task(_next_of(source))
+        finally:
+            for task in coming.values():
+                task.cancel()
+            await asyncio.gather(*coming.values(), return_exceptions=True)
+
+
+async def _next_of(source: AsyncIterator[Moment | Piece]) -> Moment | Piece | None:
+    return await anext(source, None)
