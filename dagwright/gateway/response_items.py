@@ -268,20 +268,24 @@ def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def item_events(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the events that bring the items of an answer, each as a whole."""
+def item_events(items: Sequence[Mapping[str, Any]], *, rest: str | None = None) -> list[dict[str, Any]]:
+    """Returns the events that bring the items of an answer, each as a whole.
+
+    Args:
+        rest: what is left to be told of the message, if `begin_message` has brought it.
+    """
     found: list[dict[str, Any]] = []
     for index, item in enumerate(items):
         place = {"output_index": index, "item_id": item["id"]}
         begun = {**item, "status": "in_progress"}
         if item["type"] == "message":
             (part,) = item["content"]
+            text = part["text"]
+            left = text if rest is None else rest
+            found += begin_message(item) if rest is None else []
+            found += [text_delta(item, left)] if left or rest is None else []
             inside = {**place, "content_index": 0}
-            empty, text = {**part, "text": ""}, part["text"]
             found += [
-                {"type": "response.output_item.added", "output_index": index, "item": {**begun, "content": []}},
-                {"type": "response.content_part.added", **inside, "part": empty},
-                {"type": "response.output_text.delta", **inside, "delta": text, "logprobs": []},
                 {"type": "response.output_text.done", **inside, "text": text, "logprobs": []},
                 {"type": "response.content_part.done", **inside, "part": part},
             ]
@@ -299,3 +303,20 @@ def item_events(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             ]
         found.append({"type": "response.output_item.done", "output_index": index, "item": item})
     return found
+
+
+def begin_message(item: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the events that bring the item of an answer before its text; it is the first of the response."""
+    (part,) = item["content"]
+    inside = {"output_index": 0, "item_id": item["id"], "content_index": 0}
+    begun = {**item, "status": "in_progress", "content": []}
+    return [
+        {"type": "response.output_item.added", "output_index": 0, "item": begun},
+        {"type": "response.content_part.added", **inside, "part": {**part, "text": ""}},
+    ]
+
+
+def text_delta(item: Mapping[str, Any], words: str) -> dict[str, Any]:
+    """Returns the event that brings a piece of an answer."""
+    inside = {"output_index": 0, "item_id": item["id"], "content_index": 0}
+    return {"type": "response.output_text.delta", **inside, "delta": words, "logprobs": []}

@@ -2,16 +2,19 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
+from dagwright.answer_pieces import Piece
 from dagwright.client import checked_id
 from dagwright.contracts.conversation import TurnSummary
 from dagwright.feed import RunClosed, RunView
 from dagwright.gateway import direct
+from dagwright.gateway.answering import AnswerTold, moments_and_pieces
 from dagwright.gateway.bodies import RoutingMode, Wishes, passed_on, refuse_unsendable, wishes_of
 from dagwright.gateway.calls import (
     Beginning,
@@ -27,17 +30,20 @@ from dagwright.gateway.conversation import Conversation, conversation_of
 from dagwright.gateway.desk import Desk, TheDesk
 from dagwright.gateway.errors import CLIENT_GONE, ApiError, told_as
 from dagwright.gateway.feedback_calls import question_words
-from dagwright.gateway.following import RUN_FAILED, Moment, about_run, ended, moments, outcome_of
+from dagwright.gateway.following import RUN_FAILED, Moment, about_run, ended, outcome_of
 from dagwright.gateway.progress import Progress
 from dagwright.gateway.response_items import (
     ResponseBody,
     answered,
+    begin_message,
     chat_of,
     failed,
     item_events,
+    message_item,
     of_completion,
     response_object,
     run_of_response,
+    text_delta,
 )
 from dagwright.gateway.streams import STREAMED, Events, event, stream_response
 from dagwright.gateway.targets import target_of
@@ -176,17 +182,26 @@ async def _whole(desk: Desk, call: Call, told: Mapping[str, Any], request: Reque
 
 
 async def _events(desk: Desk, call: Call, told: Mapping[str, Any], beginning: Beginning) -> Events:
-    tell = _Telling(call.run)
+    tell, answer = _Telling(call.run), AnswerTold()
+    item, has_begun = message_item("", run=call.run), False
     yield tell("response.created", response=told)
     yield tell("response.in_progress", response=told)
     try:
         given = await asyncio.shield(beginning)
         progress = Progress(call.run, call.wishes.shown)
         last: Moment | None = None
-        async for last in moments(desk, call.run, answered=given):
-            tell.offset = str(last.view.offset)
-            for each in progress.events(last):
-                yield tell(PROGRESS, event=each)
+        async with aclosing(moments_and_pieces(desk, call.run, answer, answered=given)) as coming:
+            async for each in coming:
+                if isinstance(each, Piece):
+                    for begun in [] if has_begun else begin_message(item):
+                        yield tell(**begun)
+                    has_begun = True
+                    yield tell(**text_delta(item, answer.words_of(each)))
+                    continue
+                last = each
+                tell.offset = str(last.view.offset)
+                for happened in progress.events(last):
+                    yield tell(PROGRESS, event=happened)
         assert last is not None
         outcome = await end_of(desk, call, last)
     # The status of the answer is out, so what goes wrong now is told in the stream.
@@ -197,8 +212,9 @@ async def _events(desk: Desk, call: Call, told: Mapping[str, Any], beginning: Be
         yield tell("response.failed", response=failed(told, wrong))
         return
     done = answered(told, outcome, run=call.run)
-    for each in item_events(done["output"]):
-        yield tell(**each)
+    rest = answer.rest_of(outcome)
+    for brought in item_events(done["output"], rest=rest if has_begun else None):
+        yield tell(**brought)
     yield tell("response.completed", response=done)
 
 

@@ -9,6 +9,7 @@ import openai
 import pytest
 from openai.types.responses import Response
 
+from dagwright.testing import json_text, slow
 from tests.e2e.conftest import calculation, pause
 from tests.support.eventually import eventually
 from tests.support.gateway import gateway
@@ -166,3 +167,24 @@ async def test_what_a_response_cannot_be_made_of_is_refused(
         content = json.dumps({"model": "profile/plan", **body})
         response = await live.http.post("/v1/responses", content=content, headers={"content-type": "application/json"})
     assert (response.status_code in (400, 404), response.json()["error"]["code"]) == (True, code)
+
+
+async def test_response_is_told_as_it_is_written(server: LiveServer, tmp_path: Path) -> None:
+    released = asyncio.Event()
+    words = "Oslo has rain today, and Bergen has more of it."
+    plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
+    answer = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, released=released)
+    async with gateway(server, plan, answer, folder=tmp_path) as live:
+        stream = await live.openai.responses.create(model="profile/plan", input="What is the weather?", stream=True)
+        kinds, pieces, told = [], [], ""
+        async for each in stream:
+            kinds.append(each.type)
+            if each.type == "response.output_text.delta":
+                pieces.append(each.delta)
+                if "".join(pieces) == words[:28]:
+                    released.set()
+            if each.type == "response.completed":
+                told = each.response.output_text
+    assert ("".join(pieces), told) == (words, words)
+    assert [kinds.count(f"response.{kind}") for kind in ("output_item.added", "content_part.added")] == [1, 1]
+    assert len(pieces) > 1

@@ -313,8 +313,8 @@ async def test_calls_of_a_run_are_told_apart_as_the_page_of_the_planner_says(cli
     assert [(each.metadata, each.is_streamed, each.response_format) for each in server.calls] == [
         ({"run": handle.id, "node": "plan", "purpose": "plan"}, True, "json_schema"),
         ({"run": handle.id, "node": "plan#2", "purpose": "repair"}, True, "json_schema"),
-        ({"run": f"{handle.id}/mail", "node": "turn1", "purpose": "agent"}, False, "text"),
-        ({"run": handle.id, "node": "answer", "purpose": "answer"}, False, "json_schema"),
+        ({"run": f"{handle.id}/mail", "node": "turn1", "purpose": "agent"}, True, "text"),
+        ({"run": handle.id, "node": "answer", "purpose": "answer"}, True, "json_schema"),
     ]
     planned, mended, _, answered = (each.messages for each in server.calls)
     assert planned[0]["content"].startswith("You plan.")
