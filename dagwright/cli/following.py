@@ -1,9 +1,13 @@
 """Shows one run as it goes on: a picture on a terminal, a line for each change elsewhere, nothing with `--json`."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
 
 from temporalio.client import Client
+from temporalio.service import RPCError
 
+from dagwright.answer_pieces import ToldText
 from dagwright.asked import Asked
 from dagwright.cli.lines import LineWriter
 from dagwright.cli.lost_calls import LostCalls
@@ -11,7 +15,7 @@ from dagwright.cli.output import Output
 from dagwright.cli.rendering import LivePicture
 from dagwright.cli.request_words import Request
 from dagwright.client import Runs
-from dagwright.feed import RunView
+from dagwright.feed import RunNotFound, RunView
 
 
 def _is_never_enough(_: Sequence[Request]) -> bool:
@@ -29,7 +33,8 @@ class Following:
     """
 
     def __init__(self, runs: Runs, client: Client, workflow_id: str, *, output: Output) -> None:
-        self._views = runs.feed(workflow_id).follow()
+        self._runs, self._workflow_id = runs, workflow_id
+        self._updates = runs.feeds.subscribe(workflow_id)
         self._asked = Asked(runs.people, workflow_id)
         self._lost = LostCalls(client)
         self._output = output
@@ -48,7 +53,7 @@ class Following:
             RPCError: the server has not answered for a minute.
         """
         if self._output.is_terminal:
-            with LivePicture(self._output.console) as picture:
+            with LivePicture(self._output.console) as picture, self._writing_to(picture):
                 return await self._until(is_enough, picture.show)
         return await self._until(is_enough, self._lines.show if not self._output.is_json else None)
 
@@ -58,7 +63,8 @@ class Following:
         show: Callable[[RunView, Sequence[Request]], None] | None,
     ) -> RunView:
         last: RunView | None = None
-        async for last in self._views:
+        async for update in self._updates:
+            last = update.view
             if show is not None:
                 self.requests = await self._asked.in_view(last)
                 show(await self._lost.marked(last), self.requests)
@@ -67,6 +73,23 @@ class Following:
         assert last is not None
         return last
 
+    @contextmanager
+    def _writing_to(self, picture: LivePicture) -> Iterator[None]:
+        """Shows the answer while it is written, for as long as the block lasts."""
+        writing = asyncio.create_task(self._write(picture))
+        try:
+            yield
+        finally:
+            writing.cancel()
+
+    async def _write(self, picture: LivePicture) -> None:
+        told = ToldText()
+        # What ends the run, or the look at it, is told by whoever follows it.
+        with suppress(RunNotFound, RPCError):
+            async with aclosing(self._runs.texts.pieces(self._workflow_id, told)) as coming:
+                async for _ in coming:
+                    picture.write(told.text)
+
     async def close(self) -> None:
         """Looks no more."""
-        await self._views.aclose()
+        await self._updates.aclose()

@@ -8,7 +8,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dagwright.cli.output import one_line
+from dagwright.cli.output import one_line, terminal_text
 from dagwright.cli.progress import Row, RunProgress, TreePlace, format_duration, progress_of, tree_of
 from dagwright.cli.request_words import Request, answer_words, asking_line, deadline_words, option_lines
 from dagwright.cli.round_picture import rounds_table
@@ -40,6 +40,8 @@ _QUESTION_ROWS = 3
 """Lines that a request takes: its question on one, and the command that answers it."""
 _LEAST_OPTIONS = 2
 """Lines that the options of one request may take however little room there is."""
+_SHARE_OF_ANSWER = 3
+"""Of the lines of a terminal a third is for an answer that is being written."""
 _NOTE_ROWS = 3
 """Lines that a note takes on a terminal: what is wrong and the command that mends it, which may not be cut."""
 
@@ -50,11 +52,21 @@ class Picture:
     def __init__(self) -> None:
         self._tree: tuple[CompiledPlan, Sequence[TreePlace]] | None = None
 
-    def draw(self, view: RunView, requests: Sequence[Request] = (), *, now: float, height: int) -> RenderableType:
+    def draw(
+        self,
+        view: RunView,
+        requests: Sequence[Request] = (),
+        *,
+        now: float,
+        height: int,
+        written: Sequence[Text] = (),
+    ) -> RenderableType:
         """Returns the picture of a run.
 
         Args:
             requests: what is asked of people now; the oldest are shown with the commands that answer them.
+            written: the last lines of the answer, as far as a model has written it; whoever asked is told all of it
+                when the run has ended.
             now: seconds since the epoch.
             height: lines of the terminal.
         """
@@ -64,15 +76,16 @@ class Picture:
         options = [_option_rows(request, among=requests, room=height // 2) for request in requests[:_REQUESTS_SHOWN]]
         questions = _questions(requests, options, now=now)
         asked_rows = _QUESTION_ROWS * len(questions) + sum(map(len, options))
-        room = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - asked_rows
+        lines = () if view.is_closed else written
+        room = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - asked_rows - len(lines)
         if (rounds := rounds_of(view)) is not None:
             # Of a run that has ended they are told whole below the picture.
             shown = () if view.is_closed else (rounds_table(rounds, room=room, calls=calls_of(view, now=now)),)
-            return Group(_header(view, now=now), *shown, *questions, *notes)
+            return Group(_header(view, now=now), *shown, *questions, *notes, *lines)
         if self._tree is None or self._tree[0] is not view.scheduler.plan:
             self._tree = view.scheduler.plan, tree_of(view.scheduler.plan)
         progress = progress_of(view, self._tree[1], now=now, room=room)
-        return Group(_header(view, now=now), _table(progress), _footer(progress), *questions, *notes)
+        return Group(_header(view, now=now), _table(progress), _footer(progress), *questions, *notes, *lines)
 
 
 def _header(view: RunView, *, now: float) -> Table:
@@ -181,6 +194,8 @@ class LivePicture:
         self._console = console
         self._picture = Picture()
         self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop", transient=False)
+        self._shown: tuple[RunView, Sequence[Request]] | None = None
+        self._written = ""
 
     def __enter__(self) -> "LivePicture":
         self._live.start()
@@ -191,5 +206,19 @@ class LivePicture:
 
     def show(self, view: RunView, requests: Sequence[Request] = ()) -> None:
         """Draws the run as it is now, with what it asks of people."""
-        picture = self._picture.draw(view, requests, now=time.time(), height=self._console.height)
+        self._shown = view, requests
+        picture = self._picture.draw(
+            view, requests, now=time.time(), height=self._console.height, written=self._last_lines()
+        )
         self._live.update(picture, refresh=True)
+
+    def write(self, text: str) -> None:
+        """Draws the run with the end of its answer, as far as that is written."""
+        self._written = text
+        if self._shown is not None:
+            self.show(*self._shown)
+
+    def _last_lines(self) -> Sequence[Text]:
+        width, rows = self._console.width, self._console.height // _SHARE_OF_ANSWER
+        end = terminal_text(self._written[-width * rows :])
+        return [*Text(end).wrap(self._console, width)][-rows:] if end else ()

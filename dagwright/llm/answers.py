@@ -97,7 +97,13 @@ def chunk_of_whole(body: Any) -> Any:
     """
     read_whole(body)
     choice = body["choices"][0]
-    only = {**choice, "delta": choice["message"], "finish_reason": choice.get("finish_reason") or "stop"}
+    message = choice["message"]
+    # Those of a stream are told apart by their place; an answer in one piece has none, and may have no ids either.
+    calls = [
+        {**call, "index": place} if isinstance(call, Mapping) else call
+        for place, call in enumerate(_list(message.get("tool_calls")))
+    ]
+    only = {**choice, "delta": {**message, "tool_calls": calls}, "finish_reason": choice.get("finish_reason") or "stop"}
     return {**body, "choices": [only]}
 
 

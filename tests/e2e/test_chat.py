@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.testing import ModelServer, step
+from dagwright.testing import ModelServer, json_text, slow, step
 from tests.e2e.command import CommandLine, Ended, Terminal, asking
 from tests.support.eventually import eventually
 from tests.support.goals import call, written
@@ -347,3 +347,20 @@ async def test_killed_chat_leaves_its_turn_to_the_next_one(own_command_line: Com
         turns = await _turns(commands, "killed")
     assert (end.code, json.loads(end.stdout)["output"]) == (0, "Two.")
     assert [(turn["request"], turn["outcome"]) for turn in turns] == [("First.", "One."), ("Second.", "Two.")]
+
+
+async def test_answer_grows_on_a_terminal_while_it_is_written(own_command_line: CommandLine, talk: Talk) -> None:
+    released = asyncio.Event()
+    words = "Oslo has rain today. Bergen has more of it."
+    answer = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, released=released)
+    async with ModelServer(_sum(), answer) as server:
+        chat = await talk(asking(own_command_line, server))
+        await chat.shows(PROMPT)
+        chat.types(f"What is the weather?{ENTER}")
+        await chat.shows(words[:20])
+        assert "more of it" not in chat.screen
+        released.set()
+        await chat.shows("more of it")
+        await chat.shows(PROMPT)
+        chat.types(CTRL_D)
+        assert await chat.ended() == 0
