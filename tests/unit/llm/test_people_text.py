@@ -1,0 +1,89 @@
+"""The part of an answer that is for people, found while the answer is still written."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagwright.llm.answers import without_half_characters
+from dagwright.llm.people_text import MOST_CHARACTERS, PeopleText
+
+
+def _found(field: str, *pieces: str) -> list[str]:
+    text = PeopleText(field)
+    found = []
+    for piece in pieces:
+        text.take(piece)
+        found.append(text.text)
+    return found
+
+
+def _cut(words: str, sizes: list[int]) -> list[str]:
+    pieces, start = [], 0
+    for size in sizes:
+        pieces.append(words[start : start + size])
+        start += size
+    return [*pieces, words[start:]]
+
+
+def test_text_is_all_that_is_written() -> None:
+    assert _found("", "Os", "lo") == ["Os", "Oslo"]
+
+
+def test_text_at_a_field_is_found_before_it_is_whole() -> None:
+    assert _found("answer", '{"ans', 'wer": "Os', 'lo\\n', '", "miss', 'ing": []}') == ["", "Os", "Oslo\n", "Oslo\n", "Oslo\n"]
+
+
+def test_fence_around_the_json_is_no_text() -> None:
+    assert _found("answer", "`", "``json\n", '{"answer": "Os', 'lo"}\n```') == ["", "", "Os", "Oslo"]
+
+
+def test_answer_in_words_where_json_was_asked_for_is_the_text() -> None:
+    assert _found("answer", "Os", "lo") == ["Os", "Oslo"]
+
+
+@pytest.mark.parametrize("pieces", [['{"answer": "Os', "\nlo\"}"], ['{"answer": "Os', '"} {"answer": 7}']])
+def test_what_was_found_stays_if_the_rest_is_no_json(pieces: list[str]) -> None:
+    assert _found("answer", *pieces) == ["Os", "Os"]
+
+
+@pytest.mark.parametrize("written", ['{"answer": 7}', '{"answer": ["a"]}', '{"other": "a"}', '["answer"]'])
+def test_value_that_is_no_text_is_not_told(written: str) -> None:
+    assert _found("answer", written) == ["" if written.startswith("{") else written]
+
+
+def test_two_halves_of_a_character_are_one_and_a_lone_half_is_a_mark() -> None:
+    assert _found("", "a\ud83d", "\ude00b", "\ude00") == ["a", "a😀b", "a😀b\ufffd"]
+
+
+@pytest.mark.parametrize("marker", ["[[FEEDBACK SELECTION: Which? | a]]", "[[ FEEDBACK\n approval: Send it?]]"])
+def test_question_to_a_person_is_not_told_as_text(marker: str) -> None:
+    assert _found("", *_cut(f"I found two. {marker}", [12, 1, 1, 1, 1, 2, 3]))[-1] == "I found two. "
+    assert all("I found two. ".startswith(each) for each in _found("", *f"I found two. {marker}"))
+
+
+def test_brackets_that_ask_nobody_are_told() -> None:
+    assert _found("", "see [", "[FEE", "D]] and [1]")[-1] == "see [[FEED]] and [1]"
+
+
+@given(st.text(), st.lists(st.integers(1, 5)), st.sampled_from(["", "answer"]))
+def test_text_only_grows_and_ends_as_the_answer(words: str, sizes: list[int], field: str) -> None:
+    words = words.replace("[", "(").strip()
+    written = words if not field else json.dumps({"missing": ["a"], "answer": words, "more": 1})
+    found = _found(field, *_cut(written, sizes))
+    assert found[-1] == words
+    assert all(after.startswith(before) for before, after in zip(found, found[1:], strict=False))
+
+
+@given(st.lists(st.characters(), max_size=20), st.lists(st.integers(1, 3)))
+def test_halves_of_characters_are_mended_as_in_the_whole_answer(characters: list[str], sizes: list[int]) -> None:
+    words = "".join(characters).replace("[", "(")
+    sent = words.encode("utf-16-le", "surrogatepass")
+    halves = "".join(chr(int.from_bytes(sent[at : at + 2], "little")) for at in range(0, len(sent), 2))
+    assert _found("", *_cut(halves, sizes))[-1] == without_half_characters(halves)
+
+
+def test_what_no_person_reads_as_it_comes_is_left_to_the_end() -> None:
+    found = _found("", "x" * MOST_CHARACTERS, "y")
+    assert found[-1] == "x" * MOST_CHARACTERS
