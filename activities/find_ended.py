@@ -12,6 +12,7 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.heartbeats import kept_alive
 from dagwright.contracts.documents import encoded_size, error_json
 from dagwright.contracts.limits import RESULT_LIMIT_BYTES
 from dagwright.contracts.wire import ACTIVITY_FIND_ENDED, DETAIL_SEEN, ERROR_PLAN_FAILED
@@ -32,7 +33,11 @@ End = dict[str, Any]
 @activity.defn(name=ACTIVITY_FIND_ENDED)
 async def find_ended(workflow_ids: Sequence[str]) -> dict[str, End]:
     """Returns the ends of those of the runs that have ended, by workflow id."""
-    client = activity.client()
+    with kept_alive():
+        return await _ends_of(activity.client(), workflow_ids)
+
+
+async def _ends_of(client: Client, workflow_ids: Sequence[str]) -> dict[str, End]:
     found: dict[str, End] = {}
     told_bytes = 0
     for workflow_id in workflow_ids:
@@ -42,7 +47,6 @@ async def find_ended(workflow_ids: Sequence[str]) -> dict[str, End]:
             told_bytes += encoded_size(end)
         if told_bytes > _TOLD_BYTES:
             break
-        activity.heartbeat()
     return found
 
 
