@@ -216,7 +216,9 @@ class RunFeed:
         try:
             while True:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(reader.changed.wait(), DESCRIBE_PAUSE_S)
+                    # `wait_for` loses a cancellation that comes with what it waits for.
+                    async with asyncio.timeout(DESCRIBE_PAUSE_S):
+                        await reader.changed.wait()
                 reader.changed.clear()
                 if reading.done():
                     await reading
