@@ -5,8 +5,8 @@ one has died, has all of it. Where an agent or another sub-plan makes the output
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 
 from temporalio.api.workflow.v1 import PendingActivityInfo
@@ -36,7 +36,9 @@ HURRY_S = 5.0
 """How long an answer is waited for with the shortest pause; a model that thinks longer keeps nobody waiting by a tenth
 of a second."""
 LOOKS_PER_S = 200.0
-"""Of all runs that one process looks at; each takes the server 2 ms or so."""
+"""Of all runs that one process looks at; each takes the server 2 ms or so. With more runs all looks are rarer."""
+PIECES_PER_S = 2_000.0
+"""To all readers of one process together: one that serves a thousand of them has other things to do as well."""
 LOST_PAUSE_S = 1.0
 
 
@@ -51,7 +53,8 @@ class AnswerTexts:
         self._client = client
         self._feeds = feeds
         self._topics: dict[str, _Topic] = {}
-        self._looking = 0
+        self._looks_wanted_per_s = 0.0
+        self._readers = 0
 
     async def pieces(self, workflow_id: str, told: ToldText) -> AsyncGenerator[Piece, None]:
         """Yields the answer of a run in pieces as it is written, and ends when the run has ended.
@@ -78,32 +81,31 @@ class AnswerTexts:
         if topic is None:
             topic = self._topics[workflow_id] = _Topic(self, workflow_id)
         topic.readers += 1
+        self._readers += 1
         try:
             async for written in topic.moments():
                 yield written
         finally:
+            self._readers -= 1
             topic.readers -= 1
             if not topic.readers:
                 if self._topics.get(workflow_id) is topic:
                     del self._topics[workflow_id]
                 await topic.close()
 
-    def pause_s(self, wanted_s: float) -> float:
-        """Returns the seconds until the next look of one run, which are more if many runs are looked at."""
-        return max(wanted_s, self._looking / LOOKS_PER_S)
+    @contextmanager
+    def pausing(self, wanted_s: float) -> Iterator[float]:
+        """Gives the seconds that a run is to rest between two looks, with room for all others that are looked at."""
+        wanted_s = max(wanted_s, self._readers / PIECES_PER_S)
+        self._looks_wanted_per_s += 1 / wanted_s
+        try:
+            yield wanted_s * max(1.0, self._looks_wanted_per_s / LOOKS_PER_S)
+        finally:
+            self._looks_wanted_per_s -= 1 / wanted_s
 
     async def described(self, workflow_id: str) -> DescribeWorkflowExecutionResponse:
         """Returns what the server says of a run."""
         return (await self._client.get_workflow_handle(workflow_id).describe()).raw_description
-
-    @asynccontextmanager
-    async def looking(self) -> AsyncIterator[None]:
-        """Counts a run among those that are looked at."""
-        self._looking += 1
-        try:
-            yield
-        finally:
-            self._looking -= 1
 
     @asynccontextmanager
     async def happening(self, workflow_id: str) -> "AsyncIterator[_Happening]":
@@ -145,7 +147,9 @@ class _Happening:
     async def pause(self, pause_s: float) -> None:
         """Waits until something happens, at most so long."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._happened.wait(), pause_s)
+            # `wait_for` loses a cancellation that comes with what it waits for.
+            async with asyncio.timeout(pause_s):
+                await self._happened.wait()
         self._happened.clear()
 
 
@@ -201,10 +205,9 @@ class _Topic:
         described = await self._texts.described(self._workflow_id)
         call = text_call(described.pending_activities)
         if call is not None:
-            async with self._texts.looking():
-                if self._writing.take(*call):
-                    self._put(self._writing.newest)
-                await happening.pause(self._texts.pause_s(self._pause_s(call[1])))
+            if self._writing.take(*call):
+                self._put(self._writing.newest)
+            await self._rest(happening, self._pause_s(call[1]))
             return
         self._began_at = None
         child = _answering_child(happening.view, described)
@@ -212,8 +215,11 @@ class _Topic:
             await self._follow(child, happening)
             return
         is_soon = asyncio.get_running_loop().time() - happening.newest_at < SOON_S
-        async with self._texts.looking():
-            await happening.pause(self._texts.pause_s(FIRST_PAUSE_S if is_soon else IDLE_PAUSE_S))
+        await self._rest(happening, FIRST_PAUSE_S if is_soon else IDLE_PAUSE_S)
+
+    async def _rest(self, happening: _Happening, wanted_s: float) -> None:
+        with self._texts.pausing(wanted_s) as pause_s:
+            await happening.pause(pause_s)
 
     def _pause_s(self, told: TextSoFar) -> float:
         if told.text:

@@ -4,6 +4,7 @@ An agent is a sub-plan that grows: each turn is a model call, each tool that the
 the next turn. What the agent was told at the start stands in its first turn; the spec has what later turns need.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -40,6 +41,7 @@ MOST_CALLS = 64
 OBJECTIVE = "objective"
 """Input of an agent's plan: what it is to do."""
 _ASK_PERSON = "ask_person"
+_TURN = re.compile(r"turn[0-9]+(#[0-9]+)?")
 REQUEST_TYPES = ("CLARIFICATION", "APPROVAL", "SELECTION", "GUIDANCE")
 """Types of the requests that an agent may make."""
 
@@ -203,6 +205,11 @@ def _tool_from_json(encoded: Mapping[str, Any]) -> ToolDeclaration:
 def turn_id(number: int) -> str:
     """Returns the id of a turn, the first being 1."""
     return f"turn{number}"
+
+
+def is_turn(node_id: str) -> bool:
+    """Tells whether an id is that of a turn, or of one that was asked again."""
+    return _TURN.fullmatch(node_id) is not None
 
 
 def agent_plan(

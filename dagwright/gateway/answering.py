@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import aclosing
 
 from dagwright.answer_pieces import Piece, ToldText
+from dagwright.contracts.agent_spec import is_turn
 from dagwright.gateway.desk import Desk
 from dagwright.gateway.following import Moment, Outcome, moments
 
@@ -19,16 +20,16 @@ class AnswerTold:
 
     def __init__(self) -> None:
         self.told = ToldText()
-        self.node = ""
+        self._node = ""
 
     def words_of(self, piece: Piece) -> str:
         """Returns what a client is told of a piece, which may come behind what is no part of the answer."""
-        before, self.node = self.node, piece.node or self.node
+        before, self._node = self._node, piece.node
         if not piece.begins_again:
             return piece.text
-        # What is asked again has the same name, with a number behind.
-        is_other = bool(piece.node) and _name(before) != _name(piece.node)
-        return (NEXT_TURN if is_other else BEGINS_AGAIN) + piece.text
+        # What an agent has said before it called tools is no answer that was given up.
+        is_next = is_turn(before.rpartition("/")[2]) and _name(before) != _name(piece.node)
+        return (NEXT_TURN if is_next else BEGINS_AGAIN) + piece.text
 
     def rest_of(self, outcome: Outcome) -> str:
         """Returns what a client is still to be told at the end, of the answer or of what is asked instead."""
@@ -39,6 +40,7 @@ class AnswerTold:
 
 
 def _name(node: str) -> str:
+    """Returns the id of a node without the number of its later tries."""
     return node.partition("#")[0]
 
 

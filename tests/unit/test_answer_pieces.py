@@ -32,7 +32,10 @@ def test_next_attempt_that_writes_the_same_goes_on_where_the_first_one_died() ->
 def test_next_attempt_that_writes_something_else_begins_again() -> None:
     seen = (Written("answer", 1, "Oslo has"), Written("answer", 2, "Os"), Written("answer", 2, "Osaka"))
     told = ToldText()
-    assert _pieces(told, *seen) == [Piece("answer", 1, 0, "Oslo has"), Piece("answer", 2, 0, "Osaka", begins_again=True)]
+    assert _pieces(told, *seen) == [
+        Piece("answer", 1, 0, "Oslo has"),
+        Piece("answer", 2, 0, "Osaka", begins_again=True),
+    ]
     assert told.rest_of("Osaka has") == Piece("", 0, 5, " has")
 
 

@@ -1,6 +1,7 @@
 """The activity `call_model` without a server: what it takes, what it keeps, and what its failures hold."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pydantic_core
@@ -9,14 +10,22 @@ from temporalio.api.common.v1 import Payload
 
 from activities.call_model import model_activity
 from activities.values import Values
-from dagwright.contracts.model_calls import ModelRequest, NamedEndpoint, OfferedTool, OutputSchema, request_to_json
+from dagwright.contracts.model_calls import (
+    ModelRequest,
+    NamedEndpoint,
+    OfferedTool,
+    OutputSchema,
+    request_from_json,
+    request_to_json,
+)
 from dagwright.contracts.outcomes import read_result
+from dagwright.contracts.text_so_far import TEXT_PLACE, TextSoFar, text_from_json
 from dagwright.contracts.told_answers import TOOL_CALLS_BYTES, told_answer
 from dagwright.contracts.wire import HEADER_HOLES, HEADER_WANTED
 from dagwright.llm import CallLabels, Endpoint, ModelCall, Usage, user
 from dagwright.llm.clients import ModelClients, ModelSetup
 from dagwright.plan.stored import StoredValue
-from dagwright.testing import Completion, ModelServer, ScriptedToolCall, Tokens, text, tool_call
+from dagwright.testing import Completion, ModelServer, Raw, ScriptedToolCall, Tokens, json_text, slow, text, tool_call
 from tests.support.activity_bench import ActivityBench
 from tests.support.memory_store import MemoryStore
 
@@ -180,3 +189,61 @@ async def test_a_failure_tells_what_to_do_and_what_was_used() -> None:
         "advice": "raise max_tokens, or ask for less at once",
         "usage": Usage(calls=1, prompt_tokens=3, completion_tokens=4, unpriced_calls=1).to_json(),
     }
+
+
+# The text while it is written.
+
+
+async def _told(server: ModelServer, asked: dict[str, Any], **info: Any) -> tuple[Any, list[Any]]:
+    """Returns the answer of a call, and what its heartbeats told of a text."""
+    bench, told = Bench(server), list[Any]()
+    bench.temporal.on_heartbeat = lambda *details: told.append(details[TEXT_PLACE : TEXT_PLACE + 1])
+    bench.temporal.info = replace(bench.temporal.info, **info)
+    payload = await bench.payload(asked)
+    return json.loads(payload.data), [text_from_json(each[0]) if each else None for each in told]
+
+
+async def test_text_is_told_from_its_first_piece_on_and_not_with_each() -> None:
+    words = "Oslo has rain today. " * 300
+    async with ModelServer(slow(text(words), characters=2)) as server:
+        answer, told = await _told(server, request(tells=""), heartbeat_details=["x", None, None, {"text": "old"}])
+    begun, first, *more = [each for each in told if each is not None]
+    assert server.calls[0].is_streamed
+    assert (begun, first) == (TextSoFar(2, 0, ""), TextSoFar(2, 0, words[:2]))
+    assert answer["message"]["content"] == words
+    assert all(words.startswith(each.text) for each in more)
+    # Three thousand pieces come in less than a minute on any machine.
+    assert len(more) < 600
+
+
+async def test_text_at_a_field_is_told_as_text() -> None:
+    output = OutputSchema("answer", {"type": "object"}, is_binding=False)
+    call = ModelCall((user("?"),), output=output)
+    async with ModelServer(slow(json_text({"answer": "Oslo", "missing": []}), characters=14)) as server:
+        answer, told = await _told(server, request_to_json(ModelRequest(call, tells="answer")))
+    texts = [each.text for each in told if each is not None]
+    assert (answer["output"]["answer"], texts[:2]) == ("Oslo", ["", "Os"])
+
+
+async def test_service_that_does_not_stream_answers_all_the_same() -> None:
+    calls = [{"type": "function", "function": {"name": "look", "arguments": "{}"}}] * 2
+    message = {"role": "assistant", "content": "Let me look.", "tool_calls": calls}
+    body = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+    async with ModelServer(Raw(json.dumps(body).encode())) as server:
+        answer, told = await _told(server, request(tells="", tools=(OfferedTool("look"),)))
+    assert [call["name"] for call in answer["message"]["tool_calls"]] == ["look", "look"]
+    assert told[-1] == TextSoFar(2, 0, "Let me look.")
+
+
+async def test_answer_that_no_person_waits_for_is_neither_streamed_nor_told() -> None:
+    async with ModelServer("Hi") as server:
+        _, told = await _told(server, request())
+    assert not server.calls[0].is_streamed
+    assert all(each is None for each in told)
+
+
+def test_what_is_told_of_an_answer_travels_with_the_request() -> None:
+    for tells in (None, "", "answer"):
+        assert request_from_json(request(tells=tells)).tells == tells
+    with pytest.raises(ValueError, match="what an answer tells people"):
+        request_from_json({**request(), "tells": ["answer"]})

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from dagwright.cli.lines import LineWriter
 from dagwright.cli.progress import LOST, LOST_FOR_GOOD, RunProgress, format_duration, progress_of, tree_of
-from dagwright.cli.rendering import Picture
+from dagwright.cli.rendering import LivePicture, Picture
 from dagwright.descriptions import PendingCall
 from dagwright.feed import RunView
 from dagwright.plan.chunks import ChunkEnd
@@ -120,6 +120,28 @@ def test_picture_shows_signs_and_words_of_any_state() -> None:
         "● c t 2.0 s",
         "2 of 3 nodes 1 running 1 failed 1 blocked",
     ]
+
+
+def test_picture_ends_with_the_last_lines_of_an_answer_until_it_is_told_whole() -> None:
+    console = Console(width=40, height=12, no_color=True, force_terminal=False)
+    live = LivePicture(console)
+    live.write("".join(f"line {number}\n" for number in range(50)) + f"{'long ' * 8}and the \x1b[2Jend")
+    written = live._last_lines()
+    assert [line.plain.rstrip() for line in written] == [
+        "line 48",
+        "line 49",
+        "long long long long long long long long",
+        "and the \\u001b[2Jend",
+    ]
+    open_run = view_of(node("a"))
+    ended = view_of(node("a"), step=lambda scheduler: scheduler.complete("a", None, at=START + 1))
+    told = []
+    for view in (open_run, ended):
+        with console.capture() as capture:
+            console.print(Picture().draw(view, now=START + 2, height=40, written=written))
+        told.append(capture.get().splitlines())
+    assert [line.rstrip() for line in told[0][-4:]] == [line.plain.rstrip() for line in written]
+    assert not any("line" in line for line in told[1])
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120])

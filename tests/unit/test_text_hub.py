@@ -1,0 +1,181 @@
+"""Who looks at the text of an answer, how often, and what of a description is one; without a server."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
+from temporalio.client import Client
+
+from dagwright.answer_pieces import Piece, ToldText
+from dagwright.contracts.text_so_far import TextSoFar, end_of
+from dagwright.feed import RunNotFound
+from dagwright.feed_hub import RunFeeds
+from dagwright.plan.compiled import CompiledPlan
+from dagwright.plan.references import ResultOf
+from dagwright.text_hub import (
+    LOOKS_PER_S,
+    NEXT_PAUSE_S,
+    PIECES_PER_S,
+    AnswerTexts,
+    answering_node,
+    text_call,
+)
+from tests.support.eventually import eventually
+
+
+def _call(activity_id: str, *details: Any, kind: str = "call_model", at_s: int = 1) -> PendingActivityInfo:
+    call = PendingActivityInfo(activity_id=activity_id)
+    call.activity_type.name = kind
+    call.scheduled_time.seconds = at_s
+    payloads = [Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(detail).encode()) for detail in details]
+    call.heartbeat_details.payloads.extend(payloads)
+    return call
+
+
+def _telling(activity_id: str, text: str, *, attempt: int = 1, at_s: int = 1) -> PendingActivityInfo:
+    return _call(activity_id, None, None, None, end_of(text, attempt=attempt).to_json(), at_s=at_s)
+
+
+class _Server:
+    """A run whose description a test writes, and whose feed ends when the test says so.
+
+    Args:
+        is_known: whether there is such a run.
+    """
+
+    def __init__(self, *, is_known: bool = True) -> None:
+        self.described = DescribeWorkflowExecutionResponse()
+        self.looks = 0
+        self.ended = asyncio.Event()
+        self.readers = 0
+        self._is_known = is_known
+
+    def get_workflow_handle(self, _: str) -> "_Server":
+        return self
+
+    async def describe(self) -> Any:
+        self.looks += 1
+        return SimpleNamespace(raw_description=self.described)
+
+    async def subscribe(self, workflow_id: str) -> AsyncGenerator[Any, None]:
+        if not self._is_known:
+            raise RunNotFound(f"there is no run {workflow_id!r}")
+        self.readers += 1
+        yield SimpleNamespace(view=None, changed=("answer",))
+        await self.ended.wait()
+
+    def tell(self, text: str, *, attempt: int = 1) -> None:
+        self.described = DescribeWorkflowExecutionResponse(
+            pending_activities=[_telling("answer", text, attempt=attempt)]
+        )
+
+    def texts(self) -> AnswerTexts:
+        return AnswerTexts(cast("Client", self), cast("RunFeeds", self))
+
+
+async def _read(texts: AnswerTexts, pieces: list[Piece]) -> None:
+    async for piece in texts.pieces("run", ToldText()):
+        pieces.append(piece)
+
+
+async def test_all_who_read_an_answer_share_one_look() -> None:
+    server = _Server()
+    texts = server.texts()
+    told: list[list[Piece]] = [[] for _ in range(50)]
+    reading = [asyncio.create_task(_read(texts, pieces)) for pieces in told]
+    server.tell("Oslo")
+    await eventually(lambda: all(told))
+    server.tell("Oslo has")
+    await eventually(lambda: all(len(pieces) == 2 for pieces in told))
+    looks = server.looks
+    server.ended.set()
+    await asyncio.gather(*reading)
+    assert told == [[Piece("answer", 1, 0, "Oslo"), Piece("answer", 1, 4, " has")]] * 50
+    assert server.readers == 1
+    # One look for each moment and not for each reader, however slow the machine.
+    assert looks < 50
+
+
+async def test_look_goes_with_the_last_reader() -> None:
+    server = _Server()
+    texts = server.texts()
+    server.tell("Oslo")
+    before = asyncio.all_tasks()
+    async with aclosing(texts.pieces("run", ToldText())) as coming:
+        assert (await anext(coming)).text == "Oslo"
+    await eventually(lambda: asyncio.all_tasks() == before)
+    async with aclosing(texts.pieces("run", ToldText())) as coming:
+        assert (await anext(coming)).text == "Oslo"
+    assert server.readers == 2
+
+
+async def test_reader_of_a_run_that_is_not_there_is_told_so() -> None:
+    with pytest.raises(RunNotFound):
+        await _read(_Server(is_known=False).texts(), [])
+
+
+@pytest.mark.parametrize(("runs", "pause_s"), [(1, NEXT_PAUSE_S), (20, NEXT_PAUSE_S), (200, 1.0)])
+def test_runs_that_are_looked_at_share_so_many_looks(runs: int, pause_s: float) -> None:
+    texts = _Server().texts()
+    held = [texts.pausing(NEXT_PAUSE_S) for _ in range(runs)]
+    pauses_s = [each.__enter__() for each in held]
+    assert pauses_s[-1] == pytest.approx(pause_s)
+    assert runs / pauses_s[-1] <= LOOKS_PER_S + 1e-6
+    for each in held:
+        each.__exit__(None, None, None)
+    with texts.pausing(NEXT_PAUSE_S) as pause:
+        assert pause == pytest.approx(NEXT_PAUSE_S)
+
+
+async def test_many_readers_of_one_run_are_told_more_at_once() -> None:
+    server = _Server()
+    texts, count = server.texts(), int(PIECES_PER_S * NEXT_PAUSE_S * 2)
+    reading = [asyncio.create_task(_read(texts, [])) for _ in range(count)]
+    await eventually(lambda: server.looks > 0)
+    with texts.pausing(NEXT_PAUSE_S) as pause_s:
+        assert pause_s == pytest.approx(2 * NEXT_PAUSE_S)
+    server.ended.set()
+    await asyncio.gather(*reading)
+
+
+def test_call_that_tells_its_text_is_found_among_others() -> None:
+    others = [
+        _call("plan", None, None, {"usage": {}}),
+        _call("tool", *[{"text": "x", "from": 0, "attempt": 1}] * 4, kind="echo"),
+    ]
+    assert text_call(others) is None
+    assert text_call([*others, _telling("answer", "Os"), _telling("answer#2", "", at_s=2)]) == (
+        "answer#2",
+        TextSoFar(1, 0, ""),
+    )
+
+
+def test_details_that_are_no_json_are_no_text() -> None:
+    call = _telling("answer", "Os")
+    call.heartbeat_details.payloads[3].data = b"{"
+    assert text_call([call]) is None
+
+
+WHOLE = ResultOf("a", "result")
+
+
+@pytest.mark.parametrize(
+    ("holes", "node"),
+    [
+        ((((), (WHOLE,)),), "a"),
+        ((((), (ResultOf("a", "result", ("answer",)),)),), None),
+        ((((), ("It says: ", WHOLE)),), None),
+        (((("said",), (WHOLE,)),), None),
+        ((((), (ResultOf("a", "status"),)),), None),
+        ((), None),
+    ],
+)
+def test_answer_of_a_plan_is_that_of_the_node_whose_result_it_gives_out(holes: Any, node: str | None) -> None:
+    assert answering_node(CompiledPlan(nodes=(), tools={}, output_holes=holes)) == node
