@@ -42,7 +42,7 @@ from dagwright.contracts.limits import MESSAGE_LIMIT_BYTES, cut_text
 from dagwright.contracts.model_calls import CallLabels, ModelCall, ModelRequest, OutputSchema, system, user
 from dagwright.contracts.model_nodes import CALL_MODEL, model_node
 from dagwright.contracts.so_far import REPLACEABLE, THERE, SoFar, so_far_from_json
-from dagwright.contracts.told_answers import ANSWERED, gaps_in, has_text_in_output
+from dagwright.contracts.told_answers import ANSWER_FIELD, ANSWERED, gaps_in, has_text_in_output
 from dagwright.plan.compiled import HIDDEN_KINDS, CompiledNode, Hole
 from dagwright.plan.errors import NodeError
 from dagwright.plan.extension import Extension
@@ -506,7 +506,7 @@ class Progress:
         schema = self._goal.answer_schema if self._can_plan_again() else {}
         output = OutputSchema("answer", schema, is_binding=False) if schema else None
         call = ModelCall((*begun, *told.messages), config=self._goal.config, output=output, labels=labels)
-        request = ModelRequest(call, cuts=told.cuts, tells="" if output is None else ANSWERED[0][0][-1])
+        request = ModelRequest(call, cuts=told.cuts, tells="" if output is None else ANSWER_FIELD)
         last = self._ends_of(steps)
         node_id = ANSWER if self.last(ANSWER) is None else self._free(ANSWER)
         node = model_node(node_id, request, title="answering the request", dependencies=last, holes=told.holes)

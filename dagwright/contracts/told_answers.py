@@ -24,7 +24,9 @@ TOLD: tuple[Want, ...] = (
     (("message", "tool_calls"), "whole"),
 )
 """The parts of a large answer that a run is told; tool calls it must see whole, the others as far as they are small."""
-ANSWERED: tuple[Want, ...] = ((("output", "answer"), "value"), (("output", "missing"), "whole"))
+ANSWER_FIELD = "answer"
+"""Of the JSON of an answer to a request: its text."""
+ANSWERED: tuple[Want, ...] = ((("output", ANSWER_FIELD), "value"), (("output", "missing"), "whole"))
 """Of an answer to a request: its text, and what is missing in it."""
 ACCEPTED: Want = (("accepted",), "value")
 """Of a plan whose nodes were sent to the run while the model wrote it: which."""

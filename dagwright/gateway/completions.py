@@ -138,11 +138,11 @@ async def _events(desk: Desk, call: Call, beginning: Beginning, *, with_usage: b
         progress = Progress(call.run, call.wishes.shown)
         last: Moment | None = None
         async with aclosing(moments_and_pieces(desk, call.run, answer, answered=answered)) as coming:
-            async for each in coming:
-                if isinstance(each, Piece):
-                    yield chunks.delta({"content": answer.words_of(each)})
+            async for came in coming:
+                if isinstance(came, Piece):
+                    yield chunks.delta({"content": answer.words_of(came)})
                     continue
-                last = each
+                last = came
                 chunks.offset = str(last.view.offset)
                 for told in progress.events(last):
                     yield chunks.delta({}, dagwright={"event": told})

@@ -176,7 +176,7 @@ async def test_response_is_told_as_it_is_written(server: LiveServer, tmp_path: P
     answer = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, released=released)
     async with gateway(server, plan, answer, folder=tmp_path) as live:
         stream = await live.openai.responses.create(model="profile/plan", input="What is the weather?", stream=True)
-        kinds, pieces, told = [], [], ""
+        kinds, pieces, told = list[str](), list[str](), ""
         async for each in stream:
             kinds.append(each.type)
             if each.type == "response.output_text.delta":
