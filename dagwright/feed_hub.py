@@ -54,7 +54,7 @@ class RunFeeds:
         """
         seen = await self._open_feed(workflow_id).states_at(after) if after is not None else {}
         topic = self._topics.get(workflow_id)
-        if topic is None:
+        if topic is None or topic.has_failed:
             topic = self._topics[workflow_id] = _Topic(self._open_feed(workflow_id))
         topic.subscribers += 1
         try:
@@ -89,6 +89,11 @@ class _Topic:
         """The run at the newest moment; there is none before `next_moment` has returned."""
         assert self._view is not None
         return self._view
+
+    @property
+    def has_failed(self) -> bool:
+        """Tells whether it looks no more, for the server did not answer: whoever comes now looks anew."""
+        return self._reading.done() and (self._reading.cancelled() or self._reading.exception() is not None)
 
     async def next_moment(self, *, after: int) -> int:
         """Waits until something is known that was not at the moment `after`; returns the newest moment.

@@ -78,7 +78,7 @@ class AnswerTexts:
     async def _written(self, workflow_id: str) -> AsyncGenerator[Written, None]:
         """Yields what a run has written after each look that found more of it."""
         topic = self._topics.get(workflow_id)
-        if topic is None:
+        if topic is None or topic.has_failed:
             topic = self._topics[workflow_id] = _Topic(self, workflow_id)
         topic.readers += 1
         self._readers += 1
@@ -166,6 +166,11 @@ class _Topic:
         self._began_at: float | None = None
         """When it was first seen that an answer is about to begin."""
         self._reading = asyncio.create_task(self._read())
+
+    @property
+    def has_failed(self) -> bool:
+        """Tells whether it looks no more, for the server did not answer: whoever comes now looks anew."""
+        return self._reading.done() and (self._reading.cancelled() or self._reading.exception() is not None)
 
     async def moments(self) -> AsyncGenerator[Written, None]:
         """Yields the newest text and then each newer one; a slow reader is told the newest of what it missed."""

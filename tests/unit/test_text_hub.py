@@ -12,6 +12,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.answer_pieces import Piece, ToldText
 from dagwright.contracts.text_so_far import TextSoFar, end_of
@@ -56,6 +57,12 @@ class _Server:
         self.ended = asyncio.Event()
         self.readers = 0
         self._is_known = is_known
+        self._is_lost = False
+
+    def lose(self) -> None:
+        """Has the feed give up."""
+        self._is_lost = True
+        self.ended.set()
 
     def get_workflow_handle(self, _: str) -> "_Server":
         return self
@@ -70,6 +77,8 @@ class _Server:
         self.readers += 1
         yield SimpleNamespace(view=None, changed=("answer",))
         await self.ended.wait()
+        if self._is_lost:
+            raise RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
 
     def tell(self, text: str, *, attempt: int = 1) -> None:
         self.described = DescribeWorkflowExecutionResponse(
@@ -119,6 +128,22 @@ async def test_look_goes_with_the_last_reader() -> None:
 async def test_reader_of_a_run_that_is_not_there_is_told_so() -> None:
     with pytest.raises(RunNotFound):
         await _read(_Server(is_known=False).texts(), [])
+
+
+async def test_who_comes_after_the_server_was_lost_looks_anew_beside_one_who_has_not_heard_of_it() -> None:
+    server = _Server()
+    texts = server.texts()
+    server.tell("Oslo")
+    async with aclosing(texts.pieces("run", ToldText())) as slow:
+        await anext(slow)
+        server.lose()
+        with pytest.raises(RPCError):
+            await _read(texts, [])
+        server.ended.clear()
+        async with aclosing(texts.pieces("run", ToldText())) as again:
+            assert (await anext(again)).text == "Oslo"
+        with pytest.raises(RPCError):
+            await anext(slow)
 
 
 @pytest.mark.parametrize(("runs", "pause_s"), [(1, NEXT_PAUSE_S), (20, NEXT_PAUSE_S), (200, 1.0)])
