@@ -20,6 +20,7 @@ from dagwright.planner import Asked, prepare_goal
 from dagwright.settings import Settings
 from dagwright.testing import ANY_NUMBER, ModelServer, Step, step, tool_call, tool_calls
 from dagwright.toolset import load_toolset
+from tests.support.answer_texts import PIECE, Reader, held, texts_of
 from tests.support.chaos import QUICK_WORKER, TOOLS, FaultPoints, WorkerProcess, result_within, worker_process
 from tests.support.chaos_tools import effects_of
 from tests.support.eventually import eventually
@@ -240,6 +241,35 @@ async def test_worker_killed_at_each_step_of_an_agent_asks_again_only_what_was_n
     assert Counter(received.metadata["node"] for received in model.calls) == {"turn1": 2, "turn2": 2, "turn3": 2}
     told = [message for message in model.calls[-1].messages if message["role"] == "tool"]
     assert [message["content"] for message in told] == ["one", "two", '{"n":3}']
+    await assert_whole(handle)
+
+
+@pytest.mark.parametrize("again", ["Oslo has rain today. Bergen has more of it.", "Bergen has sun."])
+async def test_answer_of_a_worker_that_was_killed_is_read_on_or_begins_again(
+    own_server: LiveServer, folder: Path, again: str
+) -> None:
+    words = "Oslo has rain today. Bergen has more of it."
+    script = [
+        said_to("plan", written(call("a", "echo", n=1))),
+        said_to("answer", held(words, asyncio.Event(), after=3)),
+        said_to("answer", again),
+    ]
+    async with ModelServer(*script) as model:
+        client = await own_server.start()
+        handle = await start_goal(client, "What is the weather?", "echo")
+        reader = Reader(texts_of(client), handle.id)
+        async with serving(own_server, folder, model) as worker:
+            await eventually(lambda: reader.text == words[: 3 * PIECE])
+            await worker.kill()
+            # What the dead worker told is there for whoever comes now.
+            late = Reader(texts_of(client), handle.id)
+            await eventually(lambda: late.text == words[: 3 * PIECE])
+            await worker.start()
+            document = await result_within(handle, 240)
+        told = [await each.end(again) for each in (reader, late)]
+    assert document["output"] == again
+    assert told == [words if again == words else words[: 3 * PIECE] + again] * 2
+    assert {piece.begins_again for piece in reader.pieces} == {False, again != words}
     await assert_whole(handle)
 
 

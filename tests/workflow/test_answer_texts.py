@@ -1,22 +1,17 @@
 """Answers that are read while a model writes them, on a real server: who comes when, and what is lost on the way."""
 
 import asyncio
-from contextlib import aclosing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from dagwright.answer_pieces import Piece, ToldText
-from dagwright.feed import RunFeed
-from dagwright.feed_hub import RunFeeds
 from dagwright.plan.agent_cards import AgentCard
 from dagwright.plan.agents import agent_declaration
 from dagwright.preparation import check_plan, prepare_plan
 from dagwright.testing import Cut, json_text, slow, text, tool_call
-from dagwright.text_hub import AnswerTexts
+from tests.support.answer_texts import PIECE, Reader, held, texts_of
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal, scripted_runs, written
 from tests.support.runs import bare, document_of
@@ -24,7 +19,6 @@ from tests.support.runs import bare, document_of
 pytestmark = pytest.mark.server
 
 WORDS = "Oslo has rain today, and Bergen has more of it: take a coat, good shoes, and leave a little earlier."
-_PIECE = 8
 _OF_CALLS_AND_MESSAGES = frozenset(EventType.values()) - {
     EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED,
     EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED,
@@ -33,47 +27,12 @@ _OF_CALLS_AND_MESSAGES = frozenset(EventType.values()) - {
 """How many results one workflow task sees is up to chance."""
 
 
-def texts_of(client: Client) -> AnswerTexts:
-    """Returns what another process would read answers with."""
-    return AnswerTexts(client, RunFeeds(lambda workflow_id: RunFeed(client, workflow_id)))
-
-
-def held(words: str, released: asyncio.Event, *, after: int) -> Any:
-    """Returns an answer that stops behind some pieces until it is released."""
-    return slow(text(words), characters=_PIECE, held_after=after, released=released)
-
-
-class Reader:
-    """Reads the answer of a run, and keeps the pieces."""
-
-    def __init__(self, texts: AnswerTexts, run: str) -> None:
-        self.told = ToldText()
-        self.pieces: list[Piece] = []
-        self._reading = asyncio.create_task(self._read(texts, run))
-
-    async def _read(self, texts: AnswerTexts, run: str) -> None:
-        async with aclosing(texts.pieces(run, self.told)) as coming:
-            async for piece in coming:
-                self.pieces.append(piece)
-
-    @property
-    def text(self) -> str:
-        return "".join(piece.text for piece in self.pieces)
-
-    async def end(self, answer: str) -> str:
-        """Waits for the end of the run; returns all that a person has been told then."""
-        await self._reading
-        rest = self.told.rest_of(answer)
-        self.pieces += [rest] if rest is not None else []
-        return self.text
-
-
 async def test_answer_to_a_request_is_read_while_it_is_written(client: Client, tmp_path: Path) -> None:
     released = asyncio.Event()
     answer = json_text({"answer": WORDS, "missing": []})
     script = (
         written(call("one", "echo", said="rain")),
-        slow(answer, characters=_PIECE, held_after=6, released=released),
+        slow(answer, characters=PIECE, held_after=6, released=released),
     )
     async with scripted_runs(client, tmp_path, *script) as (_, runs):
         texts = texts_of(client)
@@ -81,7 +40,7 @@ async def test_answer_to_a_request_is_read_while_it_is_written(client: Client, t
         early = Reader(texts, handle.id)
         await eventually(lambda: early.text != "")
         late, elsewhere = Reader(texts, handle.id), Reader(texts_of(client), handle.id)
-        begun = WORDS[: 6 * _PIECE - len('{"answer": "')]
+        begun = WORDS[: 6 * PIECE - len('{"answer": "')]
         await eventually(lambda: [late.text, elsewhere.text] == [begun, begun])
         released.set()
         document = bare(await document_of(handle))
@@ -108,7 +67,7 @@ async def test_words_of_an_agent_are_those_of_the_plan_whose_output_it_makes(cli
         compiled = prepare_plan(check_plan(plan, {**runs.tools, declared.name: declared}), {})
         handle = await runs.start_compiled(compiled)
         reader = Reader(texts_of(client), handle.id)
-        await eventually(lambda: reader.text == WORDS[: 4 * _PIECE])
+        await eventually(lambda: reader.text == WORDS[: 4 * PIECE])
         released.set()
         assert bare(await document_of(handle))["output"] == WORDS
         assert await reader.end(WORDS) == WORDS
@@ -122,25 +81,25 @@ async def test_an_attempt_that_follows_one_which_broke_off_goes_on_or_begins_aga
     released = asyncio.Event()
     script = (
         written(call("one", "echo", said="rain")),
-        slow(text(WORDS), characters=_PIECE, held_after=4, cut_after=5, cut=Cut.RESET, released=released),
+        slow(text(WORDS), characters=PIECE, held_after=4, cut_after=5, cut=Cut.RESET, released=released),
         text(again),
     )
     async with scripted_runs(client, tmp_path, *script) as (server, runs):
         handle = await runs.start_compiled(goal(runs, "What is the weather?", "echo", replans=0))
         reader = Reader(texts_of(client), handle.id)
-        await eventually(lambda: reader.text == WORDS[: 4 * _PIECE])
+        await eventually(lambda: reader.text == WORDS[: 4 * PIECE])
         released.set()
         assert bare(await document_of(handle))["output"] == again
         told = await reader.end(again)
     # The fifth piece may be seen before the next attempt tells something.
-    assert told in ([WORDS] if again == WORDS else [WORDS[: count * _PIECE] + again for count in (4, 5)])
+    assert told in ([WORDS] if again == WORDS else [WORDS[: count * PIECE] + again for count in (4, 5)])
     assert [piece.begins_again for piece in reader.pieces].count(True) == int(again != WORDS)
     assert len(server.calls) == 3
 
 
 async def test_history_is_the_same_whether_somebody_reads_or_not(client: Client, tmp_path: Path) -> None:
     plan = written(call("one", "echo", said="rain"))
-    answer = slow(text(WORDS), characters=_PIECE, each_s=0.05)
+    answer = slow(text(WORDS), characters=PIECE, each_s=0.05)
     kinds = []
     for is_read in (True, False):
         async with scripted_runs(client, tmp_path, plan, answer) as (_, runs):

@@ -1,0 +1,52 @@
+"""Readers of answers that are being written, and answers that are written as slowly as a test wants."""
+
+import asyncio
+from contextlib import aclosing
+from typing import Any
+
+from temporalio.client import Client
+
+from dagwright.answer_pieces import Piece, ToldText
+from dagwright.feed import RunFeed
+from dagwright.feed_hub import RunFeeds
+from dagwright.testing import slow, text
+from dagwright.text_hub import AnswerTexts
+
+PIECE = 8
+"""Characters of one piece of a slow answer."""
+
+
+def texts_of(client: Client) -> AnswerTexts:
+    """Returns what another process would read answers with."""
+    return AnswerTexts(client, RunFeeds(lambda workflow_id: RunFeed(client, workflow_id)))
+
+
+def held(words: str, released: asyncio.Event, *, after: int) -> Any:
+    """Returns an answer that stops behind some pieces until it is released."""
+    return slow(text(words), characters=PIECE, held_after=after, released=released)
+
+
+class Reader:
+    """Reads the answer of a run, and keeps the pieces."""
+
+    def __init__(self, texts: AnswerTexts, run: str) -> None:
+        self.told = ToldText()
+        self.pieces: list[Piece] = []
+        self._reading = asyncio.create_task(self._read(texts, run))
+
+    async def _read(self, texts: AnswerTexts, run: str) -> None:
+        async with aclosing(texts.pieces(run, self.told)) as coming:
+            async for piece in coming:
+                self.pieces.append(piece)
+
+    @property
+    def text(self) -> str:
+        """Returns all that a person has been told until now."""
+        return "".join(piece.text for piece in self.pieces)
+
+    async def end(self, answer: str) -> str:
+        """Waits for the end of the run; returns all that a person has been told then."""
+        await self._reading
+        rest = self.told.rest_of(answer)
+        self.pieces += [rest] if rest is not None else []
+        return self.text
