@@ -18,8 +18,9 @@ from benchmarks.people_rows import PEOPLE_ROWS
 from benchmarks.planning.rounds import rounds
 from benchmarks.processes import open_bench
 from benchmarks.rows import BASIC_ROWS
+from benchmarks.text_rows import TEXT_ROWS
 
-ROWS = {**BASIC_ROWS, **LIMIT_ROWS, **PEOPLE_ROWS, "rounds": rounds}
+ROWS = {**BASIC_ROWS, **LIMIT_ROWS, **PEOPLE_ROWS, **TEXT_ROWS, "rounds": rounds}
 PAIRS = 9
 _RESULTS = Path(__file__).resolve().parent / "results"
 

@@ -1,0 +1,118 @@
+"""The row of texts: how soon a person reads what a model writes for a run, beside what the model itself answers.
+
+Both are asked through the gateway by the official client, and answered by the same scripted model, which writes slowly.
+"""
+
+import statistics
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from uuid import uuid4
+
+from openai import AsyncOpenAI
+from pydantic import SecretStr
+
+import worker
+from benchmarks.figures import Figure
+from benchmarks.processes import Bench
+from benchmarks.rows import Row
+from dagwright.gateway import create_app, open_desk
+from dagwright.listening import address_of, listening, opened_socket
+from dagwright.settings import Settings
+from dagwright.testing import ANY_NUMBER, ModelServer, Step, json_text, slow, step, text
+from dagwright.toolset import load_toolset
+
+FIRST_WORD_S = 0.1
+"""By which the first word of a run may come later than the model's own."""
+DIRECT, RUN = "small", "profile/plan"
+_WORDS = "Oslo has rain today, and Bergen has more of it. " * 10
+_PIECE = 8
+_PACE = {"characters": _PIECE, "first_s": 0.3, "each_s": 0.02}
+_PLAN = {"nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """How late a reader was told what the model had written.
+
+    Args:
+        first_s: seconds from when the model sent the first word.
+        each_s: seconds from when it sent the newest character, for each piece that the reader was told.
+    """
+
+    first_s: float
+    each_s: Sequence[float]
+
+
+async def texts(bench: Bench, pairs: int) -> list[Figure]:
+    """Measures the first word and those that follow, of the model itself and of a run in turn."""
+    read: dict[str, list[Read]] = {DIRECT: [], RUN: []}
+    async with ModelServer(*script()) as model, _gateway(bench, model) as client:
+        for pair in range(pairs + 1):
+            for name in (DIRECT, RUN) if pair % 2 else (RUN, DIRECT):
+                found = await _read(client, model, name)
+                # The first pair warms up.
+                if pair:
+                    read[name].append(found)
+    firsts = {name: [one.first_s for one in found] for name, found in read.items()}
+    direct, run = (statistics.median(firsts[name]) for name in (DIRECT, RUN))
+    later = sorted(each for one in read[RUN] for each in one.each_s)
+    samples = {"median": [round(run, 4), round(direct, 4)], "samples": [[round(s, 4) for s in firsts[RUN]]]}
+    return [
+        Figure(
+            "first word of a run's answer after the model's own", run - direct, FIRST_WORD_S, unit="s", measured=samples
+        ),
+        Figure("words of a run's answer, p95", later[int(len(later) * 0.95)], None, unit="s"),
+    ]
+
+
+def script() -> Sequence[Step]:
+    """Returns what the model says, however often it is asked."""
+    answer = slow(json_text({"answer": _WORDS, "missing": []}), **_PACE)
+    return [
+        step(json_text(_PLAN), metadata={"purpose": "plan"}, times=ANY_NUMBER),
+        step(answer, metadata={"purpose": "answer"}, times=ANY_NUMBER),
+        step(slow(text(_WORDS), **_PACE), times=ANY_NUMBER),
+    ]
+
+
+@asynccontextmanager
+async def _gateway(bench: Bench, model: ModelServer) -> AsyncIterator[AsyncOpenAI]:
+    """Serves runs and the gateway inside the block, and gives a client of it."""
+    settings = Settings(
+        state_dir=bench.settings.state_dir,
+        task_queue=f"texts-{uuid4().hex[:8]}",
+        model="small",
+        openai_base_url=model.base_url,
+        openai_api_key=SecretStr("key"),
+    )
+    toolset, listener = load_toolset(settings), opened_socket("127.0.0.1", 0)
+    async with (
+        worker.serving(bench.client, toolset, task_queue=settings.task_queue),
+        open_desk(settings, bench.connection, toolset, templates={}) as desk,
+        listening(create_app(desk), listener, leaving=desk.leaving),
+        AsyncOpenAI(base_url=f"{address_of(listener)}/v1", api_key="none", max_retries=0) as client,
+    ):
+        yield client
+
+
+async def _read(client: AsyncOpenAI, model: ModelServer, name: str) -> Read:
+    """Asks once and reads the answer to its end."""
+    before, told, came = "" if name == DIRECT else '{"answer": "', 0, list[tuple[float, int]]()
+    stream = await client.chat.completions.create(
+        model=name, messages=[{"role": "user", "content": "What is the weather?"}], stream=True
+    )
+    async for chunk in stream:
+        words = (chunk.choices[0].delta.content or "") if chunk.choices else ""
+        if words:
+            told += len(words)
+            came.append((time.time(), told))
+    if told != len(_WORDS):
+        raise RuntimeError(f"{told} of {len(_WORDS)} characters came from {name}")
+    sent = model.sent_at[-1]
+    late = [at - sent[(len(before) + count - 1) // _PIECE] for at, count in came]
+    return Read(came[0][0] - sent[len(before) // _PIECE], late)
+
+
+TEXT_ROWS: dict[str, Row] = {"texts": texts}
