@@ -36,11 +36,13 @@ class Writing:
         Of one whose beginning nobody has seen, or a part between, nothing more is known until it is whole.
         """
         before = self.newest
-        known = before.text if before is not None and (before.node, before.attempt) == (node, told.attempt) else ""
+        is_same = before is not None and (before.node, before.attempt) == (node, told.attempt)
+        known = before.text if before is not None and is_same else ""
         if told.start > len(known):
             return False
         text = known[: told.start] + told.text
-        if before is not None and (before.node, before.attempt) == (node, told.attempt) and len(text) <= len(known):
+        # What it has written stands.
+        if is_same and (len(text) == len(known) or not text.startswith(known)):
             return False
         self.newest = Written(node, told.attempt, text)
         return bool(text)

@@ -17,11 +17,14 @@ from temporalio.service import RPCError
 from dagwright.answer_pieces import Piece, ToldText, Writing, Written
 from dagwright.contracts.messages import MessageInvalid, read_message
 from dagwright.contracts.text_so_far import TEXT_PLACE, TextSoFar, text_from_json
+from dagwright.contracts.told_answers import told_answer
 from dagwright.contracts.wire import ACTIVITY_CALL_MODEL
 from dagwright.feed import RunNotFound, RunView
 from dagwright.feed_hub import RunFeeds
+from dagwright.llm.people_text import PeopleText
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.references import ResultOf
+from dagwright.plan.states import NodeStatus
 from dagwright.view_paths import child_of
 
 FIRST_PAUSE_S = 0.04
@@ -215,12 +218,27 @@ class _Topic:
             await self._rest(happening, self._pause_s(call[1]))
             return
         self._began_at = None
+        self._finish(happening.view)
         child = _answering_child(happening.view, described)
         if child is not None:
             await self._follow(child, happening)
             return
         is_soon = asyncio.get_running_loop().time() - happening.newest_at < SOON_S
         await self._rest(happening, FIRST_PAUSE_S if is_soon else IDLE_PAUSE_S)
+
+    def _finish(self, view: RunView | None) -> None:
+        """Tells the last words of a call that has ended, such as what an agent says before it calls tools.
+
+        No heartbeat has told them: they came with the result.
+        """
+        before = self._writing.newest
+        text = _said_by(before.node, view) if before is not None else None
+        if (
+            before is not None
+            and text is not None
+            and self._writing.take(before.node, TextSoFar(before.attempt, 0, text))
+        ):
+            self._put(self._writing.newest)
 
     async def _rest(self, happening: _Happening, wanted_s: float) -> None:
         with self._texts.pausing(wanted_s) as pause_s:
@@ -252,6 +270,22 @@ class _Topic:
         """Wakes everybody who waits now, and nobody who comes later."""
         self._moved.set()
         self._moved = asyncio.Event()
+
+
+def _said_by(node: str, view: RunView | None) -> str | None:
+    """Returns the text for people that a call has come to; `None` if it has not, or if that is not in its run."""
+    record = view.scheduler.record_of(node) if view is not None and view.scheduler is not None else None
+    if record is None or record.status is not NodeStatus.COMPLETED:
+        return None
+    try:
+        text = told_answer(record.result).text
+    except ValueError:
+        return None
+    if not isinstance(text, str):
+        return None
+    said = PeopleText("")
+    said.take(text)
+    return said.text
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.answer_pieces import Piece, ToldText
+from dagwright.contracts.model_calls import Message, ModelAnswer, answer_to_json
 from dagwright.contracts.text_so_far import TextSoFar, end_of
-from dagwright.feed import RunNotFound
+from dagwright.feed import RunNotFound, RunView
 from dagwright.feed_hub import RunFeeds
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.references import ResultOf
@@ -29,6 +30,7 @@ from dagwright.text_hub import (
     text_call,
 )
 from tests.support.eventually import eventually
+from tests.unit.cli.views import START, node, view_of
 
 
 def _call(activity_id: str, *details: Any, kind: str = "call_model", at_s: int = 1) -> PendingActivityInfo:
@@ -58,6 +60,7 @@ class _Server:
         self.readers = 0
         self._is_known = is_known
         self._is_lost = False
+        self.view: RunView | None = None
 
     def lose(self) -> None:
         """Has the feed give up."""
@@ -75,7 +78,7 @@ class _Server:
         if not self._is_known:
             raise RunNotFound(f"there is no run {workflow_id!r}")
         self.readers += 1
-        yield SimpleNamespace(view=None, changed=("answer",))
+        yield SimpleNamespace(view=self.view, changed=("answer",))
         await self.ended.wait()
         if self._is_lost:
             raise RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
@@ -110,6 +113,26 @@ async def test_all_who_read_an_answer_share_one_look() -> None:
     assert server.readers == 1
     # One look for each moment and not for each reader, however slow the machine.
     assert looks < 50
+
+
+@pytest.mark.parametrize(
+    ("said", "pieces"),
+    [("Let me look.", ["Let me", " look."]), ("Let me [[FEEDBACK x: y?]]", ["Let me", " "]), ("{}", ["Let me"])],
+)
+async def test_last_words_of_a_call_that_has_ended_are_told_from_its_result(said: str, pieces: list[str]) -> None:
+    answer = answer_to_json(ModelAnswer(Message(role="assistant", content=said)))
+    server = _Server()
+    server.view = view_of(node("answer"), step=lambda scheduler: scheduler.complete("answer", answer, at=START))
+    server.tell("Let me")
+    told: list[Piece] = []
+    reading = asyncio.create_task(_read(server.texts(), told))
+    await eventually(lambda: len(told) == 1)
+    server.described = DescribeWorkflowExecutionResponse()
+    looks = server.looks
+    await eventually(lambda: server.looks > looks + 1)
+    server.ended.set()
+    await reading
+    assert [piece.text for piece in told] == pieces
 
 
 async def test_look_goes_with_the_last_reader() -> None:
@@ -192,7 +215,7 @@ WHOLE = ResultOf("a", "result")
 
 
 @pytest.mark.parametrize(
-    ("holes", "node"),
+    ("holes", "answering"),
     [
         ((((), (WHOLE,)),), "a"),
         ((((), (ResultOf("a", "result", ("answer",)),)),), None),
@@ -202,5 +225,5 @@ WHOLE = ResultOf("a", "result")
         ((), None),
     ],
 )
-def test_answer_of_a_plan_is_that_of_the_node_whose_result_it_gives_out(holes: Any, node: str | None) -> None:
-    assert answering_node(CompiledPlan(nodes=(), tools={}, output_holes=holes)) == node
+def test_answer_of_a_plan_is_that_of_the_node_whose_result_it_gives_out(holes: Any, answering: str | None) -> None:
+    assert answering_node(CompiledPlan(nodes=(), tools={}, output_holes=holes)) == answering
