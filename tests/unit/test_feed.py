@@ -1,5 +1,6 @@
 """`RunFeed` over histories made by hand: what no worker of ours writes, and what it tells of it."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
@@ -30,6 +31,7 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import STILL_OUTSIDE
 from dagwright.preparation import check_plan, prepare_plan
 from dagwright.projection import Projection
+from tests.support.eventually import eventually
 
 _PLAN = {"plan": 1, "nodes": [{"id": "a", "tool": "t"}]}
 
@@ -283,3 +285,45 @@ async def test_pages_that_the_run_refuses_leave_it_without_a_plan(pages: list[An
     assert (view.scheduler, view.status) == (None, "running")
     with pytest.raises(ValueError, match=told):
         plan_of_pages(pages[0], nodes_from_columns(pages[1]))
+
+
+@pytest.mark.parametrize("steps", range(4))
+async def test_look_that_is_given_up_just_as_something_happens_ends(
+    monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    changed, looks = asyncio.Event(), 0
+
+    async def read_on() -> None:
+        await asyncio.Event().wait()
+
+    async def described(*_: Any) -> Any:
+        return SimpleNamespace(run_id="r")
+
+    async def number_of(*_: Any) -> int:
+        return 1
+
+    async def view(*_: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return SimpleNamespace(is_closed=False)
+
+    monkeypatch.setattr(RunFeed, "_describe", described)
+    monkeypatch.setattr(RunFeed, "_number_of", number_of)
+    monkeypatch.setattr(RunFeed, "_reader", lambda *_, **__: SimpleNamespace(changed=changed, read_on=read_on))
+    monkeypatch.setattr(RunFeed, "_patiently_view", view)
+
+    async def follow() -> None:
+        async for _ in RunFeed(cast("Client", None), "run").follow():
+            pass
+
+    following = asyncio.create_task(follow())
+    changed.set()
+    await eventually(lambda: looks == 1)
+    changed.set()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    following.cancel()
+    done, _ = await asyncio.wait([following], timeout=5)
+    following.cancel()
+    assert done
+    assert following.cancelled()
