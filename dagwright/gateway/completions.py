@@ -27,7 +27,7 @@ from dagwright.gateway.conversation import UNSUPPORTED, conversation_of
 from dagwright.gateway.desk import Desk, TheDesk
 from dagwright.gateway.errors import CLIENT_GONE, ApiError, told_as
 from dagwright.gateway.feedback_calls import call_of
-from dagwright.gateway.following import Moment, Outcome, last_moment
+from dagwright.gateway.following import Moment, Outcome
 from dagwright.gateway.progress import Progress
 from dagwright.gateway.streams import DONE, STREAMED, Events, event, stream_response
 from dagwright.gateway.targets import Target, target_of
