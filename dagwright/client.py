@@ -101,6 +101,32 @@ class RunSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs are listed; what is `None` leaves none out.
+
+    Args:
+        owner: whose key started them.
+        status: the state they are in.
+        session: whose turns they are.
+        text: stands in the title or the id, in whatever case.
+    """
+
+    owner: str | None = None
+    status: str | None = None
+    session: str | None = None
+    text: str | None = None
+
+    def takes(self, workflow_id: str, memo: Mapping[str, Any]) -> bool:
+        """Tells whether a run is one of them by all but its state."""
+        if self.owner is not None and owner_in(memo) != self.owner:
+            return False
+        if self.session is not None and memo.get(wire.MEMO_SESSION) != self.session:
+            return False
+        told = f"{workflow_id}\n{memo.get(wire.MEMO_TITLE) or ''}"
+        return self.text is None or self.text.casefold() in told.casefold()
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """Where a plan comes from.
 
@@ -122,6 +148,7 @@ class Terms:
         policy: which calls they are asked about; `None` is what a plan of its author has.
         needs_approval: a model wrote the plan, and the run asks whether it may run.
         approved_by: who has said so already.
+        owner: whose key starts it.
         beside: what else it is given, such as what a fork takes over of another run.
     """
 
@@ -129,6 +156,7 @@ class Terms:
     policy: Policy | None = None
     needs_approval: bool = False
     approved_by: str | None = None
+    owner: str | None = None
     beside: RunInput = NOTHING_BESIDE
 
 
@@ -261,6 +289,7 @@ class Runs:
             wire.MEMO_TOOLS: list(tools),
             wire.MEMO_NODES: plan.written_count,
             wire.MEMO_TITLE: title,
+            **({wire.MEMO_OWNER: terms.owner} if terms.owner is not None else {}),
         }
         return Sending(workflow_type_of(plan), content, memo, title, source, inputs, run_input.model)
 
@@ -302,24 +331,43 @@ class Runs:
             what = " and ".join(words for words, is_there in differences.items() if is_there) or what
         return f"the id {workflow_id!r} belongs to a run with {what}; choose another id"
 
-    async def list_runs(self, *, limit: int = 100) -> list[RunSummary]:
-        """Returns the newest runs, without the sub-plans of others."""
+    async def list_runs(self, *, limit: int = 100, wanted: "RunFilter | None" = None) -> list[RunSummary]:
+        """Returns the newest runs, without the sub-plans of others.
+
+        Args:
+            wanted: leaves out all others; `None` leaves out none.
+        """
+        wanted = wanted or RunFilter()
         # Of a run that went on in new executions only the newest is one.
         query = f"{wire.IS_RUN} AND ExecutionStatus != 'ContinuedAsNew'"
-        found = self._client.list_workflows(query, page_size=limit)
+        found: list[RunSummary] = []
         runs: list[WorkflowExecution] = []
-        async for run in found:
-            if run.parent_id is None or wire.MEMO_SESSION in run.raw_info.memo.fields:
+        async for run in self._client.list_workflows(query, page_size=limit):
+            is_top = run.parent_id is None or wire.MEMO_SESSION in run.raw_info.memo.fields
+            if is_top and wanted.takes(run.id, await run.memo()):
                 runs.append(run)
-            if len(runs) == limit:
+            if len(found) + len(runs) == limit:
+                found += await self._summaries(runs, wanted)
+                runs = []
+            if len(found) == limit:
                 break
+        return [*found, *await self._summaries(runs, wanted)]
+
+    async def _summaries(self, runs: Sequence[WorkflowExecution], wanted: "RunFilter") -> list[RunSummary]:
         turns = asyncio.Semaphore(HISTORIES_AT_ONCE)
 
         async def summary(run: WorkflowExecution) -> RunSummary:
             async with turns:
                 return await self._summary(run)
 
-        return list(await asyncio.gather(*(summary(run) for run in runs)))
+        found = await asyncio.gather(*(summary(run) for run in runs))
+        return [each for each in found if wanted.status in (None, each.status)]
+
+    async def open_runs_of(self, owner: str) -> int:
+        """Returns how many runs of an owner go on, without sub-plans."""
+        query = f"{wire.IS_RUN} AND ExecutionStatus = 'Running'"
+        found = [owner_in(await run.memo()) async for run in self._client.list_workflows(query)]
+        return found.count(owner)
 
     async def reach(self) -> None:
         """Makes sure that the server answers.
@@ -355,6 +403,17 @@ class Runs:
             raise RunNotFound(f"there is no run {workflow_id!r}")
         name = (await there.memo()).get(wire.MEMO_SESSION)
         return name if isinstance(name, str) else None
+
+    async def owner_of(self, workflow_id: str) -> str | None:
+        """Returns whose key started a run through the API; `None` of one that was started without.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        there = await self._find(workflow_id)
+        if there is None:
+            raise RunNotFound(f"there is no run {workflow_id!r}")
+        return owner_in(await there.memo())
 
     async def document(self, view: RunView, *, full: bool = False, only: str | None = None) -> dict[str, Any]:
         """Returns the document of a run with its large values put back; see `restored_document`.
@@ -445,6 +504,12 @@ def open_runs(connection: Connection, settings: Settings) -> Runs:
         store=open_store(settings.payload_store),
         notifies=settings.notify_url is not None,
     )
+
+
+def owner_in(memo: Mapping[str, Any]) -> str | None:
+    """Returns whose key started a run or a session, from its memo."""
+    owner = memo.get(wire.MEMO_OWNER)
+    return owner if isinstance(owner, str) else None
 
 
 def made_id() -> str:

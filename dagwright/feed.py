@@ -77,6 +77,7 @@ class RunView:
         run_input: what its newest execution was given.
         first_run_id: its first execution, the scope of its idempotency keys.
         acts_to_come: returns the signals of people that no workflow task has taken: when, its name, and what reads it.
+        has_marks: whether some tasks are shown to wait for a worker, which `describe` knows and no event tells.
     """
 
     workflow_id: str
@@ -95,6 +96,7 @@ class RunView:
     run_input: RunInput | None = None
     first_run_id: str = ""
     acts_to_come: Callable[[], list[tuple[float, str, Read]]] = list
+    has_marks: bool = False
 
     def document(self) -> dict[str, Any]:
         """Returns the result document; values over 1 MiB, and those in the payload store, stand there by reference."""
@@ -234,18 +236,22 @@ class RunFeed:
 
         Of an execution that the server does not keep any more, nothing is known.
         """
+        return (await self.seen_at(offset))[0]
+
+    async def seen_at(self, offset: Offset) -> tuple[dict[str, TaskState], Offset]:
+        """Returns what `states_at` does, and the place up to which there is something to be seen: at most `offset`."""
         description = await self._describe()
         executions = await self._executions_until(description)
         if offset.run > len(executions):
-            return {}
+            return {}, BEGINNING
         reader = self._reader(executions[offset.run - 1], number=offset.run)
         try:
             await reader.read_to(offset.event)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
-            return {}
-        return states_of(reader.execution.projection.scheduler)
+            return {}, BEGINNING
+        return states_of(reader.execution.projection.scheduler), reader.execution.offset
 
     def _reader(self, run_id: str, *, number: int) -> HistoryReader:
         return HistoryReader(self._client, self._workflow_id, run_id, number=number)
@@ -330,6 +336,7 @@ class RunFeed:
                 run_input=projection.run_input,
                 first_run_id=_first_run_id(description),
                 acts_to_come=projection.acts_to_come,
+                has_marks=not reader.marks.is_empty,
             )
 
     async def _no_worker_notes(

@@ -6,11 +6,42 @@ subscribers of one reader cost it nothing. The reader is there while somebody lo
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Self
 
-from dagwright.executions import Offset
+from dagwright.executions import BEGINNING, Offset
 from dagwright.feed import RunFeed, RunView
 from dagwright.history_reader import TaskState, states_of
+from dagwright.plan.states import NodeStatus
+
+_MARK = "w"
+_MAY_BE_MARKED = (NodeStatus.RUNNING, NodeStatus.READY)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a subscriber has been told, as `str` also `1-145`, or `1-145w`.
+
+    Args:
+        offset: everything up to there.
+        has_marks: and also, with the `w`, that tasks wait for a worker, which no event tells. Which of them nobody
+            knows later, so whoever goes on from there is told again of those that were under way.
+    """
+
+    offset: Offset
+    has_marks: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.offset}{_MARK if self.has_marks else ''}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Returns what a text stands for.
+
+        Raises:
+            ValueError: it stands for none.
+        """
+        return cls(Offset.parse(text.removesuffix(_MARK)), text.endswith(_MARK))
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +52,17 @@ class RunUpdate:
         view: the run now; its `offset` is the place to go on from after a break.
         changed: ids of the nodes and items whose state is another than in the update before, or than at the offset
             that was subscribed from; in the order of the changes. A state that came and went between is not told.
+        states: theirs at the offset of the view, whose scheduler may know more already.
     """
 
     view: RunView
     changed: tuple[str, ...]
+    states: Mapping[str, TaskState] = field(default_factory=dict)
+
+    @property
+    def told(self) -> Told:
+        """What whoever was given this has been told."""
+        return Told(self.view.offset, self.view.has_marks)
 
 
 class RunFeeds:
@@ -38,7 +76,9 @@ class RunFeeds:
         self._open_feed = open_feed
         self._topics: dict[str, _Topic] = {}
 
-    async def subscribe(self, workflow_id: str, *, after: Offset | None = None) -> AsyncGenerator[RunUpdate, None]:
+    async def subscribe(
+        self, workflow_id: str, *, after: Offset | Told | None = None
+    ) -> AsyncGenerator[RunUpdate, None]:
         """Yields the run now, then after every change (at most every 0.3 s), and ends when the run has ended.
 
         A slow subscriber is told the newest of what it missed, and keeps nobody waiting. Close the generator when it
@@ -52,23 +92,36 @@ class RunFeeds:
             RunNotFound: there is no such run.
             RPCError: the server has not answered for a minute.
         """
-        seen = await self._open_feed(workflow_id).states_at(after) if after is not None else {}
+        seen, reached = await self._seen(workflow_id, after)
         topic = self._topics.get(workflow_id)
         if topic is None or topic.has_failed:
             topic = self._topics[workflow_id] = _Topic(self._open_feed(workflow_id))
         topic.subscribers += 1
         try:
             moment = await topic.next_moment(after=0)
-            yield RunUpdate(topic.view, topic.changed_from(seen))
+            # A reader that has just begun, or lags behind another one, would tell of states that are over.
+            while topic.view.offset < reached and not topic.view.is_closed:
+                moment = await topic.next_moment(after=moment)
+            yield topic.update(topic.changed_from(seen))
             while not topic.view.is_closed:
                 before, moment = moment, await topic.next_moment(after=moment)
-                yield RunUpdate(topic.view, topic.changed_since(before))
+                yield topic.update(topic.changed_since(before))
         finally:
             topic.subscribers -= 1
             if not topic.subscribers:
                 if self._topics.get(workflow_id) is topic:
                     del self._topics[workflow_id]
                 topic.close()
+
+    async def _seen(self, workflow_id: str, after: Offset | Told | None) -> tuple[Mapping[str, TaskState], Offset]:
+        """Returns what a subscriber has seen, and up to where."""
+        if after is None:
+            return {}, BEGINNING
+        told = after if isinstance(after, Told) else Told(after)
+        states, reached = await self._open_feed(workflow_id).seen_at(told.offset)
+        if told.has_marks:
+            states = {task: state for task, state in states.items() if state.status not in _MAY_BE_MARKED}
+        return states, reached
 
 
 class _Topic:
@@ -107,6 +160,10 @@ class _Topic:
                 await self._reading
             await self._moved.wait()
         return self._moment
+
+    def update(self, changed: tuple[str, ...]) -> RunUpdate:
+        """Returns what a subscriber is told of some tasks at the newest moment."""
+        return RunUpdate(self.view, changed, {task: self._states[task] for task in changed})
 
     def changed_from(self, seen: Mapping[str, TaskState]) -> tuple[str, ...]:
         """Returns the tasks that are in another state than the given ones, in the order of their last change."""

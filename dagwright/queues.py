@@ -167,6 +167,11 @@ class WaitMarks:
     def __init__(self) -> None:
         self._marked: list[tuple[Record, NodeStatus]] = []
 
+    @property
+    def is_empty(self) -> bool:
+        """Tells whether nothing is marked."""
+        return not self._marked
+
     def put(self, scheduler: Scheduler, reasons: Mapping[str, str]) -> None:
         """Makes tasks waiting that run or are ready: task id -> what for; a node waits if all items that it runs do."""
         self.clear()

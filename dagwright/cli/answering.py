@@ -1,11 +1,10 @@
 """`feedback`: gives a run what it asks of people."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from dagwright.answering import Given, Meant, give, meant_by, named_in, told_of
 from dagwright.cli.account import account_name
 from dagwright.cli.answers import answer_of, options_for
 from dagwright.cli.appending import nodes_in, tell_invalid
@@ -17,8 +16,7 @@ from dagwright.cli.output import Output, acted
 from dagwright.cli.request_words import asking_line, field_lines, listed
 from dagwright.cli.requests import AnswerRequest
 from dagwright.client import open_runs
-from dagwright.feed import RunClosed
-from dagwright.people import Answer, AnswerRefused, ItemNotNamed, OpenRequest, People, Place, by_run, of_node
+from dagwright.people import Answer, OpenRequest, People, Place
 from dagwright.plan.errors import PlanInvalid
 from dagwright.server import Connection, open_connection
 from dagwright.steering import Steering
@@ -26,8 +24,6 @@ from dagwright.told_tools import tell_cards
 from dagwright.toolset import load_toolset
 
 _LISTED = 20
-_AT_ONCE = 8
-"""Runs that are answered at the same time."""
 
 
 def feedback(request: AnswerRequest, output: Output) -> int:
@@ -52,8 +48,7 @@ def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> i
     content = answer_of(request)
     settings = command_settings()
     asked: list[OpenRequest] = []
-    places: list[Place] = []
-    names: list[str] = []
+    meant: list[Meant] = []
 
     async def look(_: Farewell) -> int:
         async with open_connection(settings) as connection:
@@ -64,32 +59,22 @@ def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> i
         async with open_connection(settings) as connection:
             answer = Answer(content, _name(request), request.note)
             more = partial(_nodes_for, connection, request.workflow_id, nodes)
-            ends = await _send(People(connection), places, name=names[0], request=request, answer=answer, more=more)
-        return _tell(ends, request, output)
+            given = await give(People(connection), meant[0], answer, more=more)
+        return _tell(given, request, output)
 
     if content is None or request.request is None or request.is_for_all:
         if (code := run_async(look, output)) != ExitCode.COMPLETED:
             return code
-        meant = _meant(request, asked)
-        if nodes and len(meant) > 1:
-            names_of_all = listed([one.document for one in meant], most=_LISTED)
+        chosen = _meant(request, asked)
+        if nodes and len(chosen) > 1:
+            names_of_all = listed([one.document for one in chosen], most=_LISTED)
             raise CommandRefused(f"nodes are added once; answer one of {names_of_all} with --nodes")
-        places += by_run(meant)
-        names.append(meant[0].id if len(meant) == 1 else meant[0].full_node)
+        meant.append(meant_by(request.workflow_id, chosen))
         # Outside of the event loop, whose Ctrl-C would wait for the end of the form.
-        content = content or _from_form(meant, output)
+        content = content or _from_form(chosen, output)
     else:
-        names.append(request.request)
+        meant.append(Meant(request.workflow_id, request.request))
     return run_async(send, output)
-
-
-def _with_path(told: str, place: Place | None, name: str) -> str:
-    """Returns what a run says of a request, which it calls by the last part of its name, with the whole name."""
-    return told if place is None else told.replace(repr(place.request), repr(name), 1)
-
-
-More = Callable[[Place], Awaitable[Mapping[str, Any]]]
-"""Returns what an answer holds beside its text, for the run that asks: nodes for its plan."""
 
 
 async def _nodes_for(connection: Connection, workflow_id: str, nodes: Sequence[Any], place: Place) -> Mapping[str, Any]:
@@ -103,49 +88,18 @@ async def _nodes_for(connection: Connection, workflow_id: str, nodes: Sequence[A
     return await Steering(connection).nodes_of_answer(place, nodes, tools=tools)
 
 
-async def _send(
-    people: People, places: Sequence[Place], *, name: str, request: AnswerRequest, answer: Answer, more: More
-) -> list[tuple[bool, str]]:
-    """Gives the answer to each place, or to the request as it was named if nobody has looked for places.
-
-    Args:
-        name: what a person calls all that is answered.
-        more: what the answer holds beside its text.
-
-    Returns:
-        For each whether it counts, and what the run says.
-    """
-    turns = asyncio.Semaphore(_AT_ONCE)
-
-    async def send(place: Place | None) -> tuple[bool, str]:
-        async with turns:
-            there = place
-            try:
-                there = there or await people.place_of(request.workflow_id, str(request.request))
-                given = replace(answer, content={**answer.content, **await more(there)})
-                return True, _with_path(await people.answer(there, given), there, name)
-            except ItemNotNamed as error:
-                return False, f"{error}; `--all` answers all of them"
-            except (AnswerRefused, RunClosed) as error:
-                return False, _with_path(str(error), there, name)
-
-    given: Sequence[Place | None] = places or [None]
-    return list(await asyncio.gather(*map(send, given)))
-
-
-def _tell(ends: Sequence[tuple[bool, str]], request: AnswerRequest, output: Output) -> ExitCode:
-    refused = [*dict.fromkeys(told for is_taken, told in ends if not is_taken)]
-    told = "; ".join([*dict.fromkeys(told for is_taken, told in ends if is_taken), *refused])
-    if len(ends) > 1:
-        taken = sum(is_taken for is_taken, _ in ends)
-        told = f"answered in {taken:,} of {len(ends):,} sub-plans: {told}"
+def _tell(given: Sequence[Given], request: AnswerRequest, output: Output) -> ExitCode:
+    is_taken = all(each.is_taken for each in given)
+    told = told_of(given)
+    if any(each.is_unclear for each in given):
+        told += "; `--all` answers all of them"
     if output.is_json:
-        output.document(acted(request.workflow_id, told, ok=not refused))
-    elif not refused:
+        output.document(acted(request.workflow_id, told, ok=is_taken))
+    elif is_taken:
         output.say(told)
-    if refused:
+    if not is_taken:
         output.tell(told)
-    return ExitCode.REFUSED if refused else ExitCode.COMPLETED
+    return ExitCode.COMPLETED if is_taken else ExitCode.REFUSED
 
 
 def _meant(request: AnswerRequest, asked: Sequence[OpenRequest]) -> Sequence[OpenRequest]:
@@ -156,9 +110,7 @@ def _meant(request: AnswerRequest, asked: Sequence[OpenRequest]) -> Sequence[Ope
     """
     run = f"the run {request.workflow_id!r}"
     if request.request is not None:
-        named = [one for one in asked if one.id == request.request]
-        of_all = of_node(asked, named[0].full_node if named else request.request)
-        meant = of_all if request.is_for_all or not named else named
+        meant = named_in(asked, request.request, of_all=request.is_for_all)
         if not meant:
             raise CommandRefused(
                 f"{run} does not ask {request.request!r} now; to answer before it asks, give --approve, --reject, "

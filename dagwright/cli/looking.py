@@ -2,14 +2,11 @@
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
-from unicodedata import normalize
 
 from rich.table import Table
 from rich.text import Text
 
-from dagwright.chunk_items import ItemNotBegun, failures_of
 from dagwright.cli.async_runs import Farewell, run_async
 from dagwright.cli.connecting import command_settings, connected_to_read
 from dagwright.cli.drawing import mermaid, svg
@@ -41,13 +38,12 @@ from dagwright.cli.wording import (
     zone_at,
 )
 from dagwright.client import Runs, RunSummary, open_runs
+from dagwright.explaining import NodeUnknown
 from dagwright.feed import RunView
 from dagwright.graph_listing import GraphListing
-from dagwright.insides import INSIDE_UNREADABLE
+from dagwright.node_looking import look_at_node
 from dagwright.plan.states import NodeStatus
-from dagwright.queues import NOTES_OF_WAITING
 from dagwright.server import Server
-from dagwright.view_paths import SubPlanNotBegun, follow
 
 Document = Mapping[str, Any]
 
@@ -153,52 +149,18 @@ def node(request: LookRequest, output: Output) -> int:
     Raises:
         CommandRefused: the run has no such node, or does not know it yet.
     """
-    wanted = normalize("NFC", request.node)
-
     async def look(runs: Runs, _: Server) -> int:
-        above = await runs.feed(request.workflow_id).read()
         try:
-            there = await follow(above, wanted, feed=runs.feed)
-            view = await runs.view_of_item(there.view, there.name)
-        except (ItemNotBegun, SubPlanNotBegun) as unknown:
+            found = await look_at_node(runs, request.workflow_id, request.node, full=request.is_full)
+        except NodeUnknown as unknown:
             raise CommandRefused(str(unknown), status="not_found") from None
-        document = await runs.document(view, full=request.is_full, only=there.name)
-        found = document["nodes"].get(there.name)
-        if found is None:
-            raise CommandRefused(_no_node(document, there.name, view.workflow_id), status="not_found")
-        elsewhere = {} if view.workflow_id == above.workflow_id else {"workflow_id": view.workflow_id}
-        shown = {"id": wanted, **elsewhere, **_failed_items(view, there.name), **found}
         if output.is_json:
-            output.document(shown)
+            output.document(found.document)
         else:
-            notes = [note for note in document["notes"] if _is_about(note, there.name, shown)]
-            _tell_node(wanted, shown, notes, output)
+            _tell_node(str(found.document["id"]), found.document, found.notes, output)
         return ExitCode.COMPLETED
 
     return _look(look, output)
-
-
-def _is_about(note: Mapping[str, Any], name: str, node: Mapping[str, Any]) -> bool:
-    """Tells whether a note of a run is about one of its nodes."""
-    return note["node"] == name or (note["code"] in NOTES_OF_WAITING and node["status"] == "waiting")
-
-
-def _failed_items(view: RunView, node_id: str) -> dict[str, Any]:
-    """Returns what a node's document has beside the rest if items of a large map have failed."""
-    record = view.scheduler.record_of(node_id) if view.scheduler is not None else None
-    failures = failures_of(node_id, record, workflow_id=view.workflow_id) if record is not None else []
-    return {"failed_items": failures} if failures else {}
-
-
-def _no_node(document: Document, wanted: str, workflow_id: str) -> str:
-    """Returns why there is nothing to show of a node or item, and where to look instead."""
-    for note in document["notes"]:
-        if note["code"] == INSIDE_UNREADABLE:
-            # Whether there is such a node is not known.
-            return f"{wanted!r} is not told: {note['message']}"
-    near = get_close_matches(wanted, list(document["nodes"]), 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"the run {workflow_id!r} has no node {wanted!r}{hint}"
 
 
 def _read(request: LookRequest, output: Output, show: Callable[[RunView, Document, Server], int]) -> int:

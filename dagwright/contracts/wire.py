@@ -213,6 +213,9 @@ MEMO_SESSION = "dagwright_session"
 MEMO_SESSION_STATE = "dagwright_session_state"
 """Workflow memo of a session: all that it knows, as `contracts.sessions` reads it."""
 
+MEMO_OWNER = "dagwright_owner"
+"""Workflow memo of a run or session that was started with a key of the API: the owner of the key."""
+
 MEMO_BEGAN = "dagwright_began"
 """Workflow memo of a run that goes on in a new execution: RFC 3339 time at which the first one started."""
 

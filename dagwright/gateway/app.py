@@ -2,13 +2,32 @@
 
 from fastapi import FastAPI
 
-from dagwright.gateway import completions, model_list, responses
+from dagwright.gateway import (
+    completions,
+    feedback_routes,
+    model_list,
+    orchestration,
+    plan_routes,
+    responses,
+    run_routes,
+    steering_routes,
+)
 from dagwright.gateway.desk import Desk, TheDesk
 from dagwright.gateway.errors import DOCUMENTED, install_errors
 
 _ABOUT = (
     "OpenAI's protocol in front of durable runs. A model is one of the service, or `plan/NAME`, `agent/NAME`, "
     "`profile/NAME`. docs/gateway.md says what is beside that protocol."
+)
+_ROUTED = (
+    model_list,
+    completions,
+    responses,
+    orchestration,
+    plan_routes,
+    run_routes,
+    feedback_routes,
+    steering_routes,
 )
 
 
@@ -17,8 +36,8 @@ def create_app(desk: Desk) -> FastAPI:
     app = FastAPI(title="Dagwright", description=_ABOUT, version="0.1.0", docs_url=None, redoc_url=None)
     app.state.desk = desk
     install_errors(app)
-    for router in (model_list.router, completions.router, responses.router):
-        app.include_router(router, responses=DOCUMENTED)
+    for each in _ROUTED:
+        app.include_router(each.router, responses=DOCUMENTED)
 
     @app.get(
         "/healthz", tags=["health"], summary="Whether gateway and Temporal answer", responses={503: DOCUMENTED[503]}

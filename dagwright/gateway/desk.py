@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 
-from dagwright.client import Runs, open_runs
+from dagwright.client import Runs, checked_id, open_runs
+from dagwright.feed import RunNotFound
+from dagwright.gateway.callers import ANYONE, Caller, Scope
+from dagwright.gateway.errors import ApiError
 from dagwright.llm import ModelClient
 from dagwright.llm.clients import ModelClients
 from dagwright.server import Connection
@@ -20,6 +23,8 @@ from dagwright.toolset import Toolset
 
 T = TypeVar("T")
 
+CALLER = "dagwright.caller"
+"""Where the scope of a request has its caller, once its key is known."""
 HEARTBEAT_S = 10.0
 """Between two signs of life in a stream: proxies give up on connections that are silent for 30 s or more."""
 
@@ -33,6 +38,7 @@ class Desk:
         models: asks the models of the service.
         heartbeat_s: after which silence in a stream is broken.
         leaving: set when the gateway ends: streams end then, and their clients come back elsewhere.
+        caller: who works with it.
     """
 
     settings: Settings
@@ -44,12 +50,26 @@ class Desk:
     models: ModelClients
     heartbeat_s: float = HEARTBEAT_S
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
+    caller: Caller = ANYONE
     _tasks: "set[asyncio.Task[Any]]" = field(default_factory=set)
 
     @property
     def model(self) -> ModelClient:
         """Returns the client of the service of the settings."""
         return self.models.client(None)
+
+    async def own(self, run: str) -> str:
+        """Returns the id of a run that the caller sees.
+
+        Raises:
+            RunNotFound: there is none.
+            IdInvalid: no run can have it.
+        """
+        checked_id(run)
+        if self.caller.owner is not None and not self.caller.sees(await self.runs.owner_of(run)):
+            # What others have is not told from what nobody has.
+            raise RunNotFound(f"there is no run {run!r}")
+        return run
 
     def keep_doing(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Does something to its end, whether or not whoever asked for it is still there.
@@ -106,9 +126,21 @@ async def open_desk(
 
 
 def desk_of(request: Request) -> Desk:
-    """Returns what the app was made with."""
+    """Returns what the app was made with, for whoever sends a request."""
     desk: Desk = request.app.state.desk
-    return desk
+    caller = request.scope.get(CALLER)
+    return desk if caller is None else replace(desk, caller=caller)
 
 
 TheDesk = Annotated[Desk, Depends(desk_of)]
+
+
+def needs(scope: Scope) -> Any:
+    """Returns what a route depends on that only some keys may use."""
+
+    def checked(desk: TheDesk) -> None:
+        if scope not in desk.caller.scopes:
+            words = f"this key may not do that: it lacks the scope {scope.value!r}; make one with `dagwright keys add`"
+            raise ApiError(403, words, code="insufficient_scope")
+
+    return Depends(checked)

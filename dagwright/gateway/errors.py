@@ -21,7 +21,9 @@ from dagwright.client import IdInUse, IdInvalid
 from dagwright.contracts.model_calls import ModelError
 from dagwright.contracts.model_failures import ModelFailure
 from dagwright.contracts.sessions import SessionNameInvalid
+from dagwright.explaining import NodeUnknown
 from dagwright.feed import RunClosed, RunNotFound
+from dagwright.forks import ForkRefused
 from dagwright.people import AnswerRefused
 from dagwright.plan.errors import PlanInvalid
 from dagwright.planner import GoalRefused
@@ -89,8 +91,11 @@ class ErrorBody(BaseModel):
 
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorBody, "description": "What is wrong with the request."},
+    401: {"model": ErrorBody, "description": "There is no key, or none that is known."},
+    403: {"model": ErrorBody, "description": "The key may not do that."},
     404: {"model": ErrorBody, "description": "There is no such model, run or address."},
     409: {"model": ErrorBody, "description": "The session waits for an answer, or the key is another request's."},
+    413: {"model": ErrorBody, "description": "The body is too large."},
     422: {"model": ErrorBody, "description": "The run failed or was cancelled."},
     429: {"model": ErrorBody, "description": "The service, or the server, has too much to do."},
     502: {"model": ErrorBody, "description": "The service answered what is of no use."},
@@ -134,6 +139,8 @@ _PLAIN: Sequence[tuple[type[Exception], int, str | None, str, Mapping[str, str]]
     (IdInUse, 409, None, "idempotency_key_in_use", NO_RETRY),
     (SessionNotFound, 404, None, "not_found", {}),
     (RunNotFound, 404, None, "not_found", {}),
+    (NodeUnknown, 404, "node", "not_found", {}),
+    (ForkRefused, 409, None, "fork_refused", NO_RETRY),
     (RunClosed, 409, None, "run_ended", NO_RETRY),
     (AnswerRefused, 400, "messages", "answer_refused", {}),
 )

@@ -12,8 +12,9 @@ from dagwright.feed import RunView
 from dagwright.gateway.conversation import GivenAnswer
 from dagwright.gateway.desk import Desk
 from dagwright.gateway.errors import NO_RETRY, SERVER, ApiError
+from dagwright.gateway.feedback import nodes_in
 from dagwright.gateway.feedback_calls import Request, call_id, content_of
-from dagwright.people import Answer, Place
+from dagwright.people import Answer
 from dagwright.plan.states import RunStatus
 from dagwright.plan.usage import NONE, Usage
 
@@ -182,15 +183,8 @@ async def give_answers(desk: Desk, answers: Sequence[GivenAnswer], *, by: str | 
         if found is None:
             continue
         content = content_of(found.document, answer.text)
-        content |= await _nodes_in(desk, found.place, content)
+        content |= await nodes_in(desk, found.place, content)
         await desk.runs.people.answer(found.place, Answer(content, by))
         given.add(key_of(found.document))
     return given
 
-
-async def _nodes_in(desk: Desk, place: Place, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns nodes in an answer with the declarations of the tools that they name."""
-    nodes = content.get("nodes")
-    if not isinstance(nodes, list) or not nodes:
-        return {}
-    return await desk.steering.nodes_of_answer(place, nodes, tools=desk.toolset.declarations())

@@ -16,6 +16,7 @@ from dagwright.contracts.goals import Profile
 from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
 from dagwright.contracts.sessions import Session, session_name
 from dagwright.gateway.bodies import ChatBody, Wishes
+from dagwright.gateway.callers import session_of
 from dagwright.gateway.conversation import Conversation
 from dagwright.gateway.desk import Desk
 from dagwright.gateway.errors import CLIENT_GONE, NO_RETRY, ApiError, unavailable
@@ -59,15 +60,27 @@ def job_of(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, co
     Raises:
         ApiError, GoalRefused, PlanInvalid, SessionNameInvalid: none can.
     """
-    session = None if wishes.session is None else session_name(wishes.session)
-    run = made_id() if wishes.key is None else id_of_key(wishes.key)
+    session = None if wishes.session is None else session_name(session_of(desk.caller, wishes.session))
+    run = made_id() if wishes.key is None else id_of_key(wishes.key, owner=desk.caller.owner)
     prepare, title, request = _preparing(desk, target, said, wishes=wishes, config=config), None, said.text
     if target.kind == "plan":
         template = desk.templates[target.name]
         request, title = f"(the plan {template.title})", template.file
     # What is wrong with a request is wrong in every session, and is told before anything starts.
     prepare(None)
-    return Job(run, session, request, prepare, title)
+    return Job(run, session, request, _owned(prepare, desk.caller.owner), title)
+
+
+def _owned(prepare: Prepare, owner: str | None) -> Prepare:
+    """Returns what prepares a run that belongs to somebody."""
+    if owner is None:
+        return prepare
+
+    def prepared(session: Session | None) -> PreparedRun:
+        run = prepare(session)
+        return replace(run, terms=replace(run.terms, owner=owner))
+
+    return prepared
 
 
 def _preparing(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, config: ModelConfig) -> Prepare:
@@ -87,9 +100,14 @@ def _preparing(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes
     return lambda session: prepared_words(words, desk.toolset, session).run
 
 
-def id_of_key(key: str) -> str:
-    """Returns the id of the run that an `Idempotency-Key` stands for."""
-    return f"run-{hashlib.sha256(key.encode(errors='replace')).hexdigest()[:24]}"
+def id_of_key(key: str, *, owner: str | None = None) -> str:
+    """Returns the id of the run that an `Idempotency-Key` stands for.
+
+    Args:
+        owner: whose it is: two may choose the same.
+    """
+    told = key if owner is None else json.dumps([owner, key])
+    return f"run-{hashlib.sha256(told.encode(errors='replace')).hexdigest()[:24]}"
 
 
 def config_of(body: ChatBody, target: Target, wishes: Wishes) -> ModelConfig:

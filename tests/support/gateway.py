@@ -63,6 +63,25 @@ class Event:
     comment: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class NamedEvent:
+    """One server-sent event with a type."""
+
+    id: str | None
+    name: str
+    content: Any
+
+
+def named_events_of(text: str) -> list[NamedEvent]:
+    """Returns the events of a stream that have a type; comments are left out."""
+    found = []
+    for block in text.split("\n\n")[:-1]:
+        fields = dict(line.split(": ", 1) for line in block.split("\n"))
+        if "event" in fields:
+            found.append(NamedEvent(fields.get("id"), fields["event"], json.loads(fields["data"])))
+    return found
+
+
 def events_of(text: str) -> list[Event]:
     """Returns the events of a stream."""
     found = []

@@ -1,0 +1,93 @@
+"""Gives one answer to all that it is meant for: what the command `feedback` does, and the gateway."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dagwright.feed import RunClosed
+from dagwright.people import Answer, AnswerRefused, ItemNotNamed, OpenRequest, People, Place, by_run, of_node
+
+_AT_ONCE = 8
+"""Runs that are answered at the same time."""
+
+More = Callable[[Place], Awaitable[Mapping[str, Any]]]
+"""Returns what an answer holds beside its text, for the run that asks: nodes for its plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """What an answer is for.
+
+    Args:
+        run: the run that a person knows.
+        name: what the person calls all that is answered.
+        places: where it goes; none if nobody has looked: then the name is that of the request.
+    """
+
+    run: str
+    name: str
+    places: Sequence[Place] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What became of an answer in one run.
+
+    Args:
+        is_taken: whether it counts.
+        message: what the run says.
+        is_unclear: it is one of several, and which was not said.
+    """
+
+    is_taken: bool
+    message: str
+    is_unclear: bool = False
+
+
+def meant_by(run: str, requests: Sequence[OpenRequest]) -> Meant:
+    """Returns that an answer is for these requests, one or all of one node."""
+    name = requests[0].id if len(requests) == 1 else requests[0].full_node
+    return Meant(run, name, by_run(requests))
+
+
+def named_in(requests: Sequence[OpenRequest], request: str, *, of_all: bool) -> Sequence[OpenRequest]:
+    """Returns the open requests that a name means: one, or with its node or `of_all` all of that node."""
+    named = [one for one in requests if one.id == request]
+    of_one_node = of_node(requests, named[0].full_node if named else request)
+    return of_one_node if of_all or not named else named
+
+
+async def give(people: People, meant: Meant, answer: Answer, *, more: More) -> list[Given]:
+    """Gives an answer to each place, or to the request as it was named if nobody has looked for places."""
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def send(place: Place | None) -> Given:
+        async with turns:
+            there = place
+            try:
+                there = there or await people.place_of(meant.run, meant.name)
+                given = replace(answer, content={**answer.content, **await more(there)})
+                return Given(True, _with_path(await people.answer(there, given), there, meant.name))
+            except ItemNotNamed as error:
+                return Given(False, str(error), is_unclear=True)
+            except (AnswerRefused, RunClosed) as error:
+                return Given(False, _with_path(str(error), there, meant.name))
+
+    places: Sequence[Place | None] = meant.places or [None]
+    return list(await asyncio.gather(*map(send, places)))
+
+
+def told_of(given: Sequence[Given]) -> str:
+    """Returns what became of an answer, in a sentence or some."""
+    refused = [*dict.fromkeys(each.message for each in given if not each.is_taken)]
+    told = "; ".join([*dict.fromkeys(each.message for each in given if each.is_taken), *refused])
+    if len(given) > 1:
+        taken = sum(each.is_taken for each in given)
+        told = f"answered in {taken:,} of {len(given):,} sub-plans: {told}"
+    return told
+
+
+def _with_path(told: str, place: Place | None, name: str) -> str:
+    """Returns what a run says of a request, which it calls by the last part of its name, with the whole name."""
+    return told if place is None else told.replace(repr(place.request), repr(name), 1)

@@ -1,0 +1,56 @@
+"""Who calls the API: what a key lets do, and whose runs it sees.
+
+A run and a session belong to the owner of the key that started them; the owner stands in their memo, where every
+gateway finds it. Without keys there is one caller, who may do all and sees all.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+ALL = "*"
+"""Owner of a key that sees the runs of all."""
+_OF = ":"
+"""Between an owner, whose name has none, and the name of a session."""
+
+
+class Scope(StrEnum):
+    """What a key lets do beside looking."""
+
+    RUN = "run"
+    """Start runs."""
+    ANSWER = "answer"
+    """Answer what runs ask."""
+    OPERATE = "operate"
+    """Cancel, pause, change and fork runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whoever sends a request.
+
+    Args:
+        owner: whose runs it sees and starts; `None` sees all, and its runs belong to nobody.
+        key: id of its key; `None` where none is needed.
+    """
+
+    owner: str | None = None
+    scopes: frozenset[Scope] = frozenset(Scope)
+    key: str | None = None
+
+    def sees(self, owner: str | None) -> bool:
+        """Tells whether it sees what belongs to an owner."""
+        return self.owner is None or self.owner == owner
+
+
+ANYONE = Caller()
+"""The caller where no key is needed."""
+
+
+def session_of(caller: Caller, name: str) -> str:
+    """Returns the session that a caller means: two owners may call theirs the same."""
+    return name if caller.owner is None else f"{caller.owner}{_OF}{name}"
+
+
+def known_as(caller: Caller, session: str | None) -> str | None:
+    """Returns how a caller calls a session."""
+    return session if session is None or caller.owner is None else session.removeprefix(f"{caller.owner}{_OF}")

@@ -1,0 +1,112 @@
+"""What runs ask of people, for programs: the open requests with the schemas of their answers, and answers to them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dagwright.answering import Meant, give, meant_by, named_in, told_of
+from dagwright.gateway.desk import Desk
+from dagwright.gateway.errors import ApiError
+from dagwright.gateway.feedback_calls import answer_schema, content_of
+from dagwright.gateway.run_models import AnswerBody
+from dagwright.people import Answer, OpenRequest, Place
+
+_NAMES_TOLD = 20
+
+
+async def asked_of(desk: Desk, run: str) -> dict[str, Any]:
+    """Returns what a run and its sub-plans ask now.
+
+    Raises:
+        RunNotFound: there is no such run.
+    """
+    return _listed([asked(each) for each in await desk.runs.people.requests_of(run)])
+
+
+async def inbox(desk: Desk) -> dict[str, Any]:
+    """Returns what all runs of the caller ask now."""
+    found = [asked(each) for each in await desk.runs.people.inbox()]
+    if desk.caller.owner is None:
+        return _listed(found)
+    owners = {run: await desk.runs.owner_of(run) for run in dict.fromkeys(each["run_id"] for each in found)}
+    return _listed([each for each in found if desk.caller.sees(owners[each["run_id"]])])
+
+
+def asked(request: OpenRequest) -> dict[str, Any]:
+    """Returns a request as the API tells it."""
+    document = request.document
+    told = {name: value for name, value in document.items() if name != "workflow_id"}
+    return {**told, "run_id": document["workflow_id"], "answer_schema": answer_schema(document)}
+
+
+def _listed(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"object": "list", "data": list(found)}
+
+
+async def answer_run(desk: Desk, run: str, body: AnswerBody) -> dict[str, Any]:
+    """Gives a run an answer and returns what became of it.
+
+    Raises:
+        ApiError: it does not fit, or it is not clear for what it is.
+        RunNotFound: there is no such run.
+    """
+    asked_now = await desk.runs.people.requests_of(run)
+    chosen = _chosen(asked_now, body, run=run)
+    meant = meant_by(run, chosen) if chosen else Meant(run, str(body.request))
+    content = content_for(chosen[0].document if chosen else None, body)
+    if content.get("nodes") and len(chosen) > 1:
+        raise _wrong("nodes are added once: name one request, and leave `all` out", param="request")
+
+    async def more(place: Place) -> Mapping[str, Any]:
+        return await nodes_in(desk, place, content)
+
+    by = desk.caller.owner or body.by
+    given = await give(desk.runs.people, meant, Answer(content, by, body.note), more=more)
+    told = told_of(given)
+    if not any(each.is_taken for each in given):
+        hint = "; `all` answers all of them" if any(each.is_unclear for each in given) else ""
+        raise _wrong(f"{told}{hint}", param="answer")
+    return {"run_id": run, "ok": all(each.is_taken for each in given), "message": told}
+
+
+async def nodes_in(desk: Desk, place: Place, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns nodes in an answer with the declarations of the tools that they name."""
+    nodes = content.get("nodes")
+    if not isinstance(nodes, list) or not nodes:
+        return {}
+    return await desk.steering.nodes_of_answer(place, nodes, tools=desk.toolset.declarations())
+
+
+def content_for(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[str, Any]:
+    """Returns the answer as the run takes it.
+
+    Args:
+        request: what is answered; `None` if it is not open now.
+
+    Raises:
+        ApiError: it is none.
+    """
+    said = body.answer
+    if request is None:
+        if isinstance(said, dict):
+            return said
+        raise _wrong(f"{body.request!r} is not asked now; before it asks, the answer must be an object", param="answer")
+    return content_of(request, said if isinstance(said, str) else json.dumps(said))
+
+
+def _chosen(asked_now: Sequence[OpenRequest], body: AnswerBody, *, run: str) -> Sequence[OpenRequest]:
+    """Returns the open requests that an answer is for; none if the one that is named is not open."""
+    if body.request is not None:
+        return named_in(asked_now, body.request, of_all=body.all)
+    if not asked_now:
+        raise ApiError(409, f"the run {run!r} asks nothing of anyone now", code="nothing_asked")
+    if body.all and len({one.full_node for one in asked_now}) == 1:
+        return asked_now
+    if len(asked_now) > 1:
+        names = ", ".join(one.id for one in asked_now[:_NAMES_TOLD])
+        raise _wrong(f"the run {run!r} asks {len(asked_now):,} things; name one in `request`: {names}", param="request")
+    return asked_now
+
+
+def _wrong(words: str, *, param: str) -> ApiError:
+    return ApiError(400, words, param=param, code="answer_refused")

@@ -1,0 +1,102 @@
+"""Looks at one run for the gateway: its document, its graph, its events, and which run of a session is meant."""
+
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from dagwright.contracts.sessions import session_name
+from dagwright.feed import RunView
+from dagwright.gateway.callers import known_as, session_of
+from dagwright.gateway.desk import Desk
+from dagwright.gateway.errors import ApiError
+from dagwright.gateway.run_events import EventId, first_known, run_events
+from dagwright.gateway.streams import stream_response
+from dagwright.sessions import SessionView
+
+NOTHING_MORE = 204
+"""What a client is told that has seen the end: browsers do not come back after that."""
+
+
+async def run_document(desk: Desk, run: str) -> dict[str, Any]:
+    """Returns a run with its nodes.
+
+    Raises:
+        RunNotFound: there is no such run.
+    """
+    view = await desk.runs.feed(run).read()
+    return await document_of(desk, view)
+
+
+async def document_of(desk: Desk, view: RunView) -> dict[str, Any]:
+    """Returns the document of a run with what the gateway tells beside it."""
+    document = await desk.runs.document(view)
+    session = known_as(desk.caller, await desk.runs.session_of(view.workflow_id))
+    return {**document, "offset": str(view.offset), "session_id": session}
+
+
+async def graph_document(desk: Desk, run: str) -> dict[str, Any]:
+    """Returns nodes and edges of a run, those inside of large regions with the others; raises as `run_document`."""
+    view = await desk.runs.feed(run).read()
+    listing = desk.runs.graph(view)
+    nodes = [node async for node in listing.nodes()]
+    edges = [edge async for edge in listing.edges()]
+    return {"run_id": run, "offset": str(view.offset), "nodes": nodes, "edges": edges, "notes": listing.notes}
+
+
+def seen_before(header: str | None, after: str | None) -> EventId | None:
+    """Returns what a client has seen: the header is that of a browser that comes back, and newer than the address.
+
+    Raises:
+        ApiError: it is no id of an event.
+    """
+    text = (header or "").strip() or (after or "").strip()
+    return EventId.parse(text) if text else None
+
+
+async def stream_of(desk: Desk, run: str, seen: EventId | None, *, named: str | None = None) -> Response:
+    """Returns the events of a run.
+
+    Args:
+        seen: what the client has been told.
+        named: the run, where the ids have to name it.
+
+    Raises:
+        RunNotFound: there is no such run.
+    """
+    if seen is not None and seen.is_end:
+        return Response(status_code=NOTHING_MORE)
+    updates = await first_known(desk, run, seen.told if seen is not None else None)
+    return stream_response(run_events(updates, named=named), desk=desk, headers={"X-Run-Id": run})
+
+
+async def session_view(desk: Desk, name: str) -> SessionView:
+    """Returns a session of the caller.
+
+    Raises:
+        SessionNotFound, SessionNameInvalid: there is none.
+    """
+    return await desk.sessions.look(session_name(session_of(desk.caller, name)))
+
+
+async def run_of_session(desk: Desk, name: str, *, after: str | None = None) -> str:
+    """Returns the run of the turn that goes on, or of the last one.
+
+    Args:
+        after: a run whose end the client has seen: then that of the turn that follows, if there is one.
+
+    Raises:
+        SessionNotFound, SessionNameInvalid: there is no such session.
+        ApiError: it has had no turn.
+    """
+    session = (await session_view(desk, name)).session
+    runs = [turn.run for turn in session.turns]
+    if after in runs[:-1]:
+        return runs[runs.index(after) + 1]
+    if not runs:
+        raise ApiError(404, f"the session {name!r} has had no turn", code="not_found")
+    return session.running.run if session.running is not None else runs[-1]
+
+
+def told_json(document: Any, status: int = 200) -> JSONResponse:
+    """Returns a document as an answer."""
+    return JSONResponse(document, status)

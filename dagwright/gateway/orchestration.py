@@ -1,0 +1,102 @@
+"""`/v1/orchestration/{session_id}`: a session, and its turn that goes on, or the last one."""
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from dagwright.gateway import examples
+from dagwright.gateway.callers import Scope, known_as
+from dagwright.gateway.desk import TheDesk, needs
+from dagwright.gateway.feedback import answer_run, asked_of
+from dagwright.gateway.looking import (
+    graph_document,
+    run_document,
+    run_of_session,
+    seen_before,
+    session_view,
+    stream_of,
+    told_json,
+)
+from dagwright.gateway.run_models import (
+    ActBody,
+    AnswerBody,
+    Done,
+    GraphDocument,
+    Requests,
+    SessionDocument,
+    answered,
+)
+from dagwright.gateway.run_routes import EVENTS, After, LastEventId
+from dagwright.gateway.steering_routes import cancelled
+
+router = APIRouter(tags=["sessions"])
+
+
+@router.get(
+    "/v1/orchestration/{session_id}",
+    summary="A session with its turns",
+    responses=answered(SessionDocument, examples.SESSION),
+)
+async def read_session(session_id: str, desk: TheDesk) -> Response:
+    """Tells what a session knows, and the run of its turn that goes on."""
+    view = await session_view(desk, session_id)
+    running = view.session.running
+    run = None if running is None else await run_document(desk, running.run)
+    told = {**view.to_json(), "session": known_as(desk.caller, view.session.name), "run": run}
+    return told_json(told)
+
+
+@router.get("/v1/orchestration/{session_id}/events", summary="What happens in its turn", responses=EVENTS)
+async def events(session_id: str, desk: TheDesk, last_event_id: LastEventId = None, after: After = None) -> Response:
+    """Streams as the events of a run do; who has seen the end of a turn is told of the next one, if there is one."""
+    seen = seen_before(last_event_id, after)
+    if seen is not None and seen.run is not None and not seen.is_end:
+        # Whoever comes back is told the rest of the turn that it looked at.
+        await session_view(desk, session_id)
+        run = await desk.own(seen.run)
+    else:
+        run = await run_of_session(desk, session_id, after=seen.run if seen is not None else None)
+    if seen is not None and seen.is_end and seen.run != run:
+        seen = None
+    return await stream_of(desk, run, seen, named=run)
+
+
+@router.get(
+    "/v1/orchestration/{session_id}/graph",
+    summary="The graph of its turn",
+    responses=answered(GraphDocument, examples.GRAPH),
+)
+async def graph(session_id: str, desk: TheDesk) -> Response:
+    """Tells nodes with their states, and edges."""
+    return told_json(await graph_document(desk, await run_of_session(desk, session_id)))
+
+
+@router.get(
+    "/v1/orchestration/{session_id}/feedback",
+    summary="What its turn asks of people",
+    responses=answered(Requests, examples.REQUESTS),
+)
+async def requests(session_id: str, desk: TheDesk) -> Response:
+    """Lists what is asked now, each with the JSON Schema of its answer."""
+    return told_json(await asked_of(desk, await run_of_session(desk, session_id)))
+
+
+@router.post(
+    "/v1/orchestration/{session_id}/feedback",
+    summary="Answer it",
+    dependencies=[needs(Scope.ANSWER)],
+    responses=answered(Done, examples.ANSWERED),
+)
+async def answer(session_id: str, body: AnswerBody, desk: TheDesk) -> Response:
+    """Gives an answer, which is checked; says what became of it."""
+    return told_json(await answer_run(desk, await run_of_session(desk, session_id), body))
+
+
+@router.post(
+    "/v1/orchestration/{session_id}/cancel",
+    summary="Stop its turn",
+    dependencies=[needs(Scope.OPERATE)],
+    responses=answered(Done, examples.CANCELLED),
+)
+async def cancel(session_id: str, body: ActBody, desk: TheDesk) -> Response:
+    """Asks the run of the turn to stop; the session goes on."""
+    return told_json(await cancelled(desk, await run_of_session(desk, session_id), body))

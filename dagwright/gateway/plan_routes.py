@@ -1,0 +1,118 @@
+"""`/v1/plans/check` and `POST /v1/runs`: plans that stand in a request, or are published by name."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header
+from starlette.responses import Response
+
+from dagwright.client import Origin, Terms, made_id
+from dagwright.dialects.reading import read_text
+from dagwright.gateway import examples
+from dagwright.gateway.callers import Scope
+from dagwright.gateway.desk import Desk, TheDesk, needs
+from dagwright.gateway.errors import ApiError
+from dagwright.gateway.jobs import id_of_key
+from dagwright.gateway.looking import told_json
+from dagwright.gateway.run_models import CheckedPlan, PlanBody, RunBody, StartedRun, answered
+from dagwright.plan.durations import parse_duration
+from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.policy import Policy, policy_from_json
+from dagwright.plan.references import suggestion
+from dagwright.plan.validation import Checked
+from dagwright.preparation import check_plan, check_size, policy_problems, prepare_to_ask, unused_inputs
+from dagwright.plan.inputs import schema_of_form
+
+router = APIRouter(tags=["plans"])
+Key = Annotated[str | None, Header(alias="Idempotency-Key", description="Sent twice, it is one run.")]
+
+
+@router.post("/v1/plans/check", summary="Whether a plan can run", responses=answered(CheckedPlan, examples.CHECKED))
+async def check(body: PlanBody, desk: TheDesk) -> Response:
+    """Tells everything that is wrong with a plan, each with its place; nothing is started."""
+    try:
+        checked, _ = _checked(desk, body.plan, body.dialect)
+        check_size(checked)
+    except PlanInvalid as invalid:
+        errors = [problem.to_json() for problem in invalid.problems]
+        told = {"status": "invalid", "dialect": None, "title": None, "inputs": None, "nodes": 0, "errors": errors}
+        return told_json(told)
+    told = {
+        "status": "valid",
+        "dialect": checked.dialect,
+        "title": checked.plan.title,
+        "inputs": schema_of_form(checked.inputs),
+        "nodes": len(checked.nodes),
+        "errors": [],
+    }
+    return told_json(told)
+
+
+@router.post(
+    "/v1/runs",
+    summary="Start a plan",
+    dependencies=[needs(Scope.RUN)],
+    responses=answered(StartedRun, examples.STARTED),
+)
+async def start(body: RunBody, desk: TheDesk, idempotency_key: Key = None) -> Response:
+    """Starts a run and returns at once; the run asks for inputs that are missing."""
+    run = made_id() if idempotency_key is None else id_of_key(idempotency_key, owner=desk.caller.owner)
+    checked, source, title = _named(desk, body)
+    policy = _policy(body, checked)
+    if unused := unused_inputs(checked, body.inputs):
+        raise PlanInvalid(unused)
+    compiled = prepare_to_ask(checked, body.inputs)
+    terms = Terms(_seconds(body.timeout), policy, owner=desk.caller.owner)
+    started = await desk.runs.start(
+        compiled,
+        body.inputs,
+        workflow_id=run,
+        origin=Origin(source, body.title or title),
+        tools=desk.toolset.references,
+        terms=terms,
+    )
+    return told_json({"run_id": started.workflow_id, "status": "running", "is_new": started.is_new})
+
+
+def _named(desk: Desk, body: RunBody) -> tuple[Checked, dict[str, Any], str | None]:
+    """Returns the plan of a request: checked, what tells it from others, and what lists call it.
+
+    Raises:
+        ApiError: it names none, or two.
+        PlanInvalid: it is wrong.
+    """
+    if (body.template is None) == (body.plan is None):
+        raise ApiError(400, "give either `template` or `plan`", param="plan", code="invalid_value")
+    if body.template is None:
+        checked, written = _checked(desk, body.plan, body.dialect)
+        return checked, {"plan": written, "dialect": checked.dialect, "context": {}}, None
+    template = desk.templates.get(body.template)
+    if template is None:
+        near = suggestion(body.template, list(desk.templates)) or "GET /v1/models lists them as plan/NAME"
+        raise ApiError(404, f"no plan {body.template!r:.80} is published: {near}", param="template", code="not_found")
+    return template.checked, template.source, template.file
+
+
+def _checked(desk: Desk, plan: Any, dialect: str | None) -> tuple[Checked, Any]:
+    written = read_text(plan, name="the plan") if isinstance(plan, str) else plan
+    return check_plan(written, desk.toolset.declarations(), dialect=dialect), written
+
+
+def _policy(body: RunBody, checked: Checked) -> Policy | None:
+    if body.policy is None:
+        return None
+    try:
+        policy = policy_from_json(body.policy)
+    except ValueError as error:
+        raise ApiError(400, f"policy: {error}", param="policy", code="invalid_value") from None
+    if refused := policy_problems(checked, policy):
+        raise PlanInvalid(refused)
+    return policy
+
+
+def _seconds(timeout: str | None) -> float | None:
+    if timeout is None:
+        return None
+    try:
+        return parse_duration(timeout).total_seconds()
+    except ValueError as error:
+        raise ApiError(400, f"timeout: {error}", param="timeout", code="invalid_value") from None

@@ -1,0 +1,277 @@
+"""What requests and answers about runs hold, for the document of the API and for its readers.
+
+Answers are not checked against these: the documents are those of the command line (contract.md section 5), of which
+only what a client needs first is named here.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+JsonObject = dict[str, Any]
+
+
+class Told(BaseModel):
+    """A document that has more fields than are named."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class RunLine(Told):
+    """A run in a list."""
+
+    workflow_id: str = Field(description="The id of the run.")
+    status: str
+    title: str | None
+    started_at: str | None
+    ended_at: str | None
+    nodes_done: int
+    nodes_total: int
+    session: str | None = Field(description="The session whose turn it is.")
+
+
+class RunList(BaseModel):
+    """Runs, the newest first."""
+
+    object: str = "list"
+    data: list[RunLine]
+
+
+class RunDocument(Told):
+    """A run with its nodes; the same document as `dagwright status RUN --json`."""
+
+    workflow_id: str
+    status: str
+    title: str | None
+    output: Any
+    error: JsonObject | None
+    nodes: dict[str, JsonObject]
+    waiting_for: list[JsonObject] = Field(description="What it asks of people.")
+    offset: str = Field(description="Send it as `after` of the events, to be told what happens from here on.")
+    session_id: str | None
+
+
+class NodeDocument(Told):
+    """A node or an item; the same document as `dagwright node RUN NODE --json`."""
+
+    id: str
+    status: str
+    tool: str
+    attempts: int
+    result: Any
+
+
+class GraphDocument(BaseModel):
+    """Nodes and edges; an edge leads from a node to one that waits for it."""
+
+    run_id: str
+    offset: str
+    nodes: list[JsonObject]
+    edges: list[list[str]]
+    notes: list[JsonObject]
+
+
+class WhyDocument(Told):
+    """Why a run or a node is where it is; the same document as `dagwright why --json`."""
+
+    workflow_id: str
+    node: str | None
+    message: str
+    chain: list[JsonObject]
+
+
+class SessionDocument(Told):
+    """A session with its turns and, if one runs, the run of that."""
+
+    session: str
+    status: str
+    turns: list[JsonObject]
+    run: RunDocument | None
+
+
+class AskedRequest(Told):
+    """Something that a run asks of people."""
+
+    id: str
+    run_id: str
+    node: str | None
+    type: str
+    prompt: str | None
+    answer_schema: JsonObject = Field(description="JSON Schema of `answer`.")
+
+
+class Requests(BaseModel):
+    """What is asked now, the oldest first."""
+
+    object: str = "list"
+    data: list[AskedRequest]
+
+
+class AnswerBody(BaseModel):
+    """An answer to a request."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"request": "check", "answer": {"approved": True}, "by": "ann"}]}
+    )
+
+    request: str | None = Field(
+        default=None, description="Its id, or the id of its node; may be left out if one alone is open."
+    )
+    answer: Any = Field(description="As the schema of the request wants it; `yes`, an option or a text do as well.")
+    all: bool = Field(default=False, description="Whether the answer is for all open requests of the same node.")
+    by: str | None = Field(default=None, description="Who says so; with a key it is the owner of the key.")
+    note: str | None = None
+
+
+class ActBody(BaseModel):
+    """Why something is done, and who does it."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"reason": "wrong figures", "by": "ann"}]})
+
+    reason: str | None = None
+    by: str | None = Field(default=None, description="Who does it; with a key it is the owner of the key.")
+
+
+class CancelNodeBody(ActBody):
+    """Stops a node."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"branch": True}]})
+
+    branch: bool = Field(default=False, description="Whether what needs it is stopped as well.")
+
+
+class RetryBody(ActBody):
+    """Has a node tried again."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{}]})
+
+    arguments: JsonObject | None = Field(default=None, description="In place of those of the node.")
+
+
+class ResultBody(ActBody):
+    """Gives a node its result."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"result": 5, "reason": "by hand"}]})
+
+    result: Any
+
+
+class AppendBody(ActBody):
+    """Adds nodes to the plan of a run that goes on."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"nodes": [{"id": "more", "tool": "calculator", "arguments": {"expression": "1 + 1"}}]}]
+        },
+    )
+
+    nodes: list[JsonObject] = Field(min_length=1, description="As in a plan.")
+
+
+class Done(BaseModel):
+    """What became of an act."""
+
+    run_id: str
+    ok: bool
+    message: str
+
+
+class PlanBody(BaseModel):
+    """A plan."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "plan": {
+                        "plan": 1,
+                        "nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}],
+                    }
+                }
+            ]
+        },
+    )
+
+    plan: JsonObject | list[Any] | str = Field(description="A plan in any dialect; a text is JSON or YAML.")
+    dialect: str | None = Field(default=None, description="Recognised if left out.")
+
+
+class CheckedPlan(BaseModel):
+    """Whether a plan can run."""
+
+    status: str = Field(description="`valid` or `invalid`.")
+    dialect: str | None
+    title: str | None
+    inputs: JsonObject | None = Field(description="JSON Schema of its inputs.")
+    nodes: int
+    errors: list[JsonObject] = Field(description="Everything that is wrong.")
+
+
+class RunBody(BaseModel):
+    """Starts a plan: one that is published by name, or one that stands in the request."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "plan": {
+                        "plan": 1,
+                        "inputs": {"number": {"type": "integer"}},
+                        "nodes": [
+                            {"id": "double", "tool": "calculator", "arguments": {"expression": "{{PLACEHOLDER_number}} * 2"}}
+                        ],
+                        "output": "{{double.result}}",
+                    },
+                    "inputs": {"number": 21},
+                }
+            ]
+        },
+    )
+
+    template: str | None = Field(default=None, description="Name of a published plan.")
+    plan: JsonObject | list[Any] | str | None = Field(default=None, description="A plan in any dialect.")
+    dialect: str | None = None
+    inputs: JsonObject = Field(default_factory=dict, description="The run asks for those that are missing.")
+    timeout: str | None = Field(default=None, description="How long the whole run may take, such as `90s` or `2h`.")
+    policy: JsonObject | None = Field(default=None, description="Which calls a person is asked about.")
+    title: str | None = Field(default=None, description="What lists call it if the plan has no title.")
+
+
+class StartedRun(BaseModel):
+    """A run that was started, or the one that the same `Idempotency-Key` had started before."""
+
+    run_id: str
+    status: str
+    is_new: bool
+
+
+class ForkBody(BaseModel):
+    """Makes a new run from another one, which does only what the change reaches."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"inputs": {"number": 4}, "start": False}]}
+    )
+
+    plan: JsonObject | list[Any] | str | None = Field(default=None, description="In place of that of the run.")
+    inputs: JsonObject = Field(default_factory=dict, description="Those that are others than in the run.")
+    rerun: list[str] = Field(default_factory=list, description="Nodes and items to do again.")
+    start: bool = Field(default=False, description="Whether it is started, and not only shown.")
+
+
+class ForkDocument(BaseModel):
+    """What a fork does, and its run if it was started."""
+
+    run_id: str = Field(description="The run that is forked.")
+    fork: str = Field(description="The id of the fork.")
+    is_started: bool
+    difference: JsonObject = Field(description="What it takes over, what it does and why.")
+
+
+def answered(model: type[BaseModel], example: Mapping[str, Any], description: str = "") -> dict[int | str, JsonObject]:
+    """Returns how an answer is described."""
+    content = {"application/json": {"example": dict(example)}}
+    return {200: {"model": model, "description": description or str(model.__doc__).strip(), "content": content}}

@@ -1,0 +1,97 @@
+"""`/v1/runs`: looks at runs by their ids."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+from starlette.responses import Response
+
+from dagwright.client import RunFilter
+from dagwright.contracts.sessions import session_name
+from dagwright.explaining import Explaining
+from dagwright.gateway import examples
+from dagwright.gateway.callers import known_as, session_of
+from dagwright.gateway.desk import TheDesk
+from dagwright.gateway.looking import graph_document, run_document, seen_before, stream_of, told_json
+from dagwright.gateway.run_models import (
+    GraphDocument,
+    NodeDocument,
+    RunDocument,
+    RunList,
+    WhyDocument,
+    answered,
+)
+from dagwright.node_looking import look_at_node
+
+router = APIRouter(tags=["runs"])
+MOST_LISTED = 1_000
+LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="Id of the last event that was seen.")]
+After = Annotated[str | None, Query(description="The same, for clients that cannot set headers.")]
+EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Server-sent events: `nodes` (what has changed), `run` (the run as it stands), `end` (last).",
+        "content": {"text/event-stream": {"example": examples.EVENTS}},
+    },
+    204: {"description": "The client has seen the end already."},
+}
+
+
+@router.get("/v1/runs", summary="Runs, the newest first", responses=answered(RunList, examples.RUNS))
+async def list_runs(
+    desk: TheDesk,
+    *,
+    status: Annotated[str | None, Query(description="Only those of this state, such as `waiting`.")] = None,
+    session: Annotated[str | None, Query(description="Only the turns of this session.")] = None,
+    title: Annotated[str | None, Query(description="Only those with this text in their title or id.")] = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 100,
+) -> Response:
+    """Lists the runs of the caller, without sub-plans."""
+    named = None if session is None else session_name(session_of(desk.caller, session))
+    wanted = RunFilter(desk.caller.owner, status, named, title)
+    found = await desk.runs.list_runs(limit=limit, wanted=wanted)
+    lines = [{**run.to_json(), "session": known_as(desk.caller, run.session)} for run in found]
+    return told_json({"object": "list", "data": lines})
+
+
+@router.get("/v1/runs/{run_id}", summary="A run with its nodes", responses=answered(RunDocument, examples.RUN))
+async def read_run(run_id: str, desk: TheDesk) -> Response:
+    """Tells a run as it is now; large values stand there by reference."""
+    return told_json(await run_document(desk, await desk.own(run_id)))
+
+
+@router.get("/v1/runs/{run_id}/events", summary="What happens in a run, as it happens", responses=EVENTS)
+async def events(run_id: str, desk: TheDesk, last_event_id: LastEventId = None, after: After = None) -> Response:
+    """Streams each change of a node once, up to the end of the run; goes on where a client stopped."""
+    seen = seen_before(last_event_id, after)
+    return await stream_of(desk, await desk.own(run_id), seen)
+
+
+@router.get("/v1/runs/{run_id}/graph", summary="Its graph", responses=answered(GraphDocument, examples.GRAPH))
+async def graph(run_id: str, desk: TheDesk) -> Response:
+    """Tells nodes with their states, and edges."""
+    return told_json(await graph_document(desk, await desk.own(run_id)))
+
+
+@router.get(
+    "/v1/runs/{run_id}/nodes/{node:path}", summary="One node or item", responses=answered(NodeDocument, examples.NODE)
+)
+async def read_node(
+    run_id: str,
+    node: str,
+    desk: TheDesk,
+    *,
+    full: Annotated[bool, Query(description="With values of any size.")] = False,
+) -> Response:
+    """Tells arguments, result, attempts and lineage; a node of a sub-plan is `archive/check`."""
+    look = await look_at_node(desk.runs, await desk.own(run_id), node, full=full)
+    return told_json({**look.document, "notes": list(look.notes)})
+
+
+@router.get("/v1/runs/{run_id}/why", summary="Why it is where it is", responses=answered(WhyDocument, examples.WHY))
+async def why(
+    run_id: str, desk: TheDesk, node: Annotated[str | None, Query(description="Of one node or item.")] = None
+) -> Response:
+    """Says what a run or a node waits for, down to the root of it, or what is behind a result."""
+    explaining = Explaining(desk.runs.feed, desk.toolset.store)
+    run = await desk.own(run_id)
+    told = await (explaining.of_node(run, node) if node else explaining.of_run(run))
+    return told_json(told.to_json())

@@ -1,0 +1,125 @@
+"""Steers runs: cancel, pause, resume, and what is done to nodes; each as the command of that name does it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from dagwright.contracts import wire
+from dagwright.dialects.reading import read_text
+from dagwright.forking_runs import ForkWish, draft_of, start_fork
+from dagwright.forks import Forks
+from dagwright.gateway import examples
+from dagwright.gateway.callers import Scope
+from dagwright.gateway.desk import Desk, TheDesk, needs
+from dagwright.gateway.looking import told_json
+from dagwright.gateway.run_models import (
+    ActBody,
+    AppendBody,
+    CancelNodeBody,
+    Done,
+    ForkBody,
+    ForkDocument,
+    ResultBody,
+    RetryBody,
+    answered,
+)
+
+router = APIRouter(tags=["steering"], dependencies=[needs(Scope.OPERATE)])
+NOBODY = ActBody()
+"""Of a request without a body."""
+_DONE = answered(Done, examples.PAUSED)
+
+
+async def cancelled(desk: Desk, run: str, body: ActBody | None) -> dict[str, Any]:
+    """Asks a run to stop.
+
+    Raises:
+        RunNotFound, RunClosed, AnswerRefused: it does not.
+    """
+    return _done(run, await desk.steering.cancel(run, message=_told(desk, body)))
+
+
+@router.post(
+    "/v1/runs/{run_id}/cancel", summary="Stop a run", responses=answered(Done, examples.CANCELLED)
+)
+async def cancel(run_id: str, desk: TheDesk, body: ActBody | None = None) -> Response:
+    """Asks a run to stop: its steps are told, and clean up in their own time."""
+    return told_json(await cancelled(desk, await desk.own(run_id), body))
+
+
+@router.post("/v1/runs/{run_id}/pause", summary="Let nothing new start", responses=_DONE)
+async def pause(run_id: str, desk: TheDesk, body: ActBody | None = None) -> Response:
+    """Lets nothing new start in a run; what runs goes on."""
+    return told_json(await _steered(desk, run_id, wire.PAUSE, _told(desk, body)))
+
+
+@router.post("/v1/runs/{run_id}/resume", summary="Let a paused run go on", responses=_DONE)
+async def resume(run_id: str, desk: TheDesk, body: ActBody | None = None) -> Response:
+    """Lets a paused run go on."""
+    return told_json(await _steered(desk, run_id, wire.RESUME, _told(desk, body)))
+
+
+@router.post("/v1/runs/{run_id}/nodes/{node:path}/cancel", summary="Stop a node", responses=_DONE)
+async def cancel_node(run_id: str, node: str, desk: TheDesk, body: CancelNodeBody | None = None) -> Response:
+    """Stops a node, and with `branch` what needs it."""
+    body = body or CancelNodeBody()
+    message = {**_told(desk, body), "node": node, "branch": body.branch}
+    return told_json(await _steered(desk, run_id, wire.CANCEL_NODE, message))
+
+
+@router.post("/v1/runs/{run_id}/nodes/{node:path}/retry", summary="Try a node again", responses=_DONE)
+async def retry(run_id: str, node: str, desk: TheDesk, body: RetryBody | None = None) -> Response:
+    """Has a node tried again, with other arguments as a new node."""
+    body = body or RetryBody()
+    message = {"node": node, "by": _by(desk, body), "arguments": body.arguments}
+    return told_json(await _steered(desk, run_id, wire.RETRY_NODE, message))
+
+
+@router.post("/v1/runs/{run_id}/nodes/{node:path}/result", summary="Give a node its result", responses=_DONE)
+async def set_result(run_id: str, node: str, body: ResultBody, desk: TheDesk) -> Response:
+    """Gives a node the result that it did not get by itself."""
+    message = {**_told(desk, body), "node": node, "result": body.result}
+    return told_json(await _steered(desk, run_id, wire.SET_RESULT, message))
+
+
+@router.post("/v1/runs/{run_id}/nodes", summary="Append nodes", responses=_DONE)
+async def append(run_id: str, body: AppendBody, desk: TheDesk) -> Response:
+    """Adds nodes to the plan of a run that goes on; they are checked first."""
+    tools = desk.toolset.declarations()
+    run = await desk.own(run_id)
+    return told_json(_done(run, await desk.steering.append(run, body.nodes, tools=tools, by=_by(desk, body))))
+
+
+@router.post(
+    "/v1/runs/{run_id}/fork", summary="Make a new run from it", responses=answered(ForkDocument, examples.FORK)
+)
+async def fork(run_id: str, body: ForkBody, desk: TheDesk) -> Response:
+    """Tells what a fork would do, and starts it with `start`; the same fork twice is one run."""
+    forks = Forks(desk.runs.feed, desk.toolset.store)
+    plan = read_text(body.plan, name="the plan") if isinstance(body.plan, str) else body.plan
+    wish = ForkWish(plan, body.inputs, body.rerun)
+    run = await desk.own(run_id)
+    draft = await draft_of(run, wish, runs=desk.runs, forks=forks, toolset=desk.toolset)
+    if body.start:
+        tools, owner = desk.toolset.references, desk.caller.owner
+        await start_fork(draft, runs=desk.runs, forks=forks, tools=tools, owner=owner)
+    told = {"run_id": run, "fork": draft.workflow_id, "is_started": body.start, "difference": draft.to_json()}
+    return told_json(told)
+
+
+async def _steered(desk: Desk, run: str, name: str, message: Mapping[str, Any]) -> dict[str, Any]:
+    return _done(run, await desk.steering.steer(await desk.own(run), name, message=message))
+
+
+def _told(desk: Desk, body: ActBody | None) -> dict[str, Any]:
+    return {"reason": (body or NOBODY).reason, "by": _by(desk, body)}
+
+
+def _by(desk: Desk, body: ActBody | None) -> str | None:
+    return desk.caller.owner or (body or NOBODY).by
+
+
+def _done(run: str, message: str) -> dict[str, Any]:
+    return {"run_id": run, "ok": True, "message": message}

@@ -1,0 +1,200 @@
+"""Runs and sessions through the gateway: looking, events that go on after a drop, answers, steering and forks."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from tests.e2e.conftest import calculation
+from tests.support.eventually import eventually
+from tests.support.gateway import Gateway, gateway, named_events_of
+from tests.support.goals import call, written
+from tests.support.server import LiveServer
+
+pytestmark = pytest.mark.server
+
+ASKING = {
+    "plan": 1,
+    "title": "Publish a number",
+    "inputs": {"number": {"type": "integer"}},
+    "nodes": [
+        calculation("double", "{{PLACEHOLDER_number}} * 2"),
+        {"id": "check", "depends_on": ["double"], "human": {"type": "APPROVAL", "prompt": "Publish?"}},
+        calculation("after", "{{double.result}} + 1", depends_on=["check"]),
+    ],
+    "output": "{{after.result}}",
+}
+ENDED = {"completed", "failed", "skipped", "blocked", "cancelled"}
+
+
+async def start(live: Gateway, plan: Any, **more: Any) -> str:
+    answer = await live.post("/v1/runs", {"plan": plan, **more})
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["run_id"])
+
+
+async def asks(live: Gateway, run: str) -> dict[str, Any]:
+    """Waits until a run asks something, and returns what."""
+
+    found: list[dict[str, Any]] = []
+
+    async def asked() -> bool:
+        found[:] = (await live.http.get(f"/v1/runs/{run}/feedback")).json()["data"]
+        return bool(found)
+
+    await eventually(asked)
+    return found[0]
+
+
+async def events(live: Gateway, path: str, **headers: str) -> list[Any]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    answer = await live.http.get(path, headers=named)
+    assert answer.status_code == 200, answer.text
+    return named_events_of(answer.text)
+
+
+def states(found: list[Any]) -> list[tuple[str, str]]:
+    return [(n["node_id"], n["status"]) for each in found if each.name == "nodes" for n in each.content["nodes"]]
+
+
+async def test_run_is_started_asked_answered_and_told(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path) as live:
+        run = await start(live, ASKING, inputs={"number": 21})
+        asked = await asks(live, run)
+        wrong = await live.post(f"/v1/runs/{run}/feedback", {"answer": {"approved": "perhaps"}})
+        inbox = [each["run_id"] for each in (await live.http.get("/v1/inbox")).json()["data"]]
+        told = await live.post(f"/v1/runs/{run}/feedback", {"request": "check", "answer": "yes", "by": "ann"})
+        found = await events(live, f"/v1/runs/{run}/events")
+        document = (await live.http.get(f"/v1/runs/{run}")).json()
+        graph = (await live.http.get(f"/v1/runs/{run}/graph")).json()
+        node = (await live.http.get(f"/v1/runs/{run}/nodes/double")).json()
+        none = await live.http.get(f"/v1/runs/{run}/nodes/dubble")
+        why = (await live.http.get(f"/v1/runs/{run}/why", params={"node": "after"})).json()
+        listed = (await live.http.get("/v1/runs", params={"title": run, "status": "completed"})).json()["data"]
+    assert (asked["id"], asked["answer_schema"]["required"]) == ("check", ["approved"])
+    assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "answer_refused")
+    assert run in inbox
+    assert (told.status_code, told.json()["ok"]) == (200, True)
+    assert {name for name, status in states(found) if status in ENDED} == {"double", "check", "after"}
+    assert (found[-1].name, found[-1].content["status"], found[-1].content["output"]) == ("end", "completed", 43)
+    assert (document["output"], document["session_id"]) == (43, None)
+    assert ["double", "check"] in graph["edges"]
+    assert (node["result"], none.status_code) == (42, 404)
+    assert "did you mean 'double'?" in none.json()["error"]["message"]
+    assert why["node"] == "after"
+    assert [each["workflow_id"] for each in listed] == [run]
+
+
+async def test_events_go_on_at_the_other_gateway_each_once(server: LiveServer, tmp_path: Path) -> None:
+    queue = f"gateway-{uuid4().hex[:8]}"
+    async with (
+        gateway(server, folder=tmp_path, queue=queue) as one,
+        gateway(server, folder=tmp_path, queue=queue, has_worker=False) as other,
+    ):
+        run = await start(one, ASKING, inputs={"number": 21})
+        await asks(one, run)
+        first: list[Any] = []
+        async with one.http.stream("GET", f"/v1/runs/{run}/events") as response:
+            async for block in _blocks(response):
+                first += named_events_of(block)
+                if ("check", "waiting") in states(first):
+                    break
+        await other.post(f"/v1/runs/{run}/feedback", {"answer": "yes"})
+        rest = await events(other, f"/v1/runs/{run}/events", Last_Event_ID=first[-1].id)
+        by_address = await events(other, f"/v1/runs/{run}/events?after={first[-1].id}")
+        ended = await other.http.get(f"/v1/runs/{run}/events", headers={"Last-Event-ID": rest[-1].id})
+        unknown = await other.http.get(f"/v1/runs/{run}/events?after=yesterday")
+    told = states(first) + states(rest)
+    assert len(told) == len(set(told))
+    assert {name for name, status in told if status in ENDED} == {"double", "check", "after"}
+    assert ("double", "completed") in states(first)
+    assert states(by_address) == states(rest)
+    assert rest[-1].name == "end"
+    assert (ended.status_code, unknown.status_code) == (204, 400)
+
+
+async def _blocks(response: httpx.Response) -> AsyncIterator[str]:
+    text = ""
+    async for piece in response.aiter_text():
+        text += piece
+        while "\n\n" in text:
+            block, text = text.split("\n\n", 1)
+            yield f"{block}\n\n"
+
+
+async def test_session_tells_its_turn(server: LiveServer, tmp_path: Path) -> None:
+    session = f"s-{uuid4().hex[:8]}"
+    async with gateway(server, folder=tmp_path, plans={"ask": ASKING}) as live:
+        body = {
+            "model": "plan/ask",
+            "messages": [{"role": "user", "content": '{"number": 2}'}],
+            "session_id": session,
+        }
+        asked = (await live.post("/v1/chat/completions", body)).json()
+        now = (await live.http.get(f"/v1/orchestration/{session}")).json()
+        requests = (await live.http.get(f"/v1/orchestration/{session}/feedback")).json()["data"]
+        await live.post(f"/v1/orchestration/{session}/feedback", {"answer": {"approved": True}})
+        found = await events(live, f"/v1/orchestration/{session}/events")
+        graph = (await live.http.get(f"/v1/orchestration/{session}/graph")).json()
+        none = await live.http.get("/v1/orchestration/nobody")
+        end = await live.http.get(
+            f"/v1/orchestration/{session}/events", headers={"Last-Event-ID": found[-1].id}
+        )
+    run = asked["dagwright"]["run_id"]
+    assert (now["session"], now["run"]["workflow_id"], now["run"]["session_id"]) == (session, run, session)
+    assert [each["id"] for each in requests] == ["check"]
+    assert (found[-1].name, found[-1].content["output"]) == ("end", 5)
+    assert found[-1].id.startswith(f"{run}/")
+    assert graph["run_id"] == run
+    assert (none.status_code, end.status_code) == (404, 204)
+
+
+async def test_run_is_steered(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path) as live:
+        run = await start(live, ASKING, inputs={"number": 1})
+        await asks(live, run)
+        paused = await live.post(f"/v1/runs/{run}/pause", {"by": "ann"})
+        resumed = await live.http.post(f"/v1/runs/{run}/resume")
+        more = [calculation("more", "{{double.result}} * 10")]
+        appended = await live.post(f"/v1/runs/{run}/nodes", {"nodes": more})
+        wrong = await live.post(f"/v1/runs/{run}/nodes", {"nodes": [{"id": "other", "tool": "no such tool"}]})
+        given = await live.post(f"/v1/runs/{run}/nodes/check/result", {"result": {"approved": True}})
+        stopped = await live.post(f"/v1/runs/{run}/nodes/check/cancel", {"branch": True})
+        found = await events(live, f"/v1/runs/{run}/events")
+        retried = await live.http.post(f"/v1/runs/{run}/nodes/double/retry")
+        shown = (await live.post(f"/v1/runs/{run}/fork", {"inputs": {"number": 4}})).json()
+        forked = (await live.post(f"/v1/runs/{run}/fork", {"inputs": {"number": 4}, "start": True})).json()
+        cancelled = await live.post(f"/v1/runs/{forked['fork']}/cancel", {"reason": "enough"})
+        end = (await events(live, f"/v1/runs/{forked['fork']}/events"))[-1]
+    assert [each.status_code for each in (paused, resumed, appended)] == [200, 200, 200]
+    assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "unknown_tool")
+    assert {given.status_code, stopped.status_code} <= {200, 400, 409}
+    assert ("more", "completed") in states(found)
+    assert retried.status_code in (409, 400)
+    assert (shown["is_started"], shown["fork"]) == (False, forked["fork"])
+    assert "double" in [each["node"] for each in forked["difference"]["runs"]]
+    assert cancelled.status_code == 200
+    assert end.content["status"] == "cancelled"
+
+
+async def test_plans_are_checked_and_started_once(server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path, plans={"ask": ASKING}) as live:
+        good = (await live.post("/v1/plans/check", {"plan": ASKING})).json()
+        bad = (await live.post("/v1/plans/check", {"plan": {"plan": 1, "nodes": [{"id": "a", "tool": "?"}]}})).json()
+        key = uuid4().hex
+        body = {"template": "ask", "inputs": {"number": 3}}
+        first = (await live.post("/v1/runs", body, Idempotency_Key=key)).json()
+        again = (await live.post("/v1/runs", body, Idempotency_Key=key)).json()
+        other = await live.post("/v1/runs", {**body, "inputs": {"number": 4}}, Idempotency_Key=key)
+        both = await live.post("/v1/runs", {**body, "plan": ASKING})
+        unknown = await live.post("/v1/runs", {"template": "asc"})
+    assert (good["status"], good["nodes"], good["inputs"]["required"]) == ("valid", 3, ["number"])
+    assert (bad["status"], bad["errors"][0]["code"]) == ("invalid", "unknown_tool")
+    assert (first["is_new"], again["is_new"], first["run_id"]) == (True, False, again["run_id"])
+    assert (other.status_code, both.status_code, unknown.status_code) == (409, 400, 404)
