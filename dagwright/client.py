@@ -404,6 +404,10 @@ class Runs:
         name = (await there.memo()).get(wire.MEMO_SESSION)
         return name if isinstance(name, str) else None
 
+    async def is_there(self, workflow_id: str) -> bool:
+        """Tells whether there is a run of that id."""
+        return await self._find(workflow_id) is not None
+
     async def owner_of(self, workflow_id: str) -> str | None:
         """Returns whose key started a run through the API; `None` of one that was started without.
 

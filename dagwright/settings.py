@@ -94,6 +94,18 @@ class Settings(BaseSettings):
     """Seconds of the whole question, unless it says it."""
     plans: Path | None = None
     """Folder of the plans that are published by name: templates."""
+    api_keys: Path = Field(default_factory=lambda values: values["state_dir"] / "api-keys.json")
+    """File of the keys of the API, absolute; as long as there is none in it, the API needs none."""
+    api_requests: int = Field(default=600, ge=1)
+    """Requests that one key may make in a minute, at each gateway."""
+    api_streams: int = Field(default=100, ge=1)
+    """Streams that one key may have open at a time, at each gateway."""
+    api_runs: int = Field(default=100, ge=1)
+    """Runs of one owner of keys that may go on at a time."""
+    api_body_bytes: int = Field(default=32 * 1024 * 1024, ge=1024)
+    """Bytes that the body of one request may have."""
+    api_origins: str | None = None
+    """Web pages that may call the API, such as `https://a.example.com`, with commas between; `*` is all."""
     prices: Path | None = None
     """A YAML or JSON file with what models cost, in place of the prices that ship."""
     search_url: str | None = None
@@ -119,7 +131,7 @@ class Settings(BaseSettings):
     cache_home: Path = Field(default=Path("~/.cache"), validate_default=True, validation_alias="XDG_CACHE_HOME")
     """The user's cache folder; the Temporal binary is kept in `dagwright/` below it."""
 
-    @field_validator("state_dir", "files_root", "cache_home", "plans", "prices")
+    @field_validator("state_dir", "files_root", "cache_home", "plans", "prices", "api_keys")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return None if path is None else path.expanduser().absolute()

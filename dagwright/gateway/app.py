@@ -1,6 +1,7 @@
 """The web application, made of the parts that it is given."""
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 from dagwright.gateway import (
     completions,
@@ -14,6 +15,7 @@ from dagwright.gateway import (
 )
 from dagwright.gateway.desk import Desk, TheDesk
 from dagwright.gateway.errors import DOCUMENTED, install_errors
+from dagwright.gateway.guard import Guard
 
 _ABOUT = (
     "OpenAI's protocol in front of durable runs. A model is one of the service, or `plan/NAME`, `agent/NAME`, "
@@ -38,6 +40,17 @@ def create_app(desk: Desk) -> FastAPI:
     install_errors(app)
     for each in _ROUTED:
         app.include_router(each.router, responses=DOCUMENTED)
+
+    app.add_middleware(Guard, keys=desk.keys, uses=desk.uses)
+    if origins := desk.settings.api_origins:
+        # Outermost, so that a page can read why it was refused.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=[each.strip() for each in origins.split(",")],
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=["X-Run-Id", "X-Session-Id", "X-Routing-Mode", "Retry-After"],
+        )
 
     @app.get(
         "/healthz", tags=["health"], summary="Whether gateway and Temporal answer", responses={503: DOCUMENTED[503]}

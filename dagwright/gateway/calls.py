@@ -9,8 +9,9 @@ from fastapi import Request
 
 from dagwright.client import IdInUse
 from dagwright.gateway.bodies import ChatBody, RoutingMode, Wishes
+from dagwright.gateway.callers import Scope, known_as
 from dagwright.gateway.conversation import Conversation
-from dagwright.gateway.desk import Desk
+from dagwright.gateway.desk import Desk, refuse_without
 from dagwright.gateway.errors import ApiError
 from dagwright.gateway.feedback_calls import question_words
 from dagwright.gateway.following import Moment, Outcome, give_answers, last_moment, outcome_of
@@ -36,6 +37,7 @@ class Call:
         run: the run; that of the answers if it brings some.
         job: starts it; `None` if it goes on.
         session: whose turn it is.
+        called: how the client calls that session.
         by: who answers questions.
     """
 
@@ -45,12 +47,13 @@ class Call:
     wishes: Wishes
     job: Job | None = None
     session: str | None = None
+    called: str | None = None
     by: str | None = None
 
     @property
     def headers(self) -> dict[str, str]:
         """Returns what the headers of the answer say."""
-        told = {"X-Run-Id": self.run, "X-Session-Id": self.session}
+        told = {"X-Run-Id": self.run, "X-Session-Id": self.called}
         # A header holds Latin letters; the body has names of others as they are.
         named = {name: value for name, value in told.items() if value is not None and value.isascii()}
         return {**named, "X-Routing-Mode": RoutingMode.ORCHESTRATION.value}
@@ -77,14 +80,19 @@ async def call_for(desk: Desk, body: ChatBody, target: Target, said: Conversatio
         ApiError, GoalRefused, PlanInvalid, SessionNameInvalid: none can.
         RunNotFound: the run whose questions are answered is not there.
     """
+    by = desk.caller.owner or body.user
     if said.answers:
         runs = list(dict.fromkeys(answer.run for answer in said.answers))
         if len(runs) > 1:
             raise ApiError(400, "one request answers questions of one run alone", param="messages")
-        session = await desk.runs.session_of(runs[0])
-        return Call(target.id, runs[0], said, wishes, session=session, by=body.user)
+        refuse_without(desk, Scope.ANSWER)
+        session = await desk.runs.session_of(await desk.own(runs[0]))
+        called = known_as(desk.caller, session)
+        return Call(target.id, runs[0], said, wishes, session=session, called=called, by=by)
+    refuse_without(desk, Scope.RUN)
     job = job_of(desk, target, said, wishes=wishes, config=config_of(body, target, wishes))
-    return Call(target.id, job.run, said, wishes, job, session=job.session, by=body.user)
+    called = known_as(desk.caller, job.session)
+    return Call(target.id, job.run, said, wishes, job, session=job.session, called=called, by=by)
 
 
 async def begun(desk: Desk, call: Call) -> set[tuple[str, str]]:

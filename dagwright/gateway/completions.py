@@ -13,6 +13,7 @@ from dagwright.answer_pieces import Piece
 from dagwright.gateway import direct
 from dagwright.gateway.answering import AnswerTold, moments_and_pieces
 from dagwright.gateway.bodies import ChatBody, RoutingMode, Wishes, passed_on, refuse_unsendable, wishes_of
+from dagwright.gateway.callers import Scope
 from dagwright.gateway.calls import (
     Beginning,
     Call,
@@ -24,7 +25,7 @@ from dagwright.gateway.calls import (
     routed,
 )
 from dagwright.gateway.conversation import UNSUPPORTED, conversation_of
-from dagwright.gateway.desk import Desk, TheDesk
+from dagwright.gateway.desk import Desk, TheDesk, refuse_without
 from dagwright.gateway.errors import CLIENT_GONE, ApiError, told_as
 from dagwright.gateway.feedback_calls import call_of
 from dagwright.gateway.following import Moment, Outcome
@@ -49,6 +50,9 @@ async def complete(body: ChatBody, request: Request, desk: TheDesk) -> Response:
     written = body.model_dump(exclude_unset=True)
     refuse_unsendable(written)
     wishes = wishes_of(written, request.headers)
+    if body.stream:
+        # Before anything is started.
+        desk.refuse_full_streams()
     target = target_of(desk, body.model)
     if _is_direct(wishes, target, body):
         return await _direct(desk, {**passed_on(written), "model": target.id})
@@ -79,6 +83,7 @@ def _is_direct(wishes: Wishes, target: Target, body: ChatBody) -> bool:
 
 
 async def _direct(desk: Desk, body: Mapping[str, Any]) -> Response:
+    refuse_without(desk, Scope.RUN)
     headers = {"X-Routing-Mode": RoutingMode.DIRECT.value}
     if body.get("stream"):
         return stream_response(await direct.opened_stream(desk, body), desk=desk, headers=headers)

@@ -1,6 +1,7 @@
 """What every endpoint works with: the runs, sessions and people of one namespace, tools, templates and models."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,9 @@ from fastapi import Depends, Request
 from dagwright.client import Runs, checked_id, open_runs
 from dagwright.feed import RunNotFound
 from dagwright.gateway.callers import ANYONE, Caller, Scope
-from dagwright.gateway.errors import ApiError
+from dagwright.gateway.errors import RETRY_AFTER_S, ApiError, too_many
+from dagwright.gateway.keys import KeyFile
+from dagwright.gateway.limits import Limits, Uses
 from dagwright.llm import ModelClient
 from dagwright.llm.clients import ModelClients
 from dagwright.server import Connection
@@ -36,6 +39,8 @@ class Desk:
     Args:
         runs: one object for all, since those who look at one run share its reader.
         models: asks the models of the service.
+        keys: of those who may call; as long as there is none, all may.
+        uses: what each key has used here.
         heartbeat_s: after which silence in a stream is broken.
         leaving: set when the gateway ends: streams end then, and their clients come back elsewhere.
         caller: who works with it.
@@ -48,6 +53,8 @@ class Desk:
     sessions: Sessions
     steering: Steering
     models: ModelClients
+    keys: KeyFile
+    uses: Uses
     heartbeat_s: float = HEARTBEAT_S
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
     caller: Caller = ANYONE
@@ -70,6 +77,29 @@ class Desk:
             # What others have is not told from what nobody has.
             raise RunNotFound(f"there is no run {run!r}")
         return run
+
+    def refuse_full_streams(self) -> None:
+        """Makes sure that the caller may open a stream.
+
+        Raises:
+            ApiError: it has too many.
+        """
+        key = self.caller.key
+        if key is not None and not self.uses.has_room_for_stream(key):
+            words = f"a key may have {self.uses.limits.streams:,} streams open at a time: close one, or ask again later"
+            raise too_many(words, retry_after_s=RETRY_AFTER_S)
+
+    async def refuse_full_runs(self, run: str) -> None:
+        """Makes sure that the caller may start a run; one that is there already is not started.
+
+        Raises:
+            ApiError: it has too many.
+        """
+        owner, most = self.caller.owner, self.uses.limits.runs
+        if owner is None or await self.runs.open_runs_of(owner) < most or await self.runs.is_there(run):
+            return
+        words = f"{owner!r} may have {most:,} runs at a time: wait for one to end, or cancel one"
+        raise too_many(words, retry_after_s=RETRY_AFTER_S)
 
     def keep_doing(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Does something to its end, whether or not whoever asked for it is still there.
@@ -116,6 +146,8 @@ async def open_desk(
             Sessions(connection, runs, task_queue=settings.task_queue),
             Steering(connection),
             models,
+            KeyFile(settings.api_keys),
+            Uses(limits_of(settings), time.monotonic),
             heartbeat_s,
         )
         try:
@@ -123,6 +155,11 @@ async def open_desk(
         finally:
             desk.leaving.set()
             await desk.finish()
+
+
+def limits_of(settings: Settings) -> Limits:
+    """Returns what each key may do."""
+    return Limits(settings.api_requests, settings.api_streams, settings.api_runs, settings.api_body_bytes)
 
 
 def desk_of(request: Request) -> Desk:
@@ -135,12 +172,21 @@ def desk_of(request: Request) -> Desk:
 TheDesk = Annotated[Desk, Depends(desk_of)]
 
 
+def refuse_without(desk: Desk, scope: Scope) -> None:
+    """Makes sure that the caller may do something.
+
+    Raises:
+        ApiError: its key does not let it.
+    """
+    if scope not in desk.caller.scopes:
+        words = f"this key may not do that: it lacks the scope {scope.value!r}; make one with `dagwright keys add`"
+        raise ApiError(403, words, code="insufficient_scope")
+
+
 def needs(scope: Scope) -> Any:
     """Returns what a route depends on that only some keys may use."""
 
     def checked(desk: TheDesk) -> None:
-        if scope not in desk.caller.scopes:
-            words = f"this key may not do that: it lacks the scope {scope.value!r}; make one with `dagwright keys add`"
-            raise ApiError(403, words, code="insufficient_scope")
+        refuse_without(desk, scope)
 
     return Depends(checked)

@@ -5,6 +5,7 @@ details. A client of OpenAI's tries 408, 409, 429 and 5xx again by itself, so wh
 says `x-should-retry: false`, which those clients heed.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -187,6 +188,16 @@ def unavailable(message: str) -> ApiError:
     return ApiError(503, message, SERVER, code="unavailable", headers=headers)
 
 
+def too_many(words: str, *, retry_after_s: float) -> ApiError:
+    """Returns what a client is told that does too much.
+
+    Args:
+        retry_after_s: seconds after which there is room.
+    """
+    headers = {"Retry-After": str(max(1, math.ceil(retry_after_s)))}
+    return ApiError(429, words, "rate_limit_error", code="rate_limit_exceeded", headers=headers)
+
+
 def _of_model(failure: ModelFailure) -> ApiError:
     status, kind, code = _OF_MODEL[failure.error]
     headers = dict(NO_RETRY) if failure.error in _LASTING else {}
@@ -268,5 +279,5 @@ def _of_http(error: HTTPException, request: Request) -> ApiError:
         404: f"there is no {where}; GET /openapi.json lists what there is",
         405: f"{where} is not taken; the header Allow lists what is",
     }.get(error.status_code, str(error.detail))
-    codes = {404: "unknown_url", 405: "method_not_allowed"}
+    codes = {404: "unknown_url", 405: "method_not_allowed", 413: "request_too_large"}
     return ApiError(error.status_code, words, code=codes.get(error.status_code), headers=error.headers or {})

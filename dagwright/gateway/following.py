@@ -9,6 +9,7 @@ from typing import Any
 from dagwright.asked import Asked
 from dagwright.contracts.turns import end_of_turn
 from dagwright.feed import RunView
+from dagwright.gateway.callers import known_as
 from dagwright.gateway.conversation import GivenAnswer
 from dagwright.gateway.desk import Desk
 from dagwright.gateway.errors import NO_RETRY, SERVER, ApiError
@@ -112,12 +113,12 @@ async def outcome_of(desk: Desk, moment: Moment, *, session: str | None, words: 
     view = moment.view
     if moment.requests:
         used = view.scheduler.usage.total if view.scheduler is not None else NONE
-        return Outcome(words, moment.requests, usage_json(used), about_run(view, session=session))
+        return Outcome(words, moment.requests, usage_json(used), about_run(view, session=known_as(desk.caller, session)))
     document = await desk.runs.document(view)
     if session is not None:
         # The next turn is prepared for what this one has made.
         await desk.sessions.settled(session, view.workflow_id)
-    about = about_run(view, session=session)
+    about = about_run(view, session=known_as(desk.caller, session))
     if view.status not in _ANSWERED:
         raise run_error(document)
     used = view.scheduler.usage.total if view.scheduler is not None else NONE

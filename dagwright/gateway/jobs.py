@@ -195,6 +195,7 @@ async def start_job(desk: Desk, job: Job) -> None:
         IdInUse: its `Idempotency-Key` was used for another request.
         TurnNotTaken: the session takes no more turns, or nobody serves it.
     """
+    await desk.refuse_full_runs(job.run)
     tools = desk.toolset.references
     if job.session is None:
         prepared = job.prepare(None)

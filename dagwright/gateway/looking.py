@@ -65,6 +65,7 @@ async def stream_of(desk: Desk, run: str, seen: EventId | None, *, named: str | 
     """
     if seen is not None and seen.is_end:
         return Response(status_code=NOTHING_MORE)
+    desk.refuse_full_streams()
     updates = await first_known(desk, run, seen.told if seen is not None else None)
     return stream_response(run_events(updates, named=named), desk=desk, headers={"X-Run-Id": run})
 

@@ -62,6 +62,7 @@ async def start(body: RunBody, desk: TheDesk, idempotency_key: Key = None) -> Re
         raise PlanInvalid(unused)
     compiled = prepare_to_ask(checked, body.inputs)
     terms = Terms(_seconds(body.timeout), policy, owner=desk.caller.owner)
+    await desk.refuse_full_runs(run)
     started = await desk.runs.start(
         compiled,
         body.inputs,

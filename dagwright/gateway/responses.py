@@ -10,12 +10,12 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from dagwright.answer_pieces import Piece
-from dagwright.client import checked_id
 from dagwright.contracts.conversation import TurnSummary
 from dagwright.feed import RunClosed, RunView
 from dagwright.gateway import direct
 from dagwright.gateway.answering import AnswerTold, moments_and_pieces
 from dagwright.gateway.bodies import RoutingMode, Wishes, passed_on, refuse_unsendable, wishes_of
+from dagwright.gateway.callers import Scope, known_as
 from dagwright.gateway.calls import (
     Beginning,
     Call,
@@ -27,7 +27,7 @@ from dagwright.gateway.calls import (
     routed,
 )
 from dagwright.gateway.conversation import Conversation, conversation_of
-from dagwright.gateway.desk import Desk, TheDesk
+from dagwright.gateway.desk import Desk, TheDesk, needs, refuse_without
 from dagwright.gateway.errors import CLIENT_GONE, ApiError, told_as
 from dagwright.gateway.feedback_calls import question_words
 from dagwright.gateway.following import RUN_FAILED, Moment, about_run, ended, outcome_of
@@ -67,6 +67,9 @@ async def respond(body: ResponseBody, request: Request, desk: TheDesk) -> Respon
     written = body.model_dump(exclude_unset=True)
     refuse_unsendable(written)
     wishes = wishes_of(written, request.headers)
+    if body.stream:
+        # Before anything is started.
+        desk.refuse_full_streams()
     chat = chat_of(body)
     target = target_of(desk, body.model)
     before = None if body.previous_response_id is None else run_of_response(body.previous_response_id)[0]
@@ -85,7 +88,7 @@ async def respond(body: ResponseBody, request: Request, desk: TheDesk) -> Respon
         return stream_response(events, desk=desk, headers=call.headers, gone=gone)
     if body.background:
         await beginning_of(desk, call)
-        about = {"run_id": call.run, "session_id": call.session, "status": "running"}
+        about = {"run_id": call.run, "session_id": call.called, "status": "running"}
         return JSONResponse({**told, "dagwright": about}, headers=call.headers)
     return await _whole(desk, call, told, request)
 
@@ -94,15 +97,21 @@ async def respond(body: ResponseBody, request: Request, desk: TheDesk) -> Respon
 async def fetch(response_id: str, desk: TheDesk) -> Response:
     """Tells how the response is doing, with its answer as soon as there is one."""
     run, model = run_of_response(response_id)
-    return JSONResponse(await _now(desk, run, model))
+    return JSONResponse(await _now(desk, await desk.own(run), model))
 
 
-@router.post("/v1/responses/{response_id}/cancel", summary="Stop the run behind a response", response_model=None)
+@router.post(
+    "/v1/responses/{response_id}/cancel",
+    summary="Stop the run behind a response",
+    response_model=None,
+    dependencies=[needs(Scope.OPERATE)],
+)
 async def cancel(response_id: str, desk: TheDesk) -> Response:
     """Asks the run to stop; what has ended stays as it is."""
     run, model = run_of_response(response_id)
+    await desk.own(run)
     try:
-        await desk.steering.cancel(checked_id(run), message={"reason": "cancelled through the API", "by": None})
+        await desk.steering.cancel(run, message={"reason": "cancelled through the API", "by": None})
         await asyncio.wait_for(ended(desk, run), CANCEL_S)
     except (RunClosed, AnswerRefused, TimeoutError):
         pass
@@ -111,24 +120,24 @@ async def cancel(response_id: str, desk: TheDesk) -> Response:
 
 async def _now(desk: Desk, run: str, model: str) -> dict[str, Any]:
     """Returns a response as it is now."""
-    view = await desk.runs.feed(checked_id(run)).read()
+    view = await desk.runs.feed(run).read()
     session = await desk.runs.session_of(run)
     told = response_object({"background": True}, run=run, model=model, status="in_progress")
     told["created_at"] = int(view.started_at or told["created_at"])
     requests = [] if view.is_closed else [each.document for each in await desk.runs.people.requests_of(run)]
     if not (view.is_closed or requests):
-        return {**told, "dagwright": about_run(view, session=session)}
+        return {**told, "dagwright": about_run(view, session=known_as(desk.caller, session))}
     moment = Moment(view, (), requests)
     try:
         outcome = await outcome_of(desk, moment, session=session, words=question_words(requests))
     except ApiError as error:
-        return {**failed(told, error), "dagwright": about_run(view, session=session)}
+        return {**failed(told, error), "dagwright": about_run(view, session=known_as(desk.caller, session))}
     return answered(told, outcome, run=run)
 
 
 async def _after(desk: Desk, before: str, wishes: Wishes, said: Conversation) -> tuple[Wishes, Conversation]:
     """Returns a request that follows a response: a turn of the same session, or one that is told what was said."""
-    session = await desk.runs.session_of(before)
+    session = known_as(desk.caller, await desk.runs.session_of(await desk.own(before)))
     if session is not None:
         return (wishes if wishes.session is not None else replace(wishes, session=session)), said
     view = await desk.runs.feed(before).read()
@@ -147,6 +156,7 @@ async def _answer_in(desk: Desk, view: RunView) -> str | None:
 
 
 async def _direct(desk: Desk, body: ResponseBody, chat: Mapping[str, Any]) -> Response:
+    refuse_without(desk, Scope.RUN)
     if body.background:
         words = "the model itself answers only as long as it is waited for: leave background out, or ask for a run"
         raise ApiError(400, words, param="background", code="routing_mode_unfit")

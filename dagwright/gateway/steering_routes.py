@@ -103,6 +103,7 @@ async def fork(run_id: str, body: ForkBody, desk: TheDesk) -> Response:
     run = await desk.own(run_id)
     draft = await draft_of(run, wish, runs=desk.runs, forks=forks, toolset=desk.toolset)
     if body.start:
+        await desk.refuse_full_runs(draft.workflow_id)
         tools, owner = desk.toolset.references, desk.caller.owner
         await start_fork(draft, runs=desk.runs, forks=forks, tools=tools, owner=owner)
     told = {"run_id": run, "fork": draft.workflow_id, "is_started": body.start, "difference": draft.to_json()}

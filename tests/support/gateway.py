@@ -106,6 +106,7 @@ async def gateway(
     has_worker: bool = True,
     service: str | None = None,
     heartbeat_s: float = HEARTBEAT_S,
+    more: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Gateway]:
     """Runs a gateway inside the block, whose model says what a script says.
 
@@ -116,6 +117,7 @@ async def gateway(
         models: what the service has.
         queue: task queue of its runs, for two gateways of one worker.
         heartbeat_s: after which silence in a stream is broken.
+        more: settings beside these.
         service: address of a model service that is not the scripted one.
     """
     published = folder / f"plans-{uuid4().hex[:8]}"
@@ -129,6 +131,7 @@ async def gateway(
             model="small",
             openai_base_url=service or model_server.base_url,
             openai_api_key=SecretStr("key"),
+            **(more or {}),
         )
         toolset = load_toolset(settings, references)
         templates = load_templates(published, toolset.declarations()) if plans else {}

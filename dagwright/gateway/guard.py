@@ -1,0 +1,134 @@
+"""Stands before all endpoints: who calls, whether that is too much, and how large a body may be.
+
+It is plain ASGI, so that a body is refused as it comes, and a stream counted until it has ended.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as Asked
+
+from dagwright.gateway.callers import ANYONE, Caller
+from dagwright.gateway.desk import CALLER
+from dagwright.gateway.errors import ApiError, too_many
+from dagwright.gateway.keys import KeyFile, KeysUnreadable
+from dagwright.gateway.limits import Uses
+
+_OPEN = ("/healthz", "/openapi.json")
+"""What needs no key."""
+_STREAM = b"text/event-stream"
+_BEARER = "bearer "
+
+
+class Guard:
+    """Lets requests through to an application.
+
+    Args:
+        keys: of the gateway; as long as there is none, everybody is let through.
+        uses: what each key has used here.
+    """
+
+    def __init__(self, app: ASGIApp, *, keys: KeyFile, uses: Uses) -> None:
+        self._app = app
+        self._keys = keys
+        self._uses = uses
+
+    async def __call__(self, scope: Asked, receive: Receive, send: Send) -> None:
+        """Answers a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            caller = self._caller(scope)
+            self._refuse_too_many(caller)
+            self._refuse_too_large(scope)
+        except ApiError as error:
+            await error.response()(scope, receive, send)
+            return
+        scope[CALLER] = caller
+        sent = _Sent(send, caller, self._uses)
+        try:
+            await self._app(scope, _counted(receive, self._uses.limits.body_bytes), sent)
+        finally:
+            sent.close()
+
+    def _caller(self, scope: Asked) -> Caller:
+        """Returns who calls.
+
+        Raises:
+            ApiError: a key is needed, and there is none that is known.
+        """
+        if scope["path"] in _OPEN or scope["method"] == "OPTIONS":
+            return ANYONE
+        given = Headers(scope=scope).get("authorization") or ""
+        text = given[len(_BEARER) :].strip() if given.lower().startswith(_BEARER) else ""
+        try:
+            if not self._keys.keys():
+                return ANYONE
+            caller = self._keys.caller_of(text)
+        except KeysUnreadable as error:
+            raise ApiError(503, str(error), "server_error", code="keys_unreadable") from None
+        if caller is None:
+            words = "the key is not known" if text else "this gateway needs a key: send Authorization: Bearer KEY"
+            raise ApiError(401, words, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+        return caller
+
+    def _refuse_too_many(self, caller: Caller) -> None:
+        if caller.key is not None and (wait_s := self._uses.take_request(caller.key)) > 0:
+            words = f"a key may make {self._uses.limits.requests_a_minute:,} requests a minute"
+            raise too_many(words, retry_after_s=wait_s)
+
+    def _refuse_too_large(self, scope: Asked) -> None:
+        told = Headers(scope=scope).get("content-length") or "0"
+        if told.isdecimal() and int(told) > self._uses.limits.body_bytes:
+            raise ApiError(413, _too_large(self._uses.limits.body_bytes), code="request_too_large")
+
+
+class _Sent:
+    """Sends an answer, and counts it for as long as it is a stream."""
+
+    def __init__(self, send: Send, caller: Caller, uses: Uses) -> None:
+        self._send = send
+        self._key = caller.key
+        self._uses = uses
+        self._is_open = False
+
+    async def __call__(self, message: Message) -> None:
+        if self._key is not None and message["type"] == "http.response.start" and _is_stream(message):
+            self._uses.open_stream(self._key)
+            self._is_open = True
+        await self._send(message)
+
+    def close(self) -> None:
+        """Ends counting."""
+        if self._is_open and self._key is not None:
+            self._is_open = False
+            self._uses.close_stream(self._key)
+
+
+def _is_stream(message: Message) -> bool:
+    return any(name.lower() == b"content-type" and value.startswith(_STREAM) for name, value in message["headers"])
+
+
+def _counted(receive: Receive, most_bytes: int) -> Callable[[], Awaitable[Any]]:
+    """Returns what receives a body and refuses one that turns out too large: not all say before how large it is."""
+    size = 0
+
+    async def counted() -> Message:
+        nonlocal size
+        message = await receive()
+        if message["type"] == "http.request":
+            size += len(message.get("body", b""))
+            if size > most_bytes:
+                # Any other exception would be told as a body that cannot be read.
+                raise HTTPException(413, _too_large(most_bytes))
+        return message
+
+    return counted
+
+
+def _too_large(most_bytes: int) -> str:
+    return f"the body may have {most_bytes:,} bytes"
