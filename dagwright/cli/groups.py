@@ -1,4 +1,4 @@
-"""Commands in groups: `entities …`, `store …`, `agents …`, `new …`; what they do is in a module for each group."""
+"""Commands in groups: `entities …`, `store …`, `agents …`, `new …`, `keys …`; what they do is in a module for each group."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -14,7 +14,8 @@ entities = typer.Typer(help="The parties that onboarding plans look up.", rich_m
 store = typer.Typer(help="The store of large values.", rich_markup_mode=None)
 agents = typer.Typer(help="The agents that all workers on one database have.", rich_markup_mode=None)
 new = typer.Typer(help="Files to begin with.", rich_markup_mode=None)
-GROUPS: Mapping[str, typer.Typer] = {"entities": entities, "store": store, "agents": agents, "new": new}
+keys = typer.Typer(help="The keys of the API.", rich_markup_mode=None)
+GROUPS: Mapping[str, typer.Typer] = {"entities": entities, "store": store, "agents": agents, "new": new, "keys": keys}
 
 
 @entities.command("load", cls=PlainHelp)
@@ -129,3 +130,38 @@ def new_worker(
 @new.callback()
 def _new() -> None:
     """Files to begin with."""
+
+
+@keys.command("add", cls=PlainHelp)
+def add_key(
+    owner: Annotated[str, typer.Argument(metavar="OWNER", help="Whose runs it sees; * is one who sees those of all.")],
+    *,
+    scopes: Annotated[
+        list[str] | None,
+        typer.Option("--scope", metavar="SCOPE", help="run, answer or operate; may be given often; all if left out."),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Make a key of the API, and show it this once."""
+    return call("keys", "add", (owner, scopes or []), Output(is_json=json))
+
+
+@keys.command("list", cls=PlainHelp)
+def list_keys(*, json: Json = False, no_color: NoColor = False) -> int:
+    """List the keys of the API, without their secrets."""
+    return call("keys", "list_keys", None, Output(is_json=json, has_color=not no_color))
+
+
+@keys.command("remove", cls=PlainHelp)
+def remove_key(
+    id: Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")],
+    *,
+    json: Json = False,
+) -> int:
+    """Remove a key of the API."""
+    return call("keys", "remove", id, Output(is_json=json))
+
+
+@keys.callback()
+def _keys() -> None:
+    """The keys of the API."""

@@ -127,6 +127,7 @@ class ServeRequest:
         port: 0 for any free one; `None` for the usual one.
         plans: folder of templates.
         is_serving: whether a worker is in the same process.
+        needs_keys: whether there must be keys where others than this machine can reach it.
         told: file to which its address is written, for the command that started it.
     """
 
@@ -136,6 +137,7 @@ class ServeRequest:
     agents: Sequence[str] = ()
     plans: str | None = None
     is_serving: bool = True
+    needs_keys: bool = True
     told: str | None = None
 
 

@@ -27,11 +27,16 @@ def serve(
     agents: Agents = None,
     plans: Plans = None,
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Leave the runs to other workers.")] = False,
+    no_keys: Annotated[
+        bool, typer.Option("--no-keys", help="Let everybody who reaches another address than localhost do all.")
+    ] = False,
     told: Annotated[str | None, typer.Option("--told", hidden=True)] = None,
     json: Json = False,
 ) -> int:
     """Serve the API that speaks OpenAI's protocol, until told to stop."""
-    request = ServeRequest(host, port, tools or [], agents or [], plans, is_serving=not no_worker, told=told)
+    request = ServeRequest(
+        host, port, tools or [], agents or [], plans, is_serving=not no_worker, needs_keys=not no_keys, told=told
+    )
     return call("serving", "serve", request, Output(is_json=json))
 
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import signal
+import socket
 from contextlib import closing
+from ipaddress import ip_address
 from pathlib import Path
 
 from dagwright import event_loop
@@ -13,6 +15,7 @@ from dagwright.cli.leaving import WayOut
 from dagwright.cli.output import Output, with_link
 from dagwright.cli.requests import ServeRequest
 from dagwright.gateway import create_app, open_desk
+from dagwright.gateway.keys import KeyFile, KeysUnreadable
 from dagwright.listening import PortTaken, address_of, listening, opened_socket
 from dagwright.settings import Settings
 from dagwright.templates import Templates
@@ -32,6 +35,26 @@ def serve(request: ServeRequest, output: Output) -> int:
     return event_loop.run(_serve(request, settings, toolset, templates, output=output))
 
 
+def _refuse_open(listener: socket.socket, keys: KeyFile) -> None:
+    """Refuses to listen where others reach what asks nobody who they are.
+
+    Raises:
+        CommandRefused: there are no keys.
+    """
+    host = listener.getsockname()[0]
+    if ip_address(host.partition("%")[0]).is_loopback:
+        return
+    try:
+        are_needed = keys.are_needed()
+    except KeysUnreadable as error:
+        raise CommandRefused(str(error), status="unreadable") from None
+    if not are_needed:
+        raise CommandRefused(
+            f"whoever reaches {host} could do all: make a key with `dagwright keys add OWNER`, or say --no-keys if "
+            "something before the API asks who calls"
+        )
+
+
 async def _serve(
     request: ServeRequest, settings: Settings, toolset: Toolset, templates: Templates, *, output: Output
 ) -> int:
@@ -44,6 +67,8 @@ async def _serve(
     except PortTaken as error:
         raise CommandRefused(str(error)) from None
     with listener, closing(WayOut()) as way_out:
+        if request.needs_keys:
+            _refuse_open(listener, KeyFile(settings.api_keys))
         own = toolset if request.is_serving else None
         async with (
             connected_to_run(settings, toolset) as connection,

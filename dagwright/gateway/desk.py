@@ -39,7 +39,7 @@ class Desk:
     Args:
         runs: one object for all, since those who look at one run share its reader.
         models: asks the models of the service.
-        keys: of those who may call; as long as there is none, all may.
+        keys: of those who may call, where one is needed.
         uses: what each key has used here.
         heartbeat_s: after which silence in a stream is broken.
         leaving: set when the gateway ends: streams end then, and their clients come back elsewhere.
@@ -135,8 +135,12 @@ async def open_desk(
 
     Raises:
         PricesUnreadable: the user's own price table cannot be used.
+        KeysUnreadable: the file of keys holds something else.
     """
     runs = open_runs(connection, settings)
+    keys = KeyFile(settings.api_keys)
+    # From here on a file that goes away is known to have been there.
+    keys.are_needed()
     async with ModelClients(toolset.models) as models:
         desk = Desk(
             settings,
@@ -146,7 +150,7 @@ async def open_desk(
             Sessions(connection, runs, task_queue=settings.task_queue),
             Steering(connection),
             models,
-            KeyFile(settings.api_keys),
+            keys,
             Uses(limits_of(settings), time.monotonic),
             heartbeat_s,
         )

@@ -27,7 +27,7 @@ class Guard:
     """Lets requests through to an application.
 
     Args:
-        keys: of the gateway; as long as there is none, everybody is let through.
+        keys: of the gateway; where none is needed, everybody is let through.
         uses: what each key has used here.
     """
 
@@ -66,7 +66,7 @@ class Guard:
         given = Headers(scope=scope).get("authorization") or ""
         text = given[len(_BEARER) :].strip() if given.lower().startswith(_BEARER) else ""
         try:
-            if not self._keys.keys():
+            if not self._keys.are_needed():
                 return ANYONE
             caller = self._keys.caller_of(text)
         except KeysUnreadable as error:

@@ -67,14 +67,23 @@ class Key:
 class KeyFile:
     """The keys of a file, which may change while somebody reads them.
 
+    Where there is no file, none is needed. Once there was one, they are needed: whoever removes the last key, or the
+    file while a gateway runs, opens it to nobody.
+
     Args:
-        path: of the file; without one there are no keys.
+        path: of the file.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: Mapping[str, Key] = {}
         self._seen: tuple[int, int, int] | None = None
+        self._was_there = False
+
+    def are_needed(self) -> bool:
+        """Tells whether whoever calls needs a key; raises as `keys`."""
+        self.keys()
+        return self._was_there
 
     def keys(self) -> Mapping[str, Key]:
         """Returns all keys by their ids, read again only if the file has changed.
@@ -89,6 +98,7 @@ class KeyFile:
             return self._known
         except OSError as error:
             raise KeysUnreadable(f"the keys in {self._path} cannot be read: {error.strerror}") from None
+        self._was_there = True
         seen = (status.st_mtime_ns, status.st_ino, status.st_size)
         if seen != self._seen:
             self._known, self._seen = self._read(), seen

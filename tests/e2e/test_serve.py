@@ -91,3 +91,29 @@ async def test_killed_gateway_loses_nothing(own_command_line: CommandLine, tmp_p
     assert up.code == end.code == 0
     assert asked["choices"] == again["choices"]
     assert asked["choices"][0]["finish_reason"] == "tool_calls"
+
+
+async def test_serve_listens_where_others_are_only_with_keys_or_if_told_so(own_command_line: CommandLine) -> None:
+    options = ("serve", "--host", "0.0.0.0", "--port", "0", "--no-worker", "--json")  # noqa: S104 - what is refused
+    refused = await own_command_line(*options)
+    told_so = await own_command_line.start(*options, "--no-keys")
+    open_url = json.loads(await line_with(told_so, '"status"'))["url"]
+    added = await own_command_line("keys", "add", "ann", "--scope", "run", "--json")
+    with_keys = await own_command_line.start(*options)
+    url = json.loads(await line_with(with_keys, '"status"'))["url"]
+    async with httpx.AsyncClient(timeout=60) as client:
+        nobody = await client.get(f"{url}/models")
+        # A gateway that runs takes a key that is new.
+        of_open = await client.get(f"{open_url}/runs")
+        ann = await client.get(f"{url}/runs", headers={"Authorization": f"Bearer {added.document['key']}"})
+    listed = await own_command_line("keys", "list", "--json")
+    removed = await own_command_line("keys", "remove", added.document["id"], "--json")
+    again = await own_command_line("keys", "remove", added.document["id"], "--json")
+    for each in (told_so, with_keys):
+        each.terminate()
+        await ended(each)
+    assert (refused.code, refused.document["status"]) == (2, "bad_usage")
+    assert "dagwright keys add OWNER" in refused.document["message"]
+    assert (nobody.status_code, of_open.status_code, ann.status_code) == (401, 401, 200)
+    assert [(key["owner"], key["scopes"], "sha256" in key) for key in listed.document] == [("ann", ["run"], False)]
+    assert (removed.code, again.code) == (0, 2)
