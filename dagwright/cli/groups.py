@@ -1,4 +1,4 @@
-"""Commands in groups: `entities …`, `store …`, `agents …`, `new …`, `keys …`; what they do is in a module for each group."""
+"""Commands in groups, such as `entities …` and `keys …`; what they do is in a module for each group."""
 
 from collections.abc import Mapping
 from typing import Annotated

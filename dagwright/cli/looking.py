@@ -149,6 +149,7 @@ def node(request: LookRequest, output: Output) -> int:
     Raises:
         CommandRefused: the run has no such node, or does not know it yet.
     """
+
     async def look(runs: Runs, _: Server) -> int:
         try:
             found = await look_at_node(runs, request.workflow_id, request.node, full=request.is_full)

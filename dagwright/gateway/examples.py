@@ -45,12 +45,24 @@ RUN: Example = {
     "offset": "1-11",
     "session_id": None,
 }
-EVENTS = (
-    'id: 1-5\nevent: nodes\ndata: {"run_id":"run-1","nodes":[{"node_id":"double","status":"running","attempts":1}]}\n\n'
-    'id: 1-5\nevent: run\ndata: {"run_id":"run-1","status":"running"}\n\n'
-    'id: 1-11\nevent: nodes\ndata: {"run_id":"run-1","nodes":[{"node_id":"double","status":"completed","attempts":1}]}\n\n'
-    'id: 1-11e\nevent: end\ndata: {"run_id":"run-1","status":"completed","error":null,"output":42}\n\n'
-)
+EVENTS = """\
+id: 1-5
+event: nodes
+data: {"run_id":"run-1","nodes":[{"node_id":"double","status":"running","attempts":1}]}
+
+id: 1-5
+event: run
+data: {"run_id":"run-1","status":"running","nodes":{"running":1},"waiting_for":[],"notes":[]}
+
+id: 1-11
+event: nodes
+data: {"run_id":"run-1","nodes":[{"node_id":"double","status":"completed","attempts":1}]}
+
+id: 1-11e
+event: end
+data: {"run_id":"run-1","status":"completed","error":null,"output":42}
+
+"""
 GRAPH: Example = {
     "run_id": "run-1",
     "offset": "1-11",

@@ -113,7 +113,9 @@ async def outcome_of(desk: Desk, moment: Moment, *, session: str | None, words: 
     view = moment.view
     if moment.requests:
         used = view.scheduler.usage.total if view.scheduler is not None else NONE
-        return Outcome(words, moment.requests, usage_json(used), about_run(view, session=known_as(desk.caller, session)))
+        return Outcome(
+            words, moment.requests, usage_json(used), about_run(view, session=known_as(desk.caller, session))
+        )
     document = await desk.runs.document(view)
     if session is not None:
         # The next turn is prepared for what this one has made.
@@ -188,4 +190,3 @@ async def give_answers(desk: Desk, answers: Sequence[GivenAnswer], *, by: str | 
         await desk.runs.people.answer(found.place, Answer(content, by))
         given.add(key_of(found.document))
     return given
-

@@ -16,11 +16,11 @@ from dagwright.gateway.looking import told_json
 from dagwright.gateway.run_models import CheckedPlan, PlanBody, RunBody, StartedRun, answered
 from dagwright.plan.durations import parse_duration
 from dagwright.plan.errors import PlanInvalid
+from dagwright.plan.inputs import schema_of_form
 from dagwright.plan.policy import Policy, policy_from_json
 from dagwright.plan.references import suggestion
 from dagwright.plan.validation import Checked
 from dagwright.preparation import check_plan, check_size, policy_problems, prepare_to_ask, unused_inputs
-from dagwright.plan.inputs import schema_of_form
 
 router = APIRouter(tags=["plans"])
 Key = Annotated[str | None, Header(alias="Idempotency-Key", description="Sent twice, it is one run.")]
@@ -34,8 +34,8 @@ async def check(body: PlanBody, desk: TheDesk) -> Response:
         check_size(checked)
     except PlanInvalid as invalid:
         errors = [problem.to_json() for problem in invalid.problems]
-        told = {"status": "invalid", "dialect": None, "title": None, "inputs": None, "nodes": 0, "errors": errors}
-        return told_json(told)
+        nothing = {"dialect": None, "title": None, "inputs": None, "nodes": 0}
+        return told_json({"status": "invalid", **nothing, "errors": errors})
     told = {
         "status": "valid",
         "dialect": checked.dialect,

@@ -112,7 +112,8 @@ class AnswerBody(BaseModel):
     """An answer to a request."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"request": "check", "answer": {"approved": True}, "by": "ann"}]}
+        extra="forbid",
+        json_schema_extra={"examples": [{"request": "check", "answer": {"approved": True}, "by": "ann"}]},
     )
 
     request: str | None = Field(
@@ -127,7 +128,9 @@ class AnswerBody(BaseModel):
 class ActBody(BaseModel):
     """Why something is done, and who does it."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"reason": "wrong figures", "by": "ann"}]})
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"reason": "wrong figures", "by": "ann"}]}
+    )
 
     reason: str | None = None
     by: str | None = Field(default=None, description="Who does it; with a key it is the owner of the key.")
@@ -222,7 +225,11 @@ class RunBody(BaseModel):
                         "plan": 1,
                         "inputs": {"number": {"type": "integer"}},
                         "nodes": [
-                            {"id": "double", "tool": "calculator", "arguments": {"expression": "{{PLACEHOLDER_number}} * 2"}}
+                            {
+                                "id": "double",
+                                "tool": "calculator",
+                                "arguments": {"expression": "{{PLACEHOLDER_number}} * 2"},
+                            }
                         ],
                         "output": "{{double.result}}",
                     },

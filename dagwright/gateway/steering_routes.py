@@ -41,9 +41,7 @@ async def cancelled(desk: Desk, run: str, body: ActBody | None) -> dict[str, Any
     return _done(run, await desk.steering.cancel(run, message=_told(desk, body)))
 
 
-@router.post(
-    "/v1/runs/{run_id}/cancel", summary="Stop a run", responses=answered(Done, examples.CANCELLED)
-)
+@router.post("/v1/runs/{run_id}/cancel", summary="Stop a run", responses=answered(Done, examples.CANCELLED))
 async def cancel(run_id: str, desk: TheDesk, body: ActBody | None = None) -> Response:
     """Asks a run to stop: its steps are told, and clean up in their own time."""
     return told_json(await cancelled(desk, await desk.own(run_id), body))

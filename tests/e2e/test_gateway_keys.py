@@ -1,6 +1,5 @@
 """Keys of the gateway: whose runs a key sees, what it may do, and how much."""
 
-import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -68,9 +67,7 @@ async def test_key_sees_its_own_runs_sessions_and_inbox_alone(server: LiveServer
         closed = [(await get(live, bob, path)).status_code for path in paths]
         acts = ("/cancel", "/pause", "/resume", "/feedback", "/fork", "/nodes/check/retry")
         bodies = {"/feedback": {"answer": "yes"}, "/fork": {"start": True}}
-        refused = [
-            (await post(live, bob, f"/v1/runs/{run}{act}", bodies.get(act, {}))).status_code for act in acts
-        ]
+        refused = [(await post(live, bob, f"/v1/runs/{run}{act}", bodies.get(act, {}))).status_code for act in acts]
         lists = {
             name: [each["workflow_id"] for each in (await get(live, key, "/v1/runs")).json()["data"]]
             for name, key in {"ann": ann, "bob": bob, "boss": boss}.items()
@@ -136,9 +133,7 @@ async def test_key_that_does_too_much_is_told_when_to_come_again(server: LiveSer
         many = await post(live, ann, "/v1/runs", body)
         again = await post(live, ann, "/v1/runs", body, Idempotency_Key="1")
         his = await post(live, bob, "/v1/runs", body)
-        stream = await stack.enter_async_context(
-            live.http.stream("GET", f"/v1/runs/{run}/events", headers=bearer(ann))
-        )
+        stream = await stack.enter_async_context(live.http.stream("GET", f"/v1/runs/{run}/events", headers=bearer(ann)))
         second = await get(live, ann, f"/v1/runs/{run}/events")
         await stream.aclose()
 

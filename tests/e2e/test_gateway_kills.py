@@ -1,7 +1,7 @@
 """A gateway that is killed while a client reads events: another one tells the rest, each event once."""
 
 import json
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -37,14 +37,7 @@ async def test_client_goes_on_at_another_gateway_when_one_is_killed(own_command_
         async with httpx.AsyncClient(timeout=60) as client:
             run = (await client.post(f"{url}/runs", json={"plan": LONG})).json()["run_id"]
             with pytest.raises(httpx.TransportError):
-                async with client.stream("GET", f"{url}/runs/{run}/events") as response:
-                    text = ""
-                    async for piece in response.aiter_text():
-                        text += piece
-                        whole, separator, text = text.rpartition("\n\n")
-                        seen += named_events_of(whole + separator) if separator else []
-                        if ("wait1", "completed") in _states(seen) and first.returncode is None:
-                            first.kill()
+                await _read(client, f"{url}/runs/{run}/events", seen, kill=first.kill)
             await ended(first)
             rest = await client.get(
                 f"{up.document['url']}/runs/{run}/events", headers={"Last-Event-ID": str(seen[-1].id)}
@@ -59,3 +52,16 @@ async def test_client_goes_on_at_another_gateway_when_one_is_killed(own_command_
 def _states(events: list[NamedEvent]) -> list[tuple[Any, Any]]:
     nodes = [node for each in events if each.name == "nodes" for node in each.content["nodes"]]
     return [(node["node_id"], node["status"]) for node in nodes]
+
+
+async def _read(client: httpx.AsyncClient, url: str, seen: list[NamedEvent], *, kill: Callable[[], None]) -> None:
+    """Reads events into a list, and kills whoever sends them in the middle."""
+    text = ""
+    is_killed = False
+    async with client.stream("GET", url) as response:
+        async for piece in response.aiter_text():
+            whole, separator, text = f"{text}{piece}".rpartition("\n\n")
+            seen += named_events_of(whole + separator) if separator else []
+            if ("wait1", "completed") in _states(seen) and not is_killed:
+                is_killed = True
+                kill()

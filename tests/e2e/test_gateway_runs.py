@@ -1,9 +1,6 @@
 """Runs and sessions through the gateway: looking, events that go on after a drop, answers, steering and forks."""
 
-import asyncio
-import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,7 +11,6 @@ import pytest
 from tests.e2e.conftest import calculation
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, gateway, named_events_of
-from tests.support.goals import call, written
 from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
@@ -143,9 +139,7 @@ async def test_session_tells_its_turn(server: LiveServer, tmp_path: Path) -> Non
         found = await events(live, f"/v1/orchestration/{session}/events")
         graph = (await live.http.get(f"/v1/orchestration/{session}/graph")).json()
         none = await live.http.get("/v1/orchestration/nobody")
-        end = await live.http.get(
-            f"/v1/orchestration/{session}/events", headers={"Last-Event-ID": found[-1].id}
-        )
+        end = await live.http.get(f"/v1/orchestration/{session}/events", headers={"Last-Event-ID": found[-1].id})
     run = asked["dagwright"]["run_id"]
     assert (now["session"], now["run"]["workflow_id"], now["run"]["session_id"]) == (session, run, session)
     assert [each["id"] for each in requests] == ["check"]

@@ -94,7 +94,7 @@ async def test_killed_gateway_loses_nothing(own_command_line: CommandLine, tmp_p
 
 
 async def test_serve_listens_where_others_are_only_with_keys_or_if_told_so(own_command_line: CommandLine) -> None:
-    options = ("serve", "--host", "0.0.0.0", "--port", "0", "--no-worker", "--json")  # noqa: S104 - what is refused
+    options = ("serve", "--host", "0.0.0.0", "--port", "0", "--no-worker", "--json")
     refused = await own_command_line(*options)
     told_so = await own_command_line.start(*options, "--no-keys")
     open_url = json.loads(await line_with(told_so, '"status"'))["url"]

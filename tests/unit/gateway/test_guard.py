@@ -1,0 +1,112 @@
+"""What stands before all endpoints, with an application that tells who calls."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI, Request
+from starlette.responses import StreamingResponse
+
+from dagwright.gateway.callers import Scope
+from dagwright.gateway.desk import CALLER
+from dagwright.gateway.errors import install_errors
+from dagwright.gateway.guard import Guard
+from dagwright.gateway.keys import KeyFile
+from dagwright.gateway.limits import Limits, Uses
+
+
+class Guarded:
+    """An application behind a guard."""
+
+    def __init__(self, folder: Path) -> None:
+        self.keys = KeyFile(folder / "keys.json")
+        self.uses = Uses(Limits(requests_a_minute=3, streams=1, runs=1, body_bytes=100), lambda: 0.0)
+        app = FastAPI()
+        install_errors(app)
+        app.add_middleware(Guard, keys=self.keys, uses=self.uses)
+
+        @app.post("/body")
+        async def body(request: Request, given: dict[str, Any]) -> dict[str, Any]:
+            caller = request.scope[CALLER]
+            return {"owner": caller.owner, "given": len(given), "streams": 0}
+
+        @app.get("/stream")
+        async def stream() -> StreamingResponse:
+            async def pieces() -> AsyncIterator[str]:
+                yield f": {self.uses.has_room_for_stream(self.id)}\n\n"
+
+            return StreamingResponse(pieces(), media_type="text/event-stream")
+
+        @app.get("/healthz")
+        async def healthz() -> dict[str, str]:
+            return {}
+
+        self.id = ""
+        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway")
+
+    def key_of(self, owner: str) -> dict[str, str]:
+        key, text = self.keys.add(owner, list(Scope))
+        self.id = key.id
+        return {"Authorization": f"Bearer {text}"}
+
+
+async def test_everybody_is_let_in_where_there_are_no_keys(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path)
+    answers = [await guarded.http.post("/body", json={}) for _ in range(5)]
+    assert [each.json()["owner"] for each in answers] == [None] * 5
+
+
+async def test_key_says_who_calls(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path)
+    ann = guarded.key_of("ann")
+    assert (await guarded.http.post("/body", json={}, headers=ann)).json()["owner"] == "ann"
+    assert (await guarded.http.get("/healthz")).status_code == 200
+    for headers in ({}, {"Authorization": "Bearer dw-x-y"}, {"Authorization": "Basic YTpi"}):
+        refused = await guarded.http.post("/body", json={}, headers=headers)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
+        assert refused.headers["www-authenticate"] == "Bearer"
+
+
+async def test_unreadable_keys_let_nobody_in(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path)
+    (tmp_path / "keys.json").write_text("{", encoding="utf-8")
+    refused = await guarded.http.post("/body", json={})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "keys_unreadable")
+
+
+async def test_too_many_requests_are_told_when_there_is_room(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path)
+    ann = guarded.key_of("ann")
+    statuses = [(await guarded.http.post("/body", json={}, headers=ann)).status_code for _ in range(3)]
+    refused = await guarded.http.post("/body", json={}, headers=ann)
+    assert statuses == [200] * 3
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "20")
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_body_that_is_too_large_is_refused_whether_or_not_its_size_is_told(
+    tmp_path: Path, *, is_told: bool
+) -> None:
+    guarded = Guarded(tmp_path)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b'{"a":"'
+        for _ in range(20):
+            yield b"x" * 10
+        yield b'"}'
+
+    headers = {"Content-Type": "application/json"}
+    content: Any = b'{"a":"' + b"x" * 200 + b'"}' if is_told else pieces()
+    refused = await guarded.http.post("/body", content=content, headers=headers)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (413, "request_too_large")
+    assert "100 bytes" in refused.json()["error"]["message"]
+
+
+async def test_stream_counts_until_it_has_ended(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path)
+    ann = guarded.key_of("ann")
+    during = (await guarded.http.get("/stream", headers=ann)).text
+    assert during == ": False\n\n"
+    assert guarded.uses.has_room_for_stream(guarded.id)

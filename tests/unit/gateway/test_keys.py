@@ -1,0 +1,89 @@
+"""Keys of the API in their file."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from dagwright.gateway.callers import ALL, ANYONE, Caller, Scope, known_as, session_of
+from dagwright.gateway.keys import KeyFile, KeyRefused, KeysUnreadable
+
+
+def test_key_is_known_again_by_its_hash_alone(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    key, text = KeyFile(path).add("ann", [Scope.ANSWER, Scope.RUN])
+    assert KeyFile(path).caller_of(text) == Caller("ann", frozenset({Scope.RUN, Scope.ANSWER}), key.id)
+    assert text.startswith(f"dw-{key.id}-")
+    secret = text.removeprefix(f"dw-{key.id}-")
+    assert secret not in path.read_text(encoding="utf-8")
+    assert "sha256" not in key.to_json()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("change", [lambda text: f"{text}x", lambda text: text[:-1], lambda _: "", lambda _: "dw--"])
+def test_what_is_no_key_is_nobodys(tmp_path: Path, change: object) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    _, text = keys.add("ann", list(Scope))
+    assert callable(change)
+    assert keys.caller_of(change(text)) is None
+
+
+def test_key_of_everybody_sees_all(tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    _, text = keys.add(ALL, [])
+    caller = keys.caller_of(text)
+    assert caller is not None
+    assert (caller.owner, caller.scopes, caller.sees("ann"), caller.sees(None)) == (None, frozenset(), True, True)
+
+
+def test_change_of_another_process_is_seen_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    reading, writing = KeyFile(path), KeyFile(path)
+    key, text = writing.add("ann", list(Scope))
+    assert reading.caller_of(text) is not None
+    writing.remove(key.id)
+    assert reading.caller_of(text) is None
+
+
+def test_keys_are_needed_from_the_first_one_on(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    keys = KeyFile(path)
+    assert not keys.are_needed()
+    key, _ = keys.add("ann", list(Scope))
+    assert keys.are_needed()
+    keys.remove(key.id)
+    assert keys.are_needed()
+    path.unlink()
+    assert keys.are_needed()
+    assert not KeyFile(path).are_needed()
+
+
+@pytest.mark.parametrize("owner", ["", "a:b", "a b", "-a", "x" * 65, "ännchen"])
+def test_owner_that_could_be_taken_for_another_is_refused(tmp_path: Path, owner: str) -> None:
+    with pytest.raises(KeyRefused, match="is no owner"):
+        KeyFile(tmp_path / "keys.json").add(owner, list(Scope))
+
+
+def test_key_that_is_not_there_cannot_be_removed(tmp_path: Path) -> None:
+    with pytest.raises(KeyRefused, match="there is no key 'x'"):
+        KeyFile(tmp_path / "keys.json").remove("x")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"keys": [{"id": "a"}]}', json.dumps({"keys": 1})])
+def test_file_that_is_none_of_keys_is_told(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(KeysUnreadable, match=r"keys\.json cannot be read"):
+        KeyFile(path).keys()
+
+
+def test_owners_may_call_their_sessions_the_same() -> None:
+    ann, bob = Caller("ann"), Caller("bob")
+    assert session_of(ann, "main") != session_of(bob, "main")
+    assert known_as(ann, session_of(ann, "main")) == "main"
+    assert (session_of(ANYONE, "main"), known_as(ANYONE, "ann:main"), known_as(ann, None)) == ("main", "ann:main", None)
+
+
+def test_owner_sees_nothing_of_others_and_of_nobody() -> None:
+    assert [Caller("ann").sees(owner) for owner in ("ann", "bob", None)] == [True, False, False]
