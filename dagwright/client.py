@@ -44,6 +44,8 @@ from dagwright.written import closing_document
 HISTORIES_AT_ONCE = 8
 """Histories that `list` reads at once: a thousand readers would slow the runs and fill the memory."""
 
+LISTED_AT_ONCE = 500
+"""Runs that one request asks the server for when most of them may be left out."""
 REACH_S = 3.0
 """How long the server may take to say that it is there."""
 
@@ -115,6 +117,11 @@ class RunFilter:
     status: str | None = None
     session: str | None = None
     text: str | None = None
+
+    @property
+    def is_by_state(self) -> bool:
+        """Tells whether nothing but the state of a run counts."""
+        return self.owner is None and self.session is None and self.text is None
 
     def takes(self, workflow_id: str, memo: Mapping[str, Any]) -> bool:
         """Tells whether a run is one of them by all but its state."""
@@ -342,9 +349,10 @@ class Runs:
         query = f"{wire.IS_RUN} AND ExecutionStatus != 'ContinuedAsNew'"
         found: list[RunSummary] = []
         runs: list[WorkflowExecution] = []
-        async for run in self._client.list_workflows(query, page_size=limit):
+        page = limit if wanted.is_by_state else max(limit, LISTED_AT_ONCE)
+        async for run in self._client.list_workflows(query, page_size=page):
             is_top = run.parent_id is None or wire.MEMO_SESSION in run.raw_info.memo.fields
-            if is_top and wanted.takes(run.id, await run.memo()):
+            if is_top and (wanted.is_by_state or wanted.takes(run.id, await run.memo())):
                 runs.append(run)
             if len(found) + len(runs) == limit:
                 found += await self._summaries(runs, wanted)

@@ -1,0 +1,71 @@
+"""The document of the API: whole, and with examples that fit what it says."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import jsonschema_rs
+import pytest
+
+from dagwright.gateway import Desk, create_app
+from dagwright.gateway.keys import KeyFile
+from dagwright.gateway.limits import Limits, Uses
+from dagwright.settings import Settings
+
+_PARTS = SimpleNamespace(
+    settings=Settings(), keys=KeyFile(Path("none")), uses=Uses(Limits(1, 1, 1, 1_024), lambda: 0.0)
+)
+DOCUMENT: dict[str, Any] = create_app(cast(Desk, _PARTS)).openapi()
+
+
+def operations() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for path, methods in DOCUMENT["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", operation
+
+
+OPERATIONS = dict(operations())
+OURS = [name for name in OPERATIONS if "/v1/runs" in name or "/v1/orchestration" in name or "/v1/plans" in name]
+
+
+def whole(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a schema with all that it refers to."""
+    return {**schema, "components": DOCUMENT["components"]}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operation_says_what_it_does_and_what_goes_wrong(name: str) -> None:
+    operation = OPERATIONS[name]
+    assert operation["summary"]
+    assert operation["tags"]
+    if "/v1/" in name:
+        assert {"400", "401", "404", "429", "503"} <= set(operation["responses"])
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_answer_has_an_example_that_fits(name: str) -> None:
+    for kind, content in OPERATIONS[name]["responses"]["200"]["content"].items():
+        if kind == "text/event-stream":
+            assert content["example"].endswith("\n\n")
+            continue
+        if "example" in content:
+            jsonschema_rs.validate(whole(content["schema"]), content["example"])
+            continue
+        assert name.endswith("/events"), name
+
+
+def bodies() -> Iterator[Any]:
+    for name, operation in OPERATIONS.items():
+        if name in OURS and "requestBody" in operation:
+            yield pytest.param(operation["requestBody"]["content"]["application/json"]["schema"], id=name)
+
+
+@pytest.mark.parametrize("schema", bodies())
+def test_body_has_examples_that_fit(schema: Mapping[str, Any]) -> None:
+    named = [*schema.get("anyOf", ()), schema]
+    references = [each["$ref"].rpartition("/")[2] for each in named if "$ref" in each]
+    (model,) = [DOCUMENT["components"]["schemas"][name] for name in references]
+    assert model["examples"]
+    for example in model["examples"]:
+        jsonschema_rs.validate(whole(model), example)
