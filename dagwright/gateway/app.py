@@ -1,6 +1,7 @@
 """The web application, made of the parts that it is given."""
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI, Request
+from fastapi.security import HTTPBearer
 from starlette.middleware.cors import CORSMiddleware
 
 from dagwright.gateway import (
@@ -13,6 +14,7 @@ from dagwright.gateway import (
     run_routes,
     steering_routes,
 )
+from dagwright.gateway.bodies import refuse_unsendable
 from dagwright.gateway.desk import Desk, TheDesk
 from dagwright.gateway.errors import DOCUMENTED, install_errors
 from dagwright.gateway.guard import Guard
@@ -31,6 +33,22 @@ _ROUTED = (
     feedback_routes,
     steering_routes,
 )
+_DOCUMENTED_KEY = Depends(HTTPBearer(auto_error=False, description="A key of `dagwright keys add`, if there are any."))
+"""For the document of the API alone: the guard looks at keys."""
+
+
+async def sendable(request: Request) -> None:
+    """Refuses a body with what JSON can say and no run or history could hold.
+
+    Raises:
+        ApiError: it is one.
+    """
+    try:
+        body = await request.json() if await request.body() else None
+    except ValueError:
+        # Told with the place that is wrong when the body is read.
+        return
+    refuse_unsendable(body)
 
 
 def create_app(desk: Desk) -> FastAPI:
@@ -39,7 +57,7 @@ def create_app(desk: Desk) -> FastAPI:
     app.state.desk = desk
     install_errors(app)
     for each in _ROUTED:
-        app.include_router(each.router, responses=DOCUMENTED)
+        app.include_router(each.router, responses=DOCUMENTED, dependencies=[_DOCUMENTED_KEY, Depends(sendable)])
 
     app.add_middleware(Guard, keys=desk.keys, uses=desk.uses)
     if origins := desk.settings.api_origins:

@@ -168,7 +168,7 @@ def passed_on(body: Mapping[str, Any]) -> JsonObject:
     return found
 
 
-def refuse_unsendable(body: Mapping[str, Any]) -> None:
+def refuse_unsendable(body: Any) -> None:
     """Refuses a body with what JSON can say and no service, run or history could hold.
 
     Raises:

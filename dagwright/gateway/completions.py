@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from dagwright.answer_pieces import Piece
 from dagwright.gateway import direct
 from dagwright.gateway.answering import AnswerTold, moments_and_pieces
-from dagwright.gateway.bodies import ChatBody, RoutingMode, Wishes, passed_on, refuse_unsendable, wishes_of
+from dagwright.gateway.bodies import ChatBody, RoutingMode, Wishes, passed_on, wishes_of
 from dagwright.gateway.callers import Scope
 from dagwright.gateway.calls import (
     Beginning,
@@ -48,7 +48,6 @@ async def complete(body: ChatBody, request: Request, desk: TheDesk) -> Response:
     A run goes on if the connection ends; the same `Idempotency-Key` finds it again.
     """
     written = body.model_dump(exclude_unset=True)
-    refuse_unsendable(written)
     wishes = wishes_of(written, request.headers)
     if body.stream:
         # Before anything is started.

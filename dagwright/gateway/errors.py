@@ -7,7 +7,7 @@ says `x-should-retry: false`, which those clients heed.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -40,6 +40,9 @@ RETRY_AFTER_S = 2
 """After which a client may try again that met a Temporal server that did not answer."""
 NO_RETRY: Mapping[str, str] = {"x-should-retry": "false"}
 
+_MESSAGES = "messages"
+_OF_MODELS = ("/v1/chat/", "/v1/responses")
+"""Requests that have messages."""
 _PROBLEMS_TOLD = 5
 _GONE = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 """What the client of Temporal says if nobody answered."""
@@ -143,7 +146,7 @@ _PLAIN: Sequence[tuple[type[Exception], int, str | None, str, Mapping[str, str]]
     (NodeUnknown, 404, "node", "not_found", {}),
     (ForkRefused, 409, None, "fork_refused", NO_RETRY),
     (RunClosed, 409, None, "run_ended", NO_RETRY),
-    (AnswerRefused, 400, "messages", "answer_refused", {}),
+    (AnswerRefused, 400, _MESSAGES, "answer_refused", {}),
 )
 """Errors whose text is what to tell -> status, field, code and headers."""
 
@@ -159,7 +162,7 @@ def told_as(error: Exception) -> ApiError | None:
         case ModelFailure():
             return _of_model(error)
         case GoalRefused():
-            return ApiError(400, str(error), param="messages", code=error.code)
+            return ApiError(400, str(error), param=_MESSAGES, code=error.code)
         case PlanInvalid():
             return _of_plan(error)
         case TurnNotTaken():
@@ -210,7 +213,7 @@ def _of_plan(invalid: PlanInvalid) -> ApiError:
     told = [f"{problem.message}{f' ({problem.hint})' if problem.hint else ''}" for problem in invalid.problems]
     more = f"; and {len(told) - _PROBLEMS_TOLD:,} more" if len(told) > _PROBLEMS_TOLD else ""
     code = invalid.problems[0].code if invalid.problems else "invalid"
-    return ApiError(400, "; ".join(told[:_PROBLEMS_TOLD]) + more, param="messages", code=code)
+    return ApiError(400, "; ".join(told[:_PROBLEMS_TOLD]) + more, param=_MESSAGES, code=code)
 
 
 def _of_turn(refused: TurnNotTaken) -> ApiError:
@@ -239,6 +242,9 @@ def install_errors(app: FastAPI) -> None:
 
     async def known(request: Request, error: Exception) -> JSONResponse:
         told = told_as(error)
+        if told is not None and told.param == _MESSAGES and not request.url.path.startswith(_OF_MODELS):
+            # Other requests have no messages.
+            told = replace(told, param=None)
         if told is None:
             _LOG.error("a defect of Dagwright", path=request.url.path, exc_info=error)
             told = ApiError(500, "a defect of Dagwright; its log has the details", SERVER, code="defect")

@@ -1,5 +1,6 @@
 """What runs ask of people, for programs: the open requests with the schemas of their answers, and answers to them."""
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,7 +29,8 @@ async def inbox(desk: Desk) -> dict[str, Any]:
     found = [asked(each) for each in await desk.runs.people.inbox()]
     if desk.caller.owner is None:
         return _listed(found)
-    owners = {run: await desk.runs.owner_of(run) for run in dict.fromkeys(each["run_id"] for each in found)}
+    runs = list(dict.fromkeys(str(each["run_id"]) for each in found))
+    owners = dict(zip(runs, await asyncio.gather(*map(desk.runs.owner_of, runs)), strict=True))
     return _listed([each for each in found if desk.caller.sees(owners[each["run_id"]])])
 
 

@@ -1,8 +1,9 @@
 """Looks at one run for the gateway: its document, its graph, its events, and which run of a session is meant."""
 
+import json
 from typing import Any
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from dagwright.contracts.sessions import session_name
 from dagwright.feed import RunView
@@ -67,7 +68,9 @@ async def stream_of(desk: Desk, run: str, seen: EventId | None, *, named: str | 
         return Response(status_code=NOTHING_MORE)
     desk.refuse_full_streams()
     updates = await first_known(desk, run, seen.told if seen is not None else None)
-    return stream_response(run_events(updates, named=named), desk=desk, headers={"X-Run-Id": run})
+    # A header holds Latin letters; each event names the run as it is.
+    headers = {"X-Run-Id": run} if run.isascii() else {}
+    return stream_response(run_events(updates, named=named), desk=desk, headers=headers)
 
 
 async def session_view(desk: Desk, name: str) -> SessionView:
@@ -79,11 +82,12 @@ async def session_view(desk: Desk, name: str) -> SessionView:
     return await desk.sessions.look(session_name(session_of(desk.caller, name)))
 
 
-async def run_of_session(desk: Desk, name: str, *, after: str | None = None) -> str:
+async def run_of_session(desk: Desk, name: str, *, seen: EventId | None = None) -> str:
     """Returns the run of the turn that goes on, or of the last one.
 
     Args:
-        after: a run whose end the client has seen: then that of the turn that follows, if there is one.
+        seen: what the client has been told of a turn: then it is that one or, if its end was told, the one that
+            follows, as far as the session knows them.
 
     Raises:
         SessionNotFound, SessionNameInvalid: there is no such session.
@@ -91,13 +95,14 @@ async def run_of_session(desk: Desk, name: str, *, after: str | None = None) -> 
     """
     session = (await session_view(desk, name)).session
     runs = [turn.run for turn in session.turns]
-    if after in runs[:-1]:
-        return runs[runs.index(after) + 1]
+    if seen is not None and seen.run in runs:
+        at = runs.index(seen.run)
+        return runs[min(at + seen.is_end, len(runs) - 1)]
     if not runs:
         raise ApiError(404, f"the session {name!r} has had no turn", code="not_found")
     return session.running.run if session.running is not None else runs[-1]
 
 
-def told_json(document: Any, status: int = 200) -> JSONResponse:
-    """Returns a document as an answer."""
-    return JSONResponse(document, status)
+def told_json(document: Any) -> Response:
+    """Returns a document as an answer; in ASCII, for a result may hold half a character."""
+    return Response(json.dumps(document, separators=(",", ":")), media_type="application/json")

@@ -49,13 +49,9 @@ async def read_session(session_id: str, desk: TheDesk) -> Response:
 async def events(session_id: str, desk: TheDesk, last_event_id: LastEventId = None, after: After = None) -> Response:
     """Streams as the events of a run do; who has seen the end of a turn is told of the next one, if there is one."""
     seen = seen_before(last_event_id, after)
-    if seen is not None and seen.run is not None and not seen.is_end:
-        # Whoever comes back is told the rest of the turn that it looked at.
-        await session_view(desk, session_id)
-        run = await desk.own(seen.run)
-    else:
-        run = await run_of_session(desk, session_id, after=seen.run if seen is not None else None)
-    if seen is not None and seen.is_end and seen.run != run:
+    run = await run_of_session(desk, session_id, seen=seen)
+    if seen is not None and seen.run != run:
+        # What was seen is of another turn.
         seen = None
     return await stream_of(desk, run, seen, named=run)
 

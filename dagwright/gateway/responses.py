@@ -14,7 +14,7 @@ from dagwright.contracts.conversation import TurnSummary
 from dagwright.feed import RunClosed, RunView
 from dagwright.gateway import direct
 from dagwright.gateway.answering import AnswerTold, moments_and_pieces
-from dagwright.gateway.bodies import RoutingMode, Wishes, passed_on, refuse_unsendable, wishes_of
+from dagwright.gateway.bodies import RoutingMode, Wishes, passed_on, wishes_of
 from dagwright.gateway.callers import Scope, known_as
 from dagwright.gateway.calls import (
     Beginning,
@@ -65,7 +65,6 @@ PROGRESS = "dagwright.event"
 async def respond(body: ResponseBody, request: Request, desk: TheDesk) -> Response:
     """Answers as chat completions do; with `background` at once, and the response is fetched by its id."""
     written = body.model_dump(exclude_unset=True)
-    refuse_unsendable(written)
     wishes = wishes_of(written, request.headers)
     if body.stream:
         # Before anything is started.

@@ -1,7 +1,7 @@
 """What requests and answers about runs hold, for the document of the API and for its readers.
 
 Answers are not checked against these: the documents are those of the command line (contract.md section 5), of which
-only what a client needs first is named here.
+only what a client needs first is named here. What may be null has a default: FastAPI leaves nulls out of examples.
 """
 
 from collections.abc import Mapping
@@ -23,12 +23,12 @@ class RunLine(Told):
 
     workflow_id: str = Field(description="The id of the run.")
     status: str
-    title: str | None
-    started_at: str | None
-    ended_at: str | None
+    title: str | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
     nodes_done: int
     nodes_total: int
-    session: str | None = Field(description="The session whose turn it is.")
+    session: str | None = Field(default=None, description="The session whose turn it is.")
 
 
 class RunList(BaseModel):
@@ -43,13 +43,13 @@ class RunDocument(Told):
 
     workflow_id: str
     status: str
-    title: str | None
+    title: str | None = None
     output: Any
-    error: JsonObject | None
+    error: JsonObject | None = None
     nodes: dict[str, JsonObject]
     waiting_for: list[JsonObject] = Field(description="What it asks of people.")
     offset: str = Field(description="Send it as `after` of the events, to be told what happens from here on.")
-    session_id: str | None
+    session_id: str | None = None
 
 
 class NodeDocument(Told):
@@ -76,7 +76,7 @@ class WhyDocument(Told):
     """Why a run or a node is where it is; the same document as `dagwright why --json`."""
 
     workflow_id: str
-    node: str | None
+    node: str | None = None
     message: str
     chain: list[JsonObject]
 
@@ -87,7 +87,7 @@ class SessionDocument(Told):
     session: str
     status: str
     turns: list[JsonObject]
-    run: RunDocument | None
+    run: RunDocument | None = None
 
 
 class AskedRequest(Told):
@@ -95,9 +95,9 @@ class AskedRequest(Told):
 
     id: str
     run_id: str
-    node: str | None
+    node: str | None = None
     type: str
-    prompt: str | None
+    prompt: str | None = None
     answer_schema: JsonObject = Field(description="JSON Schema of `answer`.")
 
 
@@ -206,9 +206,9 @@ class CheckedPlan(BaseModel):
     """Whether a plan can run."""
 
     status: str = Field(description="`valid` or `invalid`.")
-    dialect: str | None
-    title: str | None
-    inputs: JsonObject | None = Field(description="JSON Schema of its inputs.")
+    dialect: str | None = None
+    title: str | None = None
+    inputs: JsonObject | None = Field(default=None, description="JSON Schema of its inputs.")
     nodes: int
     errors: list[JsonObject] = Field(description="Everything that is wrong.")
 

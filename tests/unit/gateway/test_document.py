@@ -34,7 +34,7 @@ def whole(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**schema, "components": DOCUMENT["components"]}
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", list(OPERATIONS))
 def test_operation_says_what_it_does_and_what_goes_wrong(name: str) -> None:
     operation = OPERATIONS[name]
     assert operation["summary"]
@@ -61,7 +61,7 @@ def bodies() -> Iterator[Any]:
             yield pytest.param(operation["requestBody"]["content"]["application/json"]["schema"], id=name)
 
 
-@pytest.mark.parametrize("schema", bodies())
+@pytest.mark.parametrize("schema", list(bodies()))
 def test_body_has_examples_that_fit(schema: Mapping[str, Any]) -> None:
     named = [*schema.get("anyOf", ()), schema]
     references = [each["$ref"].rpartition("/")[2] for each in named if "$ref" in each]
