@@ -36,7 +36,7 @@ async def check(body: PlanBody, desk: TheDesk) -> Response:
         errors = [problem.to_json() for problem in invalid.problems]
         nothing = {"dialect": None, "title": None, "inputs": None, "nodes": 0}
         return told_json({"status": "invalid", **nothing, "errors": errors})
-    told = {
+    told: dict[str, Any] = {
         "status": "valid",
         "dialect": checked.dialect,
         "title": checked.plan.title,

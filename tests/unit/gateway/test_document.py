@@ -12,6 +12,7 @@ from dagwright.gateway import Desk, create_app
 from dagwright.gateway.keys import KeyFile
 from dagwright.gateway.limits import Limits, Uses
 from dagwright.settings import Settings
+from tests.unit.gateway.conftest import Apart
 
 _PARTS = SimpleNamespace(
     settings=Settings(), keys=KeyFile(Path("none")), uses=Uses(Limits(1, 1, 1, 1_024), lambda: 0.0)
@@ -69,3 +70,26 @@ def test_body_has_examples_that_fit(schema: Mapping[str, Any]) -> None:
     assert model["examples"]
     for example in model["examples"]:
         jsonschema_rs.validate(whole(model), example)
+
+
+def requests() -> Iterator[Any]:
+    for name, operation in OPERATIONS.items():
+        if name not in OURS:
+            continue
+        method, path = name.split(" ")
+        for wanted in operation.get("parameters", ()):
+            path = path.replace(f"{{{wanted['name']}}}", "sum" if wanted["name"] == "node" else "run-1")
+        schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+        references = [each["$ref"] for each in [*schema.get("anyOf", ()), schema] if "$ref" in each]
+        models = [DOCUMENT["components"]["schemas"][each.rpartition("/")[2]] for each in references]
+        for number, body in enumerate([example for model in models for example in model["examples"]] or [None]):
+            yield pytest.param(method, path, body, id=f"{name} {number}")
+
+
+@pytest.mark.parametrize(("method", "path", "body"), list(requests()))
+async def test_example_is_a_request_that_is_taken(away: Apart, method: str, path: str, body: Any) -> None:
+    http, client, _ = away
+    answer = await http.request(method, path, json=body)
+    # Nothing is wrong with it but that the server is away.
+    assert answer.status_code == (503 if client.asked else 200), answer.text
+    assert client.asked or path == "/v1/plans/check"

@@ -1,0 +1,52 @@
+"""A gateway whose Temporal server does not answer."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import httpx
+import pytest
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.gateway import Desk, create_app, open_desk
+from dagwright.server import Connection, Server
+from dagwright.settings import Settings
+from dagwright.toolset import load_toolset
+
+
+class Away:
+    """A client of Temporal whose server does not answer; counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        async def ask(*_: Any, **__: Any) -> Any:
+            self.asked.append(name)
+            raise RPCError("no", RPCStatusCode.UNAVAILABLE, b"")
+
+        async def listing(*_: Any, **__: Any) -> AsyncIterator[Any]:
+            await ask()
+            yield None
+
+        if name == "get_workflow_handle":
+            return lambda *_, **__: SimpleNamespace(
+                id="run-1", describe=ask, execute_update=ask, signal=ask, cancel=ask
+            )
+        return listing if name == "list_workflows" else ask
+
+
+Apart = tuple[httpx.AsyncClient, Away, Desk]
+
+
+@pytest.fixture
+async def away(tmp_path: Path) -> AsyncIterator[Apart]:
+    client = Away()
+    settings = Settings(state_dir=tmp_path, model="small")
+    toolset = load_toolset(settings, ())
+    connection = Connection(cast(Any, client), Server("nowhere", "default"), frozenset())
+    async with open_desk(settings, connection, toolset, templates={}) as desk:
+        transport = httpx.ASGITransport(create_app(desk), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
+            yield http, client, desk
