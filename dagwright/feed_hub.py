@@ -5,14 +5,16 @@ subscribers of one reader cost it nothing. The reader is there while somebody lo
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from dagwright.executions import BEGINNING, Offset
 from dagwright.feed import RunFeed, RunView
 from dagwright.history_reader import TaskState, states_of
 from dagwright.plan.states import NodeStatus
+
+T = TypeVar("T")
 
 _MARK = "w"
 _MAY_BE_MARKED = (NodeStatus.RUNNING, NodeStatus.READY)
@@ -53,11 +55,24 @@ class RunUpdate:
         changed: ids of the nodes and items whose state is another than in the update before, or than at the offset
             that was subscribed from; in the order of the changes. A state that came and went between is not told.
         states: theirs at the offset of the view, whose scheduler may know more already.
+        shared: what subscribers have made of this moment; `once` reads it.
     """
 
     view: RunView
     changed: tuple[str, ...]
     states: Mapping[str, TaskState] = field(default_factory=dict)
+    shared: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+
+    def once(self, what: Hashable, make: Callable[[], T]) -> T:
+        """Returns what is made of the view, made once for all subscribers of this moment.
+
+        Args:
+            what: tells it from all else that is made.
+        """
+        if what not in self.shared:
+            self.shared[what] = make()
+        made: T = self.shared[what]
+        return made
 
     @property
     def told(self) -> Told:
@@ -134,6 +149,7 @@ class _Topic:
         self._changed_at: dict[str, int] = {}
         """Task id -> moment of its last change, the newest last."""
         self._moment = 0
+        self._shared: dict[Hashable, Any] = {}
         self._moved = asyncio.Event()
         self._reading = asyncio.create_task(self._read(feed))
 
@@ -163,7 +179,7 @@ class _Topic:
 
     def update(self, changed: tuple[str, ...]) -> RunUpdate:
         """Returns what a subscriber is told of some tasks at the newest moment."""
-        return RunUpdate(self.view, changed, {task: self._states[task] for task in changed})
+        return RunUpdate(self.view, changed, {task: self._states[task] for task in changed}, self._shared)
 
     def changed_from(self, seen: Mapping[str, TaskState]) -> tuple[str, ...]:
         """Returns the tasks that are in another state than the given ones, in the order of their last change."""
@@ -192,6 +208,7 @@ class _Topic:
     def _take(self, view: RunView) -> None:
         self._moment += 1
         self._view = view
+        self._shared = {}
         for task, state in states_of(view.scheduler).items():
             if self._states.get(task) != state:
                 self._states[task] = state

@@ -11,6 +11,7 @@ history of the run, which the server keeps.
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 from dagwright.contracts.documents import compact_value
@@ -73,13 +74,14 @@ async def run_events(updates: AsyncGenerator[RunUpdate, None], *, named: str | N
         async with aclosing(updates):
             async for update in updates:
                 view = update.view
-                id = EventId(update.told, run=named)
+                id = str(EventId(update.told, run=named))
+                # A thousand clients of one run are told the same: it is put into words once.
                 if update.changed:
-                    content = {"run_id": view.workflow_id, "nodes": [node_now(update, task) for task in update.changed]}
-                    yield event(content, id=str(id), name="nodes")
-                if (now := run_now(view)) != before:
+                    yield update.once(("nodes", named, update.changed), partial(_nodes_event, update, id))
+                now = update.once("run", partial(run_now, view))
+                if now != before:
                     before = now
-                    yield event(now, id=str(id), name="run")
+                    yield update.once(("run", named), partial(event, now, id=id, name="run"))
                 if view.is_closed:
                     yield event(_ended(view), id=str(EventId(update.told, True, named)), name="end")
     # The status of the answer is out, so what goes wrong now is told in the stream.
@@ -87,6 +89,11 @@ async def run_events(updates: AsyncGenerator[RunUpdate, None], *, named: str | N
         if (wrong := told_as(error)) is None:
             raise
         yield event(wrong.body(), name="error")
+
+
+def _nodes_event(update: RunUpdate, id: str) -> str:
+    nodes = [node_now(update, task) for task in update.changed]
+    return event({"run_id": update.view.workflow_id, "nodes": nodes}, id=id, name="nodes")
 
 
 async def first_known(desk: Desk, run: str, after: Told | None) -> AsyncGenerator[RunUpdate, None]:

@@ -39,7 +39,7 @@ async def turn_of(live: Gateway) -> tuple[str, str]:
 
     async def is_broken() -> bool:
         nodes = (await live.http.get(f"/v1/runs/{run}")).json()["nodes"]
-        return nodes.get("broken", {}).get("status") == "failed"
+        return bool(nodes.get("broken", {}).get("status") == "failed")
 
     await eventually(is_broken)
     return session, run

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -104,3 +105,20 @@ async def test_calls_that_waited_for_a_worker_are_told_again_for_no_event_tells_
 async def test_id_says_that_calls_wait_for_a_worker() -> None:
     updates = await told(view(5, has_marks=True, a=WAITS), view(5, is_closed=True, a=DONE))
     assert [str(each.told) for each in updates] == ["1-5w", "1-5"]
+
+
+async def test_what_subscribers_make_of_a_moment_is_made_once() -> None:
+    feeds = RunFeeds(
+        lambda _: cast(RunFeed, Feed([view(5, a=RUNS), view(9, is_closed=True, a=DONE)], {}, reached=BEGINNING))
+    )
+    made: list[str] = []
+
+    def make(update: RunUpdate) -> str:
+        made.append(str(update.told))
+        return made[-1]
+
+    async def watch() -> list[str]:
+        return [update.once("words", partial(make, update)) async for update in feeds.subscribe("run-1")]
+
+    assert await asyncio.gather(*(watch() for _ in range(20))) == [["1-5", "1-9"]] * 20
+    assert made == ["1-5", "1-9"]
