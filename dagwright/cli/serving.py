@@ -35,20 +35,18 @@ def serve(request: ServeRequest, output: Output) -> int:
     return event_loop.run(_serve(request, settings, toolset, templates, output=output))
 
 
-def _refuse_open(listener: socket.socket, keys: KeyFile) -> None:
+def _refuse_open(listener: socket.socket, keys: KeyFile, *, needs_keys: bool) -> None:
     """Refuses to listen where others reach what asks nobody who they are.
 
     Raises:
-        CommandRefused: there are no keys.
+        CommandRefused: there are no keys, or they cannot be read.
     """
-    host = listener.getsockname()[0]
-    if ip_address(host.partition("%")[0]).is_loopback:
-        return
     try:
         are_needed = keys.are_needed()
     except KeysUnreadable as error:
         raise CommandRefused(str(error), status="unreadable") from None
-    if not are_needed:
+    host = str(listener.getsockname()[0])
+    if needs_keys and not are_needed and not ip_address(host.partition("%")[0]).is_loopback:
         raise CommandRefused(
             f"whoever reaches {host} could do all: make a key with `dagwright keys add OWNER`, or say --no-keys if "
             "something before the API asks who calls"
@@ -67,8 +65,7 @@ async def _serve(
     except PortTaken as error:
         raise CommandRefused(str(error)) from None
     with listener, closing(WayOut()) as way_out:
-        if request.needs_keys:
-            _refuse_open(listener, KeyFile(settings.api_keys))
+        _refuse_open(listener, KeyFile(settings.api_keys), needs_keys=request.needs_keys)
         own = toolset if request.is_serving else None
         async with (
             connected_to_run(settings, toolset) as connection,

@@ -10,6 +10,7 @@ import pytest
 
 from dagwright.gateway.callers import ALL, Scope
 from dagwright.gateway.keys import KeyFile
+from dagwright.gateway.response_items import response_id
 from tests.e2e.conftest import calculation
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, gateway
@@ -63,7 +64,11 @@ async def test_key_sees_its_own_runs_sessions_and_inbox_alone(server: LiveServer
 
         await eventually(is_asked)
         paths = [f"/v1/runs/{run}{rest}" for rest in ("", "/events", "/graph", "/feedback", "/why", "/nodes/check")]
-        paths += [f"/v1/orchestration/{session}", f"/v1/runs/{of_turn}", f"/v1/responses/resp-{run}"]
+        paths += [
+            f"/v1/orchestration/{session}",
+            f"/v1/runs/{of_turn}",
+            f"/v1/responses/{response_id(run, 'plan/ask')}",
+        ]
         closed = [(await get(live, bob, path)).status_code for path in paths]
         acts = ("/cancel", "/pause", "/resume", "/feedback", "/fork", "/nodes/check/retry")
         bodies = {"/feedback": {"answer": "yes"}, "/fork": {"start": True}}
@@ -76,6 +81,7 @@ async def test_key_sees_its_own_runs_sessions_and_inbox_alone(server: LiveServer
             name: {each["run_id"] for each in (await get(live, key, "/v1/inbox")).json()["data"]}
             for name, key in {"ann": ann, "bob": bob, "boss": boss}.items()
         }
+        fetched = (await get(live, ann, f"/v1/responses/{response_id(run, 'plan/ask')}")).status_code
         hers = (await get(live, ann, f"/v1/orchestration/{session}")).json()
         answered = await post(live, boss, f"/v1/runs/{run}/feedback", {"answer": "yes"})
         by = await post(live, ann, f"/v1/runs/{of_turn}/feedback", {"answer": "yes", "by": "bob"})
@@ -83,7 +89,7 @@ async def test_key_sees_its_own_runs_sessions_and_inbox_alone(server: LiveServer
     assert (nobody.status_code, nobody.json()["error"]["code"], wrong.status_code) == (401, "invalid_api_key", 401)
     assert alone.json()["run_id"] != his.json()["run_id"]
     assert (asked.headers["x-session-id"], asked.json()["dagwright"]["session_id"]) == (session, session)
-    assert set(closed) == {404}
+    assert (set(closed), fetched) == ({404}, 200)
     assert set(refused) == {404}
     assert lists["ann"] == [of_turn, run]
     assert lists["bob"] == [his.json()["run_id"]]

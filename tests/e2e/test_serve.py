@@ -93,8 +93,15 @@ async def test_killed_gateway_loses_nothing(own_command_line: CommandLine, tmp_p
     assert asked["choices"][0]["finish_reason"] == "tool_calls"
 
 
-async def test_serve_listens_where_others_are_only_with_keys_or_if_told_so(own_command_line: CommandLine) -> None:
+async def test_serve_listens_where_others_are_only_with_keys_or_if_told_so(
+    own_command_line: CommandLine, tmp_path: Path
+) -> None:
     options = ("serve", "--host", "0.0.0.0", "--port", "0", "--no-worker", "--json")
+    keys = tmp_path / "state" / "api-keys.json"
+    keys.parent.mkdir()
+    keys.write_text("{", encoding="utf-8")
+    unreadable = await own_command_line("serve", "--port", "0", "--json")
+    keys.unlink()
     refused = await own_command_line(*options)
     told_so = await own_command_line.start(*options, "--no-keys")
     open_url = json.loads(await line_with(told_so, '"status"'))["url"]
@@ -112,6 +119,7 @@ async def test_serve_listens_where_others_are_only_with_keys_or_if_told_so(own_c
     for each in (told_so, with_keys):
         each.terminate()
         await ended(each)
+    assert (unreadable.code, unreadable.document["status"]) == (2, "unreadable")
     assert (refused.code, refused.document["status"]) == (2, "bad_usage")
     assert "dagwright keys add OWNER" in refused.document["message"]
     assert (nobody.status_code, of_open.status_code, ann.status_code) == (401, 401, 200)
