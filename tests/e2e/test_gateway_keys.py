@@ -64,11 +64,8 @@ async def test_key_sees_its_own_runs_sessions_and_inbox_alone(server: LiveServer
 
         await eventually(is_asked)
         paths = [f"/v1/runs/{run}{rest}" for rest in ("", "/events", "/graph", "/feedback", "/why", "/nodes/check")]
-        paths += [
-            f"/v1/orchestration/{session}",
-            f"/v1/runs/{of_turn}",
-            f"/v1/responses/{response_id(run, 'plan/ask')}",
-        ]
+        response = f"/v1/responses/{response_id(run, 'plan/ask')}"
+        paths += [f"/v1/orchestration/{session}", f"/v1/runs/{of_turn}", response]
         closed = [(await get(live, bob, path)).status_code for path in paths]
         acts = ("/cancel", "/pause", "/resume", "/feedback", "/fork", "/nodes/check/retry")
         bodies = {"/feedback": {"answer": "yes"}, "/fork": {"start": True}}
@@ -81,7 +78,7 @@ async def test_key_sees_its_own_runs_sessions_and_inbox_alone(server: LiveServer
             name: {each["run_id"] for each in (await get(live, key, "/v1/inbox")).json()["data"]}
             for name, key in {"ann": ann, "bob": bob, "boss": boss}.items()
         }
-        fetched = (await get(live, ann, f"/v1/responses/{response_id(run, 'plan/ask')}")).status_code
+        fetched = (await get(live, ann, response)).status_code
         hers = (await get(live, ann, f"/v1/orchestration/{session}")).json()
         answered = await post(live, boss, f"/v1/runs/{run}/feedback", {"answer": "yes"})
         by = await post(live, ann, f"/v1/runs/{of_turn}/feedback", {"answer": "yes", "by": "bob"})

@@ -1,0 +1,101 @@
+"""`keys add | list | remove`, and where `serve` listens without them."""
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.cli.app import run_command_line
+from dagwright.cli.exits import CommandRefused
+from dagwright.cli.serving import _refuse_open
+from dagwright.gateway.keys import KeyFile
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    found = tmp_path / "keys.json"
+    monkeypatch.setenv("DAGWRIGHT_API_KEYS", str(found))
+    return found
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
+    code = run_command_line([*arguments, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_key_is_made_listed_and_removed(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, added = told(capsys, "keys", "add", "ann", "--scope", "answer", "--scope", "run")
+    _, all_scopes = told(capsys, "keys", "add", "*")
+    _, listed = told(capsys, "keys", "list")
+    gone, removed = told(capsys, "keys", "remove", added["id"])
+    again, _ = told(capsys, "keys", "remove", added["id"])
+    caller = KeyFile(path).caller_of(all_scopes["key"])
+    assert (code, added["status"], added["scopes"]) == (0, "added", ["run", "answer"])
+    assert [(each["owner"], each["id"]) for each in listed] == [("ann", added["id"]), ("*", all_scopes["id"])]
+    assert not any("sha256" in each or "key" in each for each in listed)
+    assert (gone, removed["owner"], again) == (0, "ann", 2)
+    assert caller is not None
+    assert caller.owner is None
+
+
+def test_people_are_shown_the_key_alone_on_stdout(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_command_line(["keys", "list"])
+    assert "the API asks for none" in capsys.readouterr().out
+    assert run_command_line(["keys", "add", "ann"]) == 0
+    shown = capsys.readouterr()
+    assert KeyFile(path).caller_of(shown.out.strip()) is not None
+    assert "shown this once" in shown.err
+    (id,) = KeyFile(path).keys()
+    run_command_line(["keys", "list"])
+    assert f"{id}  ann    run, answer, operate" in capsys.readouterr().out
+    run_command_line(["keys", "remove", id])
+    run_command_line(["keys", "list"])
+    assert "nobody can call the API" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [(("add", "a b"), "bad_usage"), (("add", "ann", "--scope", "look"), "bad_usage"), (("remove", "x"), "bad_usage")],
+)
+def test_what_makes_no_sense_is_told(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], status: str
+) -> None:
+    code, document = told(capsys, "keys", *arguments)
+    assert (code, document["status"]) == (2, status)
+
+
+def test_unreadable_file_is_told(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path.write_text("{", encoding="utf-8")
+    code, document = told(capsys, "keys", "add", "ann")
+    assert (code, document["status"]) == (2, "unreadable")
+
+
+@pytest.mark.parametrize(
+    ("host", "has_key", "needs_keys", "is_refused"),
+    [
+        ("127.0.0.1", False, True, False),
+        ("0.0.0.0", False, True, True),
+        ("0.0.0.0", True, True, False),
+        ("0.0.0.0", False, False, False),
+    ],
+)
+def test_others_are_listened_to_only_with_keys_or_if_told_so(
+    path: Path, host: str, *, has_key: bool, needs_keys: bool, is_refused: bool
+) -> None:
+    if has_key:
+        KeyFile(path).add("ann", [])
+    with socket.create_server((host, 0)) as listener:
+        if is_refused:
+            with pytest.raises(CommandRefused, match=r"dagwright keys add OWNER.*--no-keys"):
+                _refuse_open(listener, KeyFile(path), needs_keys=needs_keys)
+        else:
+            _refuse_open(listener, KeyFile(path), needs_keys=needs_keys)
+
+
+def test_keys_that_cannot_be_read_are_told_wherever_it_listens(path: Path) -> None:
+    path.write_text("{", encoding="utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(CommandRefused, match="cannot be read"):
+        _refuse_open(listener, KeyFile(path), needs_keys=False)
