@@ -28,13 +28,13 @@ class ForkWish:
     """How a fork is to differ from its run.
 
     Args:
-        plan: as it was written, or why it could not be read; `None` is that of the run.
+        plans: one, as it was written, or why it could not be read; none is that of the run.
         inputs: those that are others than in the run.
         rerun: nodes and items to do again.
         typing: reads the inputs.
     """
 
-    plan: Any = None
+    plans: Sequence[Any] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
     rerun: Sequence[str] = ()
     typing: Typing = as_given
@@ -64,7 +64,7 @@ def _changed(
         PlanInvalid: they are wrong.
     """
     assert view.scheduler is not None
-    if wish.plan is None:
+    if not wish.plans:
         plan = retooled(view.scheduler.plan, toolset.declarations(), rerun=wish.rerun)
         typed, found = wish.typing(plan.inputs, wish.inputs)
         problems = [*found]
@@ -78,7 +78,7 @@ def _changed(
             raise PlanInvalid(problems)
         return plan, inputs
     context = view.run_input.context if view.run_input is not None else {}
-    checked = check_plan(wish.plan, toolset.declarations(), context=context)
+    checked = check_plan(wish.plans[0], toolset.declarations(), context=context)
     typed, found = wish.typing(checked.inputs, wish.inputs)
     if problems := [*unused_inputs(checked, wish.inputs), *found]:
         raise PlanInvalid(problems)
@@ -87,14 +87,11 @@ def _changed(
     return prepare_plan(checked, inputs), inputs
 
 
-async def start_fork(
-    draft: Draft, *, runs: Runs, forks: Forks, tools: Sequence[str], owner: str | None = None
-) -> Started:
-    """Starts a fork; the same one twice is one run.
+async def start_fork(draft: Draft, *, runs: Runs, forks: Forks, tools: Sequence[str]) -> Started:
+    """Starts a fork, which belongs to whom its run belongs; the same one twice is one run.
 
     Args:
         tools: values of `--tools` that its run remembers.
-        owner: whose key starts it.
 
     Raises:
         ForkRefused: a result that it takes over is lost.
@@ -106,7 +103,7 @@ async def start_fork(
         policy=beside.policy,
         needs_approval=beside.needs_approval,
         approved_by=beside.approved_by,
-        owner=owner,
+        owner=await runs.owner_of(draft.origin),
         beside=beside,
     )
     return await runs.start(

@@ -56,8 +56,8 @@ def fork(request: ForkRequest, output: Output) -> int:
 
 def _wish(request: ForkRequest) -> ForkWish:
     texts = read_pairs(request.inputs, option="--input")
-    plan = None if request.plan is None else read_plan(request.plan)
-    return ForkWish(plan, texts, request.rerun, typed_inputs)
+    plans = () if request.plan is None else (read_plan(request.plan),)
+    return ForkWish(plans, texts, request.rerun, typed_inputs)
 
 
 def _is_wanted(draft: Draft, request: ForkRequest, output: Output) -> bool:

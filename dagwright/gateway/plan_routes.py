@@ -1,5 +1,6 @@
 """`/v1/plans/check` and `POST /v1/runs`: plans that stand in a request, or are published by name."""
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header
@@ -30,8 +31,9 @@ Key = Annotated[str | None, Header(alias="Idempotency-Key", description="Sent tw
 async def check(body: PlanBody, desk: TheDesk) -> Response:
     """Tells everything that is wrong with a plan, each with its place; nothing is started."""
     try:
-        checked, _ = _checked(desk, body.plan, body.dialect)
-        check_size(checked)
+        # A large plan takes a second or some, in which others are answered.
+        checked, _ = await asyncio.to_thread(_checked, desk, body.plan, body.dialect)
+        await asyncio.to_thread(check_size, checked)
     except PlanInvalid as invalid:
         errors = [problem.to_json() for problem in invalid.problems]
         nothing = {"dialect": None, "title": None, "inputs": None, "nodes": 0}
@@ -56,11 +58,11 @@ async def check(body: PlanBody, desk: TheDesk) -> Response:
 async def start(body: RunBody, desk: TheDesk, idempotency_key: Key = None) -> Response:
     """Starts a run and returns at once; the run asks for inputs that are missing."""
     run = made_id() if idempotency_key is None else id_of_key(idempotency_key, owner=desk.caller.owner)
-    checked, source, title = _named(desk, body)
+    checked, source, title = await asyncio.to_thread(_named, desk, body)
     policy = _policy(body, checked)
     if unused := unused_inputs(checked, body.inputs):
         raise PlanInvalid(unused)
-    compiled = prepare_to_ask(checked, body.inputs)
+    compiled = await asyncio.to_thread(prepare_to_ask, checked, body.inputs)
     terms = Terms(_seconds(body.timeout), policy, owner=desk.caller.owner)
     await desk.refuse_full_runs(run)
     started = await desk.runs.start(

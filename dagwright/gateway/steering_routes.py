@@ -97,13 +97,12 @@ async def fork(run_id: str, body: ForkBody, desk: TheDesk) -> Response:
     """Tells what a fork would do, and starts it with `start`; the same fork twice is one run."""
     forks = Forks(desk.runs.feed, desk.toolset.store)
     plan = read_text(body.plan, name="the plan") if isinstance(body.plan, str) else body.plan
-    wish = ForkWish(plan, body.inputs, body.rerun)
+    wish = ForkWish(() if plan is None else (plan,), body.inputs, body.rerun)
     run = await desk.own(run_id)
     draft = await draft_of(run, wish, runs=desk.runs, forks=forks, toolset=desk.toolset)
     if body.start:
         await desk.refuse_full_runs(draft.workflow_id)
-        tools, owner = desk.toolset.references, desk.caller.owner
-        await start_fork(draft, runs=desk.runs, forks=forks, tools=tools, owner=owner)
+        await start_fork(draft, runs=desk.runs, forks=forks, tools=desk.toolset.references)
     told = {"run_id": run, "fork": draft.workflow_id, "is_started": body.start, "difference": draft.to_json()}
     return told_json(told)
 

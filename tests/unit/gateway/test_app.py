@@ -96,3 +96,23 @@ async def test_what_a_run_refuses_is_told(away: Apart, monkeypatch: pytest.Monke
     told = await http.post("/v1/runs/run-1/pause")
     assert (told.status_code, told.json()["error"]["param"]) == (400, None)
     assert told.json()["error"]["message"] == "the run is paused already"
+
+
+async def test_plan_with_conditions_is_prepared_outside_of_the_event_loop(away: Apart) -> None:
+    http, client, _ = away
+    nodes = [
+        {"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}},
+        {
+            "id": "each",
+            "tool": "calculator",
+            "for_each": "{{PLACEHOLDER_some}}",
+            "when": "sum.result > 2 && inputs.go",
+            "arguments": {"expression": "{{item}} * 2"},
+        },
+    ]
+    plan = {"plan": 1, "inputs": {"go": {"type": "boolean"}, "some": {"type": "array"}}, "nodes": nodes}
+    checked = (await http.post("/v1/plans/check", json={"plan": plan})).json()
+    started = await http.post("/v1/runs", json={"plan": plan, "inputs": {"go": True, "some": [1]}})
+    assert checked["status"] == "valid", checked["errors"]
+    assert started.status_code == 503
+    assert client.asked
