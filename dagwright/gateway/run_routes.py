@@ -62,6 +62,9 @@ async def read_run(run_id: str, desk: TheDesk) -> Response:
 async def events(run_id: str, desk: TheDesk, last_event_id: LastEventId = None, after: After = None) -> Response:
     """Streams each change of a node once, up to the end of the run; goes on where a client stopped."""
     seen = seen_before(last_event_id, after)
+    if seen is not None and seen.run not in (None, run_id):
+        # What was seen is of another run.
+        seen = None
     return await stream_of(desk, await desk.own(run_id), seen)
 
 
