@@ -73,6 +73,8 @@ async def tried(live: Gateway, method: str, path: str, body: Any, document: Any)
     address = path.format(session_id=session, run_id=run, node=node)
     if path.endswith("/events"):
         await live.post(f"/v1/runs/{run}/cancel", {})
+    if path.endswith("/resume"):
+        await live.post(f"/v1/runs/{run}/pause", {})
     answer = await live.http.request(method, address, json=body)
     if answer.status_code != 200:
         return [f"{answer.status_code} {answer.text}"]
