@@ -98,7 +98,7 @@ async def test_serve_listens_where_others_are_only_with_keys_or_if_told_so(
 ) -> None:
     options = ("serve", "--host", "0.0.0.0", "--port", "0", "--no-worker", "--json")
     keys = tmp_path / "state" / "api-keys.json"
-    keys.parent.mkdir()
+    keys.parent.mkdir(exist_ok=True)
     keys.write_text("{", encoding="utf-8")
     unreadable = await own_command_line("serve", "--port", "0", "--json")
     keys.unlink()
