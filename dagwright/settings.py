@@ -39,7 +39,10 @@ _BRACKETED = re.compile(r"\[.*\]")
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
 
 _OF_COMMANDS = frozenset(
-    {"state_dir", "ui_url", "log_level", "log_format", "plans", "no_color", "cache_home"},
+    {
+        *("state_dir", "ui_url", "log_level", "log_format", "plans", "no_color", "cache_home"),
+        *("api_keys", "api_requests", "api_streams", "api_runs", "api_body_bytes", "api_origins"),
+    },
 )
 """What no run depends on; whatever else is set is compared with that of the workers in the background."""
 

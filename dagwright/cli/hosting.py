@@ -61,9 +61,13 @@ async def leave_to_background(settings: Settings, toolset: Toolset) -> None:
 
     Only for a run that is not refused: a worker that nobody knows of would take calls with the environment of a command
     that has come to nothing, and to end it is no way back, as another command may rely on it by then.
+
+    Raises:
+        CommandRefused: what serves runs here already has other settings.
     """
-    LocalServer(settings).keep()
     await start_worker(settings, toolset)
+    # Behind the worker, which may be refused: then nothing stays.
+    LocalServer(settings).keep()
 
 
 def settings_with_plans(settings: Settings, plans: str | None) -> Settings:

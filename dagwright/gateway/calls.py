@@ -63,12 +63,14 @@ async def routed(desk: Desk, body: ChatBody, target: Target, said: Conversation,
     """Returns who answers a request: `direct` or `orchestration`.
 
     Raises:
-        ApiError: what it asks for does not go together.
+        ApiError: what it asks for does not go together, or its key does not let it ask a model.
         ModelFailure: the model that should say it cannot be asked.
     """
     mode = decided(wishes.mode, target, said, has_functions=bool(body.tools))
     if mode is not RoutingMode.AUTO:
         return mode
+    # The model that says it is asked for the caller.
+    refuse_without(desk, Scope.RUN)
     tools = list(desk.toolset.declarations().values())
     return await route_by_model(desk.model, config_of(body, target, wishes), said, tools=tools)
 

@@ -105,17 +105,20 @@ async def test_key_does_what_its_scopes_let_it(server: LiveServer, tmp_path: Pat
     async with gateway(server, folder=tmp_path, more={"api_keys": keys.path}) as live:
         run = (await post(live, runs, "/v1/runs", {"plan": ASKING})).json()["run_id"]
         ask = {"model": "profile/plan", "messages": [{"role": "user", "content": "1 + 2?"}]}
+        auto = {"routing_mode": "auto"}
         found = [
             (await get(live, looks, f"/v1/runs/{run}")).status_code,
             (await post(live, looks, "/v1/runs", {"plan": SUM})).status_code,
             (await post(live, looks, "/v1/chat/completions", ask)).status_code,
             (await post(live, looks, "/v1/chat/completions", {**ask, "model": "small"})).status_code,
+            (await post(live, looks, "/v1/chat/completions", {**ask, "model": "small", **auto})).status_code,
             (await post(live, runs, f"/v1/runs/{run}/feedback", {"answer": "yes"})).status_code,
             (await post(live, runs, f"/v1/runs/{run}/cancel", {})).status_code,
         ]
         KeyFile(keys.path).remove(runs.split("-")[1])
         gone = await get(live, runs, f"/v1/runs/{run}")
-    assert found == [200, 403, 403, 403, 403, 403]
+        assert not live.models.calls
+    assert found == [200, 403, 403, 403, 403, 403, 403]
     assert gone.status_code == 401
 
 

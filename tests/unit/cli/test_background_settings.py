@@ -10,7 +10,7 @@ from dagwright.cli import background
 from dagwright.cli.background import start_worker
 from dagwright.cli.background_settings import refuse_other_settings, serving_beside
 from dagwright.cli.exits import CommandRefused, ExitCode
-from dagwright.cli.hosting import connected_to_run
+from dagwright.cli.hosting import connected_to_run, leave_to_background
 from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings, load_settings
 from dagwright.toolset import load_toolset
@@ -135,6 +135,23 @@ async def test_nothing_is_started_in_the_background_beside_a_command_with_other_
             pass
 
 
+async def test_server_stays_only_with_a_worker_that_is_not_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[bool] = []
+    monkeypatch.setattr(LocalServer, "keep", lambda _: kept.append(True))
+    assert not folder.exists()
+    async with serving_beside(load_settings()):
+        monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
+        settings = load_settings()
+        toolset = load_toolset(settings)
+        with pytest.raises(CommandRefused, match="another value of DAGWRIGHT_MODEL"):
+            await leave_to_background(settings, toolset)
+    assert not kept
+    await leave_to_background(settings, toolset)
+    assert kept
+
+
 async def test_commands_with_their_own_settings_serve_beside_each_other(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,3 +185,5 @@ def test_every_setting_that_is_not_left_out_is_compared() -> None:
     assert {"DAGWRIGHT_DATABASE_URL", "DAGWRIGHT_MODEL", "DAGWRIGHT_OPENSEARCH_PREFIX", "OPENAI_BASE_URL"} <= {*of_runs}
     left_out = ("STATE_DIR", "UI_URL", "LOG_LEVEL", "LOG_FORMAT", "PLANS")
     assert not {"NO_COLOR", "XDG_CACHE_HOME", *(f"DAGWRIGHT_{name}" for name in left_out)} & {*of_runs}
+    # What the gateway alone reads.
+    assert not [name for name in of_runs if name.startswith("DAGWRIGHT_API_")]
