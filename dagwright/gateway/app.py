@@ -3,9 +3,11 @@
 from fastapi import Depends, FastAPI, Request
 from fastapi.security import HTTPBearer
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
 
 from dagwright.gateway import (
     completions,
+    examples,
     feedback_routes,
     model_list,
     orchestration,
@@ -14,10 +16,13 @@ from dagwright.gateway import (
     run_routes,
     steering_routes,
 )
+from dagwright.gateway.answer_models import Health
 from dagwright.gateway.bodies import refuse_unsendable
 from dagwright.gateway.desk import Desk, TheDesk
 from dagwright.gateway.errors import DOCUMENTED, install_errors
 from dagwright.gateway.guard import Guard
+from dagwright.gateway.looking import told_json
+from dagwright.gateway.run_models import answered
 
 _ABOUT = (
     "OpenAI's protocol in front of durable runs. A model is one of the service, or `plan/NAME`, `agent/NAME`, "
@@ -71,10 +76,13 @@ def create_app(desk: Desk) -> FastAPI:
         )
 
     @app.get(
-        "/healthz", tags=["health"], summary="Whether gateway and Temporal answer", responses={503: DOCUMENTED[503]}
+        "/healthz",
+        tags=["health"],
+        summary="Whether gateway and Temporal answer",
+        responses={**answered(Health, examples.HEALTH), 503: DOCUMENTED[503]},
     )
-    async def healthz(desk: TheDesk) -> dict[str, str]:
+    async def healthz(desk: TheDesk) -> Response:
         await desk.runs.reach()
-        return {"status": "ok"}
+        return told_json({"status": "ok"})
 
     return app

@@ -10,7 +10,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from dagwright.answer_pieces import Piece
-from dagwright.gateway import direct
+from dagwright.gateway import direct, examples
+from dagwright.gateway.answer_models import Completion
 from dagwright.gateway.answering import AnswerTold, moments_and_pieces
 from dagwright.gateway.bodies import ChatBody, RoutingMode, Wishes, passed_on, wishes_of
 from dagwright.gateway.callers import Scope
@@ -30,7 +31,8 @@ from dagwright.gateway.errors import CLIENT_GONE, ApiError, told_as
 from dagwright.gateway.feedback_calls import call_of
 from dagwright.gateway.following import Moment, Outcome
 from dagwright.gateway.progress import Progress
-from dagwright.gateway.streams import DONE, STREAMED, Events, event, stream_response
+from dagwright.gateway.run_models import answered as described
+from dagwright.gateway.streams import DONE, Events, event, stream_response
 from dagwright.gateway.targets import Target, target_of
 
 router = APIRouter(tags=["completions"])
@@ -39,8 +41,7 @@ router = APIRouter(tags=["completions"])
 @router.post(
     "/v1/chat/completions",
     summary="An answer of a model or of a run",
-    response_model=None,
-    responses={200: dict(STREAMED)},
+    responses=described(Completion, examples.COMPLETION, events=examples.CHUNKS),
 )
 async def complete(body: ChatBody, request: Request, desk: TheDesk) -> Response:
     """Answers by the model itself or by a durable run, as `routing_mode` and the model say.

@@ -25,6 +25,7 @@ from dagwright.contracts.sessions import SessionNameInvalid
 from dagwright.explaining import NodeUnknown
 from dagwright.feed import RunClosed, RunNotFound
 from dagwright.forks import ForkRefused
+from dagwright.gateway.examples import ERRORS
 from dagwright.people import AnswerRefused
 from dagwright.plan.errors import PlanInvalid
 from dagwright.planner import GoalRefused
@@ -83,8 +84,9 @@ class ErrorFacts(BaseModel):
 
     message: str
     type: str
-    param: str | None
-    code: str | None
+    # FastAPI leaves nulls out of examples.
+    param: str | None = None
+    code: str | None = None
 
 
 class ErrorBody(BaseModel):
@@ -93,17 +95,25 @@ class ErrorBody(BaseModel):
     error: ErrorFacts
 
 
+_STATUSES: Mapping[int, str] = {
+    400: "What is wrong with the request.",
+    401: "There is no key, or none that is known.",
+    403: "The key may not do that.",
+    404: "There is no such model, run or address.",
+    409: "The session waits for an answer, the run has ended, or the key is another request's.",
+    413: "The body is too large.",
+    422: "The run failed or was cancelled.",
+    429: "The service, or the server, has too much to do, or the caller does too much.",
+    502: "The service answered what is of no use.",
+    503: "The service, or Temporal, does not answer.",
+}
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
-    400: {"model": ErrorBody, "description": "What is wrong with the request."},
-    401: {"model": ErrorBody, "description": "There is no key, or none that is known."},
-    403: {"model": ErrorBody, "description": "The key may not do that."},
-    404: {"model": ErrorBody, "description": "There is no such model, run or address."},
-    409: {"model": ErrorBody, "description": "The session waits for an answer, or the key is another request's."},
-    413: {"model": ErrorBody, "description": "The body is too large."},
-    422: {"model": ErrorBody, "description": "The run failed or was cancelled."},
-    429: {"model": ErrorBody, "description": "The service, or the server, has too much to do."},
-    502: {"model": ErrorBody, "description": "The service answered what is of no use."},
-    503: {"model": ErrorBody, "description": "The service, or Temporal, does not answer."},
+    status: {
+        "model": ErrorBody,
+        "description": words,
+        "content": {"application/json": {"example": dict(ERRORS[status])}},
+    }
+    for status, words in _STATUSES.items()
 }
 """Errors of every endpoint, for the document of the API."""
 

@@ -141,3 +141,138 @@ FORK: Example = {
         "later": [],
     },
 }
+
+_USAGE: Example = {
+    "prompt_tokens": 812,
+    "completion_tokens": 64,
+    "total_tokens": 876,
+    "prompt_tokens_details": {"cached_tokens": 0},
+    "completion_tokens_details": {"reasoning_tokens": 0},
+}
+_ABOUT: Example = {"run_id": "run-1", "session_id": None, "status": "completed", "nodes": {"completed": 1}}
+MODEL: Example = {
+    "id": "plan/double",
+    "object": "model",
+    "created": 0,
+    "owned_by": "dagwright",
+    "dagwright": {
+        "kind": "plan",
+        "title": "Double a number",
+        "inputs": {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]},
+    },
+}
+MODELS: Example = {
+    "object": "list",
+    "data": [
+        {
+            "id": "gpt-4o-mini",
+            "object": "model",
+            "created": 0,
+            "owned_by": "service",
+            "dagwright": {"kind": "model"},
+        },
+        MODEL,
+    ],
+}
+COMPLETION: Example = {
+    "id": "chatcmpl-run-1",
+    "object": "chat.completion",
+    "created": 1_767_605_400,
+    "model": "plan/double",
+    "choices": [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "42", "refusal": None},
+            "logprobs": None,
+            "finish_reason": "stop",
+        }
+    ],
+    "usage": _USAGE,
+    "dagwright": _ABOUT,
+}
+CHUNKS = """\
+id: run-1/1-0/1
+data: {"id":"chatcmpl-run-1","object":"chat.completion.chunk","created":1767605400,"model":"plan/double",\
+"choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}
+
+id: run-1/1-11/2
+data: {"id":"chatcmpl-run-1","object":"chat.completion.chunk","created":1767605400,"model":"plan/double",\
+"choices":[{"index":0,"delta":{"content":"42"},"logprobs":null,"finish_reason":null}]}
+
+id: run-1/1-11/3
+data: {"id":"chatcmpl-run-1","object":"chat.completion.chunk","created":1767605400,"model":"plan/double",\
+"choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}],\
+"dagwright":{"run_id":"run-1","session_id":null,"status":"completed","nodes":{"completed":1}}}
+
+data: [DONE]
+
+"""
+RESPONSE: Example = {
+    "id": "resp_run-1.cGxhbi9kb3VibGU",
+    "object": "response",
+    "created_at": 1_767_605_400,
+    "status": "completed",
+    "background": False,
+    "error": None,
+    "model": "plan/double",
+    "output": [
+        {
+            "type": "message",
+            "id": "msg_run-1",
+            "status": "completed",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "42", "annotations": [], "logprobs": []}],
+        }
+    ],
+    "usage": {
+        "input_tokens": 812,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": 64,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": 876,
+    },
+    "dagwright": _ABOUT,
+}
+RESPONSE_EVENTS = """\
+id: run-1/1-0/0
+event: response.created
+data: {"type":"response.created","sequence_number":0,\
+"response":{"id":"resp_run-1.cGxhbi9kb3VibGU","status":"in_progress"}}
+
+id: run-1/1-11/5
+event: response.output_text.delta
+data: {"type":"response.output_text.delta","sequence_number":5,"output_index":0,"item_id":"msg_run-1",\
+"content_index":0,"delta":"42","logprobs":[]}
+
+id: run-1/1-11/9
+event: response.completed
+data: {"type":"response.completed","sequence_number":9,\
+"response":{"id":"resp_run-1.cGxhbi9kb3VibGU","status":"completed"}}
+
+"""
+HEALTH: Example = {"status": "ok"}
+
+
+def _error(
+    message: str, code: str, *, type: str = "invalid_request_error", param: str | None = None
+) -> Mapping[str, Any]:
+    return {"error": {"message": message, "type": type, "param": param, "code": code}}
+
+
+ERRORS: Mapping[int, Example] = {
+    400: _error("stream_progress must be content, progress, full, not 'all'", "invalid_value", param="stream_progress"),
+    401: _error("this gateway needs a key: send Authorization: Bearer KEY", "invalid_api_key"),
+    403: _error(
+        "this key may not do that: it lacks the scope 'run'; make one with `dagwright keys add`", "insufficient_scope"
+    ),
+    404: _error("there is no run 'run-1'", "not_found"),
+    409: _error("the id 'run-1' is that of another run", "idempotency_key_in_use"),
+    413: _error("the body may have 33,554,432 bytes", "request_too_large"),
+    422: _error(
+        "the run 'run-1' failed: 'double' failed; `dagwright why run-1` says more", "run_failed", type="server_error"
+    ),
+    429: _error("a key may make 600 requests a minute", "rate_limit_exceeded", type="rate_limit_error"),
+    502: _error("the model 'gpt-4o-mini' answered what is no answer", "model_answer_broken", type="server_error"),
+    503: _error("the Temporal server does not answer; nothing was lost, try again", "unavailable", type="server_error"),
+}
+"""Status -> what a client is told."""

@@ -5,10 +5,15 @@ from typing import Any
 
 import structlog
 from fastapi import APIRouter
+from starlette.responses import Response
 
 from dagwright.contracts.model_failures import ModelFailure
+from dagwright.gateway import examples
+from dagwright.gateway.answer_models import ModelLine, ModelList
 from dagwright.gateway.desk import Desk, TheDesk
 from dagwright.gateway.errors import ApiError
+from dagwright.gateway.looking import told_json
+from dagwright.gateway.run_models import answered
 from dagwright.gateway.targets import PROFILE_WORDS, Target, agents_of, profiles_of, target_of
 
 router = APIRouter(tags=["models"])
@@ -17,23 +22,23 @@ SERVICE_S = 5.0
 _LOG = structlog.stdlib.get_logger("dagwright.gateway")
 
 
-@router.get("/v1/models", summary="What can be asked")
-async def list_models(desk: TheDesk) -> dict[str, Any]:
+@router.get("/v1/models", summary="What can be asked", responses=answered(ModelList, examples.MODELS))
+async def list_models(desk: TheDesk) -> Response:
     """Lists the models of the service, plan templates, agents and profiles of the planner."""
     service = [_told(Target("model", name)) for name in await _service_models(desk)]
-    return {"object": "list", "data": [*service, *_own(desk)]}
+    return told_json({"object": "list", "data": [*service, *_own(desk)]})
 
 
-@router.get("/v1/models/{model:path}", summary="One model")
-async def retrieve_model(model: str, desk: TheDesk) -> dict[str, Any]:
+@router.get("/v1/models/{model:path}", summary="One model", responses=answered(ModelLine, examples.MODEL))
+async def retrieve_model(model: str, desk: TheDesk) -> Response:
     """Tells one model; a plan with the JSON Schema of its inputs."""
     target = target_of(desk, model)
     if target.is_ours:
-        return next(told for told in _own(desk) if told["id"] == target.id)
+        return told_json(next(told for told in _own(desk) if told["id"] == target.id))
     if target.name not in await _service_models(desk):
         words = f"the model {model!r:.120} does not exist; GET /v1/models lists what there is"
         raise ApiError(404, words, param="model", code="model_not_found")
-    return _told(target)
+    return told_json(_told(target))
 
 
 def _own(desk: Desk) -> list[dict[str, Any]]:

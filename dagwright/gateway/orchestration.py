@@ -1,7 +1,7 @@
 """`/v1/orchestration/{session_id}`: a session, and its turn that goes on, or the last one."""
 
 from fastapi import APIRouter
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from dagwright.gateway import examples
 from dagwright.gateway.callers import Scope, known_as
@@ -45,7 +45,12 @@ async def read_session(session_id: str, desk: TheDesk) -> Response:
     return told_json(told)
 
 
-@router.get("/v1/orchestration/{session_id}/events", summary="What happens in its turn", responses=EVENTS)
+@router.get(
+    "/v1/orchestration/{session_id}/events",
+    summary="What happens in its turn",
+    response_class=StreamingResponse,
+    responses=EVENTS,
+)
 async def events(session_id: str, desk: TheDesk, last_event_id: LastEventId = None, after: After = None) -> Response:
     """Streams as the events of a run do; who has seen the end of a turn is told of the next one, if there is one."""
     seen = seen_before(last_event_id, after)

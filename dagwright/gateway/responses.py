@@ -12,7 +12,8 @@ from fastapi.responses import JSONResponse, Response
 from dagwright.answer_pieces import Piece
 from dagwright.contracts.conversation import TurnSummary
 from dagwright.feed import RunClosed, RunView
-from dagwright.gateway import direct
+from dagwright.gateway import direct, examples
+from dagwright.gateway.answer_models import ResponseAnswer
 from dagwright.gateway.answering import AnswerTold, moments_and_pieces
 from dagwright.gateway.bodies import RoutingMode, Wishes, passed_on, wishes_of
 from dagwright.gateway.callers import Scope, known_as
@@ -45,7 +46,8 @@ from dagwright.gateway.response_items import (
     run_of_response,
     text_delta,
 )
-from dagwright.gateway.streams import STREAMED, Events, event, stream_response
+from dagwright.gateway.run_models import answered as described
+from dagwright.gateway.streams import Events, event, stream_response
 from dagwright.gateway.targets import target_of
 from dagwright.people import AnswerRefused
 
@@ -54,13 +56,13 @@ CANCEL_S = 5.0
 """How long a run may take to stop before the answer says that it is still at it."""
 PROGRESS = "dagwright.event"
 """Type of the events that tell progress; clients look at the types they know."""
+_RESPONSE = described(ResponseAnswer, examples.RESPONSE)
 
 
 @router.post(
     "/v1/responses",
     summary="An answer of a model or of a run",
-    response_model=None,
-    responses={200: dict(STREAMED)},
+    responses=described(ResponseAnswer, examples.RESPONSE, events=examples.RESPONSE_EVENTS),
 )
 async def respond(body: ResponseBody, request: Request, desk: TheDesk) -> Response:
     """Answers as chat completions do; with `background` at once, and the response is fetched by its id."""
@@ -92,7 +94,7 @@ async def respond(body: ResponseBody, request: Request, desk: TheDesk) -> Respon
     return await _whole(desk, call, told, request)
 
 
-@router.get("/v1/responses/{response_id}", summary="A response that a run gives", response_model=None)
+@router.get("/v1/responses/{response_id}", summary="A response that a run gives", responses=_RESPONSE)
 async def fetch(response_id: str, desk: TheDesk) -> Response:
     """Tells how the response is doing, with its answer as soon as there is one."""
     run, model = run_of_response(response_id)
@@ -102,7 +104,7 @@ async def fetch(response_id: str, desk: TheDesk) -> Response:
 @router.post(
     "/v1/responses/{response_id}/cancel",
     summary="Stop the run behind a response",
-    response_model=None,
+    responses=_RESPONSE,
     dependencies=[needs(Scope.OPERATE)],
 )
 async def cancel(response_id: str, desk: TheDesk) -> Response:

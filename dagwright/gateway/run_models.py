@@ -4,7 +4,7 @@ Answers are not checked against these: the documents are those of the command li
 only what a client needs first is named here. What may be null has a default: FastAPI leaves nulls out of examples.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -57,7 +57,9 @@ class NodeDocument(Told):
 
     id: str
     status: str
-    tool: str
+    tool: str | None = Field(
+        default=None, description="None if a person, a sub-plan or the run itself makes the result."
+    )
     attempts: int
     result: Any
 
@@ -278,7 +280,37 @@ class ForkDocument(BaseModel):
     difference: JsonObject = Field(description="What it takes over, what it does and why.")
 
 
-def answered(model: type[BaseModel], example: Mapping[str, Any], description: str = "") -> dict[int | str, JsonObject]:
-    """Returns how an answer is described."""
-    content = {"application/json": {"example": dict(example)}}
-    return {200: {"model": model, "description": description or str(model.__doc__).strip(), "content": content}}
+def answered(
+    model: type[BaseModel], example: Mapping[str, Any], *, events: str | None = None
+) -> dict[int | str, JsonObject]:
+    """Returns how an answer is described.
+
+    Args:
+        events: an example of the same as a stream, where it may be asked for as one.
+    """
+    content: JsonObject = {"application/json": {"example": dict(example)}}
+    if events is not None:
+        content |= streamed(events)
+    return {200: {"model": model, "description": str(model.__doc__).strip(), "content": content}}
+
+
+def streamed(example: str, *, names: Sequence[str] = ()) -> JsonObject:
+    """Returns how server-sent events are described.
+
+    Args:
+        names: the types that they have.
+    """
+    kind: JsonObject = {"type": "string", **({"enum": [*names]} if names else {})}
+    facts = {
+        "id": {"type": "string"},
+        "event": kind,
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    }
+    required = ["event", "data"] if names else ["data"]
+    return {
+        "text/event-stream": {
+            # Of each event, as OpenAPI 3.2 has it; before that there is a word for the whole stream alone.
+            "itemSchema": {"type": "object", "properties": facts, "required": required},
+            "example": example,
+        }
+    }

@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from dagwright.client import RunFilter
 from dagwright.contracts.sessions import session_name
@@ -19,6 +19,7 @@ from dagwright.gateway.run_models import (
     RunList,
     WhyDocument,
     answered,
+    streamed,
 )
 from dagwright.node_looking import look_at_node
 
@@ -29,7 +30,7 @@ After = Annotated[str | None, Query(description="The same, for clients that cann
 EVENTS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Server-sent events: `nodes` (what has changed), `run` (the run as it stands), `end` (last).",
-        "content": {"text/event-stream": {"example": examples.EVENTS}},
+        "content": streamed(examples.EVENTS, names=("nodes", "run", "end", "error")),
     },
     204: {"description": "The client has seen the end already."},
 }
@@ -58,7 +59,12 @@ async def read_run(run_id: str, desk: TheDesk) -> Response:
     return told_json(await run_document(desk, await desk.own(run_id)))
 
 
-@router.get("/v1/runs/{run_id}/events", summary="What happens in a run, as it happens", responses=EVENTS)
+@router.get(
+    "/v1/runs/{run_id}/events",
+    summary="What happens in a run, as it happens",
+    response_class=StreamingResponse,
+    responses=EVENTS,
+)
 async def events(run_id: str, desk: TheDesk, last_event_id: LastEventId = None, after: After = None) -> Response:
     """Streams each change of a node once, up to the end of the run; goes on where a client stopped."""
     seen = seen_before(last_event_id, after)

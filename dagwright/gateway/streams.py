@@ -15,15 +15,6 @@ DONE = "data: [DONE]\n\n"
 _HEADERS: Mapping[str, str] = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """Against proxies that keep what they could hand on."""
 
-STREAMED: Mapping[str, Any] = {
-    "description": "The answer, or with `stream` its parts as they come.",
-    "content": {
-        "application/json": {"schema": {"type": "object"}},
-        "text/event-stream": {},
-    },
-}
-"""The answer to a request that may be streamed, for the document of the API."""
-
 Events = AsyncGenerator[str, None]
 
 

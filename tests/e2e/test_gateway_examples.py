@@ -7,6 +7,11 @@ from uuid import uuid4
 import jsonschema_rs
 import pytest
 
+from dagwright.gateway.callers import Scope
+from dagwright.gateway.examples import ERRORS
+from dagwright.gateway.keys import KeyFile
+from dagwright.gateway.response_items import response_id
+from dagwright.testing import ANY_NUMBER, Raw, json_text, step
 from tests.e2e.conftest import calculation
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, gateway, named_events_of
@@ -25,9 +30,21 @@ PLAN = {
         {"id": "check", "depends_on": ["double"], "human": {"type": "APPROVAL", "prompt": "Publish?"}},
     ],
 }
+REPORT = {
+    "plan": 1,
+    "title": "Report",
+    "inputs": {"region": {"type": "string"}},
+    "nodes": [calculation("sum", "1 + 2")],
+    "output": {"region": "{{PLACEHOLDER_region}}", "sum": "{{sum.result}}"},
+}
+"""The plan that examples of requests name."""
 NODES = {"/cancel": "check", "/retry": "broken", "/result": "broken"}
 """What an operation on nodes is tried with: the end of its path -> node."""
-OURS = ("/v1/runs", "/v1/orchestration", "/v1/plans", "/v1/inbox")
+PLANNED = {"nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
+SCRIPT = (
+    step(json_text(PLANNED), metadata={"purpose": "plan"}, times=ANY_NUMBER),
+    step(json_text({"answer": "It is 3.", "missing": []}), metadata={"purpose": "answer"}, times=ANY_NUMBER),
+)
 
 
 async def turn_of(live: Gateway) -> tuple[str, str]:
@@ -47,11 +64,10 @@ async def turn_of(live: Gateway) -> tuple[str, str]:
 
 async def test_examples_are_taken_and_answers_are_as_described(server: LiveServer, tmp_path: Path) -> None:
     wrong: list[str] = []
-    async with gateway(server, folder=tmp_path, plans={"everything": PLAN}) as live:
+    plans = {"everything": PLAN, "report": REPORT}
+    async with gateway(server, *SCRIPT, folder=tmp_path, plans=plans) as live:
         document = (await live.http.get("/openapi.json")).json()
         for path, operations in document["paths"].items():
-            if not path.startswith(OURS):
-                continue
             for method, operation in operations.items():
                 for body in bodies_of(operation, document):
                     wrong += [f"{method} {path}: {each}" for each in await tried(live, method, path, body, document)]
@@ -70,7 +86,8 @@ async def tried(live: Gateway, method: str, path: str, body: Any, document: Any)
     """Returns what is wrong with the answer to an example."""
     session, run = await turn_of(live)
     node = next((name for end, name in NODES.items() if path.endswith(end)), "double")
-    address = path.format(session_id=session, run_id=run, node=node)
+    named = {"model": "plan/everything", "response_id": response_id(run, "plan/everything")}
+    address = path.format(session_id=session, run_id=run, node=node, **named)
     if path.endswith("/events"):
         await live.post(f"/v1/runs/{run}/cancel", {})
     if path.endswith("/resume"):
@@ -86,3 +103,49 @@ async def tried(live: Gateway, method: str, path: str, body: Any, document: Any)
     example = content["application/json"]["example"]
     missing = [f"no {name!r}, which the example has" for name in example if name not in answer.json()]
     return [*missing, *(each.message for each in jsonschema_rs.iter_errors(schema, answer.json()))]
+
+
+FAILING = {"plan": 1, "nodes": [calculation("broken", "1 / 0")], "output": "{{broken.result}}"}
+
+
+async def test_examples_of_errors_are_what_comes(server: LiveServer, tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    keys = KeyFile(file)
+    full, looks = keys.add("ann", list(Scope))[1], keys.add("ann", [])[1]
+    more = {"api_keys": file, "api_requests": 20, "api_body_bytes": 10_000}
+    broken = step(Raw(b"<html>"), times=ANY_NUMBER)
+    async with (
+        gateway(server, broken, folder=tmp_path, plans={"failing": FAILING}, more=more) as live,
+        gateway(server, folder=tmp_path, service="http://127.0.0.1:9/v1") as alone,
+    ):
+        document = (await live.http.get("/openapi.json")).json()
+        live.http.headers["Authorization"] = f"Bearer {full}"
+
+        def asks(model: str, **more: Any) -> Any:
+            return {"model": model, "messages": [{"role": "user", "content": "Hello"}], **more}
+
+        chat = "/v1/chat/completions"
+        key = uuid4().hex
+        await live.post("/v1/runs", {"template": "failing"}, Idempotency_Key=key)
+        answers = {
+            400: await live.post(chat, asks("small", stream_progress="all")),
+            401: await live.post(chat, asks("small"), Authorization=""),
+            403: await live.post(chat, asks("small"), Authorization=f"Bearer {looks}"),
+            404: await live.http.get("/v1/runs/nobody"),
+            409: await live.post("/v1/runs", {"plan": PLAN}, Idempotency_Key=key),
+            413: await live.post(chat, asks("small", more="x" * 20_000)),
+            422: await live.post(chat, asks("plan/failing")),
+            502: await live.post(chat, asks("small")),
+        }
+        while (last := await live.http.get("/v1/runs/nobody")).status_code == 404:
+            pass
+        answers[429] = last
+        answers[503] = await alone.post(chat, asks("small"))
+    documented = document["paths"][chat]["post"]["responses"]
+    assert set(map(str, answers)) == {status for status in documented if status >= "400"}
+    for status, answer in answers.items():
+        assert answer.status_code == status, answer.text
+        example, told = ERRORS[status]["error"], answer.json()["error"]
+        assert [told[name] for name in ("type", "param")] == [example[name] for name in ("type", "param")], status
+        assert told["code"] == example["code"] or status in (422, 503), status
+        assert set(told) == set(example)

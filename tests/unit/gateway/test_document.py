@@ -1,5 +1,6 @@
 """The document of the API: whole, and with examples that fit what it says."""
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,16 +45,29 @@ def test_operation_says_what_it_does_and_what_goes_wrong(name: str) -> None:
         assert {"400", "401", "404", "429", "503"} <= set(operation["responses"])
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", list(OPERATIONS))
 def test_answer_has_an_example_that_fits(name: str) -> None:
     for kind, content in OPERATIONS[name]["responses"]["200"]["content"].items():
         if kind == "text/event-stream":
             assert content["example"].endswith("\n\n")
-            continue
-        if "example" in content:
+            for block in content["example"].split("\n\n")[:-1]:
+                fields = dict(line.split(": ", 1) for line in block.split("\n"))
+                jsonschema_rs.validate(content["itemSchema"], fields)
+                assert fields["data"] == "[DONE]" or json.loads(fields["data"])
+        else:
+            # A schema that says nothing would take any example.
+            assert content["schema"]
             jsonschema_rs.validate(whole(content["schema"]), content["example"])
-            continue
-        assert name.endswith("/events"), name
+
+
+@pytest.mark.parametrize("name", list(OPERATIONS))
+def test_error_has_an_example_that_fits(name: str) -> None:
+    told = {status: answer for status, answer in OPERATIONS[name]["responses"].items() if status >= "400"}
+    for answer in told.values():
+        (content,) = answer["content"].values()
+        jsonschema_rs.validate(whole(content["schema"]), content["example"])
+        assert {"message", "type", "code"} <= set(content["example"]["error"])
+    assert "/v1/" not in name or {"400", "401", "403", "404", "409", "413", "422", "429", "502", "503"} == set(told)
 
 
 def bodies() -> Iterator[Any]:

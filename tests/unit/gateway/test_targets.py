@@ -1,5 +1,6 @@
 """What model ids of the gateway stand for."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,4 +32,4 @@ async def test_rounds_are_a_model_only_where_there_are_workers(tmp_path: Path) -
         await retrieve_model("profile/rounds", none)
     assert (refused.value.status, refused.value.code) == (404, "model_not_found")
     assert target_of(some, "profile/rounds") == Target("profile", "rounds")
-    assert (await retrieve_model("profile/rounds", some))["id"] == "profile/rounds"
+    assert json.loads((await retrieve_model("profile/rounds", some)).body)["id"] == "profile/rounds"
