@@ -25,7 +25,8 @@ Beginning = asyncio.Task[set[tuple[str, str]]]
 """The start of a run, or the answers that it is given; comes to which of its requests are answered."""
 
 START_S = 1.0
-"""How long a stream waits for its run to start before it begins: what is refused until then has a status of its own."""
+"""How long a stream waits for what may wait for others, a turn of a session or an answer, before it begins: what is
+refused until then has a status of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +163,28 @@ async def end_of(desk: Desk, call: Call, moment: Moment) -> Outcome:
 
 
 async def beginning_of(desk: Desk, call: Call) -> Beginning:
-    """Returns the start of a run, which may still be under way; raises what it has met until then."""
+    """Returns the start of a run for a stream, which may still be under way; raises what it has met until then."""
     beginning = desk.keep_doing(begun(desk, call))
-    await asyncio.wait({beginning}, timeout=START_S)
+    is_soon_known = call.job is not None and call.job.session is None
+    await asyncio.wait({beginning}, timeout=None if is_soon_known else START_S)
     if beginning.done():
         await beginning
     return beginning
+
+
+async def begun_in_background(desk: Desk, call: Call) -> None:
+    """Returns when the run of a request goes on without its client: it has started, or waits for its session.
+
+    Nobody would be told of what goes wrong later. Raises as `begun`.
+    """
+    beginning = desk.keep_doing(begun(desk, call))
+    if call.job is None:
+        await asyncio.shield(beginning)
+        return
+    waits = asyncio.create_task(call.job.waits.wait())
+    try:
+        await asyncio.wait({beginning, waits}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waits.cancel()
+    if beginning.done():
+        await beginning

@@ -44,6 +44,7 @@ class Job:
         request: in words, as the session keeps it.
         title: what lists call the run if its plan has no title.
         unwanted: set when its client has left that wants no run then: a turn that waits does not start any more.
+        waits: set as soon as it is known that its turn waits for the one before it.
     """
 
     run: str
@@ -52,6 +53,7 @@ class Job:
     prepare: Prepare
     title: str | None = None
     unwanted: asyncio.Event = field(default_factory=asyncio.Event)
+    waits: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 def job_of(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, config: ModelConfig) -> Job:
@@ -217,6 +219,7 @@ async def start_job(desk: Desk, job: Job) -> None:
             if refused.code != "session_busy" or refused.run is None:
                 raise
             await _refuse_waiting(desk, job.session, refused.run)
+            job.waits.set()
         await asyncio.sleep(LOOK_PAUSE_S)
         _refuse_given_up(desk, job)
 

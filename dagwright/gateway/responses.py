@@ -22,6 +22,7 @@ from dagwright.gateway.calls import (
     Call,
     answered_whole,
     beginning_of,
+    begun_in_background,
     call_for,
     end_of,
     left,
@@ -88,7 +89,7 @@ async def respond(body: ResponseBody, request: Request, desk: TheDesk) -> Respon
         gone = (lambda: None) if body.background else (lambda: left(desk, call, beginning))
         return stream_response(events, desk=desk, headers=call.headers, gone=gone)
     if body.background:
-        await beginning_of(desk, call)
+        await begun_in_background(desk, call)
         about = {"run_id": call.run, "session_id": call.called, "status": "running"}
         return JSONResponse({**told, "dagwright": about}, headers=call.headers)
     return await _whole(desk, call, told, request)

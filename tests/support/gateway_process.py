@@ -1,0 +1,191 @@
+"""The gateway as a process of its own that is killed and started again, and clients that come back to it."""
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.support.chaos import ROOT, TOOLS, environment_of
+from tests.support.eventually import eventually
+from tests.support.gateway import NamedEvent, events_of, named_events_of
+
+QUICK_STARTER = ROOT / "tests" / "support" / "quick_starter.py"
+PAUSE_S = 0.3
+"""Before a client comes back."""
+_LOST = (httpx.TransportError, httpx.StreamError)
+
+
+class GatewayProcess:
+    """`serve --no-worker` on one port, started as often as it is killed.
+
+    Args:
+        address: of the Temporal server.
+        folder: shared with the worker; the log is there too.
+        environment: more variables of the process.
+    """
+
+    def __init__(self, address: str, folder: Path, *, environment: Mapping[str, str]) -> None:
+        self._log = folder / "gateway.log"
+        self._environment = {**environment_of(address, folder), **environment}
+        self._process: asyncio.subprocess.Process | None = None
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
+
+    @property
+    def log(self) -> str:
+        """What it wrote so far."""
+        return self._log.read_text(errors="replace")
+
+    async def start(self) -> None:
+        """Starts the gateway and waits until it answers."""
+        options = ["serve", "--no-worker", "--port", str(self._port), "--tools", str(TOOLS)]
+        with self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *[sys.executable, str(QUICK_STARTER), *options],
+                cwd=ROOT,
+                env=self._environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        async with httpx.AsyncClient(base_url=self.url, timeout=10) as http:
+
+            async def answers() -> bool:
+                try:
+                    return (await http.get("/healthz")).status_code == 200
+                except httpx.TransportError:
+                    return False
+
+            await eventually(answers)
+
+    async def kill(self) -> None:
+        """Kills the gateway with SIGKILL."""
+        assert self._process is not None
+        assert self._process.returncode is None, self.log
+        self._process.send_signal(signal.SIGKILL)
+        await self._process.wait()
+
+    async def stop(self) -> None:
+        """Ends the gateway if it runs."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
+            await self._process.wait()
+
+
+@asynccontextmanager
+async def gateway_process(
+    address: str, folder: Path, *, environment: Mapping[str, str]
+) -> AsyncIterator[GatewayProcess]:
+    """Runs a gateway inside the block."""
+    process = GatewayProcess(address, folder, environment=environment)
+    try:
+        await process.start()
+        yield process
+    finally:
+        await process.stop()
+
+
+class AskingClient:
+    """Streams one completion, and sends the request again with its key until an answer has come to its end."""
+
+    def __init__(self, url: str, body: Mapping[str, Any], *, key: str) -> None:
+        self._url = f"{url}/v1/chat/completions"
+        self._body = {**body, "stream": True}
+        self._key = key
+        self.answer = ""
+        """What the newest stream has told."""
+        self.runs: set[str] = set()
+        self.streams = 0
+        self.statuses: list[int] = []
+
+    async def follow(self) -> str:
+        """Returns the answer."""
+        async with httpx.AsyncClient(timeout=60) as http:
+            while not await self._read(http):
+                await asyncio.sleep(PAUSE_S)
+        return self.answer
+
+    async def _read(self, http: httpx.AsyncClient) -> bool:
+        try:
+            async with http.stream(
+                "POST", self._url, json=self._body, headers={"Idempotency-Key": self._key}
+            ) as response:
+                self.statuses.append(response.status_code)
+                if response.status_code != 200:
+                    assert response.status_code == 503, await response.aread()
+                    return False
+                self.answer, self.streams = "", self.streams + 1
+                self.runs.add(response.headers["x-run-id"])
+                return await self._take(response)
+        except _LOST:
+            return False
+
+    async def _take(self, response: httpx.Response) -> bool:
+        async for block in _blocks(response):
+            (event,) = events_of(block)
+            if event.content == "[DONE]":
+                return True
+            if isinstance(event.content, dict):
+                assert "error" not in event.content, event.content
+                self.answer += "".join(each["delta"].get("content") or "" for each in event.content["choices"])
+        return False
+
+
+class EventClient:
+    """Reads the events of a run to its end, and comes back with the last id that it saw."""
+
+    def __init__(self, url: str, run: str) -> None:
+        self._url = f"{url}/v1/runs/{run}/events"
+        self.events: list[NamedEvent] = []
+        self.streams = 0
+
+    @property
+    def states(self) -> list[tuple[str, str]]:
+        """Returns the states that were told, in order."""
+        nodes = [node for each in self.events if each.name == "nodes" for node in each.content["nodes"]]
+        return [(node["node_id"], node["status"]) for node in nodes]
+
+    async def follow(self) -> list[NamedEvent]:
+        """Returns all that was told."""
+        async with httpx.AsyncClient(timeout=60) as http:
+            while not (self.events and self.events[-1].name == "end"):
+                await self._read(http)
+                await asyncio.sleep(PAUSE_S)
+        return self.events
+
+    async def _read(self, http: httpx.AsyncClient) -> None:
+        headers = {"Last-Event-ID": str(self.events[-1].id)} if self.events else {}
+        try:
+            async with http.stream("GET", self._url, headers=headers) as response:
+                if response.status_code != 200:
+                    # Its run may not have started yet.
+                    assert response.status_code in (404, 503), await response.aread()
+                    return
+                self.streams += 1
+                async for block in _blocks(response):
+                    # What goes wrong on the way has no id of its own.
+                    self.events += [each for each in named_events_of(block) if each.name != "error"]
+        except _LOST:
+            pass
+
+
+async def _blocks(response: httpx.Response) -> AsyncIterator[str]:
+    text = ""
+    async for piece in response.aiter_text():
+        text += piece
+        while "\n\n" in text:
+            block, _, text = text.partition("\n\n")
+            yield f"{block}\n\n"
+
+
+async def all_are(clients: list[Any], is_so: Callable[[Any], bool]) -> None:
+    """Waits until something is so of all clients."""
+    await eventually(lambda: all(map(is_so, clients)))

@@ -1,0 +1,15 @@
+"""A client script whose model calls are noticed within some seconds to have lost their worker.
+
+Run as a program in place of `starter.py`; it has the same commands.
+"""
+
+import runpy
+from pathlib import Path
+
+from dagwright.contracts import model_nodes
+
+HEARTBEAT_S = 4.0
+
+if __name__ == "__main__":
+    model_nodes.MODEL_HEARTBEAT_S = HEARTBEAT_S
+    runpy.run_path(str(Path(__file__).parents[2] / "starter.py"), run_name="__main__")
