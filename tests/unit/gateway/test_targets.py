@@ -32,4 +32,4 @@ async def test_rounds_are_a_model_only_where_there_are_workers(tmp_path: Path) -
         await retrieve_model("profile/rounds", none)
     assert (refused.value.status, refused.value.code) == (404, "model_not_found")
     assert target_of(some, "profile/rounds") == Target("profile", "rounds")
-    assert json.loads((await retrieve_model("profile/rounds", some)).body)["id"] == "profile/rounds"
+    assert json.loads(bytes((await retrieve_model("profile/rounds", some)).body))["id"] == "profile/rounds"
