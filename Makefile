@@ -77,8 +77,10 @@ lock: setup ## Write requirements/*.txt anew from requirements/*.in
 			--output-file requirements/$$name.txt requirements/$$name.in || exit 1; \
 	done
 
-lock-servers: setup ## Write the locks of the MCP servers that tests run against anew (needs npm)
-	@cd tests/support/mcp_servers && npm install --package-lock-only --omit-lockfile-registry-resolved --silent --no-audit --no-fund
+lock-servers: setup ## Write the locks of the packages that tests run against anew (needs npm)
+	@for name in mcp_servers mcp_inspector openai_client; do \
+		(cd tests/support/$$name && npm install --package-lock-only --omit-lockfile-registry-resolved --silent --no-audit --no-fund) || exit 1; \
+	done
 	@CUSTOM_COMPILE_COMMAND="make lock-servers" $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe \
 		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras \
 		--output-file tests/support/mcp_servers/requirements.txt tests/support/mcp_servers/requirements.in

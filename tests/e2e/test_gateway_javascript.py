@@ -30,7 +30,9 @@ CLIENT = ROOT / "tests" / "support" / "openai_client" / "client.mjs"
 
 async def _installed(folder: Path) -> tuple[str, str]:
     """Installs the client; returns the Node that it needs and the program, beside what that imports."""
-    install = await asyncio.create_subprocess_exec(str(ROOT / "scripts" / "openai-client"), stdout=PIPE)
+    install = await asyncio.create_subprocess_exec(
+        str(ROOT / "scripts" / "test-packages"), "openai_client", stdout=PIPE
+    )
     told, _ = await install.communicate()
     assert install.returncode == 0
     modules = Path(told.decode().strip()) / "node_modules"

@@ -24,7 +24,9 @@ _PLAN = {"plan": 1, "nodes": [{"id": "a", "tool": "shout", "arguments": {"text":
 @functools.cache
 def _inspector() -> list[str]:
     """Returns the command of the inspector; installs it if it is not there."""
-    ended = subprocess.run([ROOT / "scripts" / "mcp-inspector"], stdout=subprocess.PIPE, check=True, text=True)
+    ended = subprocess.run(
+        [ROOT / "scripts" / "test-packages", "mcp_inspector"], stdout=subprocess.PIPE, check=True, text=True
+    )
     modules = Path(ended.stdout.strip()) / "node_modules"
     own = next(iter(modules.glob("node-linux-*/bin/node")), None)
     return [str(own or "node"), str(modules / "@modelcontextprotocol/inspector/clients/launcher/build/index.js")]

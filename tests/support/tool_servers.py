@@ -61,7 +61,9 @@ def without_pids(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @functools.cache
 def installed() -> Path:
     """Returns the folder of the servers from the package registries; installs them if they are not there."""
-    ended = subprocess.run([ROOT / "scripts" / "mcp-servers"], stdout=subprocess.PIPE, check=True, text=True)
+    ended = subprocess.run(
+        [ROOT / "scripts" / "test-packages", "mcp_servers"], stdout=subprocess.PIPE, check=True, text=True
+    )
     return Path(ended.stdout.strip())
 
 
