@@ -11,6 +11,7 @@ from typing import TextIO
 _LINES = 10
 _LINE_CHARACTERS = 300
 _STRAY_LINES_TOLD = 5
+_READ_S = 1.0
 
 # Not structlog, which writes to stdout in a command that has configured no log.
 _LOG = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class LastWords:
     def __init__(self, server: str) -> None:
         self._server = server
         self._lines: deque[str] = deque(maxlen=_LINES)
+        self._reading: threading.Thread | None = None
 
     @property
     def text(self) -> str:
@@ -59,9 +61,15 @@ class LastWords:
         """Yields the file that the server writes to, for as long as the block lasts."""
         reader, writer = os.pipe()
         # A thread, and one that ends with the last writer: a server that is slow to end may outlive the block.
-        threading.Thread(target=self._read, args=(reader,), name=f"mcp-{self._server}", daemon=True).start()
+        self._reading = threading.Thread(target=self._read, args=(reader,), name=f"mcp-{self._server}", daemon=True)
+        self._reading.start()
         with os.fdopen(writer, "w", encoding="utf-8") as file:
             yield file
+
+    def wait(self) -> None:
+        """Waits until all is read that a server has written which has ended; not long, as others may write on."""
+        if self._reading is not None:
+            self._reading.join(_READ_S)
 
     def _read(self, descriptor: int) -> None:
         with os.fdopen(descriptor, "r", encoding="utf-8", errors="replace", newline=None) as file:

@@ -151,6 +151,9 @@ class Session:
         try:
             answer = await client.call_tool(tool, dict(arguments), progress_callback=on_progress, meta=given)
         except MCPError as error:
+            if error.code == CONNECTION_CLOSED and isinstance(self._server.where, Program):
+                # What it said last comes another way, and may come later.
+                await asyncio.wait({self._owner}, timeout=CLOSE_TIMEOUT_S)
             raise self._failure(error, seen) from None
         except (RuntimeError, ValidationError) as error:
             # What it answered does not fit the schema of its own, or the protocol.
@@ -192,6 +195,7 @@ class Session:
             self._cause = _first_of(error)
         finally:
             self._stop.set()
+        await asyncio.to_thread(self._words.wait)
 
     async def _serve_calls(self) -> None:
         async with Client(

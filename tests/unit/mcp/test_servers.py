@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from dagwright.mcp import ServersOfTools, load_servers, session
+from dagwright.mcp.last_words import LastWords
 from dagwright.plan.tools import Effects
 from dagwright.tools.errors import (
     GiveUp,
@@ -156,6 +158,19 @@ async def test_a_server_that_was_killed_is_started_again(tmp_path: Path) -> None
         assert len({call["pid"] for call in calls_of(did)}) == 2
 
 
+@pytest.fixture
+def reads_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What servers write to their standard error is read late, as on a busy machine."""
+    read = LastWords._read
+
+    def read_late(words: LastWords, descriptor: int) -> None:
+        time.sleep(0.2)
+        read(words, descriptor)
+
+    monkeypatch.setattr(LastWords, "_read", read_late)
+
+
+@pytest.mark.usefixtures("reads_late")
 async def test_a_call_whose_server_dies_says_so_with_its_last_words(tmp_path: Path) -> None:
     did = tmp_path / "did"
     async with _running(load(tmp_path, srv=server_entry(did))) as servers:
@@ -227,6 +242,7 @@ def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.usefixtures("reads_late")
 def test_a_server_that_ends_at_once_is_told_with_its_last_words(tmp_path: Path) -> None:
     with pytest.raises(ToolsUnreadable) as refused:
         load(tmp_path, srv={"command": sys.executable, "args": ["-c", "raise SystemExit('no licence')"]})
