@@ -164,7 +164,7 @@ def reads_late(monkeypatch: pytest.MonkeyPatch) -> None:
     read = LastWords._read
 
     def read_late(words: LastWords, descriptor: int) -> None:
-        time.sleep(0.2)
+        time.sleep(0.5)
         read(words, descriptor)
 
     monkeypatch.setattr(LastWords, "_read", read_late)
