@@ -214,9 +214,9 @@ class Script:
         """Takes note of a request that is against the protocol."""
         self._violations.append(f"{call.summary()}: {words}")
 
-    def unexpected(self, call: ReceivedCall) -> None:
-        """Takes note of a request to an address that the server does not have."""
-        self._unexpected.append(call.summary())
+    def unexpected(self, call: ReceivedCall, why: str = "") -> None:
+        """Takes note of a request that gets no answer: the server lacks its address, or `why`."""
+        self._unexpected.append(f"{call.summary()}: {why}" if why else call.summary())
 
     def _left(self) -> list[str]:
         left = []

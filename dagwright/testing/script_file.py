@@ -1,14 +1,18 @@
 """Scripts as YAML files, for demos and for tests that are not written in Python.
 
 models: [small]
+pace: {first: 500ms}
 steps:
   - when: {metadata: {purpose: planner}}
     json: {nodes: []}
   - text: The answer is 42.
     pace: {first: 500ms, each: 20ms}
+  - function: answers.py:figures_told
   - error: {status: 429, retry_after: 2}
 """
 
+import importlib.util
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,7 +33,7 @@ from dagwright.testing.answers import (
     Tokens,
     json_text,
 )
-from dagwright.testing.script import ANY_NUMBER, Step, When
+from dagwright.testing.script import ANY_NUMBER, ReceivedCall, Reply, Step, When
 from dagwright.testing.server import ModelServer
 
 
@@ -101,7 +105,8 @@ class _Raw(_Strict):
     content_type: str = "application/json"
 
 
-_KINDS = ("text", "value", "tool_calls", "refusal", "error", "raw", "connection")
+_KINDS = ("text", "value", "function", "tool_calls", "refusal", "error", "raw", "connection")
+_Function = Callable[[ReceivedCall], Any]
 
 
 class _Step(_Strict):
@@ -109,6 +114,7 @@ class _Step(_Strict):
     times: int | Literal["any"] = 1
     text: str | None = None
     value: Any = Field(default=None, alias="json")
+    function: str | None = None
     tool_calls: tuple[_ToolCall, ...] = ()
     refusal: str | None = None
     error: _Error | None = None
@@ -116,7 +122,7 @@ class _Step(_Strict):
     connection: Literal["reset", "silence"] | None = None
     finish_reason: str = ""
     usage: _Tokens | None = None
-    pace: _Pace = _Pace()
+    pace: _Pace | None = None
 
     @model_validator(mode="after")
     def _one_answer(self) -> "_Step":
@@ -126,11 +132,11 @@ class _Step(_Strict):
             raise ValueError(f"a step has exactly one of {names} (text and tool_calls may stand together)")
         return self
 
-    def step(self) -> Step:
+    def step(self, pace: _Pace, functions: "_Functions") -> Step:
         times = ANY_NUMBER if self.times == "any" else self.times
-        return Step(self._answer(), self.when.condition(), times=times)
+        return Step(self._answer(pace, functions), self.when.condition(), times=times)
 
-    def _answer(self) -> Answer:
+    def _answer(self, pace: _Pace, functions: "_Functions") -> Answer | Reply:
         if self.error is not None:
             return Refused(**self.error.model_dump())
         if self.raw is not None:
@@ -140,16 +146,67 @@ class _Step(_Strict):
         more: dict[str, Any] = {
             "finish_reason": self.finish_reason,
             "tokens": None if self.usage is None else Tokens(**self.usage.model_dump()),
-            "pace": self.pace.pace(),
+            "pace": (self.pace or pace).pace(),
         }
+        if self.function is not None:
+            return _reply(functions.find(self.function), more)
         if "value" in self.model_fields_set:
             return json_text(self.value, **more)
         calls = tuple(ScriptedToolCall(call.name, call.arguments, call.id) for call in self.tool_calls)
         return Completion(text=self.text, tool_calls=calls, refusal=self.refusal, **more)
 
 
+def _reply(function: _Function, more: Mapping[str, Any]) -> Reply:
+    """Returns an answer that is made of the call; what is no text goes out as JSON."""
+
+    def reply(call: ReceivedCall) -> Answer:
+        said = function(call)
+        return Completion(text=said, **more) if isinstance(said, str) else json_text(said, **more)
+
+    return reply
+
+
+class _Functions:
+    """The functions of the Python files beside a script.
+
+    Args:
+        folder: of the script.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[str, Mapping[str, Any]] = {}
+
+    def find(self, reference: str) -> _Function:
+        """Returns the function of a reference, `FILE.py:NAME`.
+
+        Raises:
+            ScriptUnreadable: there is none, or its file cannot be run.
+        """
+        file, _, name = reference.rpartition(":")
+        if file not in self._files:
+            self._files[file] = self._run(file)
+        found = self._files[file].get(name)
+        if not callable(found):
+            raise ScriptUnreadable(f"function: {reference!r}: there is no function {name!r} in {file!r}")
+        return found  # type: ignore[no-any-return] # whatever it takes, it is called with the call
+
+    def _run(self, file: str) -> Mapping[str, Any]:
+        path = self._folder / file
+        found = importlib.util.spec_from_file_location(path.stem, path)
+        if not path.is_file() or found is None or found.loader is None:
+            raise ScriptUnreadable(f"function: there is no Python file {file!r} beside the script; write FILE.py:NAME")
+        module = importlib.util.module_from_spec(found)
+        try:
+            found.loader.exec_module(module)
+        except Exception as error:
+            raise ScriptUnreadable(f"function: {file}: {type(error).__name__}: {error}") from error
+        return vars(module)
+
+
 class _Script(_Strict):
     steps: tuple[_Step, ...]
+    pace: _Pace = _Pace()
     models: tuple[str, ...] | None = None
     api_keys: tuple[str, ...] | None = None
 
@@ -168,7 +225,11 @@ def read_script(path: Path, *, host: str = "127.0.0.1", port: int = 0) -> ModelS
         raise ScriptUnreadable(f"{path}: {error}") from error
     except ValidationError as error:
         raise ScriptUnreadable(f"{path}: {_words(error)}") from error
-    steps = [each.step() for each in script.steps]
+    functions = _Functions(path.parent)
+    try:
+        steps = [each.step(script.pace, functions) for each in script.steps]
+    except ScriptUnreadable as error:
+        raise ScriptUnreadable(f"{path}: {error}") from error.__cause__
     return ModelServer(*steps, models=script.models, api_keys=script.api_keys, host=host, port=port)
 
 

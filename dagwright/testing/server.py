@@ -119,7 +119,7 @@ class ModelServer(ScriptedServer):
     async def _send(self, taken: Step, received: ReceivedCall, exchange: Exchange, sent_at: list[float]) -> None:
         if taken.released is not None:
             await taken.released.wait()
-        match taken.answer_to(received):
+        match self._answer_to(taken, received):
             case Completion() as completion if received.is_streamed:
                 await _send_stream(exchange, Sent(completion, received), completion.pace, sent_at)
             case Completion() as completion:
@@ -135,6 +135,15 @@ class ModelServer(ScriptedServer):
                 exchange.reset()
             case Silence():
                 await asyncio.Event().wait()
+
+    def _answer_to(self, taken: Step, received: ReceivedCall) -> Answer:
+        try:
+            return taken.answer_to(received)
+        except Exception as error:
+            # The function of a script may fail in any way; whoever wrote it is told which.
+            words = f"its answer cannot be made: {type(error).__name__}: {error}"
+            self._script.unexpected(received, words)
+            return Refused(400, words, code=UNEXPECTED_CALL, type=UNEXPECTED_CALL)
 
 
 def _json_of(body: bytes) -> Any:

@@ -1,6 +1,5 @@
 """Questions about real shipments, for tests: the workers of `dagwright.maritime`, a search server, a scripted model."""
 
-import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ from temporalio.client import Client
 from dagwright.contracts.conversation import TurnSummary
 from dagwright.planner import RoundsAsked, prepare_rounds
 from dagwright.settings import Settings
-from dagwright.testing import Completion, ModelServer, ReceivedCall, json_text, step
+from dagwright.testing import ModelServer, ReceivedCall, json_text, read_script, step
 from dagwright.testing.script import Step
 from dagwright.tools import ToolRegistry, load_tools
 from tests.support.goals import ended
@@ -21,7 +20,7 @@ from tests.support.runs import Document, Handle, Runs, serving_runs
 from tests.support.search import Maritime
 
 WORKERS = "dagwright.maritime"
-_FIGURE_WORDS = {"sum": "total", "avg": "average"}
+SCRIPTS = Path(__file__).parents[2] / "examples" / "maritime"
 
 
 @asynccontextmanager
@@ -37,13 +36,32 @@ async def maritime_runs(
     of_workers = [each for each in script if isinstance(each, Step)]
     others = [each for each in script if not isinstance(each, Step)]
     # A call takes the first step that fits, and one without a condition fits any.
-    async with ModelServer(*of_workers, *others) as server:
+    server = ModelServer(*of_workers, *others)
+    async with _runs_of(client, folder, maritime, server, more=more or ToolRegistry()) as runs:
+        yield server, runs
+
+
+@asynccontextmanager
+async def scenario_runs(
+    client: Client, folder: Path, maritime: Maritime, name: str
+) -> AsyncIterator[tuple[ModelServer, Runs]]:
+    """Serves questions whose models say what a script of `examples/maritime` says, as for whoever tries it."""
+    server = read_script(SCRIPTS / f"{name}.yaml")
+    async with _runs_of(client, folder, maritime, server, more=ToolRegistry()) as runs:
+        yield server, runs
+
+
+@asynccontextmanager
+async def _runs_of(
+    client: Client, folder: Path, maritime: Maritime, server: ModelServer, *, more: ToolRegistry
+) -> AsyncIterator[Runs]:
+    async with server:
         settings = Settings(
             state_dir=folder, model="small", openai_base_url=server.base_url, openai_api_key=SecretStr("key")
         )
-        registry = load_tools([WORKERS]).merged(more or ToolRegistry())
+        registry = load_tools([WORKERS]).merged(more)
         async with serving_runs(client, registry, settings=maritime.settings(settings)) as runs:
-            yield server, runs
+            yield runs
             await runs.check_ended()
 
 
@@ -65,26 +83,13 @@ def worker_says(node: str, answer: Any, **when: Any) -> Step:
     return step(said, metadata={"node": node, "purpose": "worker"}, **when)
 
 
-def answers(words: Callable[[str, list[list[str]]], str]) -> Step:
-    """Returns an answer of the last model that is made of what it is told, so that its figures went all the way.
-
-    Args:
-        words: makes it of all that the model is told, and of the rows of the tables therein, cell by cell.
-    """
+def answers(words: Callable[[str], str]) -> Step:
+    """Returns an answer of the last model that is made of what it is told, so that its figures went all the way."""
 
     def reply(call: ReceivedCall) -> str:
-        return words(call.text, table_rows(call.text))
+        return words(call.text)
 
     return step(reply, metadata={"node": "answer"})
-
-
-def table_rows(text: str) -> list[list[str]]:
-    """Returns the rows of all Markdown tables of a text, cell by cell, their heads too."""
-    return [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in map(str.strip, text.splitlines())
-        if line.startswith("| ") and not line.startswith("| ---")
-    ]
 
 
 def looks_up(number: int, question: str) -> dict[str, Any]:
@@ -110,38 +115,6 @@ def generates(number: int, lookup: int) -> dict[str, Any]:
     """Returns a sub-goal that writes the query of what another one has looked up."""
     slots = {name: ref(lookup, name) for name in ("analysis_result", "metadata_results", "value_results")}
     return sub_goal(number, "es_query_gen", "the query", **slots)
-
-
-def writes_query(node: str, ambiguity: Mapping[str, Any] | None = None) -> Step:
-    """Returns the query that the model of es_query_gen makes of what it is told: what was looked up is asked for.
-
-    Args:
-        ambiguity: what it says that the question leaves open; the period is of the first of the options then.
-    """
-
-    def reply(call: ReceivedCall) -> Completion:
-        [asked] = json.loads(call.messages[1]["content"])["analysis"]
-        return json_text(query(_body_of(asked, (ambiguity or {}).get("options", [""])[0]), ambiguity))
-
-    return step(reply, metadata={"node": node, "purpose": "worker"})
-
-
-def _body_of(asked: Mapping[str, Any], open_date: str) -> dict[str, Any]:
-    """Returns the plainest query of an analysis; shipments in the order of their numbers."""
-    kinds = {"is": "term", "in": "terms"}
-    filters = [{kinds[each["op"]]: {each["field"]: each["value"]}} for each in asked["filters"]]
-    if period := asked.get("date_range"):
-        filters.append({"range": {period.get("field", open_date): {"gte": period["start"], "lte": period["end"]}}})
-    matching = {"bool": {"filter": filters}}
-    if asked["intent_type"] == "search":
-        return {"query": matching, "sort": [{"shipment_id": "asc"}], "size": 50}
-    figures = {
-        f"{_FIGURE_WORDS[each['op']]}_{each['field']}": {each["op"]: {"field": each["field"]}}
-        for each in asked["metrics"]
-    }
-    [field] = asked["group_by"]
-    groups = {"terms": {"field": field, "size": asked.get("top", 10)}, "aggs": figures}
-    return {"query": matching, "size": 0, "aggs": {f"by_{field.removesuffix('_name')}": groups}}
 
 
 def query(body: Mapping[str, Any], ambiguity: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -139,7 +139,7 @@ async def test_question_goes_on_when_the_search_server_goes_away_while_a_worker_
         one_round(looks_up(1, "shipments to Houston")),
         one_round(generates(2, 1), runs_generated(3, 2), shows(4, 3)),
         done(table=ref(4, "formatted_results")),
-        answers(lambda told, _: str(re.findall(r"1 of [\d,]+ are shown", told))),
+        answers(lambda told: str(re.findall(r"1 of [\d,]+ are shown", told))),
         worker_says("sg1", understood("search", {"Houston": ("port", "destination_port")})),
         # It has read the fields of the index, and its query is to be judged by the server as soon as it is written.
         worker_says("sg2", query(body), released=answered_now),
