@@ -3,23 +3,31 @@
 import asyncio
 import shlex
 from asyncio.subprocess import PIPE
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
 from dagwright.maritime.shipments import DataSet
 from dagwright.search.server import LocalSearch
 from dagwright.settings import Settings
-from examples.maritime_demo import CARRIERS, last_quarter
 from tests.e2e.command import ROOT, CommandLine, ended
 
 pytestmark = [pytest.mark.server, pytest.mark.search]
+
+CARRIERS = ("MAERSK", "EVERGREEN")
+
+
+def last_quarter(today: date) -> tuple[date, date]:
+    """Returns the first and the last day of the quarter that has ended most recently."""
+    this = date(today.year, today.month - (today.month - 1) % 3, 1)
+    last = this - timedelta(days=1)
+    return date(last.year, last.month - 2, 1), last
 
 
 def volumes(data: DataSet) -> dict[str, tuple[int, int]]:
     """Returns the figures that the answer must have, by the data alone: carrier -> TEU and number of shipments."""
     first, last = (day.isoformat() for day in last_quarter(data.today))
-    found = {name: (0, 0) for _, name in CARRIERS}
+    found = dict.fromkeys(CARRIERS, (0, 0))
     for each in data.shipments():
         if each["destination_port_code"] == "USLAX" and first <= each["departure_date"] <= last:
             teu, number = found.get(each["carrier_name"], (0, 0))
@@ -59,9 +67,18 @@ async def test_demo_compares_two_carriers_by_the_figures_of_the_shipments(own_co
     expected = [volumes(DataSet(day)) for day in {today, datetime.now(UTC).date()}]
     told = [line for line in lines if line.startswith("- **")]
     assert told in [
-        [f"- **{name}** carried {figures[key][0]:,} TEU in {figures[key][1]} shipments" for name, key in CARRIERS]
+        [f"- **{name}** carried {figures[name][0]:,} TEU in {figures[name][1]} shipments" for name in CARRIERS]
         for figures in expected
     ]
+    # What it says to look at is there, and so is the page that it has named.
+    run = next(line.split()[1] for line in lines if line.startswith("run demo-maritime-"))
+    graph, node = (
+        line.split("dagwright ")[1].split() for line in lines if ".venv/bin/dagwright " in line and run in line
+    )
+    looked = [await own_command_line(*graph), await own_command_line(*node)]
+    assert [(each.code, each.stderr) for each in looked] == [(0, ""), (0, "")]
+    assert "metadata_lookup" in looked[0].stdout
+    assert "analysis_result" in looked[1].stdout
     assert LocalSearch.of(Settings(state_dir=own_command_line.folder / "state")).find() is None
 
 

@@ -2,22 +2,17 @@
 
 import asyncio
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client
 
-from dagwright.maritime.connection import reach_search
-from dagwright.maritime.querying import checked
-from dagwright.maritime.slots import EsQuery
-from dagwright.search.asking import ask
-from dagwright.tools import ToolRegistry, worker_tool
+from dagwright.tools import load_tools
 from tests.support.eventually import eventually
 from tests.support.goals import ended
 from tests.support.maritime_runs import (
+    SCRIPTS,
     answered,
     answers,
     generates,
@@ -41,36 +36,12 @@ pytestmark = [pytest.mark.server, pytest.mark.search]
 TO_HOUSTON = {"term": {"destination_port_code": "USHOU"}}
 
 
-@worker_tool(
-    preconditions=[
-        "has an `es_query` that found nothing",
-        "the user wants to know why, or would otherwise get no answer",
-    ],
-    # The person may have brought the query.
-    requires=["hit_count"],
-    outputs=["why_nothing"],
-    goal_type="deliverable",
-)
-async def explain_nothing_found(es_query: EsQuery, hit_count: int) -> dict[str, str]:
-    """Explains why a query found nothing: leaves each of its conditions out in turn and counts what is found then."""
-    conditions: list[Mapping[str, Any]] = es_query.body["query"]["bool"]["filter"]
-    lines = []
-    async with reach_search() as search:
-        for place, left_out in enumerate(conditions):
-            rest = [each for other, each in enumerate(conditions) if other != place]
-            body = {"query": {"bool": {"filter": rest}}, "size": 0}
-            found = await ask(search.client, checked(search, EsQuery(index=es_query.index, body=body)), search.limits)
-            lines.append(f"without {left_out}: {found.total}")
-    return {"why_nothing": "\n".join(lines)}
-
-
 async def test_new_worker_explains_why_nothing_was_found_and_the_planner_knows_of_it(
     client: Client, tmp_path: Path, maritime: Maritime
 ) -> None:
     carrier, port = {"term": {"carrier_name": "Maersk"}}, TO_HOUSTON
     asked = {"query": {"bool": {"filter": [carrier, port]}}, "track_total_hits": True}
-    es_query = {"index": maritime.indices.shipments, "body": asked}
-    why = sub_goal(2, "explain_nothing_found", es_query=es_query, hit_count=ref(1, "hit_count"))
+    why = sub_goal(2, "explain_nothing_found", es_results=ref(1, "es_results"))
     script = (
         "Show shipments of Maersk to Houston.",
         one_round(runs_query(1, maritime, asked)),
@@ -78,16 +49,19 @@ async def test_new_worker_explains_why_nothing_was_found_and_the_planner_knows_o
         done(why=ref(2, "why_nothing")),
         "There is no carrier of that name.",
     )
-    more = ToolRegistry.of(explain_nothing_found)
+    more = load_tools([str(SCRIPTS / "why_nothing.py")])
     async with maritime_runs(client, tmp_path, maritime, *script, more=more) as (server, runs):
         found = await answered(runs, "Show shipments of Maersk to Houston")
         told = said_to(server, "plan")
     assert found["status"] == "completed"
     assert slot(found, "sg1", "hit_count") == 0
     to_houston = sum(each["destination_port_code"] == "USHOU" for each in maritime.shipments())
-    assert slot(found, "sg2", "why_nothing") == f"without {carrier}: {to_houston}\nwithout {port}: 0"
+    assert slot(found, "sg2", "why_nothing").splitlines() == [
+        f'- without `{{"term": {{"carrier_name": {{"value": "Maersk"}}}}}}`: {to_houston:,}',
+        '- without `{"term": {"destination_port_code": {"value": "USHOU"}}}`: 0',
+    ]
     assert '"worker": "explain_nothing_found"' in told
-    assert "has an `es_query` that found nothing" in told
+    assert "has `es_results` of a query that found nothing" in told
 
 
 async def test_index_that_is_missing_is_told_to_the_planner_and_to_the_person(

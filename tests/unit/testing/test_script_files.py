@@ -3,13 +3,14 @@
 import asyncio
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from dagwright.testing import ScriptUnreadable, read_script
+from dagwright.testing import ScriptNotFollowed, ScriptUnreadable, read_script
 
 SCRIPT = """
 models: [small]
@@ -60,12 +61,70 @@ async def test_a_file_can_say_everything(tmp_path: Path) -> None:
     assert (page.text, page.headers["content-type"]) == ("<html>", "text/html")
 
 
+ANSWERS = """
+def echo(call):
+    return f"You said {call.messages[-1]['content']}"
+
+def listed(call):
+    return {"model": call.model}
+
+def broken(call):
+    return call.metadata["purpose"]
+"""
+
+
+async def test_an_answer_is_made_of_the_call_by_a_function_beside_the_script(tmp_path: Path) -> None:
+    (tmp_path / "answers.py").write_text(ANSWERS, encoding="utf-8")
+    steps = "steps: [{function: answers.py:echo, usage: {prompt: 3, completion: 4}}, {function: answers.py:listed}]"
+    async with read_script(saved(tmp_path, steps)) as server:
+        told = [(await ask(server.base_url)).json() for _ in range(2)]
+    assert [each["choices"][0]["message"]["content"] for each in told] == ["You said ?", '{"model": "small"}']
+    assert told[0]["usage"]["total_tokens"] == 7
+
+
+async def test_a_function_that_fails_is_told_to_the_call_and_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / "answers.py").write_text(ANSWERS, encoding="utf-8")
+    with pytest.raises(ScriptNotFollowed, match="no step answers:\n.*its answer cannot be made: KeyError: 'purpose'"):
+        async with read_script(saved(tmp_path, "steps: [{function: answers.py:broken}]")) as server:
+            answer = await ask(server.base_url)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unexpected_call")
+
+
+async def test_the_pace_of_a_script_is_that_of_steps_without_one(tmp_path: Path) -> None:
+    (tmp_path / "answers.py").write_text(ANSWERS, encoding="utf-8")
+    script = "pace: {first: 20ms}\nsteps: [{text: a}, {text: b, pace: {first: 40ms}}, {function: answers.py:listed}]"
+    took_s = []
+    async with read_script(saved(tmp_path, script)) as server:
+        for _ in range(3):
+            asked_at = time.monotonic()
+            await ask(server.base_url)
+            took_s.append(time.monotonic() - asked_at)
+    assert [took >= pace for took, pace in zip(took_s, (0.02, 0.04, 0.02), strict=True)] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("answers.py:nobody", "function: 'answers.py:nobody': there is no function 'nobody' in 'answers.py'"),
+        ("others.py:echo", "function: there is no Python file 'others.py' beside the script; write FILE.py:NAME"),
+        ("echo", "function: there is no Python file '' beside the script; write FILE.py:NAME"),
+        ("broken.py:echo", "function: broken.py: NameError: name 'unknown' is not defined"),
+    ],
+)
+def test_a_function_that_is_not_there_is_refused(function: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "answers.py").write_text(ANSWERS, encoding="utf-8")
+    (tmp_path / "broken.py").write_text("unknown", encoding="utf-8")
+    with pytest.raises(ScriptUnreadable) as caught:
+        read_script(saved(tmp_path, f"steps: [{{function: {function}}}]"))
+    assert str(caught.value) == f"{tmp_path / 'script.yaml'}: {words}"
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         ("steps: [", "while parsing"),
         ("[]", "the script: "),
-        ("steps: [{}]", "steps.0: Value error, a step has exactly one of text, json, tool_calls"),
+        ("steps: [{}]", "steps.0: Value error, a step has exactly one of text, json, function, tool_calls"),
         ("steps: [{text: a, json: 1}]", "steps.0: Value error, a step has exactly one of"),
         ("steps: [{text: a, tmies: 2}]", "steps.0.tmies: unknown key"),
         ("steps: [{error: {status: 200}}]", "steps.0.error.status: "),

@@ -1,0 +1,48 @@
+"""A tenth worker, which asks the index itself: `--tools examples/maritime/why_nothing.py` beside the nine."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dagwright.maritime import SERVER_ATTEMPTS, EsQuery, EsResults, answer_of, checked, reach_search
+from dagwright.tools import worker_tool
+
+
+@worker_tool(
+    preconditions=[
+        "has `es_results` of a query that found nothing",
+        "the user wants to know why, or would otherwise get no answer",
+    ],
+    requires=["es_results"],
+    outputs=["why_nothing"],
+    goal_type="deliverable",
+    timeout="2m",
+    max_attempts=SERVER_ATTEMPTS,
+)
+async def explain_nothing_found(es_results: EsResults) -> dict[str, str]:
+    """Explains why a query found nothing: leaves each of its conditions out in turn and counts what is found then.
+
+    Args:
+        es_results: of es_query_exec
+    """
+    if es_results.total:
+        raise ValueError(f"The query found {es_results.total:,}, so there is nothing to explain")
+    conditions = list(_conditions(es_results.query.get("query", {})))
+    lines = []
+    async with reach_search() as search:
+        for place, left_out in enumerate(conditions):
+            rest = [*conditions[:place], *conditions[place + 1 :]]
+            body = {"query": {"bool": {"filter": rest}}, "size": 0}
+            # Only what `checked` has let through is asked.
+            found = await answer_of(search, checked(search, EsQuery(index=es_results.index, body=body)))
+            lines.append(f"- without `{json.dumps(left_out)}`: {found.total:,}")
+    return {"why_nothing": "\n".join(lines) or "The query has no condition: the index is empty."}
+
+
+def _conditions(query: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yields the conditions of a query that all have to hold; one that is anything else is a condition itself."""
+    if query.keys() == {"bool"} and query["bool"].keys() <= {"filter", "must"}:
+        for parts in query["bool"].values():
+            yield from parts if isinstance(parts, list) else [parts]
+    elif query:
+        yield query

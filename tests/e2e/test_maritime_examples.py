@@ -1,0 +1,79 @@
+"""The questions of `examples/maritime` without a key: each is asked by the two commands of its page."""
+
+import asyncio
+import os
+import shlex
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.command import ROOT, CommandLine, Ended, ended
+from tests.support.docs import Block, blocks, expected_output, links, squeezed
+from tests.support.search import Maritime
+
+PAGE = ROOT / "examples" / "maritime" / "README.md"
+ASKED = [block for block in blocks(PAGE) if block.language == "console"]
+
+
+def commands_of(block: Block) -> list[str]:
+    return [line[2:] for line in block.text.splitlines() if line.startswith("$ ")]
+
+
+def script_of(block: Block) -> Path:
+    return Path(shlex.split(commands_of(block)[0])[3])
+
+
+@asynccontextmanager
+async def served(command: str) -> AsyncIterator[str]:
+    """Serves the script of a command, on a free port; gives its address, and asserts that it was followed."""
+    words = shlex.split(command)
+    assert (words[:3], words[4:]) == (["python", "-m", "dagwright.testing"], ["--port", "8081"])
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *words[1:4], cwd=ROOT, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
+    )
+    assert process.stdout is not None
+    try:
+        yield (await process.stdout.readline()).decode().strip()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        end = await ended(process)
+    assert (end.code, end.stderr) == (0, "")
+
+
+async def run(command: str, environment: Mapping[str, str]) -> Ended:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    script = ["bash", "-euo", "pipefail", "-c", command]
+    given = {**environment, "PATH": path}
+    return await ended(
+        await asyncio.create_subprocess_exec(*script, cwd=ROOT, env=given, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+    )
+
+
+@pytest.mark.server
+@pytest.mark.search
+@pytest.mark.parametrize("block", ASKED, ids=lambda block: script_of(block).stem)
+async def test_question_is_answered_as_its_page_says(
+    block: Block, command_line: CommandLine, maritime: Maritime
+) -> None:
+    serve, ask = commands_of(block)
+    where = {
+        "DAGWRIGHT_OPENSEARCH_URL": maritime.search.address,
+        "DAGWRIGHT_OPENSEARCH_PREFIX": maritime.indices.prefix,
+        "OPENAI_API_KEY": "none",
+        "DAGWRIGHT_MODEL": "scripted-model",
+    }
+    async with served(serve) as address:
+        end = await run(ask, {**command_line.environment, **where, "OPENAI_BASE_URL": address})
+    assert end.code == 0, end.stderr
+    assert expected_output(block).search(squeezed(end.stdout)), end.stdout
+
+
+def test_page_has_each_script_once_and_its_links_lead_somewhere() -> None:
+    scripts = sorted(path.relative_to(ROOT) for path in PAGE.parent.glob("*.yaml"))
+    assert sorted(map(script_of, ASKED)) == scripts
+    assert [link for link in links(PAGE) if not (PAGE.parent / link.partition("#")[0]).exists()] == []

@@ -1,0 +1,52 @@
+"""What docs/testing.md says that models have to answer is what the code asks them for."""
+
+import json
+import re
+from typing import Any
+
+import jsonschema_rs
+
+from dagwright.agents.classes import PURPOSE as OF_AGENTS
+from dagwright.contracts.goals import PLAN, REPLAN
+from dagwright.contracts.rounds import ANSWER, INTENTION, PLANNER, REPAIR
+from dagwright.gateway.routing import PURPOSE as OF_ROUTES
+from dagwright.maritime import analyzing, asking, clarifying, explaining, helpdesk, query_prompt
+from dagwright.maritime.fields import read_fields
+from dagwright.maritime.metadata_prompt import answer_schema
+from dagwright.tools.builtin.summaries import PURPOSE as OF_SUMMARIES
+from dagwright.tools.builtin.worded import PURPOSE as OF_CALCULATIONS
+from dagwright.tools.questions import PURPOSE as OF_TOOLS
+from tests.support.docs import ROOT
+from tests.unit.maritime.test_fields import INDEX, Server
+
+PAGE = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+ANSWERS = re.findall(r"^<!-- answer: (\w+) -->\n```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+async def test_each_answer_fits_the_schema_that_the_model_is_given() -> None:
+    rounds = json.loads((ROOT / "docs" / "planner" / "rounds.schema.json").read_text(encoding="utf-8"))
+    fields = await read_fields(Server().reached(), INDEX)
+    schemas: dict[str, Any] = {
+        "planner": rounds,
+        "metadata_lookup": answer_schema(fields),
+        "es_query_gen": query_prompt.ANSWER,
+        "common_helpdesk": helpdesk.ANSWER,
+        "clarify_question": clarifying.ANSWER,
+        "explain_metadata": explaining.ANSWER,
+        "analyze_results": analyzing.ANSWER,
+    }
+    assert list(dict.fromkeys(name for name, _ in ANSWERS)) == list(schemas)
+    for name, text in ANSWERS:
+        jsonschema_rs.validate(schemas[name], json.loads(text))
+
+
+def test_each_action_of_a_planner_is_shown() -> None:
+    assert [json.loads(text)["action"] for name, text in ANSWERS if name == "planner"] == ["continue", "done", "failed"]
+
+
+def test_table_has_every_purpose_of_a_call() -> None:
+    table = PAGE.partition("| `purpose` |")[2].partition("\n\n")[0]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    of_tools = [OF_TOOLS, OF_SUMMARIES, OF_CALCULATIONS]
+    known = [PLAN, REPAIR, REPLAN, OF_AGENTS, *of_tools, ANSWER, INTENTION, PLANNER, asking.PURPOSE, OF_ROUTES]
+    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == set(known)
