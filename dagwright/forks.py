@@ -60,6 +60,7 @@ class Draft:
         book: what it takes over.
         effects: node or item that it does -> the effects of its tool.
         content: what tells it from other forks.
+        left_out: nodes of the run that followed from an answer of a planner which the fork asks anew, in order.
     """
 
     origin: str
@@ -71,6 +72,7 @@ class Draft:
     beside: RunInput
     effects: Mapping[str, str]
     content: Mapping[str, Any]
+    left_out: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns what the fork will do, as documents have it."""
@@ -83,6 +85,7 @@ class Draft:
             "runs": runs,
             "undecided": self.outlook.undecided,
             "later": self.outlook.later,
+            "left_out": [*self.left_out],
         }
 
 
@@ -141,6 +144,7 @@ class Forks:
             beside=_beside(view, run_input, is_same=_is_same(old, plan, taken)),
             effects=_effects_of(plan, seen),
             content=content,
+            left_out=_left_out(old.plan, plan),
         )
 
     async def ready(self, draft: Draft) -> RunInput:
@@ -244,6 +248,14 @@ class Forks:
                 yield node.inner
                 for page in pydantic_core.from_json(await self._store.get(node.inner))["pages"]:
                     yield page
+
+
+def _left_out(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
+    """Returns which nodes of a run its fork does not have, as a planner says anew what is done."""
+    if not (plan.has_planner or plan.asks_nobody):
+        return []
+    there = {node.id for node in plan.nodes}
+    return [node.id for node in without_undoing(old).nodes if node.id not in there]
 
 
 def _is_same(old: Scheduler, plan: CompiledPlan, taken: Takeover) -> bool:

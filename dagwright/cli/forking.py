@@ -95,6 +95,8 @@ def _difference_lines(draft: Draft) -> Iterator[str]:
         yield f"reused if what they read comes out as before: {_names(seen.undecided, most=_NODES_SHOWN)}"
     if seen.later:
         yield f"later: {_names(seen.later, most=_NODES_SHOWN)}"
+    if draft.left_out:
+        yield f"planned anew by a model: what follows from there, instead of {_names(draft.left_out, most=_NODES_SHOWN)}"
 
 
 def _names(names: Sequence[str], *, most: int) -> str:

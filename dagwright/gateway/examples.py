@@ -139,6 +139,7 @@ FORK: Example = {
         "runs": [{"node": "double", "why": "reads another input", "effects": "pure"}],
         "undecided": [],
         "later": [],
+        "left_out": [],
     },
 }
 

@@ -64,6 +64,7 @@ async def test_fork_shows_the_difference_and_starts_once(
             "runs": [{"node": "second", "why": "had failed", "effects": "write"}],
             "undecided": [],
             "later": ["third"],
+            "left_out": [],
         },
     }
 
