@@ -96,7 +96,8 @@ def _difference_lines(draft: Draft) -> Iterator[str]:
     if seen.later:
         yield f"later: {_names(seen.later, most=_NODES_SHOWN)}"
     if draft.left_out:
-        yield f"planned anew by a model: what follows from there, instead of {_names(draft.left_out, most=_NODES_SHOWN)}"
+        instead = _names(draft.left_out, most=_NODES_SHOWN)
+        yield f"planned anew by a model: what follows from there, instead of {instead}"
 
 
 def _names(names: Sequence[str], *, most: int) -> str:

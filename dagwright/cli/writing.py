@@ -8,10 +8,16 @@ from string import Template
 
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.output import Output
+from dagwright.contracts.goals import OWN_IDS
+from dagwright.contracts.rounds import is_own
 from dagwright.settings import load_settings
+from dagwright.tools import load_tools
 from dagwright.toolset import load_toolset
 
-_MOST_CHARACTERS = 80
+_NINE = "dagwright.maritime"
+_MOST_CHARACTERS = 70
+_COMMAND = "python -m pytest -p no:asyncio test_{}.py"
+"""The plugin would warn of a setting that an empty folder does not have, and these tests do without it."""
 
 _WORKER = Template('''"""The worker ${name}: `dagwright ask --profile rounds --tools ${name}.py "…"`."""
 
@@ -20,45 +26,69 @@ from typing import Any
 from dagwright.tools import WorkerResult, worker_tool
 
 
-# Slots of other workers come as parameters; `requires=["es_results"]` names those without which it is not called.
-# `support` instead of `deliverable`: what it puts out is for other workers, and not for the answer.
+# Stands for a worker that you have already, such as one that searches: delete it then, and take a slot of that one.
+# `support`: what it puts out is for other workers, and not for the answer.
 @worker_tool(
-    preconditions=["The user wants to know how many words a text has."],
-    outputs=["${name}_text"],
-    goal_type="deliverable",
+    preconditions=["The user gives a text and asks about its words."],
+    outputs=["${name}_words"],
+    goal_type="support",
 )
-async def ${name}(text: str) -> dict[str, Any] | WorkerResult:
-    """Counts the words of a text.
-
-    Planners choose a worker by these lines: say what this one does that no other does.
+async def ${name}_source(text: str) -> dict[str, Any] | WorkerResult:
+    """Splits a text into its words.
 
     Args:
-        text: the text whose words are counted
+        text: the text, as the user gives it
     """
     words = text.split()
     if not words:
         # What it raises is a failure too; this one tells a planner how to go on.
         return WorkerResult(status="failed", error="The text is empty", message="Give the words in 'text'.")
-    return {"${name}_text": f"The text has {len(words)} words."}
+    return {"${name}_words": words}
+
+
+# `requires`: the slots without which it is not called. They come as parameters; a planner cannot write them out.
+@worker_tool(
+    preconditions=["has `${name}_words`", "the user wants to know how many there are"],
+    requires=["${name}_words"],
+    outputs=["${name}_text"],
+    goal_type="deliverable",
+)
+async def ${name}(${name}_words: list[str], longer_than: int = 0) -> dict[str, Any]:
+    """Counts words.
+
+    Planners choose a worker by these lines: say what this one does that no other does.
+
+    Args:
+        ${name}_words: of ${name}_source
+        longer_than: words of so many letters, and of fewer, are not counted
+    """
+    count = sum(len(word) > longer_than for word in ${name}_words)
+    return {"${name}_text": f"There are {count} words."}
 ''')
 
-_TEST = Template('''"""Tests of the worker ${name}: `python -m pytest test_${name}.py`."""
+_TEST = Template('''"""Tests of the worker ${name}: `${command}`."""
 
 import asyncio
 
-from ${name} import ${name}
+import pytest
+from ${name} import ${name}, ${name}_source
 
 from dagwright.tools import WorkerResult
-from dagwright.tools.testing import call_worker
+from dagwright.tools.testing import PreconditionMissing, call_worker
 
 
 def test_${name}_puts_out_its_slot() -> None:
-    result = asyncio.run(call_worker(${name}, {"text": "three small words"}))
-    assert result == WorkerResult(1, "success", {"${name}_text": "The text has 3 words."})
+    result = asyncio.run(call_worker(${name}, {"${name}_words": ["three", "small", "words"]}))
+    assert result == WorkerResult(1, "success", {"${name}_text": "There are 3 words."})
 
 
-def test_${name}_says_what_it_lacks() -> None:
-    result = asyncio.run(call_worker(${name}, {"text": " "}))
+def test_${name}_is_not_called_without_the_slot_that_it_requires() -> None:
+    with pytest.raises(PreconditionMissing, match="it requires '${name}_words'"):
+        asyncio.run(call_worker(${name}, {"longer_than": 3}))
+
+
+def test_${name}_source_says_what_it_lacks() -> None:
+    result = asyncio.run(call_worker(${name}_source, {"text": " "}))
     assert (result.status, result.message) == ("failed", "Give the words in 'text'.")
 ''')
 
@@ -75,12 +105,12 @@ def write_worker(name: str, output: Output) -> int:
         are, them = ("is", "it") if len(there) == 1 else ("are", "them")
         raise CommandRefused(f"{' and '.join(there)} {are} there already; choose another name, or remove {them}")
     for path, text in texts.items():
-        path.write_text(text.substitute(name=name), encoding="utf-8")
+        path.write_text(text.substitute(name=name, command=_COMMAND.format(name)), encoding="utf-8")
     if output.is_json:
         output.document({"status": "written", "files": [str(path) for path in texts]})
     else:
         output.say(f"written: {name}.py and test_{name}.py")
-        output.say(f"test it: python -m pytest test_{name}.py")
+        output.say(f"test it: {_COMMAND.format(name)}")
         output.say(f"serve it beside others: --tools {name}.py")
     return ExitCode.COMPLETED
 
@@ -92,5 +122,16 @@ def _check_name(name: str) -> None:
         )
     if name in sys.stdlib_module_names or (not Path(f"{name}.py").exists() and importlib.util.find_spec(name)):
         raise CommandRefused(f"{name!r} is the name of an installed module, which {name}.py would hide; choose another")
-    if name in load_toolset(load_settings()).built_in:
-        raise CommandRefused(f"{name!r} is the name of a tool that is built in; choose another")
+    if is_own(name) or name in OWN_IDS:
+        raise CommandRefused(f"{name!r} is what a run calls a node of its own; choose another")
+    built_in, of_shipments = load_toolset(load_settings()).built_in, load_tools([_NINE])
+    for there, whose in ((built_in, "a tool that is built in"), (of_shipments, f"a worker of {_NINE}")):
+        if same := next((tool.name for tool in there if _folded(tool.name) == _folded(name)), None):
+            raise CommandRefused(
+                f"{name!r} is the name of {whose}{'' if same == name else f', {same}'}; choose another"
+            )
+
+
+def _folded(name: str) -> str:
+    """Returns a name as those are compared that stand beside each other."""
+    return name.casefold().replace("-", "_")

@@ -16,12 +16,14 @@ from typing import Any
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.tasks import Task
 from dagwright.plan.worker_results import WorkerResult
-from dagwright.plan.workers import prepared_call
+from dagwright.plan.workers import PreconditionMissing, prepared_call
 from dagwright.tools.context import CallIdentity, Cancellation, Progress, ToolContext, entered
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.questions import Ask, Models, no_models, running_loop
 from dagwright.tools.results import plain_json
 from dagwright.tools.spec import spec_of
+
+__all__ = ["PreconditionMissing", "RecordedCall", "call_worker", "tool_context"]
 
 
 @dataclass(slots=True)
