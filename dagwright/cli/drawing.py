@@ -4,7 +4,8 @@ Any text may stand in ids and titles, so all of it is escaped; nothing in a plan
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -22,41 +23,73 @@ COLOURS: Mapping[str, tuple[str, str]] = {
     "blocked": ("#f3e8ff", "#7e22ce"),
     "cancelled": ("#fef3c7", "#b45309"),
     "superseded": ("#f4f4f5", "#a1a1aa"),
+    "partial": ("#fef3c7", "#15803d"),
 }
-"""State of a node -> fill and line colour; the state stands in words in every node too."""
+"""State of a node -> fill and line colour; the state stands in words in every node too.
+
+What has completed with a part of what was wanted is `partial`."""
 
 _LABEL_CHARACTERS = 60
 _BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 200, 54, 70, 22, 20
 _BOX_CHARACTERS = 27
 """Characters of 12 pixels that fit a box."""
+_GROUP_HEAD = 20
+"""For the names of groups, above all boxes."""
 _SWEEPS = 4
 """Rounds of ordering each level by where its neighbours are; more change little."""
 
 Graph = Mapping[str, Any]
 """`graph --format json`: {"nodes": [{"id", "title", "status", "tool"}], "edges": [[from, to]]}.
 
-A node that stands for several says in `states` what has become of them."""
+A node that stands for several says in `states` what has become of them, and one of a group in `group` its name."""
 
 
 def mermaid(graph: Graph) -> str:
-    """Returns the graph as a Mermaid flowchart."""
+    """Returns the graph as a Mermaid flowchart, groups as its subgraphs."""
     numbers = {node["id"]: number for number, node in enumerate(graph["nodes"])}
     lines = ["flowchart LR"]
-    for number, node in enumerate(graph["nodes"]):
-        words = "<br/>".join(_mermaid_text(text) for text in _label(node))
-        lines.append(f'  n{number}["{words}"]:::{node["status"]}')
+    for number, (group, members) in enumerate(_grouped(graph["nodes"])):
+        drawn = [_mermaid_node(numbers[node["id"]], node) for node in members]
+        if group is None:
+            lines += drawn
+        else:
+            lines += [f'  subgraph g{number}["{_mermaid_text(group)}"]', *(f"  {line}" for line in drawn), "  end"]
     lines += [f"  n{numbers[start]} --> n{numbers[end]}" for start, end in graph["edges"]]
-    for status in sorted({node["status"] for node in graph["nodes"]}):
-        fill, line = COLOURS[status]
-        lines.append(f"  classDef {status} fill:{fill},stroke:{line},color:#18181b")
+    for state in sorted({_state(node) for node in graph["nodes"]}):
+        fill, line = COLOURS[state]
+        lines.append(f"  classDef {state} fill:{fill},stroke:{line},color:#18181b")
     return "\n".join(lines)
+
+
+def _grouped(nodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str | None, Sequence[Mapping[str, Any]]]]:
+    """Yields each group with its nodes where the first of them stands, and what is of no group one by one."""
+    members: dict[str, list[Mapping[str, Any]]] = {}
+    for node in nodes:
+        if group := node.get("group"):
+            members.setdefault(group, []).append(node)
+    for node in nodes:
+        group = node.get("group")
+        if group is None:
+            yield None, [node]
+        elif members[group][0] is node:
+            yield group, members[group]
+
+
+def _mermaid_node(number: int, node: Mapping[str, Any]) -> str:
+    words = "<br/>".join(_mermaid_text(text) for text in _label(node))
+    return f'  n{number}["{words}"]:::{_state(node)}'
+
+
+def _state(node: Mapping[str, Any]) -> str:
+    """Returns what a node is drawn as."""
+    return "partial" if node.get("partial") else str(node["status"])
 
 
 def _label(node: Mapping[str, Any]) -> list[str]:
     """Returns the lines of a node: what it is called, what runs it, how it is doing."""
     name = one_line(node["id"], limit=_LABEL_CHARACTERS)
     title = one_line(node["title"] or node["tool"] or "plan", limit=_LABEL_CHARACTERS)
-    return [name, title, node.get("states") or ("partial" if node.get("partial") else node["status"])]
+    return [name, title, node.get("states") or _state(node)]
 
 
 def _mermaid_text(text: str) -> str:
@@ -69,13 +102,15 @@ def svg(graph: Graph) -> str:
     nodes = graph["nodes"]
     numbers = {node["id"]: number for number, node in enumerate(nodes)}
     edges = [(numbers[start], numbers[end]) for start, end in graph["edges"]]
-    columns = _columns(len(nodes), edges)
+    columns = _columns(len(nodes), [*edges, *_edges_between_groups(nodes)])
     tallest = max(map(len, columns), default=0)
-    height = 2 * _MARGIN + tallest * (_BOX_HEIGHT + _GAP_Y) - (_GAP_Y if tallest else 0)
+    groups = [(group, members) for group, members in _grouped(nodes) if group is not None]
+    head = _GROUP_HEAD if groups else 0
+    height = 2 * _MARGIN + head + tallest * (_BOX_HEIGHT + _GAP_Y) - (_GAP_Y if tallest else 0)
     width = 2 * _MARGIN + len(columns) * (_BOX_WIDTH + _GAP_X) - (_GAP_X if columns else 0)
     places = {}
     for column, members in enumerate(columns):
-        top = (height - len(members) * (_BOX_HEIGHT + _GAP_Y) + _GAP_Y) / 2
+        top = (height + head - len(members) * (_BOX_HEIGHT + _GAP_Y) + _GAP_Y) / 2
         for row, number in enumerate(members):
             places[number] = (_MARGIN + column * (_BOX_WIDTH + _GAP_X), top + row * (_BOX_HEIGHT + _GAP_Y))
     parts = [
@@ -83,11 +118,32 @@ def svg(graph: Graph) -> str:
         'font-family="system-ui, sans-serif" font-size="12">',
         '<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" '
         'orient="auto"><path d="M0 0 8 4 0 8z" fill="#71717a"/></marker></defs>',
+        *(_svg_group(group, [places[numbers[node["id"]]] for node in members], height) for group, members in groups),
         *(_svg_edge(places[start], places[end]) for start, end in edges),
         *(_svg_node(node, places[number]) for number, node in enumerate(nodes)),
         "</svg>",
     ]
     return "\n".join(parts)
+
+
+def _edges_between_groups(nodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
+    """Yields edges that are not drawn, by which each group has columns of its own, the first group on the left."""
+    if not any("group" in node for node in nodes):
+        return
+    numbers = {node["id"]: number for number, node in enumerate(nodes)}
+    for (_, before), (_, members) in pairwise(_grouped(nodes)):
+        yield from ((numbers[first["id"]], numbers[node["id"]]) for first in before for node in members)
+
+
+def _svg_group(name: str, places: Sequence[tuple[float, float]], height: float) -> str:
+    left = min(x for x, _ in places) - _GAP_X / 4
+    width = max(x for x, _ in places) + _BOX_WIDTH + _GAP_X / 4 - left
+    return (
+        f'<g><rect x="{left}" y="{_MARGIN / 2}" width="{width}" height="{height - _MARGIN}" rx="8" fill="none" '
+        'stroke="#a1a1aa" stroke-dasharray="4 4"/>'
+        f'<text x="{left + 10}" y="{_MARGIN + 10}" fill="#52525b">'
+        f"{escape(one_line(name, limit=_BOX_CHARACTERS))}</text></g>"
+    )
 
 
 def _columns(count: int, edges: Sequence[tuple[int, int]]) -> list[list[int]]:
@@ -118,9 +174,9 @@ def _columns(count: int, edges: Sequence[tuple[int, int]]) -> list[list[int]]:
 
 def _svg_node(node: Mapping[str, Any], place: tuple[float, float]) -> str:
     left, top = place
-    fill, line = COLOURS[node["status"]]
+    fill, line = COLOURS[_state(node)]
     name, title, status = (one_line(text, limit=_BOX_CHARACTERS) for text in _label(node))
-    tip = escape(f"{one_line(node['id'])}: {one_line(node['title'] or '')} ({node['status']})")
+    tip = escape(f"{one_line(node['id'])}: {one_line(node['title'] or '')} ({_state(node)})")
     middle = left + _BOX_WIDTH / 2
     return (
         f'<g><title>{tip}</title><rect x="{left}" y="{top}" width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}" rx="6" '

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dagwright.contracts.rounds_graph import drawn_needs, groups_of
 from dagwright.plan.graph import levels_of
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
@@ -39,6 +40,7 @@ class _Box:
         counts: states of its nodes.
         needs: positions of the boxes that lead to it, distinct.
         is_partial: whether its node has brought a part of what it was to bring.
+        group: what it is drawn in with others, such as the round of a question.
     """
 
     name: str
@@ -47,12 +49,14 @@ class _Box:
     counts: Counter[NodeStatus]
     needs: Sequence[int] = ()
     is_partial: bool = False
+    group: str | None = None
 
     def to_json(self, box_id: str) -> dict[str, Any]:
         status = next((status for status in _WORST_FIRST if self.counts[status]), NodeStatus.PENDING)
         drawn = {"id": box_id, "title": self.title, "status": status.value, "tool": self.tool or None}
         if self.counts.total() == 1:
-            return {**drawn, "partial": True} if self.is_partial else drawn
+            partial = {"partial": True} if self.is_partial else {}
+            return {**drawn, **partial, **({"group": self.group} if self.group is not None else {})}
         states = [f"{count:,} {status.value}" for status, count in sorted(self.counts.items())]
         return {**drawn, "states": ", ".join(states)}
 
@@ -60,7 +64,8 @@ class _Box:
 def picture_of(scheduler: Scheduler) -> dict[str, Any]:
     """Returns a graph that can be drawn: that of `graph --format json`, or one of boxes that hold several nodes.
 
-    Such a box says in `states` how many of its nodes are in which state.
+    Such a box says in `states` how many of its nodes are in which state. Of a question in rounds the edges are those
+    that people look for: what was wired, and how the rounds follow one another.
     """
     boxes = _boxes_of(scheduler)
     if len(boxes) > BOXES or sum(len(box.needs) for box in boxes) > ARROWS:
@@ -85,15 +90,17 @@ def is_folded(graph: Mapping[str, Any]) -> bool:
 
 def _boxes_of(scheduler: Scheduler) -> list[_Box]:
     """Returns a box for each node that the run holds, and one for each region whose inside it does not hold."""
-    held = list(scheduler.shown())
+    held, groups = list(scheduler.shown()), groups_of(scheduler)
     regions = list(scheduler.detached_regions())
     region_of = {member: len(held) + place for place, (_, region) in enumerate(regions) for member in region.members}
     boxes = []
     for number, (node, record) in enumerate(held):
-        needs = [region_of[number]] if number in region_of else scheduler.needed_by(node)
+        written = drawn_needs(scheduler, node) if groups else scheduler.needed_by(node)
+        needs = [region_of[number]] if number in region_of else written
         # Of a worker its name says more than what it was asked for.
         title = f"{node.tool} · {node.title}" if node.is_worker and node.title else node.title
-        boxes.append(_Box(node.id, title, node.tool, Counter([record.status]), needs, is_partial=record.partial))
+        box = _Box(node.id, title, node.tool, Counter([record.status]), needs, record.partial, groups.get(node.id))
+        boxes.append(box)
     for number, region in regions:
         counts = scheduler.counts_inside(number)
         boxes.append(_Box(region.title or region.id, None, region.tool, counts, scheduler.needed_by(region)))
@@ -126,7 +133,7 @@ def _together(boxes: Sequence[_Box], places: Sequence[int], at: Mapping[int, int
     needs = list(dict.fromkeys(at[needed] for place in places for needed in boxes[place].needs))
     outside = [needed for needed in needs if needed != at[places[0]]]
     if len(places) == 1:
-        return replace(first, needs=outside)
+        return replace(first, needs=outside, group=None)
     counts = sum((boxes[place].counts for place in places), Counter[NodeStatus]())
     tools = Counter(boxes[place].tool or "plan" for place in places)
     told = ", ".join(name for name, _ in tools.most_common(3)) + (", …" if len(tools) > 3 else "")

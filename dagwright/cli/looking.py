@@ -19,7 +19,7 @@ from dagwright.cli.progress import call_words, format_duration
 from dagwright.cli.rendering import MARKS, RUN_STYLES
 from dagwright.cli.request_words import answer_words, asking_line, deadline_words, lines_behind
 from dagwright.cli.requests import LookRequest
-from dagwright.cli.round_words import reason_lines
+from dagwright.cli.round_words import phase_line, reason_lines
 from dagwright.cli.streaming import Elements
 from dagwright.cli.wording import (
     closing_words,
@@ -207,7 +207,7 @@ def _table(runs: Sequence[RunSummary]) -> Table:
 def _tell_status(view: RunView, document: Document, output: Output, *, url: str | None) -> None:
     """Shows a run as a table of its nodes."""
     output.say(with_link(summary_line(view, document), url))
-    for line in reason_lines(document):
+    for line in filter(None, [phase_line(document, is_closed=view.is_closed), *reason_lines(document)]):
         output.say(line)
     table = Table(box=None, show_header=True, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("", "node", "tool", "attempts", f"time ({zone_at(time.time())})", ""):

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dagwright.cli.output import one_line
-from dagwright.cli.round_words import LEFT_OUT, NO_CALLS, WORDS, RoundLine, lines_of
+from dagwright.cli.round_words import LEFT_OUT, NO_CALLS, WORDS, RoundLine, lines_of, phase_words
 from dagwright.contracts.rounds import ANSWER, INTENTION, PLAN
 
 _MARKS = {
@@ -19,14 +19,6 @@ _MARKS = {
     LEFT_OUT: ("…", "dim"),
 }
 """State of a sub-goal -> its sign and style."""
-_PHASES = {
-    "idle": "waiting for a worker",
-    "planning": "the planner is asked what to do next",
-    "executing": "workers are at work",
-    "joining": "all of the round has ended",
-    "done": "the answer is being written",
-    "failed": "it came to nothing",
-}
 
 
 def rounds_table(told: Mapping[str, Any], *, room: int, calls: Mapping[str, str] = NO_CALLS) -> Table:
@@ -60,18 +52,11 @@ def _rows(told: Mapping[str, Any], calls: Mapping[str, str]) -> Iterator[tuple[T
         else:
             yield Text(""), _text(f"{line.name}: {line.words}")
     # Of a run whose planner could not be read there is only that.
-    text = _text(_phase_words(told), "dim")
+    text = _text(phase_words(told), "dim")
     # One of these at most is called at a time.
     if call := next(filter(None, map(calls.get, (INTENTION, PLAN, ANSWER))), ""):
         text.append(f"  {call}", style="yellow")
     yield Text(""), text
-
-
-def _phase_words(told: Mapping[str, Any]) -> str:
-    words, phase = _PHASES.get(str(told["phase"]), ""), told["phase"]
-    if phase == "planning" and not told.get("intention"):
-        return "the question is put into words"
-    return words if phase != "failed" else told.get("planner_reasoning") or words
 
 
 def _row(line: RoundLine, call: str) -> tuple[Text, Text]:

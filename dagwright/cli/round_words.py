@@ -26,6 +26,14 @@ NO_CALLS: Mapping[str, str] = MappingProxyType({})
 _OPEN = ("pending", "running")
 _ENDS = {"pending": "never begun", LEFT_OUT: ""}
 """What is said of a run that has ended where that is not the status."""
+_PHASES = {
+    "idle": "waiting for a worker",
+    "planning": "the planner is asked what to do next",
+    "executing": "workers are at work",
+    "joining": "all of the round has ended",
+    "done": "the answer is being written",
+    "failed": "it came to nothing",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +102,7 @@ def lines_of(told: Mapping[str, Any]) -> Iterator[RoundLine]:
     newest = {number: each["round"] for each in rounds for number in each["sub_goals"]}
     for each in rounds:
         action, reason = each["action"], _said(each["reasoning"])
+        reason = " — ".join(filter(None, [reason, _said(each.get("refused"))]))
         if action or reason or each["sub_goals"]:
             name = f"Round {each['round']}"
             yield RoundLine(f"round {each['round']}", name, reason, is_taken=bool(action), action=action or "no plan")
@@ -123,6 +132,32 @@ def reason_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yields the same without the sub-goals: what is meant, and why each round was planned."""
     told = document.get("rounds")
     yield from (_reason(line) for line in lines_of(told) if not line.status) if isinstance(told, Mapping) else ()
+
+
+def phase_line(document: Mapping[str, Any], *, is_closed: bool) -> str | None:
+    """Returns how far a question has come, on one line; `None` of any other run.
+
+    Args:
+        is_closed: whether its run has ended.
+    """
+    told = document.get("rounds")
+    if not isinstance(told, Mapping) or "round" not in told:
+        return None
+    words = told["phase"] if is_closed else f"{told['phase']}: {phase_words(told)}"
+    return f"round {told['round']} of {told['max_rounds']}, {words}"
+
+
+def phase_words(told: Mapping[str, Any]) -> str:
+    """Returns what goes on in a run, or by what it came to nothing.
+
+    Args:
+        told: the part `rounds` of a document.
+    """
+    phase = str(told["phase"])
+    if phase == "planning" and not told.get("intention"):
+        return "the question is put into words"
+    words = _PHASES.get(phase, "")
+    return words if phase != "failed" else told.get("planner_reasoning") or words
 
 
 def new_lines(told: Mapping[str, Any] | None, seen: set[str]) -> Sequence[tuple[str, str]]:

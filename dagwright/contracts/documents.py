@@ -9,6 +9,7 @@ from dagwright.contracts import wire
 from dagwright.contracts.limits import DOCUMENT_LIMIT_BYTES, DOCUMENT_NODES, INLINE_VALUE_BYTES
 from dagwright.contracts.lineage import seen_of_run
 from dagwright.contracts.rounds_documents import rounds_document, rounds_in_short
+from dagwright.contracts.rounds_graph import groups_of
 from dagwright.contracts.session_names import names_set
 from dagwright.plan.chunks import counts_of_items, is_cut, shown_items
 from dagwright.plan.compiled import CompiledNode, agent_of
@@ -230,12 +231,22 @@ def written_node(
 
 
 def graph_document(scheduler: Scheduler) -> dict[str, Any]:
-    """Returns the graph with its states: nodes in plan order, edges from a node to those that wait for it."""
-    nodes = scheduler.plan.nodes
+    """Returns the graph with its states: nodes in plan order, edges from a node to those that wait for it.
+
+    A node of a question in rounds says in `group` of which round it is, and what has brought a part only is `partial`.
+    """
+    nodes, groups = scheduler.plan.nodes, groups_of(scheduler)
     shown = list(scheduler.shown())
     return {
         "nodes": [
-            {"id": node.id, "title": node.title, "status": record.status.value, "tool": node.tool or None}
+            {
+                "id": node.id,
+                "title": node.title,
+                "status": record.status.value,
+                "tool": node.tool or None,
+                **({"partial": True} if record.partial else {}),
+                **({"group": groups[node.id]} if node.id in groups else {}),
+            }
             for node, record in shown
         ],
         "edges": [[nodes[number].id, node.id] for node, _ in shown for number in scheduler.needed_by(node)],

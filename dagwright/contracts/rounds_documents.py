@@ -7,6 +7,7 @@ in full at its node.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pydantic_core
@@ -14,7 +15,7 @@ import pydantic_core
 from dagwright.contracts.limits import cut_text
 from dagwright.contracts.rounds import ANSWER, INTENTION, PLAN, Rounds
 from dagwright.contracts.rounds_pursuit import RoundsPursuit, why_stopped
-from dagwright.contracts.rounds_so_far import RoundsSoFar
+from dagwright.contracts.rounds_so_far import RoundsSoFar, SubGoalProgress
 from dagwright.contracts.rounds_words import in_short
 from dagwright.contracts.sub_goals import inputs_to_json
 from dagwright.contracts.told_answers import told_answer
@@ -29,7 +30,6 @@ PHASES = ("idle", "planning", "executing", "joining", "done", "failed")
 _SUB_GOALS_BYTES = 192 * 1024
 _ROUNDS_BYTES = 96 * 1024
 """JSON of all sub-goals and of all rounds; where it is more, the oldest stand in short."""
-_BRIEF_BYTES = 200
 _RESULTS_BYTES = 128 * 1024
 """JSON of what all sub-goals put out, as far as it stands here."""
 _MOST_OF_RESULT = 8 * 1024
@@ -41,11 +41,30 @@ _IN_SHORT = ("phase", "round", "max_rounds", "question", "intention", "planner_r
 _MESSAGES = 60
 _MESSAGE_BYTES = 300
 """Of the newest messages, and of each."""
-_PARAMS_BYTES = 1024
 _WORDS_BYTES = 1_000
+_PREVIEW_CHARACTERS = 200
 
 Compact = Callable[[Any, str], Any]
 """Value and what refers to it -> what stands for it in a document that is bounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Bytes that parts of a sub-goal may have.
+
+    Args:
+        given: JSON of its params, and of its inputs.
+        result: JSON of what it put out.
+    """
+
+    description: int
+    given: int
+    result: int
+    error: int
+
+
+_BRIEF = _Room(200, 200, 200, 200)
+"""Where all sub-goals together would be too much."""
 
 
 def rounds_document(scheduler: Scheduler, compact: Compact) -> dict[str, Any] | None:
@@ -82,18 +101,13 @@ def _document(run: RoundsSoFar, scheduler: Scheduler, rounds: Rounds, compact: C
         "question": rounds.question,
         "conversation_history": [turn.to_json() for turn in rounds.turns],
         "intention": intention,
-        "sub_goals": in_short(
-            [(each, _brief_sub_goal(each)) for each in _sub_goals(run, compact)], most=_SUB_GOALS_BYTES
-        ),
+        "sub_goals": _sub_goals(run, compact),
         "completed_outputs": _completed_outputs(run, compact),
         "planner_reasoning": next((call.reasoning for call in reversed(run.calls) if call.reasoning), None),
         "synthesis_inputs": _synthesis_inputs(run, scheduler),
         "final_response": final_response,
         "messages": _messages(rounds.question, intention, told, final_response),
-        "rounds": in_short(
-            [(each, _brief_round(each)) for each in told],
-            most=_ROUNDS_BYTES,
-        ),
+        "rounds": in_short([(each, _brief_round(each)) for each in told], most=_ROUNDS_BYTES),
     }
 
 
@@ -124,58 +138,49 @@ def _intention(state: RunState) -> str | None:
     return text if isinstance(text, str) else text.shape.preview if text.shape is not None else None
 
 
-def _sub_goals(run: RoundsSoFar, compact: Compact) -> Iterator[dict[str, Any]]:
+def _sub_goals(run: RoundsSoFar, compact: Compact) -> Sequence[dict[str, Any]]:
     most = min(_MOST_OF_RESULT, _RESULTS_BYTES // max(1, len(run.sub_goals)))
-    for each in run.sub_goals.values():
-        result = each.record.result if each.is_done else None
-        yield {
-            **each.sub_goal.to_json(),
-            "params": _short(dict(each.sub_goal.params), most=_PARAMS_BYTES),
-            "inputs": inputs_to_json(each.sub_goal.inputs),
-            "status": each.status,
-            "result": _outputs(result, each.node.id, compact, most=most),
-            "error": each.error and cut_text(each.error, max_bytes=_WORDS_BYTES),
-        }
+    whole = _Room(8 * 1024, 1024, most, _WORDS_BYTES)
+    each = run.sub_goals.values()
+    parts = [(_sub_goal(one, compact, whole), _sub_goal(one, compact, _BRIEF)) for one in each]
+    return in_short(parts, most=_SUB_GOALS_BYTES)
 
 
-def _brief_sub_goal(told: Mapping[str, Any]) -> dict[str, Any]:
-    result = told["result"]
-    if result is not None and len(pydantic_core.to_json(result)) > _BRIEF_BYTES:
-        result = {"ref": f"node:{SUB_GOAL_PREFIX}{told['id']}", "bytes": None, "preview": ""}
+def _sub_goal(each: SubGoalProgress, compact: Compact, room: _Room) -> dict[str, Any]:
+    node = each.node.id
     return {
-        **told,
-        "description": cut_text(told["description"], max_bytes=_BRIEF_BYTES),
-        "params": _in_bytes(told["params"]),
-        "inputs": _in_bytes(told["inputs"]),
-        "result": result,
-        "error": told["error"] and cut_text(told["error"], max_bytes=_BRIEF_BYTES),
+        **each.sub_goal.to_json(),
+        "description": cut_text(each.sub_goal.description, max_bytes=room.description),
+        "params": _within(dict(each.sub_goal.params), node, compact, most=room.given),
+        "inputs": _within(inputs_to_json(each.sub_goal.inputs), node, compact, most=room.given),
+        "status": each.status,
+        "result": _within(each.record.result if each.is_done else None, node, compact, most=room.result),
+        "error": each.error and cut_text(each.error, max_bytes=room.error),
     }
 
 
-def _in_bytes(value: Any) -> Any:
-    size = len(pydantic_core.to_json(value))
-    return value if size <= _BRIEF_BYTES else {"bytes": size, "preview": ""}
+def _within(value: Any, node_id: str, compact: Compact, *, most: int) -> Any:
+    """Returns a value of a node, or what refers to the node if it has more bytes of JSON than there is room for."""
+    shown = compact(value, f"node:{node_id}")
+    if len(pydantic_core.to_json(shown)) <= most:
+        return shown
+    if not isinstance(value, Mapping):
+        # It lies in the store, and is told by its beginning already.
+        return shown
+    size = len(pydantic_core.to_json(value)) if is_whole(value) else None
+    return {"ref": f"node:{node_id}", "bytes": size, "preview": _preview(shown)[:most]}
 
 
 def _brief_round(told: Mapping[str, Any]) -> dict[str, Any]:
-    reasoning = told["reasoning"] and cut_text(told["reasoning"], max_bytes=_BRIEF_BYTES)
+    reasoning = told["reasoning"] and cut_text(told["reasoning"], max_bytes=_BRIEF.description)
     return {**told, "reasoning": reasoning, "results": [], "results_left_out": len(told["results"])}
-
-
-def _outputs(result: Any, node_id: str, compact: Compact, *, most: int) -> Any:
-    """Returns what a sub-goal put out, slot by slot; where that is too much, what refers to its node."""
-    shown = compact(result, f"node:{node_id}")
-    if len(pydantic_core.to_json(shown)) <= most or not isinstance(result, Mapping):
-        return shown
-    size = len(pydantic_core.to_json(result)) if is_whole(result) else None
-    return {"ref": f"node:{node_id}", "bytes": size, "preview": _preview(shown)}
 
 
 def _completed_outputs(run: RoundsSoFar, compact: Compact) -> dict[str, Any]:
     """Returns what there is to wire and to answer with: id of a sub-goal that is done -> its slots."""
     done = [each for each in run.sub_goals.values() if each.is_done]
     most = min(_MOST_OF_OUTPUTS, _OUTPUTS_BYTES // max(1, len(done)))
-    return {str(each.sub_goal.id): _outputs(each.record.result, each.node.id, compact, most=most) for each in done}
+    return {str(each.sub_goal.id): _within(each.record.result, each.node.id, compact, most=most) for each in done}
 
 
 def _messages(
@@ -200,13 +205,8 @@ def _message(role: str, name: str, content: str) -> dict[str, Any]:
     return {"role": role, "name": name, "content": cut_text(content, max_bytes=_MESSAGE_BYTES)}
 
 
-def _short(value: Any, *, most: int) -> Any:
-    encoded = pydantic_core.to_json(value)
-    return value if len(encoded) <= most else {"bytes": len(encoded), "preview": _preview(value)}
-
-
 def _preview(value: Any) -> str:
-    return pydantic_core.to_json(value).decode(errors="replace")[:200]
+    return pydantic_core.to_json(value).decode(errors="replace")[:_PREVIEW_CHARACTERS]
 
 
 def _synthesis_inputs(run: RoundsSoFar, scheduler: Scheduler) -> dict[str, Any] | None:
@@ -219,12 +219,14 @@ def _synthesis_inputs(run: RoundsSoFar, scheduler: Scheduler) -> dict[str, Any] 
 def _round(run: RoundsSoFar, number: int, compact: Compact) -> dict[str, Any]:
     calls = run.calls_of(number)
     taken = next((call for call in reversed(calls) if call.action is not None), calls[-1])
+    refused = {"refused": cut_text(taken.refused, max_bytes=_WORDS_BYTES)} if taken.refused else {}
     return {
         "round": number,
         "reasoning": taken.reasoning or None,
         "action": taken.action,
         "sub_goals": [sub_goal.id for sub_goal in taken.sub_goals],
         "results": [*_results_of(run, number, compact)],
+        **refused,
     }
 
 
@@ -240,7 +242,7 @@ def _results_of(run: RoundsSoFar, number: int, compact: Compact) -> Iterator[dic
             yield {
                 "sub_goal_id": found.sub_goal_id,
                 "status": found.status,
-                "outputs": _outputs(found.outputs, node.id, compact, most=most),
+                "outputs": _within(found.outputs, node.id, compact, most=most),
                 "error": found.error and cut_text(found.error, max_bytes=_WORDS_BYTES),
                 "message": found.message and cut_text(found.message, max_bytes=_WORDS_BYTES),
             }

@@ -19,7 +19,7 @@ from dagwright.contracts.model_calls import (
 from dagwright.contracts.model_nodes import CALL_MODEL, model_node
 from dagwright.contracts.rounds import ANSWER, INTENTION, PLAN, PLANNER, REPAIR, Rounds
 from dagwright.contracts.rounds_so_far import PlannerCall
-from dagwright.contracts.sub_goals import Input, InputRef, KnownSubGoal, RoundContext, SubGoal, refs_of
+from dagwright.contracts.sub_goals import Input, InputRef, KnownSubGoal, PlannedSubGoal, RoundContext, refs_of
 from dagwright.contracts.told_answers import READ
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole, Join, RetryRule
 from dagwright.plan.model_tools import PURPOSE_ANSWER, ROUNDS_KIND
@@ -135,7 +135,7 @@ def _intention_parts() -> tuple[Part, ...]:
 
 
 def worker_node(
-    sub_goal: SubGoal,
+    sub_goal: PlannedSubGoal,
     tool: ToolDeclaration,
     *,
     node_id: str,

@@ -13,7 +13,7 @@ from dagwright.contracts.sub_goals import (
     DONE,
     InputRef,
     KnownSubGoal,
-    SubGoal,
+    PlannedSubGoal,
     SubGoalStatus,
     sub_goal_from_json,
     work_of,
@@ -55,7 +55,7 @@ class PlannerCall:
     record: Record
     round: int
     found: Mapping[str, Any] | None
-    sub_goals: Sequence[SubGoal] = ()
+    sub_goals: Sequence[PlannedSubGoal] = ()
 
     @property
     def is_repair(self) -> bool:
@@ -73,6 +73,11 @@ class PlannerCall:
         return str(self.found.get("reasoning", "")) if self.found is not None else ""
 
     @property
+    def refused(self) -> str:
+        """Returns what is wrong with an answer that could not be taken; empty of any other."""
+        return str(self.found.get("words", "")) if self.found is not None and self.action is None else ""
+
+    @property
     def synthesis_inputs(self) -> Mapping[str, Any]:
         """Returns the slots that the answer is made of, as the planner wrote them."""
         found = self.found.get("synthesis_inputs") if self.found is not None else None
@@ -88,7 +93,7 @@ class SubGoalProgress:
         round: in which it was begun last.
     """
 
-    sub_goal: SubGoal
+    sub_goal: PlannedSubGoal
     number: int
     node: CompiledNode
     record: Record
@@ -238,7 +243,7 @@ class RoundsSoFar:
         )
         return is_begun or not self.left_to_begin(call)
 
-    def left_to_begin(self, call: PlannerCall) -> Sequence[SubGoal]:
+    def left_to_begin(self, call: PlannerCall) -> Sequence[PlannedSubGoal]:
         """Returns what of the planner's wishes is neither done nor going on.
 
         A person may have begun again what had failed when the planner was asked.
@@ -277,7 +282,7 @@ def _action_of(found: Mapping[str, Any] | None) -> Action | None:
     return action if action in ("continue", "done", "failed") else None
 
 
-def _sub_goals_in(node: CompiledNode, found: Mapping[str, Any] | None) -> Sequence[SubGoal]:
+def _sub_goals_in(node: CompiledNode, found: Mapping[str, Any] | None) -> Sequence[PlannedSubGoal]:
     if found is None or _action_of(found) != "continue":
         return ()
     try:

@@ -71,8 +71,8 @@ def _ref_from_json(encoded: Any) -> InputRef:
 
 
 @dataclass(frozen=True, slots=True)
-class SubGoal:
-    """One piece of work for one worker.
+class PlannedSubGoal:
+    """One piece of work for one worker, as a planner wants it; what its worker is told of it is `tools.SubGoal`.
 
     Args:
         inputs: argument of the worker -> the slots that it gets.
@@ -83,8 +83,8 @@ class SubGoal:
     id: int
     worker: str
     description: str
+    outputs: tuple[str, ...]
     goal_type: GoalType
-    outputs: tuple[str, ...] = ()
     inputs: Mapping[str, Input] = field(default_factory=dict)
     params: Mapping[str, Any] = field(default_factory=dict)
 
@@ -111,19 +111,19 @@ class SubGoal:
         }
 
 
-def sub_goal_from_json(encoded: Any) -> SubGoal:
-    """Returns the sub-goal that `SubGoal.to_json` told.
+def sub_goal_from_json(encoded: Any) -> PlannedSubGoal:
+    """Returns the sub-goal that `PlannedSubGoal.to_json` told.
 
     Raises:
         ValueError: it is none.
     """
     try:
-        return SubGoal(
+        return PlannedSubGoal(
             int(encoded["id"]),
             str(encoded["worker"]),
             str(encoded["description"]),
-            "deliverable" if encoded["goal_type"] == "deliverable" else "support",
             tuple(map(str, encoded["outputs"])),
+            "deliverable" if encoded["goal_type"] == "deliverable" else "support",
             inputs_from_json(encoded["inputs"]),
             dict(encoded["params"]),
         )
@@ -165,7 +165,7 @@ class KnownSubGoal:
         }
 
 
-def work_of(sub_goal: SubGoal, worker: Worker | None) -> str:
+def work_of(sub_goal: PlannedSubGoal, worker: Worker | None) -> str:
     """Returns the same digest for the same work: of a worker that reads the description, only in the same words."""
     reads = worker is None or worker.card.takes_sub_goal
     words = _WORDS.sub(" ", sub_goal.description.casefold()).strip() if reads else ""

@@ -9,14 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.contracts.conversation import TurnSummary
+from dagwright.contracts.conversation import TURNS_TOLD, TurnSummary
 from dagwright.contracts.turn_summaries import OLDER_RESPONSE_BYTES, cut_inside, shortened
 from dagwright.gateway.bodies import ChatMessage
 from dagwright.gateway.errors import ApiError
 
 ANSWER_FUNCTION = "answer_feedback"
 """The function that stands for a question to a person."""
-TURNS_TOLD = 20
 UNSUPPORTED = "unsupported_content"
 """Code of what is refused since a run takes text alone."""
 

@@ -9,8 +9,8 @@ from dagwright.contracts.sub_goals import (
     Input,
     InputRef,
     KnownSubGoal,
+    PlannedSubGoal,
     RoundContext,
-    SubGoal,
     refs_of,
     work_of,
 )
@@ -77,7 +77,7 @@ class RoundChecks:
         worker = self.workers.get(known.worker) if known is not None else None
         return worker is not None and worker.card.goal_type == "deliverable"
 
-    def _problem_of_slot(self, ref: InputRef, source: KnownSubGoal | SubGoal | None, at: str) -> Problem | None:
+    def _problem_of_slot(self, ref: InputRef, source: KnownSubGoal | PlannedSubGoal | None, at: str) -> Problem | None:
         """Returns what is wrong with a reference, whatever has become of what it names."""
         if source is None:
             hint = f"there are {_listed(sorted(self._known))}" if self._known else None
@@ -92,15 +92,15 @@ class RoundChecks:
 
     # What goes on.
 
-    def begun(self, sub_goals: Sequence[SubGoal]) -> Sequence[SubGoal]:
+    def begun(self, sub_goals: Sequence[PlannedSubGoal]) -> Sequence[PlannedSubGoal]:
         """Returns what is new of an answer: what waits as it was written before goes on by itself."""
         return tuple(sub_goal for sub_goal in sub_goals if not self._is_waiting_already(sub_goal))
 
-    def _is_waiting_already(self, sub_goal: SubGoal) -> bool:
+    def _is_waiting_already(self, sub_goal: PlannedSubGoal) -> bool:
         known = self._known.get(sub_goal.id)
         return known is not None and known.status == "pending" and known.work == self._work(sub_goal)
 
-    def problems_of(self, sub_goals: Sequence[SubGoal]) -> Iterator[Problem]:
+    def problems_of(self, sub_goals: Sequence[PlannedSubGoal]) -> Iterator[Problem]:
         """Yields what is wrong with the sub-goals of an answer that is well written."""
         ids: set[int] = set()
         new = {sub_goal.id: sub_goal for sub_goal in self.begun(sub_goals)}
@@ -118,7 +118,7 @@ class RoundChecks:
         yield from found
 
     def _problems_of(
-        self, sub_goal: SubGoal, at: tuple[str | int, ...], new: Mapping[int, SubGoal]
+        self, sub_goal: PlannedSubGoal, at: tuple[str | int, ...], new: Mapping[int, PlannedSubGoal]
     ) -> Iterator[Problem]:
         known = self._known.get(sub_goal.id)
         if known is not None and known.status not in ("failed", "pending"):
@@ -130,7 +130,7 @@ class RoundChecks:
         yield from self._problems_of_inputs(sub_goal, at, new)
         yield from self._problems_of_arguments(sub_goal, at)
 
-    def _repeated(self, sub_goal: SubGoal) -> tuple[str, str] | None:
+    def _repeated(self, sub_goal: PlannedSubGoal) -> tuple[str, str] | None:
         """Returns what is said of work that was done before, and a hint."""
         work = self._work(sub_goal)
         for each in self._known.values():
@@ -145,15 +145,15 @@ class RoundChecks:
                 return told, "find another way, or say done or failed"
         return None
 
-    def _work(self, sub_goal: SubGoal) -> str:
+    def _work(self, sub_goal: PlannedSubGoal) -> str:
         return work_of(sub_goal, self.workers.get(sub_goal.worker))
 
-    def _outputs(self, of: SubGoal | KnownSubGoal) -> Sequence[str]:
+    def _outputs(self, of: PlannedSubGoal | KnownSubGoal) -> Sequence[str]:
         worker = self.workers.get(of.worker)
         return worker.card.outputs if worker is not None else ()
 
     def _problems_of_inputs(
-        self, sub_goal: SubGoal, at: tuple[str | int, ...], new: Mapping[int, SubGoal]
+        self, sub_goal: PlannedSubGoal, at: tuple[str | int, ...], new: Mapping[int, PlannedSubGoal]
     ) -> Iterator[Problem]:
         card = self.workers[sub_goal.worker].card
         yield from _problems_of_slots(sub_goal, card, at)
@@ -171,7 +171,7 @@ class RoundChecks:
                 message = f"{ref.slot!r} of sub-goal {ref.from_sub_goal} is null, and {sub_goal.worker!r} requires it"
                 yield Problem(PRECONDITION_MISSING, message, where, sub_goal.node_id)
 
-    def _problems_of_arguments(self, sub_goal: SubGoal, at: tuple[str | int, ...]) -> Iterator[Problem]:
+    def _problems_of_arguments(self, sub_goal: PlannedSubGoal, at: tuple[str | int, ...]) -> Iterator[Problem]:
         schema = self.workers[sub_goal.worker].tool.input_schema
         if schema is None:
             return
@@ -190,13 +190,13 @@ class RoundChecks:
             group = "inputs" if path and path[0] in sub_goal.inputs else "params"
             yield Problem("invalid_arguments", message, pointer(*at, group, *path), sub_goal.node_id, hint)
 
-    def _problems_of_all(self, new: Mapping[int, SubGoal]) -> Iterator[Problem]:
+    def _problems_of_all(self, new: Mapping[int, PlannedSubGoal]) -> Iterator[Problem]:
         """Yields what is wrong with sub-goals that are right one by one: a circle, or that nothing can start."""
         if len(self._known.keys() | new.keys()) > MAX_OF_RUN:
             message = f"the question has more than {MAX_OF_RUN} sub-goals with these"
             yield Problem("too_large", message, "/sub_goals", hint="say done with what there is, or failed")
             return
-        sub_goals: dict[int, SubGoal | KnownSubGoal] = {**self._known, **new}
+        sub_goals: dict[int, PlannedSubGoal | KnownSubGoal] = {**self._known, **new}
         places = {number: place for place, number in enumerate(sub_goals)}
         needed = [[places[source] for source in each.sources if source in places] for each in sub_goals.values()]
         if any(place in sources for place, sources in enumerate(needed)) or levels_of(needed) is None:
@@ -214,7 +214,9 @@ class RoundChecks:
                 "empty_plan", "all of this waits already, and nothing of it can start", "/sub_goals", hint=hint
             )
 
-    def _can_start(self, sub_goal: SubGoal | KnownSubGoal, new: Mapping[int, SubGoal], told: dict[int, bool]) -> bool:
+    def _can_start(
+        self, sub_goal: PlannedSubGoal | KnownSubGoal, new: Mapping[int, PlannedSubGoal], told: dict[int, bool]
+    ) -> bool:
         """Tells whether a sub-goal has a way to begin; there is no circle.
 
         Args:
@@ -224,7 +226,7 @@ class RoundChecks:
             told[sub_goal.id] = all(self._can_be_there(source, new, told) for source in sub_goal.sources)
         return told[sub_goal.id]
 
-    def _can_be_there(self, source: int, new: Mapping[int, SubGoal], told: dict[int, bool]) -> bool:
+    def _can_be_there(self, source: int, new: Mapping[int, PlannedSubGoal], told: dict[int, bool]) -> bool:
         if source in new:
             return self._can_start(new[source], new, told)
         known = self._known.get(source)
@@ -233,7 +235,7 @@ class RoundChecks:
         return known.status in DONE or self._can_start(known, new, told)
 
 
-def _problems_of_slots(sub_goal: SubGoal, card: WorkerCard, at: tuple[str | int, ...]) -> Iterator[Problem]:
+def _problems_of_slots(sub_goal: PlannedSubGoal, card: WorkerCard, at: tuple[str | int, ...]) -> Iterator[Problem]:
     """Yields each required slot that is not given, or not by a worker where the answer is made of it.
 
     What a planner writes out itself, such as a query that the person gave, workers look into again; a deliverable

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dagwright.contracts.sub_goals import Input, InputRef, SubGoal, refs_of
+from dagwright.contracts.sub_goals import Input, InputRef, PlannedSubGoal, refs_of
 from dagwright.dialects.json_reader import depth_of, json_problems, read_json
 from dagwright.plan.errors import PlanInvalid, Problem, pointer
 from dagwright.plan.references import suggestion
@@ -86,7 +86,7 @@ class Fields:
     def _tell(self, code: str, message: str, *at: str | int, hint: str | None = None, node: str | None = None) -> None:
         self.problems.append(Problem(code, message, pointer(*at), node, hint))
 
-    def sub_goals(self, raw: Any, workers: Mapping[str, Worker]) -> list[SubGoal]:
+    def sub_goals(self, raw: Any, workers: Mapping[str, Worker]) -> list[PlannedSubGoal]:
         """Returns the sub-goals of an answer that goes on."""
         if not isinstance(raw, list) or not raw:
             hint = "begin at least one, or say done or failed"
@@ -99,7 +99,7 @@ class Fields:
         found = [self._sub_goal(each, place, workers) for place, each in enumerate(raw)]
         return [each for each in found if each is not None]
 
-    def _sub_goal(self, raw: Any, place: int, workers: Mapping[str, Worker]) -> SubGoal | None:
+    def _sub_goal(self, raw: Any, place: int, workers: Mapping[str, Worker]) -> PlannedSubGoal | None:
         at = ("sub_goals", place)
         if not isinstance(raw, Mapping):
             self._tell("invalid_field", f"a sub-goal must be an object, not {raw!r:.60}", *at)
@@ -127,7 +127,7 @@ class Fields:
         card = worker.card
         # What the worker puts out, and what for, its card says, whatever the planner repeats of it.
         words = " ".join(description.split())[:DESCRIPTION_CHARACTERS]
-        return SubGoal(number, worker.tool.name, words, card.goal_type, tuple(card.outputs), inputs, dict(params))
+        return PlannedSubGoal(number, worker.tool.name, words, card.outputs, card.goal_type, inputs, dict(params))
 
     def _named(self, raw: Any, worker: Worker | None, *at: str | int) -> Any:
         """Returns arguments under their declared names, which may be written with `-` for `_`."""

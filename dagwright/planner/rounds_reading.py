@@ -10,7 +10,7 @@ from typing import Any
 
 from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.goals import tools_read
-from dagwright.contracts.sub_goals import RoundContext, SubGoal, inputs_to_json
+from dagwright.contracts.sub_goals import PlannedSubGoal, RoundContext, inputs_to_json
 from dagwright.dialects.json_reader import printable
 from dagwright.dialects.written_text import read_written_json
 from dagwright.dialects.written_values import CUT_OFF, NOT_A_NUMBER, Mend
@@ -109,7 +109,7 @@ def _reasoning(said: Any) -> str:
     return text if len(text) <= REASONING_CHARACTERS else f"{text[:REASONING_CHARACTERS]} […cut]"
 
 
-def _sub_goals(raw: Mapping[str, Any], checks: RoundChecks) -> tuple[list[Problem], Sequence[SubGoal]]:
+def _sub_goals(raw: Mapping[str, Any], checks: RoundChecks) -> tuple[list[Problem], Sequence[PlannedSubGoal]]:
     """Returns what is wrong with the sub-goals of an answer, and those that are begun."""
     fields = Fields()
     written = fields.sub_goals(raw.get("sub_goals"), checks.workers)

@@ -48,6 +48,39 @@ def test_svg_puts_each_level_in_a_column_and_boxes_do_not_meet() -> None:
     assert boxes[0][1] == boxes[3][1] == (boxes[1][1] + boxes[2][1]) / 2
 
 
+def _rounds() -> dict[str, object]:
+    graph = _graph("a", "b", "c", "d", "e", edges=[["a", "b"], ["b", "d"], ["c", "e"]])
+    for node, group in zip(graph["nodes"][1:4], ("one", "one", _HOSTILE), strict=True):  # type: ignore[index] # a list
+        node["group"] = group
+    return graph
+
+
+def test_mermaid_draws_groups_as_subgraphs_and_the_rest_beside_them() -> None:
+    lines = mermaid(_rounds()).splitlines()
+    assert [line.partition('"')[0].rstrip("[") for line in lines[1:10]] == [
+        "  n0", "  subgraph g1", "    n1", "    n2", "  end", "  subgraph g2", "    n3", "  end", "  n4",
+    ]  # fmt: skip
+    assert re.fullmatch(r'  subgraph g2\["[^"<>`\[\]]*"\]', lines[6]) is not None
+    assert lines[10:13] == ["  n0 --> n1", "  n1 --> n3", "  n2 --> n4"]
+
+
+def test_svg_gives_each_group_columns_of_its_own() -> None:
+    root = ET.fromstring(svg(_rounds()))
+    assert [element for element in root.iter() if element.tag.endswith("script")] == []
+    boxes = [box for box in root.iter(f"{_SVG}rect")]
+    first, second = [(float(box.attrib["x"]), float(box.attrib["width"])) for box in boxes[:2]]
+    assert first[0] + first[1] < second[0]
+    # Of a group nothing has an edge to c, and all of it stands in one column all the same.
+    assert [float(box.attrib["x"]) for box in boxes[2:]] == [20.0, 290.0, 290.0, 560.0, 830.0]
+
+
+def test_partial_node_has_a_colour_of_its_own() -> None:
+    graph = _graph("a")
+    graph["nodes"][0]["partial"] = True  # type: ignore[index] # a list
+    assert '"a<br/>t<br/>partial"]:::partial' in mermaid(graph)
+    assert "#fef3c7" in svg(graph)
+
+
 def test_empty_graph_is_a_picture_too() -> None:
     assert mermaid(_graph()) == "flowchart LR"
     assert ET.fromstring(svg(_graph())).tag == f"{_SVG}svg"

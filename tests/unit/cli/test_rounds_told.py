@@ -15,6 +15,7 @@ from dagwright.cli.looking import _tell_status
 from dagwright.cli.output import Output
 from dagwright.cli.round_words import calls_of, rounds_of
 from dagwright.cli.round_words import lines_of as lines_of_rounds
+from dagwright.contracts.documents import graph_document
 from dagwright.contracts.rounds import MAX_ROUNDS_LIMIT
 from dagwright.descriptions import PendingCall
 from dagwright.explaining import Explanation
@@ -99,6 +100,7 @@ def test_status_tells_rounds_and_the_attempts_of_calls_in_flight(capsys: pytest.
     view = _view(_begun(), pending={"sg1": PendingCall(7, "backing_off", "no server runs")})
     _tell_status(view, view.document(), Output(), url=None)
     told = capsys.readouterr().out.splitlines()
+    assert "round 1 of 10, executing: workers are at work" in told
     assert "Round 1 (continue): Both." in told
     (row,) = [line.split() for line in told if " sg1 " in line]
     assert "7" in row
@@ -111,9 +113,63 @@ def test_graph_names_workers_and_shows_what_is_partial() -> None:
     picture = picture_of(question.scheduler)
     drawn = mermaid(picture)
     assert "sg1<br/>pick · Numbers of Maersk<br/>" in drawn
-    assert "partial" in next(line for line in drawn.splitlines() if "sg1<br/>" in line)
+    assert next(line for line in drawn.splitlines() if "sg1<br/>" in line).endswith('<br/>partial"]:::partial')
+    assert "classDef partial " in drawn
     assert "running" in next(line for line in drawn.splitlines() if "sg2<br/>" in line)
     assert not is_folded(picture)
+
+
+def test_graph_has_a_group_for_each_round_and_edges_for_what_was_wired_alone() -> None:
+    sums = [sub_goal(number + 2, "add_up", numbers=ref(number, "numbers")) for number in (1, 2)]
+    both = sub_goal(5, "compare", total=[ref(3, "total"), ref(4, "total")])
+    question = Question(
+        goes_on(PICK, OTHER), goes_on(*sums), goes_on(both), done(a=ref(5, "comparison")),
+        workers={"sg5": {"comparison": "7 and 11"}},
+    )  # fmt: skip
+    question.run()
+    picture = picture_of(question.scheduler)
+    assert {node["id"]: node.get("group") for node in picture["nodes"]} == {
+        "intention": None, "plan": "round 1", "sg1": "round 1", "sg2": "round 1",
+        "plan#2": "round 2", "sg3": "round 2", "sg4": "round 2",
+        "plan#3": "round 3", "sg5": "round 3", "plan#4": "round 4", "answer": None,
+    }  # fmt: skip
+    assert picture["edges"] == [
+        ["intention", "plan"], ["plan", "plan#2"], ["sg1", "sg3"], ["sg2", "sg4"], ["plan#2", "plan#3"],
+        ["sg3", "sg5"], ["sg4", "sg5"], ["plan#3", "plan#4"], ["sg5", "answer"], ["plan#4", "answer"],
+    ]  # fmt: skip
+    # Programs are told all edges, and the same groups.
+    told = graph_document(question.scheduler)
+    assert [node.get("group") for node in told["nodes"]] == [node.get("group") for node in picture["nodes"]]
+    assert ["sg1", "plan#2"] in told["edges"]
+
+
+def test_sub_goal_is_drawn_in_the_round_in_which_it_could_begin() -> None:
+    waits = sub_goal(3, "add_up", numbers=ref(1, "numbers"))
+    workers: dict[str, Any] = {"sg1": NodeError("tool_failed", "gone")}
+    question = Question(goes_on(PICK, waits), goes_on(PICK), done(a=ref(3, "total")), workers=workers)
+    for _ in range(6):
+        question.step()
+    groups = {node["id"]: node.get("group") for node in picture_of(question.scheduler)["nodes"]}
+    assert (groups["sg1"], groups["sg1#2"], groups["sg3"]) == ("round 1", "round 2", "round 2")
+
+
+def test_status_of_a_question_that_has_ended_tells_no_phase_that_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    question = Question(goes_on(sub_goal(1, "clarify", question="Which?")), done(a=ref(1, "clarification")))
+    question.run()
+    view = _view(question)
+    _tell_status(view, view.document(), Output(), url=None)
+    assert "round 2 of 10, done" in capsys.readouterr().out.splitlines()
+
+
+def test_round_without_a_plan_says_what_was_wrong_with_it() -> None:
+    question = Question(*[goes_on(sub_goal(1, "nobody"), reasoning="Again.")] * 4)
+    question.run()
+    told = rounds_of(_view(question))
+    assert told is not None
+    (line,) = [line for line in lines_of_rounds(told) if line.key == "round 1"]
+    assert line.words.startswith("Again. — ")
+    assert "nobody" in line.words
+    assert "refused" not in rounds_of(_view(_begun()))["rounds"][0]  # type: ignore[index] # it is there
 
 
 def test_why_tells_by_what_a_run_ended_besides_what_failed_in_it() -> None:

@@ -14,7 +14,7 @@ from dagwright.contracts.pursuits import pursuit_of
 from dagwright.contracts.rounds import RoundsLimits
 from dagwright.contracts.rounds_documents import rounds_document
 from dagwright.contracts.rounds_nodes import worker_node
-from dagwright.contracts.sub_goals import SubGoal, round_context_from_json
+from dagwright.contracts.sub_goals import PlannedSubGoal, round_context_from_json
 from dagwright.plan.carry import carry_of, restore
 from dagwright.plan.compiled import plan_from_json, plan_to_json
 from dagwright.plan.errors import NodeError
@@ -317,7 +317,7 @@ def test_calls_of_workers_and_the_question_have_the_time_that_was_given() -> Non
     assert (task.node.timeout_s, question.scheduler.plan.deadline_s) == (7.0, 90.0)
     # One that names a timeout keeps to it.
     tool = replace(question.scheduler.plan.tools["pick"], timeout_s=3.0)
-    made = SubGoal(1, "pick", "", "support", ("numbers",))
+    made = PlannedSubGoal(1, "pick", "", ("numbers",), "support")
     assert worker_node(made, tool, node_id="sg1", dependencies=(), timeout_s=7.0).timeout_s == 3.0
 
 

@@ -12,8 +12,8 @@ from dagwright.contracts.conversation import TurnSummary
 from dagwright.contracts.documents import encoded_size
 from dagwright.contracts.sub_goals import (
     KnownSubGoal,
+    PlannedSubGoal,
     RoundContext,
-    SubGoal,
     SubGoalStatus,
     inputs_from_json,
     round_context_from_json,
@@ -66,7 +66,9 @@ def known(
     card = WORKERS[worker_name].worker
     assert card is not None
     inputs = inputs_from_json(written["inputs"])
-    made = SubGoal(number, worker_name, written["description"], card.goal_type, card.outputs, inputs, written["params"])
+    made = PlannedSubGoal(
+        number, worker_name, written["description"], card.outputs, card.goal_type, inputs, written["params"]
+    )
     work = work_of(made, Worker(WORKERS[worker_name], card))
     is_done = status in ("success", "partial")
     there = (card.outputs if is_done else ()) if slots is None else slots
