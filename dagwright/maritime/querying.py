@@ -69,6 +69,7 @@ async def es_query_exec(es_query: EsQuery) -> WorkerResult:
     ],
     requires=["es_query"],
     outputs=["page_results", "has_more", "next_offset"],
+    same_as={"page_results": "es_results"},
     goal_type="support",
     timeout="2m",
     max_attempts=SERVER_ATTEMPTS,

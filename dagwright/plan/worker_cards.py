@@ -58,6 +58,8 @@ class WorkerCard(BaseModel):
     """Slots that have to be there before it is called; the run checks it, whatever a planner says."""
     outputs: _Slots
     """Slots that it puts out, exactly these; one of them may be null."""
+    same_as: dict[str, Annotated[str, AfterValidator(_slot)]] = {}
+    """Slot of its own -> the slot of another worker that it may stand for, where that is required."""
     goal_type: GoalType
     """`deliverable` if what it puts out is for the answer, `support` if it is for other workers only."""
     takes_sub_goal: bool = False
@@ -67,11 +69,18 @@ class WorkerCard(BaseModel):
     def _puts_something_out(self) -> Self:
         if not self.outputs:
             raise ValueError("outputs: a worker puts out at least one slot")
+        for slot, other in self.same_as.items():
+            if slot not in self.outputs or other in self.outputs:
+                raise ValueError(f"same_as: {slot!r} must be one of its slots, and {other!r} one of another worker")
         return self
 
     def to_json(self) -> dict[str, Any]:
         """Returns the card as JSON, without what it does not say."""
         return self.model_dump(mode="json", exclude_defaults=True)
+
+    def fills(self, slot: str, required: str) -> bool:
+        """Tells whether one of its slots may be wired where a slot is required."""
+        return required in (slot, self.same_as.get(slot))
 
     def slots_problem(self, names: Collection[str], *, is_partial: bool) -> str | None:
         """Returns which slots are missing among those that a call put out, and which are none of its own.

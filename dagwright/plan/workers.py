@@ -60,9 +60,10 @@ def _set_problems(workers: Mapping[str, WorkerCard]) -> Iterator[str]:
             owner = puts_out.setdefault(slot, name)
             if owner != name:
                 yield f"the workers {owner!r} and {name!r} both put out {slot!r}; a slot is put out by one worker"
+    stood_for = {other for card in workers.values() for other in card.same_as.values()}
     for name, card in workers.items():
         for slot in card.requires:
-            if slot not in puts_out:
+            if slot not in puts_out and slot not in stood_for:
                 near = suggestion(slot, list(puts_out))
                 yield f"the worker {name!r} requires {slot!r}, which no worker puts out" + (f"; {near}" if near else "")
     if workers and not any(card.goal_type == "deliverable" for card in workers.values()):
@@ -96,11 +97,11 @@ def problems_of_worker(
     written = {parameter_name(key, properties): key for key in node.arguments}
     for slot in slots_not_given(card, node.arguments):
         key = written.get(slot)
-        makers = [name for name, tool in made_by.items() if tool.worker and slot in tool.worker.outputs]
-        hint = f"{makers[0]!r} puts it out" if makers else f"no node before it puts out {slot!r}"
+        hint = _maker_told(slot, made_by)
         message = f"{tool_name!r} requires the slot {slot!r}, which it is not given"
         yield PRECONDITION_MISSING, ("arguments", key) if key is not None else (), message, hint
     yield from _unknown_slots(holes, made_by)
+    yield from _other_slots(holes, worker, made_by)
     if is_sub_goal:
         yield from _wrong_card(node, tool_name, card)
 
@@ -120,6 +121,41 @@ def _unknown_slots(holes: Sequence[Hole], made_by: Mapping[str, ToolDeclaration]
                 )
                 hint = suggestion(str(slot), maker.worker.outputs)
                 yield "invalid_reference", ("arguments", *path), message, hint
+
+
+def _other_slots(
+    holes: Sequence[Hole], worker: Worker, made_by: Mapping[str, ToolDeclaration]
+) -> Iterator[WorkerProblem]:
+    """Yields each reference to another slot than the one that is required."""
+    properties = (worker.tool.input_schema or {}).get("properties", {})
+    for path, template in holes:
+        part = template[0] if len(template) == 1 and len(path) <= 2 else None
+        if not isinstance(part, ResultOf) or part.field != "result" or isinstance(part.path, str):
+            continue
+        if len(part.path) != 1:
+            continue
+        maker, name = made_by.get(part.node), parameter_name(str(path[0]), properties)
+        if maker is not None and maker.worker is not None and part.path[0] in maker.worker.outputs:
+            message = other_slot(worker, name, maker.worker, str(part.path[0]))
+            if message is not None:
+                yield "invalid_reference", ("arguments", *path), message, _maker_told(name, made_by)
+
+
+def _maker_told(slot: str, made_by: Mapping[str, ToolDeclaration]) -> str:
+    makers = [name for name, tool in made_by.items() if tool.worker and slot in tool.worker.outputs]
+    return f"{makers[0]!r} puts it out" if makers else f"no node before it puts out {slot!r}"
+
+
+def other_slot(worker: Worker, name: str, maker: WorkerCard, slot: str) -> str | None:
+    """Returns why a slot cannot stand where another one is required; `None` if it can, or if none is required there.
+
+    Args:
+        name: of the argument.
+        maker: card of the worker that puts the slot out.
+    """
+    if name not in worker.card.requires or maker.fills(slot, name):
+        return None
+    return f"{worker.tool.name!r} requires {name!r}, and {slot!r} is another slot"
 
 
 def _wrong_card(node: Node, name: str, card: WorkerCard) -> Iterator[WorkerProblem]:

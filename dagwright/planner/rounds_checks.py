@@ -20,7 +20,7 @@ from dagwright.plan.errors import Problem, pointer
 from dagwright.plan.graph import levels_of
 from dagwright.plan.references import suggestion
 from dagwright.plan.worker_cards import WorkerCard
-from dagwright.plan.workers import PRECONDITION_MISSING, Worker, slots_not_given
+from dagwright.plan.workers import PRECONDITION_MISSING, Worker, other_slot, slots_not_given
 from dagwright.planner.rounds_fields import Fields
 from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SYNTHESIS_INPUTS
 
@@ -163,6 +163,8 @@ class RoundChecks:
             source = new.get(ref.from_sub_goal) or known
             if (problem := self._problem_of_slot(ref, source, where)) is not None:
                 yield problem
+            elif source is not None and (other := self._other_slot(sub_goal, name, ref, source)) is not None:
+                yield Problem("invalid_reference", other[0], f"{where}/slot", sub_goal.node_id, other[1])
             elif isinstance(source, KnownSubGoal) and source.status == "failed":
                 message = f"sub-goal {ref.from_sub_goal} has failed, so {name!r} will never be there"
                 hint = f"begin sub-goal {ref.from_sub_goal} again in this answer, or wire another one"
@@ -170,6 +172,22 @@ class RoundChecks:
             elif name in card.requires and isinstance(source, KnownSubGoal) and not _may_be_there(ref, source):
                 message = f"{ref.slot!r} of sub-goal {ref.from_sub_goal} is null, and {sub_goal.worker!r} requires it"
                 yield Problem(PRECONDITION_MISSING, message, where, sub_goal.node_id)
+
+    def _other_slot(
+        self, sub_goal: PlannedSubGoal, name: str, ref: InputRef, source: PlannedSubGoal | KnownSubGoal
+    ) -> tuple[str, str] | None:
+        """Returns what is said of a slot that stands where another one is required, and a hint."""
+        maker = self.workers.get(source.worker)
+        told = maker and other_slot(self.workers[sub_goal.worker], name, maker.card, ref.slot)
+        if not told:
+            return None
+        makers = [
+            f"{slot!r} of {each.tool.name!r}"
+            for each in self.workers.values()
+            for slot in each.card.outputs
+            if each.card.fills(slot, name)
+        ]
+        return told, f"wire {' or '.join(makers)}"
 
     def _problems_of_arguments(self, sub_goal: PlannedSubGoal, at: tuple[str | int, ...]) -> Iterator[Problem]:
         schema = self.workers[sub_goal.worker].tool.input_schema

@@ -43,6 +43,8 @@ object, and nothing else:
 Rules:
 - Only the workers that are listed exist. Beside each stand its preconditions, which say when it may be used; \
 "requires", the arguments that have to be there; "outputs", the slots that it puts out; and its "arguments".
+- An argument among "requires" is wired to the slot of that very name, or to one that is the same: "same_as" says \
+which slots of a worker may stand for which of others. Any slot may be wired to other arguments.
 - An argument stands in "inputs" if it is a slot of another sub-goal, and in "params" if you write its value out. A \
 list of references gives a list. Never write out what a worker has found: wire it. What a deliverable requires \
 always stands in "inputs".
@@ -107,6 +109,7 @@ def _told(worker: Worker) -> dict[str, Any]:
         "preconditions": list(card.preconditions),
         "requires": list(card.requires),
         "outputs": list(card.outputs),
+        **({"same_as": dict(card.same_as)} if card.same_as else {}),
         "goal_type": card.goal_type,
         "arguments": arguments_told(worker.tool),
     }

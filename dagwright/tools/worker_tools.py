@@ -53,6 +53,7 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
     goal_type: GoalType,
     preconditions: Sequence[str] = (),
     requires: Sequence[str] = (),
+    same_as: Mapping[str, str] | None = None,
     name: str | None = None,
     effects: Effects | str = Effects.READ,
     timeout: Duration | None = None,
@@ -69,6 +70,7 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
         goal_type: `deliverable` if they are for the answer, `support` if they are for other workers only.
         preconditions: when a planner may choose it, a sentence each.
         requires: those of its parameters that are slots which have to be there: it is not called without them.
+        same_as: slot of its own -> the slot of another worker that it may stand for, where that is required.
         name: the activity type; the function's name if left out.
         effects: as for `@tool`, but `read` if left out: a worker looks and reckons, and changes nothing.
         timeout, max_parallel, max_attempts, asks_models: as for `@tool`.
@@ -96,6 +98,7 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
                 preconditions=tuple(preconditions),
                 requires=tuple(requires),
                 outputs=tuple(outputs),
+                same_as=dict(same_as or {}),
                 goal_type=goal_type,
                 takes_sub_goal=takes_sub_goal,
             )

@@ -83,7 +83,7 @@ class Workers:
         return clarify
 
     def _part(self) -> Any:
-        @worker_tool(outputs=["found", "rest"], goal_type="support")
+        @worker_tool(outputs=["found", "rest"], same_as={"rest": "numbers"}, goal_type="support")
         async def part(names: list[str]) -> WorkerResult:
             """Finds what there is for some names."""
             self.calls["part"] += 1

@@ -67,7 +67,7 @@ def test_mermaid_draws_groups_as_subgraphs_and_the_rest_beside_them() -> None:
 def test_svg_gives_each_group_columns_of_its_own() -> None:
     root = ET.fromstring(svg(_rounds()))
     assert [element for element in root.iter() if element.tag.endswith("script")] == []
-    boxes = [box for box in root.iter(f"{_SVG}rect")]
+    boxes = list(root.iter(f"{_SVG}rect"))
     first, second = [(float(box.attrib["x"]), float(box.attrib["width"])) for box in boxes[:2]]
     assert first[0] + first[1] < second[0]
     # Of a group nothing has an edge to c, and all of it stands in one column all the same.

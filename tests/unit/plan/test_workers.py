@@ -79,6 +79,8 @@ def test_a_card_travels_as_json() -> None:
         ({"outputs": ("sub_goal",)}, "no slot is called 'sub_goal'"),
         ({"requires": ("",)}, "is no name of a slot"),
         ({"preconditions": ("",)}, "says nothing"),
+        ({"same_as": {"b": "c"}}, "same_as: 'b' must be one of its slots"),
+        ({"outputs": ("a", "c"), "same_as": {"a": "c"}}, "'c' one of another worker"),
         ({"goal_type": "other"}, "support"),
         ({"more": 1}, "more"),
     ],
@@ -94,6 +96,11 @@ def test_a_card_that_says_nothing_useful_is_none(fields: dict[str, Any], said: s
 def test_a_set_of_workers_is_fine_and_so_is_none() -> None:
     check_workers({})
     check_workers(workers_among(WORKERS))
+
+
+def test_required_slot_may_be_put_out_under_another_name() -> None:
+    same = card("a", same_as={"a": "wanted"})
+    check_workers(_set_of({"x": same, "y": card("b", requires=("wanted",), goal_type="deliverable")}))
 
 
 def _set_of(cards: Mapping[str, WorkerCard]) -> dict[str, Worker]:
@@ -161,6 +168,23 @@ def test_a_reference_to_a_slot_that_its_worker_does_not_put_out_is_told() -> Non
             "did you mean 'found'?",
         )
     ]
+
+
+@pytest.mark.parametrize(
+    ("written", "at"), [("{{a.result.count}}", ""), (["{{a.result.found}}", "{{a.result.count}}"], "/1")]
+)
+def test_a_slot_that_stands_where_another_one_is_required_is_told(written: Any, at: str) -> None:
+    assert told(FOUND, node("b", tool="show", arguments={"found": written})) == [
+        (
+            "invalid_reference",
+            f"/nodes/1/arguments/found{at}",
+            "'show' requires 'found', and 'count' is another slot",
+            "'a' puts it out",
+        )
+    ]
+    # What is not required may be anything, and so may a part of a slot: nobody knows what is in it.
+    free = {"found": "{{a.result.found.first}}", "width": "{{a.result.count}}"}
+    assert told(FOUND, node("b", tool="show", arguments=free)) == []
 
 
 def test_a_sub_goal_that_says_something_else_of_its_worker_than_the_worker_is_told() -> None:

@@ -42,8 +42,10 @@ def worker(name: str, *outputs: str, goal_type: str = "support", **more: Any) ->
 WORKERS = {
     each.name: each
     for each in (
-        worker("pick", "numbers", takes=("name",)),
-        worker("add_up", "total", "rest", takes=("numbers", "more"), requires=("numbers",)),
+        worker("pick", "numbers", takes=("name",), same_as={"numbers": "all_results"}),
+        worker(
+            "add_up", "total", "rest", takes=("numbers", "more"), requires=("numbers",), same_as={"rest": "numbers"}
+        ),
         worker("show", "shown", goal_type="deliverable", takes=("total",)),
         worker("tell", "told", goal_type="deliverable", takes=("all_results",), requires=("all_results",)),
         worker("think", "thought", goal_type="deliverable", takes=("about",), takes_sub_goal=True),
@@ -174,8 +176,8 @@ def test_what_is_clear_is_read_however_it_is_written(written: str) -> None:
         (goes_on(sub_goal(1, "add_up", numbers=None)), "precondition_missing", "/sub_goals/0/inputs"),
         (
             goes_on(
-                sub_goal(1, "add_up", numbers=ref(2, "total")),
-                sub_goal(2, "add_up", numbers=ref(1, "total")),
+                sub_goal(1, "add_up", numbers=ref(2, "rest")),
+                sub_goal(2, "add_up", numbers=ref(1, "rest")),
             ),
             "cycle",
             "/sub_goals",
@@ -235,6 +237,26 @@ def test_slots_of_rounds_before_are_there_and_those_that_are_null_are_not() -> N
     assert read(goes_on(sub_goal(3, "show", total=ref(2, "rest"))), *there)["valid"] is True
     wrong = goes_on(sub_goal(3, "add_up", numbers=ref(2, "rest")))
     assert problems_of(wrong, *there) == [("precondition_missing", "/sub_goals/0/inputs/numbers")]
+
+
+def test_required_slot_is_filled_by_that_slot_or_by_one_that_is_the_same() -> None:
+    there = (known(1, "pick", name="x"), known(2, "add_up", numbers=ref(1, "numbers")))
+    for fits in (ref(1, "numbers"), ref(2, "rest"), [ref(1, "numbers"), ref(2, "rest")]):
+        assert read(goes_on(sub_goal(3, "add_up", numbers=fits, more=7)), *there)["valid"] is True
+    # Of an argument that is not required the planner alone knows what it takes.
+    assert read(goes_on(sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=ref(2, "total"))), *there)["valid"]
+    wrong = read(goes_on(sub_goal(3, "add_up", numbers=[ref(1, "numbers"), ref(2, "total")])), *there)
+    (problem,) = wrong["problems"]
+    assert problem["code"] == "invalid_reference"
+    assert problem["pointer"] == "/sub_goals/0/inputs/numbers/1/slot"
+    assert problem["message"] == "'add_up' requires 'numbers', and 'total' is another slot"
+    assert problem["hint"] == "wire 'numbers' of 'pick' or 'rest' of 'add_up'"
+    assert problem["message"] in wrong["repair"]
+    # The same holds where both are begun by one answer.
+    both = goes_on(
+        sub_goal(3, "pick", name="y"), sub_goal(4, "think"), sub_goal(5, "tell", all_results=ref(4, "thought"))
+    )
+    assert problems_of(both, *there) == [("invalid_reference", "/sub_goals/2/inputs/all_results/slot")]
 
 
 @pytest.mark.parametrize("status", ["success", "partial", "running"])
