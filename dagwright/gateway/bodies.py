@@ -12,7 +12,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dagwright.contracts.rounds import checked_max_rounds
 from dagwright.gateway.errors import ApiError
+from dagwright.plan.durations import parse_duration
 
 JsonObject = dict[str, Any]
 
@@ -45,7 +47,7 @@ _HEADERS: Mapping[str, str] = {
     "stream_progress": "x-stream-progress",
     "cancel_on_disconnect": "x-cancel-on-disconnect",
 }
-OWN_FIELDS = (*_HEADERS, "inputs", "run_model")
+OWN_FIELDS = (*_HEADERS, "inputs", "run_model", "deadline", "max_rounds", "worker_timeout")
 """Fields of a body that no model service knows."""
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no", "")
 
@@ -108,6 +110,11 @@ class ChatBody(BaseModel):
     )
     inputs: JsonObject | None = Field(default=None, description="Inputs of a plan, in place of those in the message.")
     run_model: str | None = Field(default=None, description="The model that a plan, an agent or a profile asks.")
+    deadline: str | None = Field(default=None, description="How long the run may take, such as `20m`.")
+    max_rounds: int | None = Field(default=None, description="Of `profile/rounds`: how many rounds there may be.")
+    worker_timeout: str | None = Field(
+        default=None, description="The same: how long a call of a worker may take that names no time, such as `2m`."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,8 @@ class Wishes:
         session: name of the session; `None` for a run of its own.
         inputs: of a plan; `None` if they stand in the message.
         run_model: the model that is asked in the run; `None` for that of the settings.
+        deadline_s: seconds that the run may take; `None` as the two below for what is usual.
+        max_rounds, worker_timeout_s: of a question that is answered in rounds.
         key: of its `Idempotency-Key`.
     """
 
@@ -128,6 +137,9 @@ class Wishes:
     cancels: bool = False
     inputs: Mapping[str, Any] | None = None
     run_model: str | None = None
+    deadline_s: float | None = None
+    max_rounds: int | None = None
+    worker_timeout_s: float | None = None
     key: str | None = None
 
 
@@ -154,6 +166,9 @@ def wishes_of(body: Mapping[str, Any], headers: Mapping[str, str]) -> Wishes:
         cancels=_flag("cancel_on_disconnect", said["cancel_on_disconnect"]),
         inputs=_object("inputs", said["inputs"]),
         run_model=_text("run_model", said["run_model"]),
+        deadline_s=_seconds("deadline", said["deadline"]),
+        max_rounds=_rounds(said["max_rounds"]),
+        worker_timeout_s=_seconds("worker_timeout", said["worker_timeout"]),
         key=headers.get("idempotency-key") or None,
     )
 
@@ -216,5 +231,22 @@ def _object(name: str, value: Any) -> Mapping[str, Any] | None:
     return value
 
 
+def _seconds(name: str, value: Any) -> float | None:
+    text = _text(name, value)
+    try:
+        return None if text is None else parse_duration(text).total_seconds()
+    except ValueError as error:
+        raise _wrong(name, str(error)) from None
+
+
+def _rounds(value: Any) -> int | None:
+    # `metadata` holds texts alone.
+    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    try:
+        return None if number is None else checked_max_rounds(number)
+    except ValueError as error:
+        raise _wrong("max_rounds", str(error)) from None
+
+
 def _wrong(name: str, words: str) -> ApiError:
-    return ApiError(400, f"{name} {words}", param=name, code="invalid_value")
+    return ApiError(400, f"{name}: {words}", param=name, code="invalid_value")

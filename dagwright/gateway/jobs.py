@@ -12,7 +12,6 @@ from typing import Any, cast
 
 from dagwright.client import NO_TERMS, Origin, made_id
 from dagwright.contracts.conversation import TurnSummary
-from dagwright.contracts.goals import Profile
 from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
 from dagwright.contracts.sessions import Session, session_name
 from dagwright.gateway.bodies import ChatBody, Wishes
@@ -25,7 +24,7 @@ from dagwright.plan.errors import PlanInvalid
 from dagwright.preparation import check_plan, prepare_plan, prepare_to_ask, unused_inputs
 from dagwright.sessions import LOOK_PAUSE_S, TurnNotTaken
 from dagwright.templates import Template
-from dagwright.turns import PreparedRun, SessionStart, WordsRequest, prepared_words, start_turn
+from dagwright.turns import AnyProfile, PreparedRun, SessionStart, WordsRequest, prepared_words, start_turn
 
 _AGENT_NODE = "answer"
 _OBJECTIVE = "objective"
@@ -70,17 +69,15 @@ def job_of(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, co
         request, title = f"(the plan {template.title})", template.file
     # What is wrong with a request is wrong in every session, and is told before anything starts.
     prepare(None)
-    return Job(run, session, request, _owned(prepare, desk.caller.owner), title)
+    return Job(run, session, request, _on_terms(prepare, wishes, owner=desk.caller.owner), title)
 
 
-def _owned(prepare: Prepare, owner: str | None) -> Prepare:
-    """Returns what prepares a run that belongs to somebody."""
-    if owner is None:
-        return prepare
+def _on_terms(prepare: Prepare, wishes: Wishes, *, owner: str | None) -> Prepare:
+    """Returns what prepares a run that belongs to somebody, and may take so long."""
 
     def prepared(session: Session | None) -> PreparedRun:
         run = prepare(session)
-        return replace(run, terms=replace(run.terms, owner=owner))
+        return replace(run, terms=replace(run.terms, owner=owner, deadline_s=wishes.deadline_s))
 
     return prepared
 
@@ -89,17 +86,30 @@ def _preparing(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes
     """Returns what prepares the run of a request.
 
     Raises:
-        ApiError, PlanInvalid: the inputs of a plan are wrong.
+        ApiError: the request has what its target cannot have, or the inputs of a plan are wrong.
+        PlanInvalid: they are wrong for the plan.
     """
+    of_rounds = {"max_rounds": wishes.max_rounds, "worker_timeout": wishes.worker_timeout_s}
+    profile = target.name if target.kind == "profile" else "plan"
+    if profile != "rounds" and (given := [name for name, value in of_rounds.items() if value is not None]):
+        words = f"{target.id} has no rounds of workers; send it to profile/rounds, or leave it out"
+        raise ApiError(400, f"{given[0]}: {words}", param=given[0], code="invalid_value")
     if target.kind == "plan":
         template = desk.templates[target.name]
         prepared = _of_template(template, inputs_of(template, said.text, given=wishes.inputs), config)
         return lambda _: prepared
     if target.kind == "agent":
         return lambda session: _of_agent(desk, target.name, _objective(said, session), config)
-    profile = cast("Profile", target.name if target.kind == "profile" else "plan")
-    words = WordsRequest(said.words, config, profile=profile, said_before=said.said_before)
-    return lambda session: prepared_words(words, desk.toolset, session).run
+    request = WordsRequest(
+        said.words,
+        config,
+        replace(NO_TERMS, deadline_s=wishes.deadline_s),
+        profile=cast("AnyProfile", profile),
+        rounds=wishes.max_rounds,
+        worker_timeout_s=wishes.worker_timeout_s,
+        said_before=said.said_before,
+    )
+    return lambda session: prepared_words(request, desk.toolset, session).run
 
 
 def id_of_key(key: str, *, owner: str | None = None) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dagwright.gateway.bodies import ChatBody, ChatMessage, JsonObject
+from dagwright.gateway.bodies import OWN_FIELDS, ChatBody, ChatMessage, JsonObject
 from dagwright.gateway.conversation import UNSUPPORTED
 from dagwright.gateway.errors import ApiError
 from dagwright.gateway.feedback_calls import call_of
@@ -20,7 +20,7 @@ from dagwright.gateway.following import Outcome
 _PREFIX = "resp_"
 _SAME_NAME = (
     *("model", "metadata", "user", "temperature", "top_p", "seed"),
-    *("routing_mode", "session_id", "stream_progress", "cancel_on_disconnect", "inputs", "run_model"),
+    *OWN_FIELDS,
 )
 """Fields that both forms have."""
 _OUTSIDE = ("reasoning", "item_reference")
@@ -60,6 +60,9 @@ class ResponseBody(BaseModel):
     cancel_on_disconnect: bool | None = None
     inputs: JsonObject | None = None
     run_model: str | None = None
+    deadline: str | None = None
+    max_rounds: int | None = None
+    worker_timeout: str | None = None
     extra_body: JsonObject | None = None
 
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import mcp_types as types
 
+from dagwright.contracts.rounds import MAX_ROUNDS_LIMIT
 from dagwright.plan.agents import agent_cards
 from dagwright.plan.tools import ToolDeclaration
 from dagwright.templates import Template, Templates, TemplatesUnreadable
@@ -139,6 +140,17 @@ def _ask() -> types.Tool:
                     "description": "A turn of this session, which knows what was asked and found before.",
                 },
                 "model": {"type": "string", "description": "Which model is asked; else that of the server."},
+                "max_rounds": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": MAX_ROUNDS_LIMIT,
+                    "description": "Of the profile rounds: how many there may be.",
+                },
+                "worker_timeout": {
+                    "type": "string",
+                    "description": "Of the profile rounds: how long a call of a worker may take that names no time "
+                    "itself, such as 2m.",
+                },
                 "id": _ID,
                 "timeout": _TIMEOUT,
                 "wait_s": _WAIT,

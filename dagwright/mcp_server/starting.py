@@ -26,6 +26,8 @@ from dagwright.turns import SessionStart, WordsRequest, prepared_words, start_tu
 
 _OF_MODELS = default_policy("model")
 """Clients are models: what they write asks a person before it changes anything."""
+_OF_ROUNDS = ("max_rounds", "worker_timeout")
+"""Arguments of `ask` that only one profile has."""
 
 
 class CallRefused(Exception):
@@ -70,7 +72,7 @@ class Starter:
         checked, written = self.checked(arguments)
         compiled = compiled_with(checked, arguments.get("inputs") or {})
         # Plans that change nothing run at once, as those do that a model writes for a request in words.
-        terms = Terms(_deadline_s(arguments), self.policy, needs_approval=changes_of(compiled) > 0)
+        terms = Terms(_seconds(arguments, "timeout"), self.policy, needs_approval=changes_of(compiled) > 0)
         source = {"plan": written, "dialect": checked.dialect, "context": {}}
         return await self._started(compiled, arguments.get("inputs") or {}, Origin(source), terms=terms, run=run)
 
@@ -108,9 +110,13 @@ class Starter:
         request = WordsRequest(
             arguments["request"],
             _model_config(model),
-            Terms(_deadline_s(arguments)),
+            Terms(_seconds(arguments, "timeout")),
             profile=arguments.get("profile", "plan"),
+            rounds=arguments.get("max_rounds"),
+            worker_timeout_s=_seconds(arguments, "worker_timeout"),
         )
+        if request.profile != "rounds" and (given := [name for name in _OF_ROUNDS if name in arguments]):
+            raise CallRefused("bad_usage", f"{given[0]}: only the profile rounds has it")
         try:
             prepared = prepared_words(request, self.toolset).run
             if (name := arguments.get("session")) is not None:
@@ -153,14 +159,14 @@ def _of_id(error: IdInUse | IdInvalid) -> CallRefused:
     return CallRefused("id_in_use" if isinstance(error, IdInUse) else "bad_usage", str(error))
 
 
-def _deadline_s(arguments: Mapping[str, Any]) -> float | None:
-    timeout = arguments.get("timeout")
-    if timeout is None:
+def _seconds(arguments: Mapping[str, Any], name: str) -> float | None:
+    given = arguments.get(name)
+    if given is None:
         return None
     try:
-        return parse_duration(timeout).total_seconds()
+        return parse_duration(given).total_seconds()
     except ValueError as error:
-        raise CallRefused("bad_usage", f"timeout: {error}") from None
+        raise CallRefused("bad_usage", f"{name}: {error}") from None
 
 
 def _model_config(model: str | None) -> ModelConfig:

@@ -29,6 +29,15 @@ def test_metadata_says_everything_as_text() -> None:
     assert wishes_of({"metadata": said}, {}) == Wishes(shown=Shown.FULL, cancels=True, inputs={"a": 1})
 
 
+def test_question_says_how_many_rounds_and_how_long() -> None:
+    said = {"deadline": "20m", "worker_timeout": "2m"}
+    wished = Wishes(deadline_s=1_200.0, max_rounds=4, worker_timeout_s=120.0)
+    assert (
+        wishes_of({"max_rounds": 4, **said}, {}) == wishes_of({"metadata": {"max_rounds": "4", **said}}, {}) == wished
+    )
+    assert passed_on({"model": "m", "max_rounds": 4, **said}) == {"model": "m"}
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [
@@ -37,6 +46,11 @@ def test_metadata_says_everything_as_text() -> None:
         ({"stream_progress": "all"}, "stream_progress"),
         ({"cancel_on_disconnect": "perhaps"}, "cancel_on_disconnect"),
         ({"metadata": {"session_id": 1}}, "session_id"),
+        ({"max_rounds": 0}, "max_rounds"),
+        ({"max_rounds": True}, "max_rounds"),
+        ({"metadata": {"max_rounds": "many"}}, "max_rounds"),
+        ({"worker_timeout": 60}, "worker_timeout"),
+        ({"deadline": "soon"}, "deadline"),
         ({"metadata": {"inputs": "{"}}, "inputs"),
         ({"metadata": {"inputs": "[1]"}}, "inputs"),
     ],
