@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
-from rich.markdown import Markdown
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.cli.account import account_name
@@ -36,7 +35,7 @@ from dagwright.cli.forms import ask_answer
 from dagwright.cli.goals import prepare_request
 from dagwright.cli.hosting import connected_to_run, served
 from dagwright.cli.model_needed import refuse_without_model
-from dagwright.cli.output import Output, one_line, terminal_text
+from dagwright.cli.output import Output, one_line
 from dagwright.cli.request_words import Request, answer_words
 from dagwright.cli.requests import AskRequest, ChatRequest, refuse_half_characters
 from dagwright.cli.round_words import round_lines
@@ -256,7 +255,7 @@ class Chat:
             if turn.answer is None:
                 self._output.say(turn_lines([turn])[1].strip())
             else:
-                self._show_answer(turn.answer)
+                self._output.answer(turn.answer)
         if session.running is not None and self._output.can_ask:
             await self._patiently(lambda: self._finish(str(session.running and session.running.run), None))
 
@@ -417,17 +416,11 @@ class Chat:
                 # The picture of a run that has ended leaves them out; elsewhere each was told when it came.
                 for line in round_lines(document):
                     self._output.say(line)
-            self._show_answer(answer)
+                self._output.say("")
+            self._output.answer(answer)
             tell_end_of_answer(view, document, self._output)
         else:
             tell_answer(view, document, self._output)
-
-    def _show_answer(self, answer: str) -> None:
-        if self._output.is_terminal:
-            # An address stands as it is: what a model writes over it may be another one.
-            self._output.show(Markdown(terminal_text(answer), hyperlinks=False))
-        else:
-            self._output.say(answer)
 
 
 def _key_of(request: Request) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """What a person is told of a run that ended, or of one that still goes on."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from dagwright.cli.output import Output, one_line, terminal_text, value_text
@@ -18,6 +18,7 @@ from dagwright.insides import INSIDE_UNREADABLE
 from dagwright.plan.states import NodeStatus
 from dagwright.plan.undoing import undo_counts
 
+Write = Callable[[str], None]
 OUTPUT_CHARACTERS = 4_000
 """Of an output that is shown after a run; `result` shows all of it."""
 FAILURES_SHOWN = 20
@@ -27,6 +28,8 @@ MENDS_SHOWN = 5
 """Of what was mended in the plan of a model."""
 
 
+_DONE = frozenset({NodeStatus.COMPLETED, NodeStatus.SUPERSEDED})
+"""States of the nodes of a run whose cancel found nothing to stop."""
 _NOT_WHOLE = frozenset({OUTPUT_LEFT_OUT, INSIDE_UNREADABLE})
 """Notes that say what is missing in what is shown."""
 
@@ -43,7 +46,7 @@ def tell_end(view: RunView, document: Mapping[str, Any], output: Output) -> None
 
 def tell_answer(view: RunView, document: Mapping[str, Any], output: Output) -> None:
     """Says what the answer to a request is, and then how its run ended."""
-    _tell_made(document, output)
+    _tell_made(document, output, write=output.answer)
     tell_end_of_answer(view, document, output)
 
 
@@ -60,18 +63,24 @@ def tell_end_of_answer(view: RunView, document: Mapping[str, Any], output: Outpu
         output.say(line)
 
 
-def _tell_made(document: Mapping[str, Any], output: Output) -> None:
+def _tell_made(document: Mapping[str, Any], output: Output, *, write: Write | None = None) -> None:
     """Says what a run gives out, and before that what each round of a question has brought.
 
     Of intents, which have no answer, it says what the model says of them, and what each made.
+
+    Args:
+        write: writes a text that the run gives out; `None` for as it stands.
     """
-    for line in round_lines(document):
+    rounds = [*round_lines(document)]
+    for line in rounds:
         output.say(line)
+    if rounds and output.is_terminal:
+        output.say("")
     done = [*done_lines(document)]
     for line in done:
         output.say(line)
     if not done:
-        _tell_output(document, output, limit=OUTPUT_CHARACTERS)
+        _tell_output(document, output, limit=OUTPUT_CHARACTERS, write=write)
 
 
 def done_lines(document: Mapping[str, Any]) -> Iterator[str]:
@@ -147,14 +156,17 @@ def _tell_missing(document: Mapping[str, Any], output: Output) -> None:
 def summary_line(view: RunView, document: Mapping[str, Any]) -> str:
     counts = view.scheduler.counts() if view.scheduler else Counter[NodeStatus]()
     undos = undo_counts(view.scheduler) if view.scheduler else Counter[NodeStatus]()
-    took = ""
+    took = late = ""
     if view.started_at is not None and view.ended_at is not None:
         took = f" in {format_duration(view.ended_at - view.started_at)}"
     title = f" ({one_line(document['title'], limit=80)})" if document["title"] else ""
     state = document["status"].replace("_", " ")
+    if document["status"] == "cancelled" and not undos and {each for each, count in counts.items() if count} <= _DONE:
+        # What ran came to its end before it heard of that.
+        late = ", when all of it was done already"
     told = (("nodes", _counts_words(counts - undos)), ("taking back", _counts_words(undos)))
     words = "".join(f"; {what}: {each}" for what, each in told if each)
-    return f"{view.workflow_id}{title}: {state}{took}{words}"
+    return f"{view.workflow_id}{title}: {state}{took}{late}{words}"
 
 
 def _counts_words(counts: Mapping[NodeStatus, int]) -> str:
@@ -243,14 +255,17 @@ def _problem_line(problem: Mapping[str, Any]) -> str:
     return f"error: {problem.get('code', 'failed')}{at}: {message}{hint}"
 
 
-def _tell_output(document: Mapping[str, Any], output: Output, *, limit: int | None) -> None:
+def _tell_output(document: Mapping[str, Any], output: Output, *, limit: int | None, write: Write | None = None) -> None:
     value = document["output"]
     if (document["error"] or {}).get("code") == PLAN_INVALID:
         # What the reader of the last plan found is no answer.
         return
     if value is None or value == {}:
         return
-    text = terminal_text(value_text(value))
+    text, write = (
+        terminal_text(value_text(value)),
+        write if write is not None and isinstance(value, str) else output.say,
+    )
+    write(text[:limit])
     if limit is not None and len(text) > limit:
-        text = f"{text[:limit]}\n… all of it: dagwright result {document['workflow_id']}"
-    output.say(text)
+        output.say(f"… all of it: dagwright result {document['workflow_id']}")

@@ -299,7 +299,15 @@ def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[st
     for note in notes:
         output.say(f"note: {one_line(note['message'])}")
     if node["status"] == "completed":
-        output.say(terminal_text(value_text(node["result"])))
+        output.say(terminal_text(_result_text(node["result"])))
+
+
+def _result_text(result: Any) -> str:
+    """Returns a result for people; of an object with texts of several lines each field by itself, texts as they are."""
+    if not isinstance(result, Mapping) or not any(isinstance(each, str) and "\n" in each for each in result.values()):
+        return value_text(result)
+    texts = [(name, value_text(value)) for name, value in result.items()]
+    return "\n".join(f"{name}:\n{text}" if "\n" in text else f"{name}: {text}" for name, text in texts)
 
 
 def _cached_words(cached: Mapping[str, Any]) -> str:

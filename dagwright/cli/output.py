@@ -95,6 +95,16 @@ class Output:
         if not self.is_json:
             self.console.print(renderable)
 
+    def answer(self, text: str) -> None:
+        """Writes a text in Markdown to stdout: as it is meant on a terminal, and as it stands elsewhere."""
+        if not self.is_terminal:
+            self.say(text)
+            return
+        from rich.markdown import Markdown  # noqa: PLC0415 -- as for the console
+
+        # An address stands as it is: what a model writes over it may be another one.
+        self.show(Markdown(terminal_text(text), hyperlinks=False))
+
     def tell(self, text: str) -> None:
         """Writes one sentence to stderr."""
         sys.stderr.write(f"{terminal_text(text)}\n")

@@ -164,7 +164,7 @@ def _read_timeout(error: TimeoutError, node: CompiledNode, effects: Effects) -> 
         message = f"outcome unknown: {what}, so nobody knows whether {node.tool} made its change"
         return NodeError("outcome_unknown", message)
     if error.type == TimeoutType.HEARTBEAT:
-        why = "its worker died, or hangs as some async tool on it blocks, which its log names"
+        why = "its worker died, or hangs as an async tool on it blocks; where that takes over 3 s, its log names it"
         return NodeError("timeout", f"{node.tool} stopped heartbeating: {why}", retryable=True)
     return NodeError("timeout", f"{node.tool} took over {node.activity_timeout_s:g} s", retryable=True)
 

@@ -1,6 +1,13 @@
 """What is told of a run that ended: how many steps came to what, and what failed, each thing once."""
 
-from dagwright.cli.endings import summary_line
+import io
+import sys
+
+import pytest
+
+from dagwright.cli.endings import summary_line, tell_answer
+from dagwright.cli.looking import _result_text
+from dagwright.cli.output import Output
 from dagwright.feed import RunView
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.tools import Effects, ToolDeclaration
@@ -39,3 +46,51 @@ def test_steps_that_take_back_are_counted_apart() -> None:
     view = _ended(scheduler)
     line = summary_line(view, view.unfilled_document())
     assert line == "run-1: failed in 2.0 s; nodes: 1 completed, 1 failed; taking back: 2 completed"
+
+
+def _cancelled_at_the_end(*, is_running: bool) -> RunView:
+    scheduler = Scheduler(compiled(plan_of(node("a"))), {})
+    scheduler.begin(0.0)
+    scheduler.next_task(1.0)
+    scheduler.cancel(2.0)
+    if is_running:
+        scheduler.task_cancelled("a", at=3.0)
+    else:
+        scheduler.complete("a", "# The answer\n\nIt is **3**.", at=3.0)
+    return _ended(scheduler)
+
+
+def test_cancel_that_found_nothing_to_stop_says_so() -> None:
+    late, in_time = _cancelled_at_the_end(is_running=False), _cancelled_at_the_end(is_running=True)
+    assert summary_line(late, late.unfilled_document()) == (
+        "run-1: cancelled in 2.0 s, when all of it was done already; nodes: 1 completed"
+    )
+    assert summary_line(in_time, in_time.unfilled_document()) == "run-1: cancelled in 2.0 s; nodes: 1 cancelled"
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("kind", "is_drawn"), [(_Terminal, True), (io.StringIO, False)])
+def test_answer_is_drawn_on_a_terminal_and_stands_as_it_is_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, kind: type[io.StringIO], is_drawn: bool
+) -> None:
+    scheduler = Scheduler(compiled(plan_of(node("a"), output="{{a.result}}")), {})
+    scheduler.begin(0.0)
+    scheduler.next_task(1.0)
+    scheduler.complete("a", "It is **3**, see [here](https://example.org).\n\n| a | b |\n|---|---|\n| 1 | 2 |", at=2.0)
+    written = kind()
+    monkeypatch.setattr(sys, "stdout", written)
+    view = _ended(scheduler)
+    tell_answer(view, view.unfilled_document(), Output(has_color=False))
+    told = written.getvalue()
+    assert ("**3**" in told, "|---|" in told) == (not is_drawn, not is_drawn)
+    assert "https://example.org" in told
+
+
+def test_text_of_several_lines_in_a_result_stands_as_it_is() -> None:
+    slots = {"formatted_results": "| a |\n|---|\n| 1 |", "hit_count": 3}
+    assert _result_text(slots) == "formatted_results:\n| a |\n|---|\n| 1 |\nhit_count: 3"
+    assert _result_text({"a": "b"}) == '{\n  "a": "b"\n}'
