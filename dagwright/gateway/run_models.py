@@ -65,7 +65,7 @@ class NodeDocument(Told):
 
 
 class GraphDocument(BaseModel):
-    """Nodes and edges; an edge leads from a node to one that waits for it."""
+    """Nodes and edges; an edge leads from a node to one that waits for it, and a node of a round has its `group`."""
 
     run_id: str
     offset: str

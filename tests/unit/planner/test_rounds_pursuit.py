@@ -309,6 +309,17 @@ def test_large_outputs_stand_in_the_results_by_reference() -> None:
     assert found["sub_goals"][0]["result"] == workers["sg1"]
 
 
+def test_all_that_is_long_is_told_in_one_shape() -> None:
+    question = Question(
+        goes_on(sub_goal(1, "pick", name="é" * 1_000)), failed("no"), workers={"sg1": {"numbers": ["x" * 9_000]}}
+    )
+    question.run()
+    (found,) = _document(question)["sub_goals"]
+    assert [{*found[field]} for field in ("params", "result")] == [{"ref", "bytes", "preview"}] * 2
+    assert (found["params"]["ref"], found["params"]["bytes"]) == ("node:sg1", 2_011)
+    assert (found["result"]["ref"], found["result"]["bytes"]) == ("node:sg1", 9_016)
+
+
 def test_calls_of_workers_and_the_question_have_the_time_that_was_given() -> None:
     question = Question(goes_on(PICK), asked=RoundsAsked(limits=RoundsLimits(worker_timeout_s=7.0, deadline_s=90.0)))
     for _ in range(2):
@@ -478,3 +489,7 @@ def test_call_of_the_planner_and_the_document_have_a_bound_whatever_the_sub_goal
     assert [each["round"] for each in document["rounds"]] == [*range(1, 12)]
     assert len(document["rounds"][9]["results"]) == 10
     assert len(document["sub_goals"][99]["description"]) > 600
+    # Of the oldest all that is long is left to their nodes.
+    oldest = document["sub_goals"][0]
+    assert oldest["result"]["ref"] == "node:sg1"
+    assert encoded_size(oldest) < 2_000
