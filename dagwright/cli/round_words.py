@@ -84,7 +84,7 @@ def times_of(view: RunView) -> Mapping[str, float]:
         calls = RoundsSoFar(scheduler, scheduler.pursuit.rounds).calls
     except GivenUp:
         calls = ()
-    found |= {f"round {call.round}": call.record for call in calls}
+    found |= {f"round {call.round}": call.record for call in calls if call.record.ended_at is not None}
     return {key: record.ended_at for key, record in found.items() if record is not None and record.ended_at is not None}
 
 
@@ -163,19 +163,23 @@ def phase_words(told: Mapping[str, Any]) -> str:
 def new_lines(told: Mapping[str, Any] | None, seen: set[str]) -> Sequence[tuple[str, str]]:
     """Returns what is new in the rounds of a run where there is no picture: a word for each line, and the line.
 
-    A sub-goal is told by the line of its node, and the reason of a round as soon as its plan is taken.
+    A sub-goal is told by the line of its node, the reason of a round as soon as its plan is taken, and before that what
+    was wrong with one that could not be.
 
     Args:
         told: of `rounds_of`.
         seen: what was told before; what is told now is added.
     """
-    found = [
-        line
-        for line in (lines_of(told) if told is not None else ())
-        if line.is_taken and line.words and not line.status and line.key not in seen
-    ]
-    seen.update(line.key for line in found)
-    return [(line.key, line.words) for line in found]
+    lines = [line for line in (lines_of(told) if told is not None else ()) if line.words and not line.status]
+    found = []
+    for line in lines:
+        words = line.words if line.is_taken else f"not taken: {line.words}"
+        # Each answer that cannot be taken is told once.
+        key = line.key if line.is_taken else f"{line.key}: {words}"
+        if key not in seen:
+            found.append((line.key, words))
+        seen.add(key)
+    return found
 
 
 def _reason(line: RoundLine) -> str:

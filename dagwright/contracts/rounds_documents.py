@@ -217,8 +217,10 @@ def _synthesis_inputs(run: RoundsSoFar, scheduler: Scheduler) -> dict[str, Any] 
 
 
 def _round(run: RoundsSoFar, number: int, compact: Compact) -> dict[str, Any]:
-    calls = run.calls_of(number)
-    taken = next((call for call in reversed(calls) if call.action is not None), calls[-1])
+    calls = run.calls_of(number)[::-1]
+    # What was wrong with the last answer is told until another one is taken, while that is being written too.
+    taken = next((call for call in calls if call.action is not None), None)
+    taken = taken or next((call for call in calls if call.found is not None), calls[0])
     refused = {"refused": cut_text(taken.refused, max_bytes=_WORDS_BYTES)} if taken.refused else {}
     return {
         "round": number,

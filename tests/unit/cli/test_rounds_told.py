@@ -172,6 +172,23 @@ def test_round_without_a_plan_says_what_was_wrong_with_it() -> None:
     assert "refused" not in rounds_of(_view(_begun()))["rounds"][0]  # type: ignore[index] # it is there
 
 
+def test_what_was_wrong_with_a_plan_is_told_while_it_is_mended() -> None:
+    lines: list[str] = []
+    writer = LineWriter(lines.append)
+    question = Question(goes_on(sub_goal(1, "nobody"), reasoning="Again."), goes_on(PICK, reasoning="Better."), done())
+    question.step()
+    question.step()
+    mending = question.begin()
+    for _ in range(2):
+        writer.show(_view(question))
+    (told,) = [line for line in lines if "round 1" in line and "not taken" in line]
+    assert "nobody" in told
+    assert told.startswith(next(line for line in lines if " plan " in line)[:8])
+    question.end(mending)
+    writer.show(_view(question))
+    assert "Better." in lines[-1]
+
+
 def test_why_tells_by_what_a_run_ended_besides_what_failed_in_it() -> None:
     question = _begun()
     question.scheduler.fail("sg1", NodeError("odd", "no numbers"), at=NOW)
