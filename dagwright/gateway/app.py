@@ -18,6 +18,7 @@ from dagwright.gateway import (
 )
 from dagwright.gateway.answer_models import Health
 from dagwright.gateway.bodies import refuse_unsendable
+from dagwright.gateway.console import add_console
 from dagwright.gateway.desk import Desk, TheDesk
 from dagwright.gateway.errors import DOCUMENTED, install_errors
 from dagwright.gateway.guard import Guard
@@ -85,4 +86,5 @@ def create_app(desk: Desk) -> FastAPI:
         await desk.runs.reach()
         return told_json({"status": "ok"})
 
+    add_console(app)
     return app

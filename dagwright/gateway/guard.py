@@ -12,13 +12,15 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Asked
 
 from dagwright.gateway.callers import ANYONE, Caller
+from dagwright.gateway.console import ROOT as CONSOLE
 from dagwright.gateway.desk import CALLER
 from dagwright.gateway.errors import ApiError, too_many
 from dagwright.gateway.keys import KeyFile, KeysUnreadable
 from dagwright.gateway.limits import Uses
 
-_OPEN = ("/healthz", "/openapi.json")
-"""What needs no key."""
+_OPEN = ("/healthz", "/openapi.json", "/", CONSOLE)
+_OPEN_FILES = f"{CONSOLE}/"
+"""What needs no key: the page itself tells nothing."""
 _STREAM = b"text/event-stream"
 _BEARER = "bearer "
 
@@ -61,7 +63,7 @@ class Guard:
         Raises:
             ApiError: a key is needed, and there is none that is known.
         """
-        if scope["path"] in _OPEN or scope["method"] == "OPTIONS":
+        if _is_open(scope["path"]) or scope["method"] == "OPTIONS":
             return ANYONE
         given = Headers(scope=scope).get("authorization") or ""
         text = given[len(_BEARER) :].strip() if given.lower().startswith(_BEARER) else ""
@@ -107,6 +109,10 @@ class _Sent:
         if self._is_open and self._key is not None:
             self._is_open = False
             self._uses.close_stream(self._key)
+
+
+def _is_open(path: str) -> bool:
+    return path in _OPEN or path.startswith(_OPEN_FILES)
 
 
 def _is_stream(message: Message) -> bool:

@@ -1,0 +1,108 @@
+// Asks the gateway: its public API and nothing else.
+
+import { el } from "./dom.js";
+
+const KEY = "dagwright.key";
+
+/** What the gateway answered in place of what was asked for, in words. */
+export class ApiError extends Error {
+  constructor(message, { status = 0, code = null, param = null } = {}) {
+    super(message);
+    this.status = status;
+    this.code = code;
+    this.param = param;
+  }
+}
+
+/** The headers that every request has: the key, if one was asked for. */
+export function keyHeaders() {
+  const key = sessionStorage.getItem(KEY);
+  return key ? { Authorization: `Bearer ${key}` } : {};
+}
+
+/** The error that an answer tells. */
+export async function errorOf(response) {
+  const text = await response.text().catch(() => "");
+  try {
+    const { message, code, param } = JSON.parse(text).error;
+    return new ApiError(message, { status: response.status, code, param });
+  } catch {
+    return new ApiError(`the gateway answered ${response.status}`, { status: response.status });
+  }
+}
+
+let asking = null;
+
+/** Asks for a key, once for all who need it; answers whether one was given. */
+export function askForKey(words) {
+  asking ??= asked(words).finally(() => {
+    asking = null;
+  });
+  return asking;
+}
+
+function asked(words) {
+  const field = el("input", { type: "password", id: "key", autocomplete: "off", required: true });
+  const dialog = el(
+    "dialog",
+    { class: "key", "aria-labelledby": "key-title" },
+    el(
+      "form",
+      { method: "dialog" },
+      el("h2", { id: "key-title" }, "This gateway needs a key"),
+      el("p", {}, words),
+      el("label", { for: "key" }, "Key"),
+      field,
+      el("p", { class: "hint" }, "It stays in this tab until the tab is closed."),
+      el("button", { class: "main" }, "Use it"),
+    ),
+  );
+  document.body.append(dialog);
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => {
+      const key = field.value.trim();
+      if (key) sessionStorage.setItem(KEY, key);
+      dialog.remove();
+      resolve(Boolean(key));
+    });
+  });
+}
+
+/**
+ * Sends a request with the key; asks for one if it is needed. Returns the response, which is no error.
+ *
+ * Throws an ApiError: status 0 says that the gateway does not answer.
+ */
+export async function send(path, { method = "GET", body, headers = {}, signal } = {}) {
+  for (;;) {
+    const all = { ...headers, ...keyHeaders() };
+    if (body !== undefined) all["Content-Type"] = "application/json";
+    let response;
+    try {
+      response = await fetch(path, { method, headers: all, body: body === undefined ? undefined : JSON.stringify(body), signal });
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new ApiError("the gateway does not answer");
+    }
+    if (response.ok) return response;
+    const error = await errorOf(response);
+    if (response.status !== 401 || !(await askForKey(error.message))) throw error;
+  }
+}
+
+/** The API: both return JSON, or throw an ApiError. */
+export const api = {
+  get: async (path, options) => (await send(path, options)).json(),
+  post: async (path, body, options) => (await send(path, { ...options, method: "POST", body: body ?? {} })).json(),
+};
+
+/** The address of a run in the API. */
+export function runPath(run, rest = "") {
+  return `/v1/runs/${encodeURIComponent(run)}${rest}`;
+}
+
+/** The address of a node in the API; a node of a sub-plan is a path. */
+export function nodePath(run, node, rest = "") {
+  return runPath(run, `/nodes/${node.split("/").map(encodeURIComponent).join("/")}${rest}`);
+}

@@ -1,0 +1,48 @@
+// Makes elements. Text is always text: what a run or a person wrote never becomes HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An element with attributes and children; `null` and `false` among either are left out. */
+export function el(tag, attrs = {}, ...children) {
+  return filled(document.createElement(tag), attrs, children);
+}
+
+/** The same, of SVG. */
+export function svg(tag, attrs = {}, ...children) {
+  return filled(document.createElementNS(SVG, tag), attrs, children);
+}
+
+function filled(element, attrs, children) {
+  for (const [name, value] of Object.entries(attrs ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (typeof value === "function") element.addEventListener(name.replace(/^on/, ""), value);
+    else if (name === "value" || name === "checked") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...listed(children));
+  return element;
+}
+
+function listed(children) {
+  return children
+    .flat(Infinity)
+    .filter((child) => child !== null && child !== undefined && child !== false)
+    .map((child) => (child instanceof Node ? child : String(child)));
+}
+
+/** Replaces all that an element holds. */
+export function fill(element, ...children) {
+  element.replaceChildren(...listed(children));
+  return element;
+}
+
+/** Tells something to all, also to those who listen to the page. */
+export function say(words) {
+  document.getElementById("said").textContent = words;
+}
+
+/** A value as indented JSON in a block that can be scrolled with the keyboard. */
+export function json(value, label) {
+  const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
+  return el("pre", { class: "json", tabindex: "0", role: "region", "aria-label": label ?? "value" }, text ?? "null");
+}

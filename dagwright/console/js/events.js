@@ -1,0 +1,127 @@
+// Follows a stream of server-sent events by `fetch`, for the key travels in a header, which EventSource cannot send.
+// It comes back after each break with the id it saw last, so that nothing is lost and nothing told twice.
+
+import { askForKey, errorOf, keyHeaders } from "./api.js";
+
+const PAUSES_MS = [300, 1000, 2000, 4000, 8000];
+const SILENCE_MS = 30000; // the gateway gives a sign of life every 10 s
+
+/**
+ * Follows the events at an address until they end.
+ *
+ * onEvent: told each event as {name, id, data}; data is the JSON of the event.
+ * onState: told "open", "away" (with words; it tries again), "ended", or "refused" (with words; it does not).
+ * after: the id of the last event that was seen.
+ *
+ * Returns a function that stops it.
+ */
+export function follow(path, { onEvent, onState = () => {}, after = null }) {
+  const leaving = new AbortController();
+  let seen = after;
+  let fails = 0;
+
+  async function once() {
+    const connection = new AbortController();
+    const stop = () => connection.abort();
+    leaving.signal.addEventListener("abort", stop);
+    let watch = setTimeout(stop, SILENCE_MS);
+    try {
+      const headers = { Accept: "text/event-stream", ...keyHeaders() };
+      if (seen) headers["Last-Event-ID"] = seen;
+      const response = await fetch(path, { headers, signal: connection.signal });
+      if (response.status === 204) return "ended";
+      if (!response.ok) {
+        const error = await errorOf(response);
+        if (response.status === 401 && (await askForKey(error.message))) return "again";
+        if (response.status < 500 && response.status !== 429) throw Object.assign(error, { isFinal: true });
+        throw error;
+      }
+      onState("open");
+      fails = 0;
+      for await (const event of eventsOf(response.body, () => {
+        clearTimeout(watch);
+        watch = setTimeout(stop, SILENCE_MS);
+      })) {
+        if (event.name === "error") throw new Error(event.data?.error?.message ?? "the stream was broken off");
+        onEvent(event);
+        if (event.id) seen = event.id;
+        if (event.name === "end") return "ended";
+      }
+      return "again";
+    } finally {
+      clearTimeout(watch);
+      leaving.signal.removeEventListener("abort", stop);
+    }
+  }
+
+  async function run() {
+    while (!leaving.signal.aborted) {
+      try {
+        if ((await once()) === "ended") return leaving.signal.aborted || onState("ended");
+      } catch (error) {
+        if (leaving.signal.aborted) return undefined;
+        if (error.isFinal) return onState("refused", error.message);
+      }
+      if (leaving.signal.aborted) return undefined;
+      onState("away", "The gateway does not answer. The run goes on; this page comes back by itself.");
+      await pause(PAUSES_MS[Math.min(fails, PAUSES_MS.length - 1)], leaving.signal);
+      fails += 1;
+    }
+    return undefined;
+  }
+
+  run();
+  return () => leaving.abort();
+}
+
+/** Waits, but not longer than until the network or the page is back. */
+function pause(ms, signal) {
+  return new Promise((resolve) => {
+    const done = () => {
+      clearTimeout(timer);
+      window.removeEventListener("online", done);
+      document.removeEventListener("visibilitychange", done);
+      signal.removeEventListener("abort", done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    window.addEventListener("online", done);
+    document.addEventListener("visibilitychange", done);
+    signal.addEventListener("abort", done);
+  });
+}
+
+/** Yields the events of a body of server-sent events; `onLife` is called whenever something came, a comment too. */
+export async function* eventsOf(body, onLife = () => {}) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let parts = [];
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    onLife();
+    // A large event comes in many pieces: they are joined once, when its end is there.
+    parts.push(value);
+    const joint = (parts.length > 1 ? parts[parts.length - 2].slice(-1) : "") + value;
+    if (!joint.includes("\n\n")) continue;
+    const blocks = parts.join("").split("\n\n");
+    parts = [blocks.pop()];
+    for (const block of blocks) {
+      const event = parsed(block);
+      if (event) yield event;
+    }
+  }
+}
+
+function parsed(block) {
+  const event = { name: "message", id: null, data: undefined };
+  const told = [];
+  for (const line of block.split("\n")) {
+    if (line.startsWith("data: ")) told.push(line.slice(6));
+    else if (line.startsWith("event: ")) event.name = line.slice(7);
+    else if (line.startsWith("id: ")) event.id = line.slice(4);
+  }
+  if (!told.length) return null;
+  const text = told.join("\n");
+  event.data = text === "[DONE]" ? text : JSON.parse(text);
+  return event;
+}

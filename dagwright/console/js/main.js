@@ -1,0 +1,81 @@
+// The page: which view an address shows, and light or dark.
+
+import { api } from "./api.js";
+import { el, fill } from "./dom.js";
+import * as run from "./views/run.js";
+import * as runs from "./views/runs.js";
+
+/** Parts of an address -> view; each exports `mount(root, {api, params, go})`, which returns what unmounts it. */
+const VIEWS = { runs, run };
+
+/** What stands at the top of each page: address -> name. */
+const NAV = { "#/runs": "Runs" };
+
+const root = document.getElementById("view");
+let unmount = () => {};
+let shown = null;
+let turn = 0;
+
+/** Goes to an address such as `#/runs/run-1?node=sum`. */
+function go(address) {
+  location.hash = address;
+}
+
+/** What an address says: the name of a view, and its parameters. */
+function parsed(hash) {
+  const [path, query = ""] = hash.replace(/^#\/?/, "").split("?");
+  const [name, ...rest] = path.split("/");
+  const id = rest.length ? decodeURIComponent(rest.join("/")) : null;
+  const params = { ...Object.fromEntries(new URLSearchParams(query)), id };
+  return { name: name === "runs" && id ? "run" : name, params };
+}
+
+async function show() {
+  const { name, params } = parsed(location.hash || "#/runs");
+  const view = VIEWS[name];
+  if (!view) return go("#/runs");
+  const key = `${name} ${params.id ?? ""}`;
+  // A view that is there and takes other parameters by itself stays: its graph would be drawn anew.
+  if (shown?.key === key && shown.update) return shown.update(params);
+  turn += 1;
+  const mine = turn;
+  unmount();
+  unmount = () => {};
+  shown = null;
+  fill(root);
+  marked(name);
+  const done = await view.mount(root, { api, params, go });
+  if (mine !== turn) return done?.();
+  unmount = done ?? (() => {});
+  shown = { key, update: done?.update };
+  return undefined;
+}
+
+function marked(name) {
+  for (const link of document.querySelectorAll("#nav a")) {
+    const isHere = link.getAttribute("href") === `#/${name === "run" ? "runs" : name}`;
+    if (isHere) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+}
+
+const THEME = "dagwright.theme";
+const dark = matchMedia("(prefers-color-scheme: dark)");
+
+function themed() {
+  const chosen = localStorage.getItem(THEME);
+  const isDark = chosen ? chosen === "dark" : dark.matches;
+  document.documentElement.dataset.theme = isDark ? "dark" : "light";
+  document.getElementById("theme").textContent = isDark ? "Light" : "Dark";
+}
+
+document.getElementById("theme").addEventListener("click", () => {
+  localStorage.setItem(THEME, document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+  themed();
+});
+dark.addEventListener("change", themed);
+document.getElementById("skip").addEventListener("click", () => root.focus());
+themed();
+fill(document.getElementById("nav"), Object.entries(NAV).map(([href, words]) => el("a", { href }, words)));
+window.addEventListener("hashchange", show);
+show();

@@ -1,0 +1,48 @@
+// States of nodes and runs as they are shown: by a sign, a word and a colour, the colour never alone.
+
+import { el } from "./dom.js";
+
+/** State -> sign. The colours are in console.css, as `--s-STATE`. */
+export const SIGNS = {
+  pending: "○",
+  ready: "◔",
+  running: "▶",
+  waiting: "⏸",
+  completed: "✓",
+  completed_with_failures: "!",
+  failed: "✗",
+  skipped: "↷",
+  blocked: "⊘",
+  cancelled: "■",
+  superseded: "↺",
+};
+
+/** States of whole runs, for filters. */
+export const RUN_STATES = ["running", "waiting", "completed", "completed_with_failures", "failed", "cancelled"];
+
+/** States in which nothing more happens to a run. */
+export const ENDED_RUNS = new Set(["completed", "completed_with_failures", "failed", "cancelled"]);
+
+/** States in which nothing more happens to a node. */
+export const ENDED = new Set(["completed", "failed", "skipped", "blocked", "cancelled", "superseded"]);
+
+/** `completed_with_failures` as words. */
+export function stateWords(status) {
+  return String(status).replaceAll("_", " ");
+}
+
+/** A state as sign and word. */
+export function stateMark(status) {
+  return el(
+    "span",
+    { class: "state", "data-state": status },
+    el("span", { class: "sign", "aria-hidden": "true" }, SIGNS[status] ?? "?"),
+    stateWords(status),
+  );
+}
+
+/** How many are in which state, in the order of the signs: `12 completed, 1 failed`. */
+export function countWords(counts) {
+  const told = Object.keys(SIGNS).filter((status) => counts[status]);
+  return told.map((status) => `${counts[status].toLocaleString("en")} ${stateWords(status)}`).join(", ");
+}

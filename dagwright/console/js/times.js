@@ -1,0 +1,25 @@
+// Times and durations in words.
+
+/** Milliseconds as `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`. */
+export function durationWords(ms) {
+  const s = Math.max(0, ms) / 1000;
+  if (s < 10) return `${s.toFixed(1)} s`;
+  if (s < 60) return `${Math.round(s)} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;
+  if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+  return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
+}
+
+/** How long from one time to another, or up to now; empty if it has not begun. */
+export function spanWords(from, to) {
+  if (!from) return "";
+  return durationWords((to ? Date.parse(to) : Date.now()) - Date.parse(from));
+}
+
+/** A time of RFC 3339 in the reader's own time zone, with the date if that is not today. */
+export function timeWords(text) {
+  if (!text) return "";
+  const at = new Date(text);
+  const clock = at.toLocaleTimeString([], { hour12: false });
+  return at.toDateString() === new Date().toDateString() ? clock : `${at.toLocaleDateString()} ${clock}`;
+}

@@ -1,0 +1,172 @@
+// One run: its head with what steers it, its graph, its timeline, and one node of it.
+
+import { runPath } from "../api.js";
+import { Detail } from "../detail.js";
+import { el, fill, say } from "../dom.js";
+import { follow } from "../events.js";
+import { GraphView } from "../graph.js";
+import { Model } from "../model.js";
+import { countWords, ENDED_RUNS, stateMark, stateWords } from "../states.js";
+import { steering } from "../steering.js";
+import { spanWords, timeWords } from "../times.js";
+import { Timeline } from "../timeline.js";
+
+const WITH_TIMES = 5000; // nodes; of more the first event would be too large
+const TICK_MS = 1000;
+
+export async function mount(root, { api, params, go }) {
+  const run = params.id;
+  const model = new Model();
+  let document_ = null;
+  let stop = () => {};
+  let isGone = false;
+  let steered = null;
+  let tick = null;
+  let again = null;
+  let selected = null;
+
+  const title = el("h1", {}, run);
+  const facts = el("p", { class: "facts" });
+  const acts = el("div", { class: "acts" });
+  const away = el("p", { class: "away", role: "status", hidden: true });
+  const notes = el("div", { class: "notes" });
+  const outcome = el("div", { class: "outcome" });
+  const select = (node) => go(address(run, node));
+  const graph = new GraphView(model, { onSelect: select });
+  const timeline = new Timeline(model, { onSelect: select });
+  const detail = new Detail(run, { api, go, steering, now: () => document_, onClose: () => select(null), onNode: select });
+  fill(
+    root,
+    el("p", { class: "back" }, el("a", { href: "#/runs" }, "Runs")),
+    el("header", { class: "run" }, title, acts),
+    facts,
+    away,
+    notes,
+    outcome,
+    el("div", { class: "parts" }, graph.element, el("div", { class: "side" }, detail.element, timeline.element)),
+  );
+
+  /** Reads the graph, and then follows what happens; nothing is missed between the two. */
+  async function load() {
+    const [told, drawn] = await Promise.all([api.get(runPath(run)), api.get(runPath(run, "/graph"))]);
+    if (isGone) return;
+    document_ = told;
+    model.take(drawn);
+    headed();
+    graph.drawn();
+    timeline.drawn();
+    const after = drawn.nodes.length > WITH_TIMES ? drawn.offset : null;
+    stop = follow(runPath(run, "/events"), { onEvent, onState, after });
+  }
+
+  function onEvent({ name, data }) {
+    if (name === "nodes") {
+      const changed = model.change(data.nodes);
+      graph.changed(changed);
+      timeline.changed();
+      if (selected !== null && data.nodes.some((node) => node.node_id === selected)) detail.show(selected);
+      if (model.lacks) readAgain();
+    } else if (name === "run") {
+      document_ = { ...document_, status: data.status, title: data.title, notes: data.notes, counts: data.nodes, waiting_for: data.waiting_for };
+      headed();
+      if (model.isBehind(data.nodes)) readAgain();
+    } else if (name === "end") {
+      ended(data);
+    }
+  }
+
+  /** Reads the graph again: nodes were added, or are told nowhere else, as those inside of large regions. */
+  function readAgain() {
+    if (again !== null || isGone) return;
+    const begun = performance.now();
+    again = setTimeout(async () => {
+      try {
+        const drawn = await api.get(runPath(run, "/graph"));
+        if (isGone) return;
+        model.take(drawn);
+        graph.drawn();
+        timeline.changed();
+      } catch (error) {
+        say(error.message);
+      }
+      again = null;
+    }, Math.max(500, 10 * (performance.now() - begun)));
+  }
+
+  function onState(state, words) {
+    away.hidden = state === "open" || state === "ended";
+    away.textContent = words ?? "";
+  }
+
+  async function ended(end) {
+    document_ = { ...document_, status: end.status, error: end.error, output: end.output };
+    headed();
+    say(`The run is ${stateWords(end.status)}.`);
+    readAgain();
+    const told = await api.get(runPath(run)).catch(() => null);
+    if (told === null || isGone) return;
+    document_ = { ...document_, ...told };
+    headed();
+  }
+
+  function headed() {
+    const now = document_;
+    title.textContent = now.title ?? run;
+    document.title = `${now.title ?? run} · Dagwright`;
+    const counts = now.counts ?? model.counts();
+    fill(
+      facts,
+      stateMark(now.status),
+      el("span", {}, countWords(counts)),
+      now.started_at && el("span", {}, "since ", el("time", { datetime: now.started_at }, timeWords(now.started_at))),
+      now.started_at && el("span", { class: "took" }, spanWords(now.started_at, now.ended_at)),
+      el("code", {}, run),
+      now.session_id && el("span", {}, `session ${now.session_id}`),
+      now.ui_url && el("a", { href: now.ui_url, target: "_blank", rel: "noreferrer" }, "Temporal UI"),
+      now.waiting_for?.length > 0 && el("a", { href: "#/inbox" }, `asks ${now.waiting_for.length}`),
+    );
+    fill(notes, (now.notes ?? []).map((note) => el("p", { class: "notice" }, note.message)));
+    fill(outcome, now.error && el("p", { class: "wrong" }, now.error.message));
+    if (steered !== now.status) {
+      steered = now.status;
+      fill(acts, steering(now, null, { api, go }));
+    }
+  }
+
+  function update({ node = null }) {
+    if (node === selected) return;
+    selected = node;
+    graph.select(node);
+    timeline.select(node);
+    if (node === null) detail.close();
+    else detail.show(node);
+  }
+
+  try {
+    await load();
+    update(params);
+  } catch (error) {
+    fill(root, el("p", { class: "back" }, el("a", { href: "#/runs" }, "Runs")), el("p", { class: "wrong", role: "alert" }, error.message));
+  }
+  tick = setInterval(() => {
+    const took = facts.querySelector(".took");
+    if (took && !ENDED_RUNS.has(document_.status)) took.textContent = spanWords(document_.started_at, null);
+    timeline.tick();
+  }, TICK_MS);
+
+  const unmount = () => {
+    isGone = true;
+    clearInterval(tick);
+    clearTimeout(again);
+    stop();
+    graph.close();
+    document.title = "Dagwright";
+  };
+  unmount.update = update;
+  return unmount;
+}
+
+function address(run, node) {
+  const query = node === null ? "" : `?node=${encodeURIComponent(node)}`;
+  return `#/runs/${encodeURIComponent(run)}${query}`;
+}

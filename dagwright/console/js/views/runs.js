@@ -1,0 +1,141 @@
+// The list of runs: filters, pages, and as it is now.
+
+import { el, fill } from "../dom.js";
+import { RUN_STATES, stateMark, stateWords } from "../states.js";
+import { spanWords, timeWords } from "../times.js";
+
+const PAGE = 50;
+const EVERY_MS = 2500;
+
+export async function mount(root, { api, go }) {
+  const chosen = { status: "", title: "", session: "" };
+  const pages = [null];
+  let timer = null;
+  let isGone = false;
+  let asked = 0;
+
+  const body = el("tbody");
+  const notice = el("p", { class: "notice", role: "status" });
+  const newer = el("button", { type: "button", onclick: () => turned(-1) }, "Newer");
+  const older = el("button", { type: "button", onclick: () => turned(1) }, "Older");
+  const place = el("span", { class: "hint" });
+  const link = el("span");
+  let next = null;
+
+  async function load() {
+    clearTimeout(timer);
+    const mine = (asked += 1);
+    try {
+      if (!document.hidden) {
+        const told = await api.get(`/v1/runs?${query()}`);
+        if (isGone || mine !== asked) return;
+        shown(told);
+        notice.textContent = "";
+      }
+    } catch (error) {
+      if (isGone || mine !== asked) return;
+      notice.textContent = `${error.message}. This page tries again by itself.`;
+    }
+    timer = setTimeout(load, EVERY_MS);
+  }
+
+  function query() {
+    const asks = { ...chosen, cursor: pages.at(-1) ?? "", limit: PAGE };
+    return new URLSearchParams(Object.entries(asks).filter(([, value]) => value !== ""));
+  }
+
+  function shown(told) {
+    next = told.next ?? null;
+    newer.disabled = pages.length === 1;
+    older.disabled = next === null;
+    place.textContent = pages.length > 1 ? `page ${pages.length}` : "";
+    fill(link, told.ui_url && el("a", { href: told.ui_url, target: "_blank", rel: "noreferrer" }, "Temporal UI"));
+    const focused = document.activeElement?.closest?.("tr")?.dataset.run;
+    fill(body, told.data.length ? told.data.map(row) : el("tr", {}, el("td", { colspan: "6" }, "No runs.")));
+    if (focused) body.querySelector(`tr[data-run="${CSS.escape(focused)}"] a`)?.focus();
+  }
+
+  function row(run) {
+    return el(
+      "tr",
+      { "data-run": run.workflow_id },
+      el("td", {}, stateMark(run.status)),
+      el(
+        "td",
+        { class: "wide" },
+        el("a", { href: `#/runs/${encodeURIComponent(run.workflow_id)}` }, run.title ?? run.workflow_id),
+        run.title && el("div", { class: "hint" }, run.workflow_id),
+      ),
+      el("td", { class: "number" }, `${run.nodes_done.toLocaleString("en")} / ${run.nodes_total.toLocaleString("en")}`),
+      el("td", {}, el("time", { datetime: run.started_at }, timeWords(run.started_at))),
+      el("td", { class: "number" }, spanWords(run.started_at, run.ended_at)),
+      el("td", {}, run.session ?? ""),
+    );
+  }
+
+  function turned(by) {
+    if (by > 0) pages.push(next);
+    else pages.pop();
+    load();
+  }
+
+  function filtered(name, value) {
+    chosen[name] = value.trim();
+    pages.length = 1;
+    load();
+  }
+
+  const states = el(
+    "select",
+    { id: "status", onchange: (event) => filtered("status", event.target.value) },
+    el("option", { value: "" }, "all"),
+    RUN_STATES.map((status) => el("option", { value: status }, stateWords(status))),
+  );
+  fill(
+    root,
+    el("h1", {}, "Runs"),
+    el(
+      "form",
+      { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() },
+      el("label", {}, "State ", states),
+      el("label", {}, "Title or id ", el("input", { type: "search", id: "title", oninput: later((v) => filtered("title", v)) })),
+      el("label", {}, "Session ", el("input", { type: "search", id: "session", oninput: later((v) => filtered("session", v)) })),
+      link,
+    ),
+    notice,
+    el(
+      "div",
+      { class: "scroll" },
+      el(
+        "table",
+        { class: "runs" },
+        el("thead", {}, el("tr", {}, ["State", "Run", "Nodes", "Started", "Took", "Session"].map((name) => el("th", { scope: "col" }, name)))),
+        body,
+      ),
+    ),
+    el("div", { class: "pages" }, newer, older, place),
+  );
+  const visible = () => document.hidden || load();
+  document.addEventListener("visibilitychange", visible);
+  body.addEventListener("click", (event) => {
+    if (event.target.closest("a")) return;
+    const run = event.target.closest("tr")?.dataset.run;
+    if (run && !String(getSelection())) go(`#/runs/${encodeURIComponent(run)}`);
+  });
+  await load();
+
+  return () => {
+    isGone = true;
+    clearTimeout(timer);
+    document.removeEventListener("visibilitychange", visible);
+  };
+}
+
+/** Calls with what was typed once nothing more is. */
+function later(call, ms = 250) {
+  let timer = null;
+  return (event) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => call(event.target.value), ms);
+  };
+}
