@@ -1,0 +1,166 @@
+// The boxes of a graph: nodes, items, and groups of nodes.
+
+import { svg } from "./dom.js";
+import { itemsKey } from "./model.js";
+import { countWords, SIGNS, stateWords } from "./states.js";
+
+const WIDTH = 176;
+const HEIGHT = 44;
+const GROUP_WIDTH = 220;
+const GROUP_HEIGHT = 62;
+const LETTERS = 21;
+/** What a group is shown as: the first of these that one of its nodes is in, else completed. */
+const FIRST = ["failed", "waiting", "running", "blocked", "ready", "pending", "cancelled"];
+
+export class Boxes {
+  #model;
+  #shown = new Map(); // key -> {box, element, isFar}
+  #drawing = null;
+  current = null;
+
+  constructor(model) {
+    this.#model = model;
+    this.element = svg("g");
+  }
+
+  /** Width and height of a box. */
+  size(box) {
+    return box.members ? [GROUP_WIDTH, GROUP_HEIGHT] : [WIDTH, HEIGHT];
+  }
+
+  itemsKey(box) {
+    return itemsKey(box.id);
+  }
+
+  clear() {
+    this.#shown.clear();
+    this.element.replaceChildren();
+  }
+
+  /** Draws the boxes that are in sight, and takes away the others. */
+  show(drawing, sight, { isFar, chosen }) {
+    this.#drawing = drawing;
+    if (!drawing.number.has(this.current)) this.current = drawing.boxes[0]?.key ?? null;
+    const focused = this.element.contains(document.activeElement);
+    const kept = new Set();
+    drawing.boxes.forEach((box, number) => {
+      const [x, y] = drawing.at[number];
+      const [width, height] = this.size(box);
+      const isSeen = x + width / 2 >= sight.left && x - width / 2 <= sight.right && y + height / 2 >= sight.top && y - height / 2 <= sight.bottom;
+      if (!isSeen && box.key !== this.current) return;
+      kept.add(box.key);
+      const there = this.#shown.get(box.key);
+      if (there?.isFar === isFar) {
+        if (there.box !== box) Object.assign(there, { box, told: null });
+        this.#fill(there);
+      } else {
+        there?.element.remove();
+        const element = svg("g", { class: "box", "data-key": box.key, role: "button", tabindex: "-1", transform: `translate(${Math.round(x - width / 2)} ${Math.round(y - height / 2)})` });
+        const entry = { box, element, isFar, told: null };
+        this.#shown.set(box.key, entry);
+        this.#fill(entry);
+        this.element.append(element);
+      }
+      this.#shown.get(box.key).element.classList.toggle("chosen", box.key === chosen);
+    });
+    for (const [key, { element }] of this.#shown) {
+      if (kept.has(key)) continue;
+      element.remove();
+      this.#shown.delete(key);
+    }
+    const now = this.#shown.get(this.current)?.element;
+    now?.setAttribute("tabindex", "0");
+    if (focused && now && !this.element.contains(document.activeElement)) now.focus({ preventScroll: true });
+  }
+
+  /** Shows the state of boxes that are drawn. */
+  update(keys) {
+    for (const key of keys) {
+      const entry = this.#shown.get(key);
+      if (entry) this.#fill(entry);
+      const node = this.#model.nodes.get(key);
+      if (node && this.#model.open.has(itemsKey(key))) for (const id of this.#model.items.get(key).keys()) if (this.#shown.has(id)) this.#fill(this.#shown.get(id));
+    }
+  }
+
+  /** Gives a box the focus, and makes it the one that Tab comes to. */
+  focus(key) {
+    this.#shown.get(this.current)?.element.setAttribute("tabindex", "-1");
+    this.current = key;
+    const element = this.#shown.get(key)?.element;
+    element?.setAttribute("tabindex", "0");
+    element?.focus({ preventScroll: true });
+  }
+
+  #fill(entry) {
+    const { box, isFar } = entry;
+    const shown = box.members ? this.#group(box) : this.#node(box);
+    const told = `${shown.state} ${shown.label}`;
+    if (told === entry.told) return;
+    entry.told = told;
+    entry.element.setAttribute("data-state", shown.state);
+    entry.element.setAttribute("aria-label", shown.label);
+    if (box.members) entry.element.setAttribute("aria-expanded", "false");
+    const [width, height] = this.size(box);
+    entry.element.replaceChildren(
+      svg("title", {}, shown.label),
+      ...(isFar ? [svg("rect", { class: "far", width, height, rx: 4 })] : [svg("rect", { class: "body", width, height, rx: 5 }), ...shown.parts()]),
+    );
+  }
+
+  #node(box) {
+    const node = this.#model.at(box.id) ?? { status: "pending" };
+    const items = box.of === undefined ? this.#model.items.get(box.id) : undefined;
+    const name = node.title || box.id;
+    const tries = node.attempts > 1 ? `, attempt ${node.attempts}` : "";
+    const done = items ? [...items.values()].filter((item) => item.status === "completed").length : 0;
+    const many = items ? `, ${done} of ${items.size} items completed` : "";
+    const isOpen = items && this.#model.open.has(itemsKey(box.id));
+    return {
+      state: node.status,
+      label: `${name}: ${stateWords(node.status)}${tries}${many}${node.tool ? `, ${node.tool}` : ""}`,
+      parts: () => [
+        svg("text", { class: "sign", x: 9, y: 20 }, SIGNS[node.status] ?? "?"),
+        svg("text", { x: 28, y: 19 }, cut(name)),
+        svg("text", { class: "sub", x: 28, y: 35 }, cut(`${stateWords(node.status)}${tries}${node.tool ? ` · ${node.tool}` : ""}`, LETTERS + 4)),
+        items &&
+          svg("g", { class: "opener" }, svg("rect", { x: WIDTH - 46, y: 25, width: 44, height: 17, rx: 3, class: "share" }), svg("text", { class: "sub", x: WIDTH - 43, y: 37 }, `${isOpen ? "▾" : "▸"} ${done}/${items.size}`)),
+      ].filter(Boolean),
+    };
+  }
+
+  #group(box) {
+    const counts = this.#model.counts(box.members);
+    const state = FIRST.find((status) => counts[status]) ?? "completed";
+    const total = box.members.length;
+    return {
+      state,
+      label: `${box.label}: ${total.toLocaleString("en")} nodes, ${countWords(counts)}`,
+      parts: () => [
+        svg("text", { class: "sign", x: 9, y: 20 }, "▸"),
+        svg("text", { x: 28, y: 19 }, cut(box.label, LETTERS + 6)),
+        svg("text", { class: "sub", x: 28, y: 35 }, cut(`${total.toLocaleString("en")} nodes`)),
+        svg("text", { class: "sub", x: 100, y: 35 }, counts.failed ? `✗ ${counts.failed.toLocaleString("en")}` : ""),
+        ...shares(counts, total),
+      ],
+    };
+  }
+}
+
+/** A bar that shows how large a part of a group is in which state. */
+function shares(counts, total) {
+  const wide = GROUP_WIDTH - 16;
+  let x = 8;
+  return ["completed", "failed", "blocked", "running", "waiting", "other"].map((status) => {
+    const known = ["completed", "failed", "blocked", "running", "waiting"];
+    const count = status === "other" ? total - known.reduce((sum, each) => sum + (counts[each] ?? 0), 0) : (counts[status] ?? 0);
+    const width = (count / total) * wide;
+    x += width;
+    return svg("rect", { class: "share", "data-state": status, x: x - width, y: GROUP_HEIGHT - 14, width, height: 7 });
+  });
+}
+
+function cut(text, most = LETTERS) {
+  const letters = [...text];
+  return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : text;
+}

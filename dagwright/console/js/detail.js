@@ -1,0 +1,130 @@
+// One node or item: what it is given, what came of it, where that comes from, and why it is where it is.
+
+import { nodePath, runPath } from "./api.js";
+import { el, fill, json } from "./dom.js";
+import { ENDED, stateMark } from "./states.js";
+import { spanWords, timeWords } from "./times.js";
+
+const PAUSE_MS = 300;
+/** Fields of the lineage that stand elsewhere in the detail. */
+const TOLD_ELSEWHERE = new Set(["inputs", "attempts", "started_at", "ended_at"]);
+
+export class Detail {
+  #run;
+  #api;
+  #go;
+  #steering;
+  #now;
+  #onNode;
+  #turn = 0;
+  #timer = null;
+  #asked = 0;
+  #steered = "";
+  #id = null;
+
+  /** now: returns the run as it is known; steering: makes the acts on a node; onNode: goes to another node. */
+  constructor(run, { api, go, steering, now, onClose, onNode }) {
+    Object.assign(this, { title: el("h2"), acts: el("div", { class: "acts" }), body: el("div"), why: el("div") });
+    this.#run = run;
+    this.#api = api;
+    this.#go = go;
+    this.#steering = steering;
+    this.#now = now;
+    this.#onNode = onNode;
+    this.element = el(
+      "section",
+      { class: "detail", "aria-label": "Node", hidden: true },
+      el("header", {}, this.title, el("button", { type: "button", "aria-label": "Close the node", onclick: onClose }, "✕")),
+      this.acts,
+      this.body,
+      this.why,
+    );
+    this.element.addEventListener("keydown", (event) => event.key === "Escape" && !event.target.closest("dialog") && onClose());
+  }
+
+  close() {
+    this.#id = null;
+    this.#turn += 1;
+    clearTimeout(this.#timer);
+    this.element.hidden = true;
+  }
+
+  /** Shows a node, or shows it anew; asked again and again it reads it some times a second at most. */
+  show(id) {
+    if (id !== this.#id) {
+      this.#id = id;
+      this.#steered = "";
+      fill(this.title, id);
+      fill(this.acts);
+      fill(this.body, el("p", { class: "hint" }, "Reading …"));
+      fill(this.why);
+      this.element.hidden = false;
+      clearTimeout(this.#timer);
+      this.#timer = null;
+      this.#asked = 0;
+    }
+    const left = this.#asked + PAUSE_MS - performance.now();
+    if (this.#timer === null) this.#timer = setTimeout(() => this.#read(id), Math.max(0, left));
+  }
+
+  async #read(id) {
+    this.#timer = null;
+    this.#asked = performance.now();
+    const mine = (this.#turn += 1);
+    const isHere = () => mine === this.#turn && id === this.#id;
+    try {
+      const node = await this.#api.get(nodePath(this.#run, id));
+      if (!isHere()) return;
+      this.#fill(node);
+      const why = await this.#api.get(runPath(this.#run, `/why?node=${encodeURIComponent(id)}`));
+      if (isHere()) this.#explain(why);
+    } catch (error) {
+      if (isHere()) fill(this.body, el("p", { class: "wrong", role: "alert" }, error.message));
+    }
+  }
+
+  #fill(node) {
+    fill(this.title, node.title || node.id);
+    const run = this.#now();
+    const state = `${run.status} ${node.status} ${node.attempts}`;
+    if (state !== this.#steered) {
+      this.#steered = state;
+      fill(this.acts, this.#steering(run, node, { api: this.#api, go: this.#go }));
+    }
+    const facts = [
+      ["State", el("span", {}, stateMark(node.status), node.reason && ` ${node.reason}`)],
+      ["Id", el("code", {}, node.id)],
+      ["Tool", node.tool],
+      ["Attempts", node.attempts || null],
+      ["Began", node.started_at && el("time", { datetime: node.started_at }, timeWords(node.started_at))],
+      ["Took", node.started_at && spanWords(node.started_at, ENDED.has(node.status) ? node.ended_at : null)],
+      ["Needs", this.#links(node.lineage?.inputs)],
+      ["Blocked by", this.#links(node.blocked_by)],
+      ["Message", node.message],
+      ...Object.entries(node.lineage ?? {})
+        .filter(([name, value]) => !TOLD_ELSEWHERE.has(name) && value !== null)
+        .map(([name, value]) => [name.replaceAll("_", " "), typeof value === "object" ? json(value, name) : String(value)]),
+    ];
+    fill(
+      this.body,
+      el("dl", {}, facts.filter(([, value]) => value).map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
+      node.notes?.map((note) => el("p", { class: "notice" }, note.message)),
+      node.error && el("p", { class: "wrong" }, `${node.error.code}: ${node.error.message}`),
+      node.arguments != null && [el("h3", {}, "Arguments"), json(node.arguments, "Arguments")],
+      node.items && [el("h3", {}, "Items"), json(node.items, "Items")],
+      node.result != null && [el("h3", {}, "Result"), json(node.result, "Result")],
+      node.usage && [el("h3", {}, "Used"), json(node.usage, "Used")],
+    );
+  }
+
+  #links(ids) {
+    if (!ids?.length) return null;
+    const link = (id) => el("li", {}, el("button", { type: "button", class: "quiet", onclick: () => this.#onNode(id) }, id));
+    return el("ul", { class: "links" }, ids.slice(0, 50).map(link), ids.length > 50 && el("li", {}, `and ${ids.length - 50} more`));
+  }
+
+  #explain(why) {
+    const steps = why.chain.map((step) => el("li", {}, step.message ?? step.words ?? json(step, "Step")));
+    fill(this.why, el("h3", {}, "Why"), el("p", {}, why.message), steps.length > 0 && el("ol", {}, steps));
+  }
+}

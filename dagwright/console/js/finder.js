@@ -1,0 +1,66 @@
+// Finds nodes by their title, id, tool or state.
+
+import { el, fill } from "./dom.js";
+import { stateMark, stateWords } from "./states.js";
+
+const MOST_FOUND = 30;
+
+export class Finder {
+  #model;
+  #onFound;
+
+  constructor(model, { onFound }) {
+    this.#model = model;
+    this.#onFound = onFound;
+    this.list = el("ul", { class: "found", hidden: true, "aria-label": "Found" });
+    this.field = el("input", {
+      type: "search",
+      placeholder: "Find a node",
+      "aria-label": "Find a node by title, id, tool or state",
+      oninput: () => this.#search(),
+    });
+    this.count = el("span", { class: "hint", role: "status" });
+    this.element = el("span", { class: "finder" }, this.field, this.count, this.list);
+    this.element.addEventListener("keydown", (event) => this.#key(event));
+  }
+
+  #search() {
+    const wanted = this.field.value.trim().toLowerCase();
+    const found = wanted ? this.#matches(wanted) : [];
+    this.list.hidden = !found.length;
+    const many = found.length > MOST_FOUND ? `the first ${MOST_FOUND} of ${found.length.toLocaleString("en")}` : `${found.length}`;
+    this.count.textContent = wanted ? `${many} found` : "";
+    fill(
+      this.list,
+      found.slice(0, MOST_FOUND).map((node) =>
+        el("li", {}, el("button", { type: "button", onclick: () => this.#chosen(node.id) }, stateMark(node.status), ` ${node.title || node.id} `, el("span", { class: "hint" }, node.title ? node.id : ""))),
+      ),
+    );
+  }
+
+  #matches(wanted) {
+    const all = [...this.#model.nodes.values()];
+    const told = (node) => `${node.title ?? ""}\n${node.id}\n${node.tool ?? ""}\n${stateWords(node.status)}`.toLowerCase();
+    return all.filter((node) => told(node).includes(wanted));
+  }
+
+  #chosen(id) {
+    this.list.hidden = true;
+    this.#onFound(id);
+  }
+
+  #key(event) {
+    if (event.key === "Escape") {
+      this.list.hidden = true;
+      this.field.focus();
+    } else if (event.key === "Enter" && event.target === this.field) {
+      this.list.querySelector("button")?.click();
+    } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      const all = [this.field, ...this.list.querySelectorAll("button")];
+      all[all.indexOf(document.activeElement) + (event.key === "ArrowDown" ? 1 : -1)]?.focus();
+    } else {
+      return;
+    }
+    event.preventDefault();
+  }
+}

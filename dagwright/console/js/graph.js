@@ -1,0 +1,296 @@
+// Draws the graph of a run, and lets it be moved, zoomed, searched and gone through with the keyboard.
+//
+// Only what is in sight is in the page, and boxes that are too small to be read are one rectangle each: so 2,000 nodes
+// move with the pointer.
+
+import { Boxes } from "./boxes.js";
+import { el, fill, say, svg } from "./dom.js";
+import { Finder } from "./finder.js";
+import { MOST } from "./model.js";
+import { Viewport } from "./viewport.js";
+
+const READABLE = 0.5; // of the full size; below that text is left out
+const MARGIN = 400; // px around what is in sight that is drawn as well
+
+export class GraphView {
+  #model;
+  #onSelect;
+  #worker = new Worker(new URL("./layout-worker.js", import.meta.url), { type: "module" });
+  #turn = 0;
+  #drawing = null; // {boxes, edges, stands} and where they stand, once that is known
+  #signature = "";
+  #chosen = null;
+  #pending = new Set();
+  #frame = null;
+  #drawnFor = null; // what was in sight when it was drawn
+  #hasFitted = false;
+  #wanted = null; // a node to go to as soon as it is laid out
+
+  constructor(model, { onSelect }) {
+    this.#model = model;
+    this.#onSelect = onSelect;
+    this.lines = svg("path", { class: "edge" });
+    this.nearLines = svg("path", { class: "edge near" });
+    this.boxes = new Boxes(model);
+    this.scene = svg("g", {}, this.lines, this.nearLines, this.boxes.element);
+    this.canvas = svg("svg", { role: "group", "aria-label": "Graph. Arrow keys go along it, Enter opens." }, this.scene);
+    this.words = el("span", { class: "hint", role: "status" }, "Laying out …");
+    this.opened = el("span", { class: "opened" });
+    this.viewport = new Viewport(this.canvas, { onMove: () => this.#moved(), onTap: (target) => this.#tapped(target) });
+    this.finder = new Finder(model, { onFound: (id) => this.#goTo(id) });
+    const button = (words, label, act) => el("button", { type: "button", "aria-label": label, title: label, onclick: act }, words);
+    this.element = el(
+      "section",
+      { class: "graph", "aria-label": "Graph" },
+      el(
+        "div",
+        { class: "tools" },
+        this.finder.element,
+        button("+", "Zoom in", () => this.viewport.zoom(1.4)),
+        button("−", "Zoom out", () => this.viewport.zoom(1 / 1.4)),
+        button("Fit", "Show all", () => this.#fit()),
+        this.opened,
+        this.words,
+      ),
+      this.canvas,
+    );
+    this.canvas.addEventListener("keydown", (event) => this.#key(event));
+    this.#worker.onmessage = ({ data }) => this.#laidOut(data);
+    this.#worker.onerror = () => say("The graph cannot be laid out.");
+    this.sight = new ResizeObserver(() => this.#moved());
+    this.sight.observe(this.canvas);
+  }
+
+  /** Draws the model anew, for it has other nodes, edges or open groups. */
+  drawn() {
+    const drawing = this.#model.boxes();
+    const signature = `${drawing.boxes.map((box) => box.key).join("\n")}\n\n${drawing.edges.length}`;
+    if (signature === this.#signature && this.#drawing?.at) {
+      Object.assign(this.#drawing, { boxes: drawing.boxes, stands: drawing.stands });
+      this.#redraw();
+      return;
+    }
+    this.#signature = signature;
+    this.#turn += 1;
+    const number = new Map(drawing.boxes.map((box, at) => [box.key, at]));
+    drawing.number = number;
+    drawing.pairs = drawing.edges.map(([from, to]) => [number.get(from), number.get(to)]);
+    this.next = drawing;
+    this.#worker.postMessage({ turn: this.#turn, sizes: drawing.boxes.map((box) => this.boxes.size(box)), edges: drawing.pairs });
+  }
+
+  #laidOut({ turn, at, lines, width, height }) {
+    if (turn !== this.#turn) return;
+    this.#drawing = Object.assign(this.next, { at, lines, width, height });
+    this.#drawing.ends = at.map(() => [[], []]);
+    this.#drawing.pairs.forEach(([from, to], edge) => {
+      this.#drawing.ends[from][1].push(edge);
+      this.#drawing.ends[to][0].push(edge);
+    });
+    const groups = this.#drawing.boxes.filter((box) => box.members).length;
+    const nodes = this.#model.nodes.size;
+    this.words.textContent = `${nodes.toLocaleString("en")} nodes${groups ? ` in ${groups.toLocaleString("en")} groups` : ""}`;
+    this.boxes.clear();
+    this.#listOpen();
+    if (!this.#hasFitted) this.#fit();
+    this.#hasFitted = true;
+    this.#redraw();
+    if (this.#wanted !== null) this.#show(this.#wanted);
+    this.element.dataset.drawn = String(turn);
+  }
+
+  /** Shows the states of nodes that are others now. */
+  changed(ids) {
+    for (const id of ids) this.#pending.add(id);
+    this.#later();
+  }
+
+  /** Marks a node as the one that is looked at; `null` for none. */
+  select(id) {
+    this.#chosen = id;
+    if (id !== null && this.#model.at(id)) this.#goTo(id, { focus: false });
+    this.#redraw();
+  }
+
+  close() {
+    this.#worker.terminate();
+    this.sight.disconnect();
+    cancelAnimationFrame(this.#frame);
+  }
+
+  #fit() {
+    if (this.#drawing?.at) this.viewport.fit(this.#drawing.width, this.#drawing.height);
+  }
+
+  #redraw() {
+    this.#drawnFor = null;
+    this.#moved();
+  }
+
+  #moved() {
+    this.#later();
+  }
+
+  #later() {
+    this.#frame ??= requestAnimationFrame(() => {
+      this.#frame = null;
+      this.#paint();
+    });
+  }
+
+  #paint() {
+    const drawing = this.#drawing;
+    if (!drawing?.at) return;
+    this.scene.setAttribute("transform", this.viewport.transform);
+    const isFar = this.viewport.scale < READABLE;
+    const sight = this.viewport.sight;
+    if (this.#pending.size) {
+      const keys = new Set([...this.#pending].map((id) => drawing.stands.get(id) ?? id));
+      this.#pending.clear();
+      this.boxes.update(keys);
+    }
+    if (this.#drawnFor && this.#drawnFor.isFar === isFar && inside(sight, this.#drawnFor)) return;
+    // Farther away all of up to 2,000 rectangles are there, so that moving changes nothing but their place.
+    const wide = isFar ? { left: -Infinity, top: -Infinity, right: Infinity, bottom: Infinity } : grown(sight, MARGIN);
+    this.#drawnFor = { ...wide, isFar };
+    this.boxes.show(drawing, wide, { isFar, chosen: this.#chosenKey() });
+    this.lines.setAttribute("d", pathOf(drawing.lines.filter((line) => crosses(line, wide))));
+    const ends = drawing.ends[drawing.number.get(this.#chosenKey())];
+    this.nearLines.setAttribute("d", ends ? pathOf(ends.flat().map((edge) => drawing.lines[edge])) : "");
+  }
+
+  #chosenKey() {
+    if (this.#chosen === null) return null;
+    return this.#drawing?.number.has(this.#chosen) ? this.#chosen : (this.#drawing?.stands.get(this.#chosen) ?? null);
+  }
+
+  #tapped(target) {
+    const key = target.closest?.(".box")?.dataset.key;
+    if (key === undefined) return;
+    const box = this.#drawing.boxes[this.#drawing.number.get(key)];
+    this.boxes.focus(key);
+    this.#activate(box, { isOpener: target.closest(".opener") !== null });
+  }
+
+  #activate(box, { isOpener = false } = {}) {
+    if (box.members || isOpener) this.#toggle(box.members ? box.key : this.boxes.itemsKey(box));
+    else this.#onSelect(box.id);
+  }
+
+  #toggle(key) {
+    this.#model.toggle(key);
+    this.drawn();
+  }
+
+  #listOpen() {
+    const close = (key, label) =>
+      el("button", { type: "button", "aria-label": `Close ${label}`, onclick: () => this.#toggle(key) }, `${label} ✕`);
+    const labels = new Map();
+    for (const box of this.#drawing.boxes) if (box.within) labels.set(box.within.key, box.within.label);
+    fill(
+      this.opened,
+      [...labels].map(([key, label]) => close(key, label)),
+      this.#model.nodes.size > MOST && this.#model.open.size > 0 &&
+        el("button", { type: "button", onclick: () => (this.#model.open.clear(), this.drawn()) }, "Close all groups"),
+    );
+  }
+
+  /** Goes to a node, opening the groups that it is in. */
+  #goTo(id, { focus = true } = {}) {
+    this.#model.reveal(id);
+    this.#wanted = { id, focus };
+    this.drawn();
+    if (this.#drawing?.at && this.#drawing.number.has(id)) this.#show(this.#wanted);
+  }
+
+  #show({ id, focus }) {
+    const drawing = this.#drawing;
+    const number = drawing.number.get(id) ?? drawing.number.get(drawing.stands.get(id));
+    if (number === undefined) return;
+    this.#wanted = null;
+    const [x, y] = drawing.at[number];
+    if (focus) this.viewport.center(x, y, READABLE);
+    else this.viewport.bring(x, y);
+    this.#redraw();
+    this.#paint();
+    if (focus) this.boxes.focus(drawing.boxes[number].key);
+  }
+
+  #key(event) {
+    const key = event.target.closest?.(".box")?.dataset.key;
+    const zooms = { "+": 1.4, "=": 1.4, "-": 1 / 1.4 };
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (zooms[event.key]) this.viewport.zoom(zooms[event.key]);
+    else if (event.key === "0") this.#fit();
+    else if (key !== undefined && (event.key === "Enter" || event.key === " "))
+      this.#activate(this.#drawing.boxes[this.#drawing.number.get(key)]);
+    else if (key !== undefined && event.key.startsWith("Arrow")) this.#step(this.#drawing.number.get(key), event.key);
+    else return;
+    event.preventDefault();
+  }
+
+  /** Goes from a box along an edge, or to the one above or below it. */
+  #step(from, arrow) {
+    const { ends, pairs, at, boxes } = this.#drawing;
+    let next;
+    if (arrow === "ArrowRight") next = ends[from][1].map((edge) => pairs[edge][1])[0];
+    else if (arrow === "ArrowLeft") next = ends[from][0].map((edge) => pairs[edge][0])[0];
+    else next = beside(at, from, arrow === "ArrowDown" ? 1 : -1);
+    if (next === undefined) return;
+    this.viewport.bring(...at[next]);
+    this.#redraw();
+    this.boxes.current = boxes[next].key;
+    this.#paint();
+    this.boxes.focus(boxes[next].key);
+  }
+}
+
+/** The number of the nearest box above or below another one in its column. */
+function beside(at, from, sign) {
+  let best;
+  at.forEach(([x, y], number) => {
+    const down = (y - at[from][1]) * sign;
+    if (Math.abs(x - at[from][0]) < 60 && down > 0 && (best === undefined || down < (at[best][1] - at[from][1]) * sign)) best = number;
+  });
+  return best;
+}
+
+function grown({ left, top, right, bottom }, by) {
+  return { left: left - by, top: top - by, right: right + by, bottom: bottom + by };
+}
+
+function inside(a, b) {
+  return a.left >= b.left && a.top >= b.top && a.right <= b.right && a.bottom <= b.bottom;
+}
+
+function crosses(line, { left, top, right, bottom }) {
+  const [a, b] = [line[0], line.at(-1)];
+  return Math.max(a[0], b[0]) >= left && Math.min(a[0], b[0]) <= right && Math.max(a[1], b[1]) >= top && Math.min(a[1], b[1]) <= bottom;
+}
+
+/** Lines as one path: with two points a curve from left to right, with more a line through them. */
+function pathOf(lines) {
+  const r = Math.round;
+  return lines
+    .map((points) => {
+      const [x, y] = points[0];
+      if (points.length > 2) return smooth(points);
+      const [u, v] = points[1];
+      const half = (x + u) / 2;
+      return `M${r(x)} ${r(y)}C${r(half)} ${r(y)} ${r(half)} ${r(v)} ${r(u)} ${r(v)}`;
+    })
+    .join("");
+}
+
+/** A curve that goes through the middles between points, bent towards each. */
+function smooth(points) {
+  const r = Math.round;
+  let path = `M${r(points[0][0])} ${r(points[0][1])}`;
+  for (let at = 1; at < points.length - 1; at += 1) {
+    const [x, y] = points[at];
+    const isLast = at === points.length - 2;
+    const [u, v] = isLast ? points[at + 1] : [(x + points[at + 1][0]) / 2, (y + points[at + 1][1]) / 2];
+    path += `Q${r(x)} ${r(y)} ${r(u)} ${r(v)}`;
+  }
+  return path;
+}

@@ -1,0 +1,108 @@
+// A plain layered layout from left to right, for graphs that are too large for a library in the time of a blink.
+//
+// Each node stands right of what it needs; in its layer it stands where its neighbours stand on average, which is
+// looked at a few times in both directions. Linear but for sorting: 2,000 nodes take some milliseconds.
+
+const SWEEPS = 6;
+
+/**
+ * Lays out a graph.
+ *
+ * sizes: [width, height] of each node. edges: [from, to], as numbers of nodes.
+ * Returns {at: [x, y] of the middle of each node, lines: points of each edge, width, height}.
+ */
+export function layered(sizes, edges, { gap = 12, space = 60 } = {}) {
+  const before = sizes.map(() => []);
+  const after = sizes.map(() => []);
+  for (const [from, to] of edges) {
+    after[from].push(to);
+    before[to].push(from);
+  }
+  const layers = layersOf(before, after);
+  const place = new Float64Array(sizes.length);
+  layers.forEach((layer) => layer.forEach((node, at) => (place[node] = at - layer.length / 2)));
+  for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
+    const isForward = sweep % 2 === 0;
+    const near = isForward ? before : after;
+    for (const layer of isForward ? layers : [...layers].reverse()) ordered(layer, near, place);
+  }
+  return placed(sizes, edges, layers, { gap, space, before, after });
+}
+
+function ordered(layer, near, place) {
+  const wish = new Map(
+    layer.map((node) => {
+      const all = near[node];
+      return [node, all.length ? all.reduce((sum, each) => sum + place[each], 0) / all.length : place[node]];
+    }),
+  );
+  layer.sort((a, b) => wish.get(a) - wish.get(b) || place[a] - place[b]);
+  layer.forEach((node, at) => (place[node] = at - layer.length / 2));
+}
+
+function layersOf(before, after) {
+  const layerOf = before.map(() => 0);
+  const missing = before.map((all) => all.length);
+  const ready = before.flatMap((all, node) => (all.length ? [] : [node]));
+  for (let at = 0; at < ready.length; at += 1) {
+    for (const next of after[ready[at]]) {
+      layerOf[next] = Math.max(layerOf[next], layerOf[ready[at]] + 1);
+      missing[next] -= 1;
+      if (missing[next] === 0) ready.push(next);
+    }
+  }
+  const layers = [];
+  layerOf.forEach((layer, node) => (layers[layer] ??= []).push(node));
+  return layers.map((layer) => layer ?? []);
+}
+
+function placed(sizes, edges, layers, { gap, space, before, after }) {
+  const at = sizes.map(() => [0, 0]);
+  let x = 0;
+  for (const layer of layers) {
+    const width = Math.max(0, ...layer.map((node) => sizes[node][0]));
+    let y = -(layer.reduce((sum, node) => sum + sizes[node][1] + gap, 0) - gap) / 2;
+    for (const node of layer) {
+      at[node] = [x + width / 2, y + sizes[node][1] / 2];
+      y += sizes[node][1] + gap;
+    }
+    x += width + space;
+  }
+  for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
+    const isForward = sweep % 2 === 0;
+    for (const layer of isForward ? layers : [...layers].reverse()) drawn(layer, isForward ? before : after, at, sizes, gap);
+  }
+  const top = Math.min(0, ...at.map(([, y], node) => y - sizes[node][1] / 2));
+  const bottom = Math.max(0, ...at.map(([, y], node) => y + sizes[node][1] / 2));
+  for (const point of at) point[1] -= top;
+  const lines = edges.map(([from, to]) => [
+    [at[from][0] + sizes[from][0] / 2, at[from][1]],
+    [at[to][0] - sizes[to][0] / 2, at[to][1]],
+  ]);
+  return { at, lines, width: Math.max(0, x - space), height: bottom - top };
+}
+
+/** Moves the nodes of a layer to where their neighbours are, in their order and without touching. */
+function drawn(layer, near, at, sizes, gap) {
+  const runs = [];
+  for (const node of layer) {
+    const all = near[node];
+    const wish = all.length ? all.reduce((sum, each) => sum + at[each][1], 0) / all.length : at[node][1];
+    let run = { nodes: [node], weight: 1, top: wish - sizes[node][1] / 2, height: sizes[node][1] };
+    // Those that would touch stand beside each other, around where they all wish to be.
+    while (runs.length && runs.at(-1).top + runs.at(-1).height + gap > run.top) {
+      const last = runs.pop();
+      const height = last.height + gap + run.height;
+      const middle = (last.top * last.weight + (run.top - last.height - gap) * run.weight) / (last.weight + run.weight);
+      run = { nodes: last.nodes.concat(run.nodes), weight: last.weight + run.weight, top: middle, height };
+    }
+    runs.push(run);
+  }
+  for (const { nodes, top } of runs) {
+    let y = top;
+    for (const node of nodes) {
+      at[node][1] = y + sizes[node][1] / 2;
+      y += sizes[node][1] + gap;
+    }
+  }
+}

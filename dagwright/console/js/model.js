@@ -1,0 +1,202 @@
+// The graph of a run as it is known here, and what of it is drawn: nodes, or groups of them.
+//
+// Up to MOST nodes are drawn one by one. Of more, nodes that are equally far from the beginning are a group, long rows
+// of such groups are one, and a large group opens into smaller ones: never more than MOST boxes are drawn.
+
+export const MOST = 2000;
+/** Groups that stand beside each other, and members that are drawn when a group opens. */
+const GROUPS = 100;
+const MEMBERS = 400;
+const SEPARATOR = "\u0000";
+
+/** `each[2]` is an item of `each`; anything else is of none. */
+export function mapOf(id) {
+  return id.endsWith("]") ? id.slice(0, id.indexOf("[")) : null;
+}
+
+export class Model {
+  /** Node id -> {id, title, status, tool, attempts, reason, started_at, ended_at, error}. */
+  nodes = new Map();
+  /** Id of a node with items -> item id -> the same of the item. */
+  items = new Map();
+  edges = [];
+  needs = new Map();
+  neededBy = new Map();
+  /** Node id -> how many edges the longest way from the beginning has. */
+  layers = new Map();
+  /** Keys of the groups that are open. */
+  open = new Set();
+  /** Whether a node was told of that is not in the graph. */
+  lacks = false;
+
+  /** Takes nodes and edges as `GET /v1/runs/ID/graph` has them. */
+  take({ nodes, edges }) {
+    const before = this.nodes;
+    this.nodes = new Map(nodes.map((node) => [node.id, { ...before.get(node.id), ...node }]));
+    this.edges = edges.filter(([from, to]) => this.nodes.has(from) && this.nodes.has(to));
+    this.needs = new Map(nodes.map(({ id }) => [id, []]));
+    this.neededBy = new Map(nodes.map(({ id }) => [id, []]));
+    for (const [from, to] of this.edges) {
+      this.needs.get(to).push(from);
+      this.neededBy.get(from).push(to);
+    }
+    this.layers = layersOf([...this.nodes.keys()], this.needs, this.neededBy);
+    this.lacks = false;
+    this.#groups = null;
+  }
+
+  /** Takes what an event tells of nodes; returns the ids of those in the graph that are others now. */
+  change(told) {
+    const changed = new Set();
+    for (const { node_id: id, ...rest } of told) {
+      const map = this.nodes.has(id) ? null : mapOf(id);
+      if (map !== null && this.nodes.has(map)) {
+        if (!this.items.has(map)) this.items.set(map, new Map());
+        const items = this.items.get(map);
+        items.set(id, { ...items.get(id), id, ...rest });
+        changed.add(map);
+      } else if (this.nodes.has(id)) {
+        this.nodes.set(id, { ...this.nodes.get(id), ...rest });
+        changed.add(id);
+      } else {
+        this.lacks = true;
+      }
+    }
+    return changed;
+  }
+
+  /** How many nodes are in which state. */
+  counts(ids = this.nodes.keys()) {
+    const counts = {};
+    for (const id of ids) {
+      const { status } = this.nodes.get(id);
+      counts[status] = (counts[status] ?? 0) + 1;
+    }
+    return counts;
+  }
+
+  /** Tells whether a run counts its nodes otherwise than they are known here. */
+  isBehind(counts) {
+    const known = this.counts();
+    return [...new Set([...Object.keys(counts), ...Object.keys(known)])].some((s) => (counts[s] ?? 0) !== (known[s] ?? 0));
+  }
+
+  /** A node or an item. */
+  at(id) {
+    return this.nodes.get(id) ?? this.items.get(mapOf(id))?.get(id) ?? null;
+  }
+
+  #groups = null;
+
+  /** What stands for all nodes where they are too many: groups by layers, each {key, label, members}. */
+  #tops() {
+    if (this.#groups) return this.#groups;
+    const layers = [];
+    for (const [id, layer] of this.layers) (layers[layer] ??= []).push(id);
+    const each = Math.ceil(layers.length / GROUPS);
+    this.#groups = [];
+    for (let at = 0; at < layers.length; at += each) {
+      const last = Math.min(at + each, layers.length) - 1;
+      const label = at === last ? `Layer ${at + 1}` : `Layers ${at + 1} to ${last + 1}`;
+      this.#groups.push({ key: `layer${SEPARATOR}${at}`, label, members: layers.slice(at, last + 1).flat() });
+    }
+    return this.#groups;
+  }
+
+  /** A group cut into smaller ones, in its order. */
+  #parts(group) {
+    const count = Math.min(GROUPS, Math.ceil(group.members.length / MEMBERS) * 4);
+    const each = Math.ceil(group.members.length / count);
+    const parts = [];
+    for (let at = 0; at < group.members.length; at += each) {
+      const members = group.members.slice(at, at + each);
+      const label = `${group.label}, ${(at + 1).toLocaleString("en")} to ${(at + members.length).toLocaleString("en")}`;
+      parts.push({ key: `${group.key}${SEPARATOR}${at}`, label, members });
+    }
+    return parts;
+  }
+
+  /** Opens or closes a group; of those that were open, the oldest are closed where all would be too many. */
+  toggle(key) {
+    if (this.open.delete(key)) {
+      for (const each of [...this.open]) if (each.startsWith(key + SEPARATOR)) this.open.delete(each);
+      return;
+    }
+    this.open.add(key);
+    while (this.open.size > 1 && this.boxes().boxes.length > MOST) {
+      const oldest = [...this.open].find((each) => !(key + SEPARATOR).startsWith(each + SEPARATOR));
+      if (oldest === undefined) return;
+      this.toggle(oldest);
+    }
+  }
+
+  /** Opens the groups that a node is in, so that it is drawn. */
+  reveal(id) {
+    const node = this.nodes.has(id) ? id : mapOf(id);
+    if (this.nodes.size <= MOST || !this.nodes.has(node)) return;
+    let groups = this.#tops();
+    for (;;) {
+      const group = groups.find((each) => each.members.includes(node));
+      if (!this.open.has(group.key)) this.toggle(group.key);
+      if (group.members.length <= MEMBERS) return;
+      groups = this.#parts(group);
+    }
+  }
+
+  /**
+   * What is drawn.
+   *
+   * Returns boxes, each {key, id} of a node, {key, id, of} of an item, or {key, label, members, isOpen} of a group, and
+   * edges [from, to] between their keys, each once; `stands` tells by which key a node is drawn.
+   */
+  boxes() {
+    const boxes = [];
+    const stands = new Map();
+    const add = (box, ids) => {
+      boxes.push(box);
+      for (const id of ids) stands.set(id, box.key);
+    };
+    const put = (group) => {
+      if (!this.open.has(group.key)) return add(group, group.members);
+      if (group.members.length > MEMBERS) return this.#parts(group).forEach(put);
+      return group.members.forEach((id) => add({ key: id, id, within: group }, [id]));
+    };
+    if (this.nodes.size <= MOST) for (const id of this.nodes.keys()) add({ key: id, id }, [id]);
+    else this.#tops().forEach(put);
+    const edges = new Map();
+    for (const [from, to] of this.edges) {
+      const [a, b] = [stands.get(from), stands.get(to)];
+      if (a !== b) edges.set(a + SEPARATOR + SEPARATOR + b, [a, b]);
+    }
+    const drawn = [...edges.values()];
+    for (const box of [...boxes]) {
+      const items = box.id !== undefined && this.open.has(itemsKey(box.id)) ? this.items.get(box.id) : undefined;
+      for (const id of [...(items?.keys() ?? [])].slice(0, MEMBERS)) {
+        boxes.push({ key: id, id, of: box.id });
+        drawn.push([box.key, id]);
+      }
+    }
+    return { boxes, edges: drawn, stands };
+  }
+}
+
+/** The key under which the items of a node are open. */
+export function itemsKey(id) {
+  return `items${SEPARATOR}${id}`;
+}
+
+/** Node id -> layer; a node that is in a circle, which no plan has, is in the first. */
+function layersOf(ids, needs, neededBy) {
+  const layers = new Map(ids.map((id) => [id, 0]));
+  const missing = new Map(ids.map((id) => [id, needs.get(id).length]));
+  const ready = ids.filter((id) => missing.get(id) === 0);
+  for (let at = 0; at < ready.length; at += 1) {
+    const layer = layers.get(ready[at]) + 1;
+    for (const next of neededBy.get(ready[at])) {
+      if (layer > layers.get(next)) layers.set(next, layer);
+      missing.set(next, missing.get(next) - 1);
+      if (missing.get(next) === 0) ready.push(next);
+    }
+  }
+  return layers;
+}

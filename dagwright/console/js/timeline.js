@@ -1,0 +1,103 @@
+// When which node ran: one row each, in the order in which they began.
+
+import { el, fill } from "./dom.js";
+import { SIGNS, stateMark, stateWords } from "./states.js";
+import { durationWords } from "./times.js";
+
+const MOST_ROWS = 500;
+
+export class Timeline {
+  #model;
+  #onSelect;
+  #rows = new Map();
+  #timer = null;
+  #chosen = null;
+
+  constructor(model, { onSelect }) {
+    this.#model = model;
+    this.#onSelect = onSelect;
+    this.list = el("ol", { "aria-label": "Nodes in the order in which they began", tabindex: "0" });
+    this.words = el("p", { class: "hint" });
+    this.element = el("section", { class: "timeline", "aria-label": "Timeline" }, el("h2", {}, "Timeline"), this.words, this.list);
+  }
+
+  drawn() {
+    this.#draw();
+  }
+
+  /** Draws what has changed, at most some times a second. */
+  changed() {
+    this.#timer ??= setTimeout(() => {
+      this.#timer = null;
+      this.#draw();
+    }, 200);
+  }
+
+  /** Lets the bars of what runs grow. */
+  tick() {
+    if ([...this.#rows.values()].some(({ isOpen }) => isOpen)) this.#draw();
+  }
+
+  select(id) {
+    this.#rows.get(this.#chosen)?.row.classList.remove("chosen");
+    this.#chosen = id;
+    this.#rows.get(id)?.row.classList.add("chosen");
+  }
+
+  #draw() {
+    const begun = [...this.#model.nodes.values()].filter((node) => node.started_at);
+    begun.sort((a, b) => Date.parse(a.started_at) - Date.parse(b.started_at));
+    const shown = begun.slice(-MOST_ROWS);
+    const now = Date.now();
+    const from = begun.length ? Date.parse(begun[0].started_at) : now;
+    const to = Math.max(from + 1, ...begun.map((node) => (node.ended_at ? Date.parse(node.ended_at) : now)));
+    this.words.textContent = begun.length > shown.length ? `The last ${MOST_ROWS} of ${begun.length.toLocaleString("en")} that began, over ${durationWords(to - from)}.` : begun.length ? `${durationWords(to - from)} from the first to the last.` : "Nothing has begun.";
+    this.list.style.setProperty("--t0", "0");
+    this.list.style.setProperty("--span", String(to - from));
+    const kept = new Set();
+    shown.forEach((node, at) => {
+      kept.add(node.id);
+      const entry = this.#rows.get(node.id) ?? this.#row(node);
+      this.#update(entry, node, { from, now });
+      if (this.list.children[at] !== entry.row) this.list.insertBefore(entry.row, this.list.children[at] ?? null);
+    });
+    for (const [id, { row }] of this.#rows) {
+      if (kept.has(id)) continue;
+      row.remove();
+      this.#rows.delete(id);
+    }
+  }
+
+  #row(node) {
+    const sign = el("span", { class: "state" });
+    const bar = el("span", { class: "bar" });
+    const took = el("span", { class: "took" });
+    const button = el(
+      "button",
+      { type: "button", onclick: () => this.#onSelect(node.id) },
+      sign,
+      el("span", { class: "name" }, node.title || node.id),
+      el("span", { class: "track", "aria-hidden": "true" }, bar),
+      took,
+    );
+    const entry = { row: el("li", { class: node.id === this.#chosen && "chosen", "data-node": node.id }, button), sign, bar, took, button, isOpen: false };
+    this.#rows.set(node.id, entry);
+    return entry;
+  }
+
+  #update(entry, node, { from, now }) {
+    const begun = Date.parse(node.started_at);
+    const ended = node.ended_at ? Date.parse(node.ended_at) : now;
+    entry.isOpen = !node.ended_at;
+    entry.bar.style.setProperty("--from", String(begun - from));
+    entry.bar.style.setProperty("--to", String(ended - from));
+    const words = durationWords(ended - begun);
+    if (entry.took.textContent !== words) entry.took.textContent = words;
+    if (entry.bar.dataset.state === node.status) return;
+    entry.bar.dataset.state = node.status;
+    fill(entry.sign, el("span", { class: "sign", title: stateWords(node.status) }, SIGNS[node.status] ?? "?"));
+    entry.sign.dataset.state = node.status;
+    entry.sign.setAttribute("aria-label", stateMark(node.status).textContent);
+    entry.sign.setAttribute("role", "img");
+  }
+}

@@ -1,0 +1,113 @@
+// What of a large drawing is in sight: moved by dragging, zoomed by the wheel or two fingers.
+
+const SMALLEST = 0.005;
+const LARGEST = 2.5;
+const TAP_PX = 5;
+
+export class Viewport {
+  #canvas;
+  #onMove;
+  #onTap;
+  #pointers = new Map();
+  #moved = 0;
+  #pressed = null;
+  scale = 1;
+  x = 0;
+  y = 0;
+
+  constructor(canvas, { onMove, onTap }) {
+    this.#canvas = canvas;
+    this.#onMove = onMove;
+    this.#onTap = onTap;
+    canvas.addEventListener("pointerdown", (event) => this.#down(event));
+    canvas.addEventListener("pointermove", (event) => this.#drag(event));
+    for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, (event) => this.#up(event));
+    canvas.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
+    // Who comes by the keyboard or a reader of the page clicks without a pointer.
+    canvas.addEventListener("click", (event) => event.detail === 0 && onTap(event.target));
+  }
+
+  get transform() {
+    return `translate(${this.x} ${this.y}) scale(${this.scale})`;
+  }
+
+  /** The part of the drawing that is in sight. */
+  get sight() {
+    const { clientWidth, clientHeight } = this.#canvas;
+    const [left, top] = [-this.x / this.scale, -this.y / this.scale];
+    return { left, top, right: left + clientWidth / this.scale, bottom: top + clientHeight / this.scale };
+  }
+
+  /** Shows all of a drawing of a size, not larger than it is. */
+  fit(width, height) {
+    const { clientWidth, clientHeight } = this.#canvas;
+    this.scale = Math.max(SMALLEST, Math.min(1, (clientWidth - 24) / width, (clientHeight - 24) / height));
+    this.x = (clientWidth - width * this.scale) / 2;
+    this.y = (clientHeight - height * this.scale) / 2;
+    this.#onMove();
+  }
+
+  /** Zooms around a point of the canvas, else around its middle. */
+  zoom(by, px = this.#canvas.clientWidth / 2, py = this.#canvas.clientHeight / 2) {
+    const scale = Math.max(SMALLEST, Math.min(LARGEST, this.scale * by));
+    this.x = px - ((px - this.x) / this.scale) * scale;
+    this.y = py - ((py - this.y) / this.scale) * scale;
+    this.scale = scale;
+    this.#onMove();
+  }
+
+  /** Brings a point of the drawing into the middle, at least so large. */
+  center(x, y, scale) {
+    this.scale = Math.max(this.scale, scale);
+    this.x = this.#canvas.clientWidth / 2 - x * this.scale;
+    this.y = this.#canvas.clientHeight / 2 - y * this.scale;
+    this.#onMove();
+  }
+
+  /** Brings a point of the drawing into sight, if it is not. */
+  bring(x, y) {
+    const { left, top, right, bottom } = this.sight;
+    const edge = 40 / this.scale;
+    if (x < left + edge || x > right - edge || y < top + edge || y > bottom - edge) this.center(x, y, this.scale);
+  }
+
+  #down(event) {
+    if (event.button !== 0) return;
+    this.#pointers.set(event.pointerId, [event.offsetX, event.offsetY]);
+    this.#moved = 0;
+    this.#pressed = event.target;
+    this.#canvas.setPointerCapture(event.pointerId);
+    this.#canvas.classList.add("held");
+  }
+
+  #drag(event) {
+    const before = this.#pointers.get(event.pointerId);
+    if (!before) return;
+    const now = [event.offsetX, event.offsetY];
+    const others = [...this.#pointers].filter(([id]) => id !== event.pointerId);
+    this.#pointers.set(event.pointerId, now);
+    this.#moved += Math.hypot(now[0] - before[0], now[1] - before[1]);
+    if (others.length) {
+      const [, fixed] = others[0];
+      const far = (point) => Math.max(20, Math.hypot(point[0] - fixed[0], point[1] - fixed[1]));
+      this.zoom(far(now) / far(before), (fixed[0] + now[0]) / 2, (fixed[1] + now[1]) / 2);
+      return;
+    }
+    if (this.#moved < TAP_PX) return;
+    this.x += now[0] - before[0];
+    this.y += now[1] - before[1];
+    this.#onMove();
+  }
+
+  #up(event) {
+    if (!this.#pointers.delete(event.pointerId)) return;
+    if (!this.#pointers.size) this.#canvas.classList.remove("held");
+    if (event.type === "pointerup" && this.#moved < TAP_PX) this.#onTap(this.#pressed);
+  }
+
+  #wheel(event) {
+    event.preventDefault();
+    const by = Math.exp(-event.deltaY * (event.deltaMode === 1 ? 0.05 : 0.0015));
+    this.zoom(by, event.offsetX, event.offsetY);
+  }
+}

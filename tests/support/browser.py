@@ -1,0 +1,49 @@
+"""A real Chromium for tests of the console: pages of a size, and what they say when something goes wrong in them."""
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Literal
+
+from playwright.async_api import Browser, Page, async_playwright
+
+PHONE = (360, 740)
+DESK = (1280, 800)
+PATIENCE_MS = 60_000
+"""How long a page may take over what does happen, on a machine that is busy."""
+
+
+@asynccontextmanager
+async def browser() -> AsyncIterator[Browser]:
+    """Runs Chromium inside the block."""
+    program = shutil.which("chromium")
+    assert program is not None, "there is no chromium; scripts/test-needs installs it"
+    async with async_playwright() as playwright:
+        running = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        try:
+            yield running
+        finally:
+            await running.close()
+
+
+@asynccontextmanager
+async def opened(
+    running: Browser, address: str, *, size: tuple[int, int] = DESK, colours: Literal["light", "dark"] = "light"
+) -> AsyncIterator[Page]:
+    """Opens a page inside the block, which must not meet an error of its own.
+
+    Raises:
+        AssertionError: a script failed, or the page may not do what it tried.
+    """
+    context = await running.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=colours)
+    context.set_default_timeout(PATIENCE_MS)
+    wrong: list[str] = []
+    try:
+        page = await context.new_page()
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
+        await page.goto(address)
+        yield page
+    finally:
+        await context.close()
+    assert not wrong, wrong
