@@ -32,9 +32,9 @@ from dagwright.parking import Parked, parked_tools
 from dagwright.people import People, has_sub_plans
 from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.policy import Policy
-from dagwright.plan.times import format_time
 from dagwright.plan_pages import made_to_travel
 from dagwright.restoring import full_document, restored_document, stored_text
+from dagwright.run_lists import RunFilter, RunPlace, RunSummary, owner_in
 from dagwright.server import Connection
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
@@ -73,64 +73,6 @@ class Started:
     workflow_id: str
     run_id: str
     is_new: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RunSummary:
-    """One line of `list`; times are seconds since the epoch."""
-
-    workflow_id: str
-    status: str
-    title: str | None
-    started_at: float | None
-    ended_at: float | None
-    nodes_done: int
-    nodes_total: int
-    session: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the summary as `list --json` has it."""
-        return {
-            "workflow_id": self.workflow_id,
-            "status": self.status,
-            "title": self.title,
-            "started_at": format_time(self.started_at),
-            "ended_at": format_time(self.ended_at),
-            "nodes_done": self.nodes_done,
-            "nodes_total": self.nodes_total,
-            "session": self.session,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class RunFilter:
-    """Which runs are listed; what is `None` leaves none out.
-
-    Args:
-        owner: whose key started them.
-        status: the state they are in.
-        session: whose turns they are.
-        text: stands in the title or the id, in whatever case.
-    """
-
-    owner: str | None = None
-    status: str | None = None
-    session: str | None = None
-    text: str | None = None
-
-    @property
-    def is_by_state(self) -> bool:
-        """Tells whether nothing but the state of a run counts."""
-        return self.owner is None and self.session is None and self.text is None
-
-    def takes(self, workflow_id: str, memo: Mapping[str, Any]) -> bool:
-        """Tells whether a run is one of them by all but its state."""
-        if self.owner is not None and owner_in(memo) != self.owner:
-            return False
-        if self.session is not None and memo.get(wire.MEMO_SESSION) != self.session:
-            return False
-        told = f"{workflow_id}\n{memo.get(wire.MEMO_TITLE) or ''}"
-        return self.text is None or self.text.casefold() in told.casefold()
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,19 +280,28 @@ class Runs:
             what = " and ".join(words for words, is_there in differences.items() if is_there) or what
         return f"the id {workflow_id!r} belongs to a run with {what}; choose another id"
 
-    async def list_runs(self, *, limit: int = 100, wanted: "RunFilter | None" = None) -> list[RunSummary]:
+    async def list_runs(self, *, limit: int = 100, wanted: RunFilter | None = None) -> list[RunSummary]:
         """Returns the newest runs, without the sub-plans of others.
 
         Args:
             wanted: leaves out all others; `None` leaves out none.
         """
+        found, _ = await self.page_of_runs(limit=limit, wanted=wanted)
+        return found
+
+    async def page_of_runs(
+        self, *, limit: int, wanted: RunFilter | None = None, after: RunPlace | None = None
+    ) -> tuple[list[RunSummary], RunPlace | None]:
+        """Returns runs as `list_runs` does, and where those that follow begin; `None` if none do.
+
+        Args:
+            after: where they begin; `None` is at the newest.
+        """
         wanted = wanted or RunFilter()
-        # Of a run that went on in new executions only the newest is one.
-        query = f"{wire.IS_RUN} AND ExecutionStatus != 'ContinuedAsNew'"
+        place = after or RunPlace(page=limit if wanted.is_by_state else max(limit, LISTED_AT_ONCE))
         found: list[RunSummary] = []
         runs: list[WorkflowExecution] = []
-        page = limit if wanted.is_by_state else max(limit, LISTED_AT_ONCE)
-        async for run in self._client.list_workflows(query, page_size=page):
+        async for next_place, run in self._executions_from(place):
             is_top = run.parent_id is None or wire.MEMO_SESSION in run.raw_info.memo.fields
             if is_top and (wanted.is_by_state or wanted.takes(run.id, await run.memo())):
                 runs.append(run)
@@ -358,10 +309,29 @@ class Runs:
                 found += await self._summaries(runs, wanted)
                 runs = []
             if len(found) == limit:
-                break
-        return [*found, *await self._summaries(runs, wanted)]
+                return found, next_place
+        return [*found, *await self._summaries(runs, wanted)], None
 
-    async def _summaries(self, runs: Sequence[WorkflowExecution], wanted: "RunFilter") -> list[RunSummary]:
+    async def _executions_from(self, place: "RunPlace") -> AsyncIterator[tuple[RunPlace | None, WorkflowExecution]]:
+        """Yields what the server lists from a place on, each with the place behind it; `None` behind the last one."""
+        # Of a run that went on in new executions only the newest is one.
+        query = f"{wire.IS_RUN} AND ExecutionStatus != 'ContinuedAsNew'"
+        token, index = place.token, place.index
+        while True:
+            listing = self._client.list_workflows(query, page_size=place.page, next_page_token=token)
+            await listing.fetch_next_page()
+            there, following = listing.current_page or (), listing.next_page_token
+            for number, run in enumerate(there[index:], index + 1):
+                is_last = number == len(there)
+                if is_last and not following:
+                    yield None, run
+                else:
+                    yield RunPlace(place.page, following, 0) if is_last else RunPlace(place.page, token, number), run
+            if not following:
+                return
+            token, index = following, 0
+
+    async def _summaries(self, runs: Sequence[WorkflowExecution], wanted: RunFilter) -> list[RunSummary]:
         turns = asyncio.Semaphore(HISTORIES_AT_ONCE)
 
         async def summary(run: WorkflowExecution) -> RunSummary:
@@ -516,12 +486,6 @@ def open_runs(connection: Connection, settings: Settings) -> Runs:
         store=open_store(settings.payload_store),
         notifies=settings.notify_url is not None,
     )
-
-
-def owner_in(memo: Mapping[str, Any]) -> str | None:
-    """Returns whose key started a run or a session, from its memo."""
-    owner = memo.get(wire.MEMO_OWNER)
-    return owner if isinstance(owner, str) else None
 
 
 def made_id() -> str:

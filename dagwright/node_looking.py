@@ -51,7 +51,8 @@ async def look_at_node(runs: Runs, workflow_id: str, node: str, *, full: bool = 
     if found is None:
         raise NodeUnknown(_no_node(document, there.name, view.workflow_id))
     elsewhere = {} if view.workflow_id == above.workflow_id else {"workflow_id": view.workflow_id}
-    shown = {"id": wanted, **elsewhere, **_failed_items(view, there.name), **found}
+    arguments = None if view.scheduler is None else view.scheduler.arguments_told(there.name)
+    shown = {"id": wanted, **elsewhere, **_failed_items(view, there.name), **found, "arguments": arguments}
     return NodeLook(shown, [note for note in document["notes"] if _is_about(note, there.name, shown)])
 
 

@@ -37,12 +37,13 @@ from dagwright.cli.wording import (
     what_words,
     zone_at,
 )
-from dagwright.client import Runs, RunSummary, open_runs
+from dagwright.client import Runs, open_runs
 from dagwright.explaining import NodeUnknown
 from dagwright.feed import RunView
 from dagwright.graph_listing import GraphListing
 from dagwright.node_looking import look_at_node
 from dagwright.plan.states import NodeStatus
+from dagwright.run_lists import RunSummary
 from dagwright.server import Server
 
 Document = Mapping[str, Any]

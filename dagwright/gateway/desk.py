@@ -17,7 +17,7 @@ from dagwright.gateway.keys import KeyFile
 from dagwright.gateway.limits import Limits, Uses
 from dagwright.llm import ModelClient
 from dagwright.llm.clients import ModelClients
-from dagwright.server import Connection
+from dagwright.server import Connection, Server
 from dagwright.sessions import Sessions
 from dagwright.settings import Settings
 from dagwright.steering import Steering
@@ -37,6 +37,7 @@ class Desk:
     """What endpoints work with; nothing in here has to outlive the process.
 
     Args:
+        server: where the runs are, and the Temporal UI.
         runs: one object for all, since those who look at one run share its reader.
         models: asks the models of the service.
         keys: of those who may call, where one is needed.
@@ -47,6 +48,7 @@ class Desk:
     """
 
     settings: Settings
+    server: Server
     toolset: Toolset
     templates: Templates
     runs: Runs
@@ -144,6 +146,7 @@ async def open_desk(
     async with ModelClients(toolset.models) as models:
         desk = Desk(
             settings,
+            connection.server,
             toolset,
             templates,
             runs,

@@ -20,6 +20,8 @@ RUNS: Example = {
             "session": None,
         }
     ],
+    "next": None,
+    "ui_url": "http://127.0.0.1:8233/namespaces/default/workflows",
 }
 _NODE: Example = {
     "title": None,
@@ -42,8 +44,11 @@ RUN: Example = {
     "waiting_for": [],
     "usage": {},
     "notes": [],
+    "started_at": _AT,
+    "ended_at": _AT,
     "offset": "1-11",
     "session_id": None,
+    "ui_url": "http://127.0.0.1:8233/namespaces/default/workflows/run-1/3c4e1a5e-0c6f-4d4b-9f0a-5f0c1a0e7d11/history",
 }
 EVENTS = """\
 id: 1-5
@@ -70,7 +75,7 @@ GRAPH: Example = {
     "edges": [],
     "notes": [],
 }
-NODE: Example = {"id": "double", **_NODE, "notes": []}
+NODE: Example = {"id": "double", **_NODE, "arguments": {"expression": "21 * 2"}, "notes": []}
 WHY: Example = {
     "workflow_id": "run-1",
     "run_id": "3c4e1a5e-0c6f-4d4b-9f0a-5f0c1a0e7d11",

@@ -12,6 +12,7 @@ from dagwright.gateway.desk import Desk
 from dagwright.gateway.errors import ApiError
 from dagwright.gateway.run_events import EventId, first_known, run_events
 from dagwright.gateway.streams import stream_response
+from dagwright.plan.times import format_time
 from dagwright.sessions import SessionView
 
 NOTHING_MORE = 204
@@ -32,7 +33,9 @@ async def document_of(desk: Desk, view: RunView) -> dict[str, Any]:
     """Returns the document of a run with what the gateway tells beside it."""
     document = await desk.runs.document(view)
     session = known_as(desk.caller, await desk.runs.session_of(view.workflow_id))
-    return {**document, "offset": str(view.offset), "session_id": session}
+    beside = {"started_at": format_time(view.started_at), "ended_at": format_time(view.ended_at)}
+    page = desk.server.run_url(view.workflow_id, run_id=view.run_id)
+    return {**document, **beside, "offset": str(view.offset), "session_id": session, "ui_url": page}
 
 
 async def graph_document(desk: Desk, run: str) -> dict[str, Any]:

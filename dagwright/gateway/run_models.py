@@ -36,6 +36,8 @@ class RunList(BaseModel):
 
     object: str = "list"
     data: list[RunLine]
+    next: str | None = Field(default=None, description="Send it as `cursor` for the page that follows.")
+    ui_url: str | None = Field(default=None, description="The page of all runs in the Temporal UI, if it is known.")
 
 
 class RunDocument(Told):
@@ -48,8 +50,11 @@ class RunDocument(Told):
     error: JsonObject | None = None
     nodes: dict[str, JsonObject]
     waiting_for: list[JsonObject] = Field(description="What it asks of people.")
+    started_at: str | None = None
+    ended_at: str | None = None
     offset: str = Field(description="Send it as `after` of the events, to be told what happens from here on.")
     session_id: str | None = None
+    ui_url: str | None = Field(default=None, description="Its page in the Temporal UI, if it is known.")
 
 
 class NodeDocument(Told):
@@ -61,6 +66,7 @@ class NodeDocument(Told):
         default=None, description="None if a person, a sub-plan or the run itself makes the result."
     )
     attempts: int
+    arguments: Any = Field(default=None, description="What its call is given; null as long as that is not known.")
     result: Any
 
 

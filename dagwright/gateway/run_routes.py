@@ -5,12 +5,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query
 from starlette.responses import Response, StreamingResponse
 
-from dagwright.client import RunFilter
 from dagwright.contracts.sessions import session_name
 from dagwright.explaining import Explaining
 from dagwright.gateway import examples
 from dagwright.gateway.callers import known_as, session_of
 from dagwright.gateway.desk import TheDesk
+from dagwright.gateway.errors import ApiError
 from dagwright.gateway.looking import graph_document, run_document, seen_before, stream_of, told_json
 from dagwright.gateway.run_models import (
     GraphDocument,
@@ -22,9 +22,9 @@ from dagwright.gateway.run_models import (
     streamed,
 )
 from dagwright.node_looking import look_at_node
+from dagwright.run_lists import MOST_AT_ONCE, RunFilter, RunPlace
 
 router = APIRouter(tags=["runs"])
-MOST_LISTED = 1_000
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="Id of the last event that was seen.")]
 After = Annotated[str | None, Query(description="The same, for clients that cannot set headers.")]
 EVENTS: dict[int | str, dict[str, Any]] = {
@@ -43,14 +43,16 @@ async def list_runs(
     status: Annotated[str | None, Query(description="Only those of this state, such as `waiting`.")] = None,
     session: Annotated[str | None, Query(description="Only the turns of this session.")] = None,
     title: Annotated[str | None, Query(description="Only those with this text in their title or id.")] = None,
-    limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 100,
+    limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,
+    cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
 ) -> Response:
     """Lists the runs of the caller, without sub-plans."""
     named = None if session is None else session_name(session_of(desk.caller, session))
     wanted = RunFilter(desk.caller.owner, status, named, title)
-    found = await desk.runs.list_runs(limit=limit, wanted=wanted)
+    found, following = await desk.runs.page_of_runs(limit=limit, wanted=wanted, after=_place(cursor))
     lines = [{**run.to_json(), "session": known_as(desk.caller, run.session)} for run in found]
-    return told_json({"object": "list", "data": lines})
+    beyond = None if following is None else str(following)
+    return told_json({"object": "list", "data": lines, "next": beyond, "ui_url": desk.server.runs_url()})
 
 
 @router.get("/v1/runs/{run_id}", summary="A run with its nodes", responses=answered(RunDocument, examples.RUN))
@@ -104,3 +106,11 @@ async def why(
     run = await desk.own(run_id)
     told = await (explaining.of_node(run, node) if node else explaining.of_run(run))
     return told_json(told.to_json())
+
+
+def _place(cursor: str | None) -> RunPlace | None:
+    try:
+        return RunPlace.parse(cursor) if cursor else None
+    except ValueError:
+        words = "`cursor` is not what `next` of a page said; leave it out to begin with the newest run"
+        raise ApiError(400, words, param="cursor", code="invalid_value") from None

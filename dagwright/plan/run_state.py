@@ -26,14 +26,15 @@ from dagwright.plan.projecting import largest_result_bytes
 from dagwright.plan.ready_queue import MAX_IN_FLIGHT, ReadyQueue, gates_of
 from dagwright.plan.references import Lookup
 from dagwright.plan.requests import Hand, RequestBook
-from dagwright.plan.resolution import Scope, resolve_holes, scope_of_item
+from dagwright.plan.resolution import MissingData, Scope, resolve_holes, scope_of_item
 from dagwright.plan.run_end import counts_inside, counts_of, ends_left_out, output_of, status_of
 from dagwright.plan.seen import SeenBook
 from dagwright.plan.states import Chunk, ItemRecord, NodeStatus, Phase, Record, RunStatus
 from dagwright.plan.tasks import Task, call_id
 from dagwright.plan.tools import ToolDeclaration
+from dagwright.plan.unfilled import shown_in_arguments, with_shown
 from dagwright.plan.usage import UsageBook
-from dagwright.plan.work import MAX_WORK, WorkBudget
+from dagwright.plan.work import MAX_WORK, TooMuchWork, WorkBudget
 
 WORK_OF_REMAKING = 10
 """Of each node and edge when a plan grows or records change, in the units of the work budget."""
@@ -455,6 +456,19 @@ class RunState:
             return self._base_scope
         place = item + self.plan.nodes[number].first_index
         return scope_of_item(self._base_scope, self.records[number].items[item].item, index=place)
+
+    def arguments_told(self, task_id: str) -> Any:
+        """Returns the arguments of a node or item as they are shown: secrets by their name, stored values by reference.
+
+        Returns `None` if it has none, or as long as they are not known.
+        """
+        place = self.find(task_id)
+        if place is None or self._chunk(*place) is not None:
+            return None
+        try:
+            return with_shown(self._arguments_of(*place), shown_in_arguments)
+        except (MissingData, TooMuchWork):
+            return None
 
     def _arguments_of(self, number: int, item: int) -> Any:
         """Returns the arguments that the call of a node or item gets.

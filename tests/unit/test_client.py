@@ -1,17 +1,78 @@
 """`Runs` without a server: how many histories it reads at once, and which runs a filter takes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from temporalio.client import Client, WorkflowExecution
 
-from dagwright.client import HISTORIES_AT_ONCE, RunFilter, Runs, RunSummary, owner_in
+from dagwright.client import HISTORIES_AT_ONCE, Runs
 from dagwright.contracts import wire
+from dagwright.run_lists import RunFilter, RunPlace, RunSummary, owner_in
 from dagwright.server import Connection, Server
 from dagwright.store import open_store
+
+
+class Listing:
+    """What the server tells page by page, as the iterator of Temporal's client."""
+
+    def __init__(self, there: Sequence[Any], page: int, token: bytes | None) -> None:
+        self._there, self._page, self.next_page_token = there, page, token
+        self.current_page: Sequence[Any] | None = None
+
+    async def fetch_next_page(self) -> None:
+        begin = int(self.next_page_token or b"0")
+        self.current_page = self._there[begin : begin + self._page]
+        end = begin + self._page
+        self.next_page_token = b"%d" % end if end < len(self._there) else None
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        for each in self._there:
+            yield each
+
+
+def runs_of(there: Sequence[Any]) -> Runs:
+    """Returns the runs of a server that lists these executions."""
+
+    def listed(_: str, *, page_size: int = 1_000, next_page_token: bytes | None = None) -> Listing:
+        return Listing(there, page_size, next_page_token)
+
+    client = cast(Client, SimpleNamespace(list_workflows=listed))
+    connection = Connection(client, Server("nowhere", "default"), frozenset())
+    return Runs(connection, task_queue="q", store=open_store("unused"))
+
+
+@pytest.mark.parametrize("wanted", [RunFilter(), RunFilter(text="run"), RunFilter(status="completed")])
+@pytest.mark.parametrize("limit", [1, 3, 7, 10, 50])
+async def test_pages_tell_each_run_once(monkeypatch: pytest.MonkeyPatch, wanted: RunFilter, limit: int) -> None:
+    async def summary(_: Runs, run: WorkflowExecution) -> RunSummary:
+        status = "completed" if int(run.id.removeprefix("run-")) % 3 else "failed"
+        return RunSummary(run.id, status, None, None, None, 0, 0)
+
+    async def nothing() -> dict[str, Any]:
+        return {}
+
+    monkeypatch.setattr(Runs, "_summary", summary)
+    monkeypatch.setattr("dagwright.client.LISTED_AT_ONCE", 8)
+    runs = runs_of([SimpleNamespace(id=f"run-{number}", parent_id=None, memo=nothing) for number in range(21)])
+    found: list[str] = []
+    place: RunPlace | None = None
+    while True:
+        page, place = await runs.page_of_runs(limit=limit, wanted=wanted, after=place)
+        found += [run.workflow_id for run in page]
+        assert len(page) <= limit
+        if place is None:
+            break
+        place = RunPlace.parse(str(place))
+    assert found == [f"run-{number}" for number in range(21) if wanted.status is None or number % 3]
+
+
+@pytest.mark.parametrize("text", ["", "1", "1.2", "0.0.", "1.-1.", "1001.0.", "1.0.ä", "a.b.c", "1.0.AA.", "1.0.A"])
+def test_text_that_is_no_place_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        RunPlace.parse(text)
 
 
 async def test_list_reads_a_few_histories_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,15 +87,9 @@ async def test_list_reads_a_few_histories_at_once(monkeypatch: pytest.MonkeyPatc
         reading.remove(run.id)
         return RunSummary(run.id, "running", None, None, None, 0, 0)
 
-    async def executions(*_: Any, **__: Any) -> AsyncIterator[Any]:
-        for number in range(100):
-            yield SimpleNamespace(id=f"run-{number}", parent_id=None)
-
+    there = [SimpleNamespace(id=f"run-{number}", parent_id=None) for number in range(100)]
     monkeypatch.setattr(Runs, "_summary", summary)
-    client = cast(Client, SimpleNamespace(list_workflows=executions))
-    runs = Runs(
-        Connection(client, Server("nowhere", "default"), frozenset()), task_queue="q", store=open_store("unused")
-    )
+    runs = runs_of(there)
 
     found = await runs.list_runs(limit=50)
 
@@ -74,20 +129,14 @@ async def test_list_goes_on_until_there_are_as_many_as_asked_for(monkeypatch: py
         status = "completed" if number % 3 == 0 else "failed"
         return RunSummary(run.id, status, None, None, None, 0, 0)
 
-    async def executions(*_: Any, **__: Any) -> AsyncIterator[Any]:
-        for number in range(40):
-            memo = {wire.MEMO_OWNER: "ann" if number % 2 else "bob"}
+    def execution(number: int) -> Any:
+        async def told() -> dict[str, Any]:
+            return {wire.MEMO_OWNER: "ann" if number % 2 else "bob"}
 
-            async def told(memo: dict[str, Any] = memo) -> dict[str, Any]:
-                return memo
-
-            yield SimpleNamespace(id=f"run-{number}", parent_id=None, memo=told)
+        return SimpleNamespace(id=f"run-{number}", parent_id=None, memo=told)
 
     monkeypatch.setattr(Runs, "_summary", summary)
-    client = cast(Client, SimpleNamespace(list_workflows=executions))
-    runs = Runs(
-        Connection(client, Server("nowhere", "default"), frozenset()), task_queue="q", store=open_store("unused")
-    )
+    runs = runs_of([execution(number) for number in range(40)])
     some = await runs.list_runs(limit=3, wanted=RunFilter(owner="ann", status="completed"))
     all_there_are = await runs.list_runs(limit=50, wanted=RunFilter(owner="ann", status="completed"))
     assert [run.workflow_id for run in some] == ["run-3", "run-9", "run-15"]

@@ -119,12 +119,15 @@ export class Detail {
 
   #links(ids) {
     if (!ids?.length) return null;
-    const link = (id) => el("li", {}, el("button", { type: "button", class: "quiet", onclick: () => this.#onNode(id) }, id));
-    return el("ul", { class: "links" }, ids.slice(0, 50).map(link), ids.length > 50 && el("li", {}, `and ${ids.length - 50} more`));
+    return el("ul", { class: "links" }, ids.slice(0, 50).map((id) => el("li", {}, this.#link(id))), ids.length > 50 && el("li", {}, `and ${ids.length - 50} more`));
+  }
+
+  #link(id) {
+    return el("button", { type: "button", class: "link", onclick: () => this.#onNode(id) }, id);
   }
 
   #explain(why) {
-    const steps = why.chain.map((step) => el("li", {}, step.message ?? step.words ?? json(step, "Step")));
+    const steps = why.chain.map((step) => el("li", {}, this.#link(step.node), ` ${step.message}`));
     fill(this.why, el("h3", {}, "Why"), el("p", {}, why.message), steps.length > 0 && el("ol", {}, steps));
   }
 }

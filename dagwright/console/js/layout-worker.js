@@ -1,5 +1,6 @@
 // Lays out graphs beside the page: by dagre, whose lines go around nodes, up to a size that it can do at once.
 
+import "./as-window.js";
 import "../layout/dagre.js";
 import { layered } from "./layered.js";
 

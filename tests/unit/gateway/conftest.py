@@ -26,15 +26,24 @@ class Away:
             self.asked.append(name)
             raise RPCError("no", RPCStatusCode.UNAVAILABLE, b"")
 
-        async def listing(*_: Any, **__: Any) -> AsyncIterator[Any]:
-            await ask()
-            yield None
+        class Listing:
+            """What the client tells of a list."""
+
+            current_page = None
+            next_page_token = None
+
+            async def fetch_next_page(self) -> None:
+                await ask()
+
+            async def __aiter__(self) -> AsyncIterator[Any]:
+                await ask()
+                yield None
 
         if name == "get_workflow_handle":
             return lambda *_, **__: SimpleNamespace(
                 id="run-1", describe=ask, execute_update=ask, signal=ask, cancel=ask
             )
-        return listing if name == "list_workflows" else ask
+        return (lambda *_, **__: Listing()) if name == "list_workflows" else ask
 
 
 Apart = tuple[httpx.AsyncClient, Away, Desk]
