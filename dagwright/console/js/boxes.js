@@ -104,7 +104,7 @@ export class Boxes {
     const [width, height] = this.size(box);
     entry.element.replaceChildren(
       svg("title", {}, shown.label),
-      ...(isFar ? [svg("rect", { class: "far", width, height, rx: 4 })] : [svg("rect", { class: "body", width, height, rx: 5 }), ...shown.parts()]),
+      ...(isFar ? [svg("rect", { class: "far", width, height })] : [svg("rect", { class: "body", width, height, rx: 5 }), ...shown.parts()]),
     );
   }
 

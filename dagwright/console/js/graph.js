@@ -6,7 +6,7 @@
 import { Boxes } from "./boxes.js";
 import { el, fill, say, svg } from "./dom.js";
 import { Finder } from "./finder.js";
-import { MOST } from "./model.js";
+import { isPartOf } from "./model.js";
 import { Viewport } from "./viewport.js";
 
 const READABLE = 0.5; // of the full size; below that text is left out
@@ -18,6 +18,7 @@ export class GraphView {
   #worker = new Worker(new URL("./layout-worker.js", import.meta.url), { type: "module" });
   #turn = 0;
   #drawing = null; // {boxes, edges, stands} and where they stand, once that is known
+  #coming = null; // what is being laid out
   #signature = "";
   #chosen = null;
   #pending = new Set();
@@ -75,13 +76,13 @@ export class GraphView {
     const number = new Map(drawing.boxes.map((box, at) => [box.key, at]));
     drawing.number = number;
     drawing.pairs = drawing.edges.map(([from, to]) => [number.get(from), number.get(to)]);
-    this.next = drawing;
+    this.#coming = drawing;
     this.#worker.postMessage({ turn: this.#turn, sizes: drawing.boxes.map((box) => this.boxes.size(box)), edges: drawing.pairs });
   }
 
   #laidOut({ turn, at, lines, width, height }) {
     if (turn !== this.#turn) return;
-    this.#drawing = Object.assign(this.next, { at, lines, width, height });
+    this.#drawing = Object.assign(this.#coming, { at, lines, width, height });
     this.#drawing.ends = at.map(() => [[], []]);
     this.#drawing.pairs.forEach(([from, to], edge) => {
       this.#drawing.ends[from][1].push(edge);
@@ -92,7 +93,7 @@ export class GraphView {
     this.words.textContent = `${nodes.toLocaleString("en")} nodes${groups ? ` in ${groups.toLocaleString("en")} groups` : ""}`;
     this.boxes.clear();
     this.#listOpen();
-    if (!this.#hasFitted) this.#fit();
+    if (!this.#hasFitted) this.viewport.fit(width, height, { smallest: groups ? READABLE : 0 });
     this.#hasFitted = true;
     this.#redraw();
     if (this.#wanted !== null) this.#show(this.#wanted);
@@ -154,7 +155,9 @@ export class GraphView {
     const wide = isFar ? { left: -Infinity, top: -Infinity, right: Infinity, bottom: Infinity } : grown(sight, MARGIN);
     this.#drawnFor = { ...wide, isFar };
     this.boxes.show(drawing, wide, { isFar, chosen: this.#chosenKey() });
-    this.lines.setAttribute("d", pathOf(drawing.lines.filter((line) => crosses(line, wide))));
+    this.scene.classList.toggle("far", isFar);
+    const lines = drawing.lines.filter((line) => crosses(line, wide));
+    this.lines.setAttribute("d", isFar ? straight(lines) : pathOf(lines));
     const ends = drawing.ends[drawing.number.get(this.#chosenKey())];
     this.nearLines.setAttribute("d", ends ? pathOf(ends.flat().map((edge) => drawing.lines[edge])) : "");
   }
@@ -173,39 +176,36 @@ export class GraphView {
   }
 
   #activate(box, { isOpener = false } = {}) {
-    if (box.members || isOpener) this.#toggle(box.members ? box.key : this.boxes.itemsKey(box));
+    if (box.members) this.#toggle(box.key, box.label);
+    else if (isOpener) this.#toggle(this.boxes.itemsKey(box), `Items of ${this.#model.at(box.id).title || box.id}`);
     else this.#onSelect(box.id);
   }
 
-  #toggle(key) {
-    this.#model.toggle(key);
+  /** Opens a group and goes to the first of what was in it, or closes it. */
+  #toggle(key, label) {
+    this.#model.toggle(key, label);
+    const inside = this.#model.open.has(key) && this.#model.boxes().boxes.find((box) => box.within?.key === key || isPartOf(box.key, key));
+    this.#wanted = inside ? { key: inside.key, focus: true } : null;
     this.drawn();
   }
 
   #listOpen() {
     const close = (key, label) =>
       el("button", { type: "button", "aria-label": `Close ${label}`, onclick: () => this.#toggle(key) }, `${label} ✕`);
-    const labels = new Map();
-    for (const box of this.#drawing.boxes) if (box.within) labels.set(box.within.key, box.within.label);
-    fill(
-      this.opened,
-      [...labels].map(([key, label]) => close(key, label)),
-      this.#model.nodes.size > MOST && this.#model.open.size > 0 &&
-        el("button", { type: "button", onclick: () => (this.#model.open.clear(), this.drawn()) }, "Close all groups"),
-    );
+    fill(this.opened, [...this.#model.open].map(([key, label]) => close(key, label)));
   }
 
   /** Goes to a node, opening the groups that it is in. */
   #goTo(id, { focus = true } = {}) {
     this.#model.reveal(id);
-    this.#wanted = { id, focus };
+    this.#wanted = { key: id, focus };
     this.drawn();
     if (this.#drawing?.at && this.#drawing.number.has(id)) this.#show(this.#wanted);
   }
 
-  #show({ id, focus }) {
+  #show({ key, focus }) {
     const drawing = this.#drawing;
-    const number = drawing.number.get(id) ?? drawing.number.get(drawing.stands.get(id));
+    const number = drawing.number.get(key) ?? drawing.number.get(drawing.stands.get(key));
     if (number === undefined) return;
     this.#wanted = null;
     const [x, y] = drawing.at[number];
@@ -280,6 +280,12 @@ function pathOf(lines) {
       return `M${r(x)} ${r(y)}C${r(half)} ${r(y)} ${r(half)} ${r(v)} ${r(u)} ${r(v)}`;
     })
     .join("");
+}
+
+/** Lines as one path that is quick to draw. */
+function straight(lines) {
+  const r = Math.round;
+  return lines.map((points) => `M${points.map(([x, y]) => `${r(x)} ${r(y)}`).join("L")}`).join("");
 }
 
 /** A curve that goes through the middles between points, bent towards each. */

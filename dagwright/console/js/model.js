@@ -5,7 +5,7 @@
 
 export const MOST = 2000;
 /** Groups that stand beside each other, and members that are drawn when a group opens. */
-const GROUPS = 100;
+const GROUPS = 20;
 const MEMBERS = 400;
 const SEPARATOR = "\u0000";
 
@@ -24,8 +24,8 @@ export class Model {
   neededBy = new Map();
   /** Node id -> how many edges the longest way from the beginning has. */
   layers = new Map();
-  /** Keys of the groups that are open. */
-  open = new Set();
+  /** Key of each group that is open -> what it is called. */
+  open = new Map();
   /** Whether a node was told of that is not in the graph. */
   lacks = false;
 
@@ -105,7 +105,7 @@ export class Model {
 
   /** A group cut into smaller ones, in its order. */
   #parts(group) {
-    const count = Math.min(GROUPS, Math.ceil(group.members.length / MEMBERS) * 4);
+    const count = Math.min(GROUPS, Math.ceil(group.members.length / MEMBERS) * 2);
     const each = Math.ceil(group.members.length / count);
     const parts = [];
     for (let at = 0; at < group.members.length; at += each) {
@@ -117,14 +117,14 @@ export class Model {
   }
 
   /** Opens or closes a group; of those that were open, the oldest are closed where all would be too many. */
-  toggle(key) {
+  toggle(key, label = key) {
     if (this.open.delete(key)) {
-      for (const each of [...this.open]) if (each.startsWith(key + SEPARATOR)) this.open.delete(each);
+      for (const each of [...this.open.keys()]) if (isPartOf(each, key)) this.open.delete(each);
       return;
     }
-    this.open.add(key);
+    this.open.set(key, label);
     while (this.open.size > 1 && this.boxes().boxes.length > MOST) {
-      const oldest = [...this.open].find((each) => !(key + SEPARATOR).startsWith(each + SEPARATOR));
+      const oldest = [...this.open.keys()].find((each) => each !== key && !isPartOf(key, each));
       if (oldest === undefined) return;
       this.toggle(oldest);
     }
@@ -137,7 +137,7 @@ export class Model {
     let groups = this.#tops();
     for (;;) {
       const group = groups.find((each) => each.members.includes(node));
-      if (!this.open.has(group.key)) this.toggle(group.key);
+      if (!this.open.has(group.key)) this.toggle(group.key, group.label);
       if (group.members.length <= MEMBERS) return;
       groups = this.#parts(group);
     }
@@ -178,6 +178,11 @@ export class Model {
     }
     return { boxes, edges: drawn, stands };
   }
+}
+
+/** Tells whether a group lies in another one. */
+export function isPartOf(key, other) {
+  return key.startsWith(other + SEPARATOR);
 }
 
 /** The key under which the items of a node are open. */

@@ -7,7 +7,7 @@ export const SIGNS = {
   pending: "○",
   ready: "◔",
   running: "▶",
-  waiting: "⏸",
+  waiting: "‖",
   completed: "✓",
   completed_with_failures: "!",
   failed: "✗",

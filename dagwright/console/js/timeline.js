@@ -51,7 +51,7 @@ export class Timeline {
     const now = Date.now();
     const from = begun.length ? Date.parse(begun[0].started_at) : now;
     const to = Math.max(from + 1, ...begun.map((node) => (node.ended_at ? Date.parse(node.ended_at) : now)));
-    this.words.textContent = begun.length > shown.length ? `The last ${MOST_ROWS} of ${begun.length.toLocaleString("en")} that began, over ${durationWords(to - from)}.` : begun.length ? `${durationWords(to - from)} from the first to the last.` : "Nothing has begun.";
+    this.words.textContent = begun.length === 0 ? "Nothing has begun since this page was opened." : begun.length > shown.length ? `The last ${MOST_ROWS} of ${begun.length.toLocaleString("en")} that began, over ${durationWords(to - from)}.` : `${durationWords(to - from)} from the first to the last.`;
     this.list.style.setProperty("--t0", "0");
     this.list.style.setProperty("--span", String(to - from));
     const kept = new Set();

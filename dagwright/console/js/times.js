@@ -1,8 +1,9 @@
 // Times and durations in words.
 
-/** Milliseconds as `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`. */
+/** Milliseconds as `40 ms`, `1.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`. */
 export function durationWords(ms) {
   const s = Math.max(0, ms) / 1000;
+  if (s < 1) return `${Math.round(s * 1000)} ms`;
   if (s < 10) return `${s.toFixed(1)} s`;
   if (s < 60) return `${Math.round(s)} s`;
   if (s < 3600) return `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;

@@ -38,11 +38,11 @@ export class Viewport {
     return { left, top, right: left + clientWidth / this.scale, bottom: top + clientHeight / this.scale };
   }
 
-  /** Shows all of a drawing of a size, not larger than it is. */
-  fit(width, height) {
+  /** Shows all of a drawing of a size, not larger than it is; of one that would be too small the beginning. */
+  fit(width, height, { smallest = SMALLEST } = {}) {
     const { clientWidth, clientHeight } = this.#canvas;
-    this.scale = Math.max(SMALLEST, Math.min(1, (clientWidth - 24) / width, (clientHeight - 24) / height));
-    this.x = (clientWidth - width * this.scale) / 2;
+    this.scale = Math.max(smallest, SMALLEST, Math.min(1, (clientWidth - 24) / width, (clientHeight - 24) / height));
+    this.x = Math.max(12, (clientWidth - width * this.scale) / 2);
     this.y = (clientHeight - height * this.scale) / 2;
     this.#onMove();
   }
