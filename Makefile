@@ -4,7 +4,7 @@ CODE := dagwright workflows activities worker.py starter.py tests
 NOT_BY_DEFAULT := not java and not postgres and not chromium and not node and not litellm and not search
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ask demo-human demo-onboarding demo-maritime test test-all check bench bench-large up clean lock lock-servers docs-schema search-server search-server-stop
+.PHONY: help setup demo demo-ask demo-human demo-onboarding demo-maritime test test-all check bench bench-large up clean lock lock-servers docs-schema search-server search-server-stop screenshots
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ docs-schema: setup ## Write the JSON Schemas and the catalogue of verbs in docs 
 	@$(BIN)/python -m dagwright.plan_schema
 	@$(BIN)/python -m dagwright.planner
 	@$(BIN)/python -m dagwright.entities
+
+screenshots: setup ## Take the pictures of the console anew (needs Chromium)
+	@$(BIN)/python -m tests.support.screenshots
 
 bench: setup ## Compare the engine with workflows written by hand
 	@$(BIN)/python -m benchmarks

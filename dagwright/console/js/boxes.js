@@ -9,6 +9,7 @@ const HEIGHT = 44;
 const GROUP_WIDTH = 220;
 const GROUP_HEIGHT = 62;
 const LETTERS = 21;
+const SIGNED = 300;
 /** What a group is shown as: the first of these that one of its nodes is in, else completed. */
 const FIRST = ["failed", "waiting", "running", "blocked", "ready", "pending", "cancelled"];
 
@@ -104,8 +105,15 @@ export class Boxes {
     const [width, height] = this.size(box);
     entry.element.replaceChildren(
       svg("title", {}, shown.label),
-      ...(isFar ? [svg("rect", { class: "far", width, height })] : [svg("rect", { class: "body", width, height, rx: 5 }), ...shown.parts()]),
+      ...(isFar ? this.#far(shown, width, height) : [svg("rect", { class: "body", width, height, rx: 5 }), ...shown.parts()]),
     );
+  }
+
+  /** A box that is too small to be read: its colour, and its sign where there are not too many. */
+  #far({ state }, width, height) {
+    const rect = svg("rect", { class: "far", width, height });
+    if (this.#drawing.boxes.length > SIGNED) return [rect];
+    return [rect, svg("text", { class: "farsign", x: width / 2, y: height / 2 + 13 }, SIGNS[state] ?? "?")];
   }
 
   #node(box) {

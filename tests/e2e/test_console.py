@@ -1,0 +1,328 @@
+"""Runs on the console's page in a real browser: the list, the graph as it changes, one node, and large graphs."""
+
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, Locator, Page, Route, expect
+
+from dagwright.gateway.callers import Scope
+from dagwright.gateway.keys import KeyFile
+from dagwright.testing import ModelServer
+from tests.e2e.command import CommandLine, asking, ended, line_with
+from tests.e2e.conftest import calculation, pause
+from tests.support.browser import PHONE, browser, opened
+from tests.support.gateway import Gateway, gateway
+from tests.support.server import LiveServer
+
+pytestmark = [pytest.mark.server, pytest.mark.chromium]
+
+expect.set_options(timeout=60_000)
+
+PLAN = {
+    "plan": 1,
+    "title": "Publish a number",
+    "inputs": {"number": {"type": "integer"}},
+    "nodes": [
+        calculation("double", "{{PLACEHOLDER_number}} * 2", title="Double <i>it</i>"),
+        calculation("broken", "1 / 0", depends_on=["double"]),
+        calculation("never", "{{broken.result}} + 1"),
+        {"id": "each", "tool": "calculator", "for_each": [1, 2, 3], "arguments": {"expression": "{{item}} * 2"}},
+        {"id": "check", "depends_on": ["double", "each"], "human": {"type": "APPROVAL", "prompt": "Publish?"}},
+        calculation("after", "{{double.result}} + 1", depends_on=["check"]),
+    ],
+    "output": "{{after.result}}",
+}
+LONG = {
+    "plan": 1,
+    "title": "Wait a little",
+    "nodes": [
+        pause("wait0", "0.3s"),
+        *[pause(f"wait{number}", "0.3s", depends_on=[f"wait{number - 1}"]) for number in range(1, 6)],
+        calculation("last", "1 + 1", depends_on=["wait5"]),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+async def chromium() -> AsyncIterator[Browser]:
+    async with browser() as running:
+        yield running
+
+
+async def start(live: Gateway, plan: Any, **more: Any) -> str:
+    answer = await live.post("/v1/runs", {"plan": plan, **more})
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["run_id"])
+
+
+def box(page: Page, name: str) -> Locator:
+    """Returns the box of a node or a group in the graph."""
+    return page.locator(f'.graph .box[data-key="{name}"]')
+
+
+async def complaints(page: Page) -> list[str]:
+    """Returns what axe says is wrong for who does not see the page, or not well."""
+    found = await Axe().run(page)
+    return [f"{each['id']}: {[node['html'][:120] for node in each['nodes']]}" for each in found.response["violations"]]
+
+
+async def test_run_is_seen_as_it_changes(chromium: Browser, server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path) as live:
+        run = await start(live, PLAN, inputs={"number": 21})
+        async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
+            await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
+            await expect(box(page, "never")).to_have_attribute("data-state", "blocked")
+            await expect(box(page, "double")).to_have_attribute(
+                "aria-label", re.compile("Double <i>it</i>: completed, calculator")
+            )
+            await expect(box(page, "each")).to_have_attribute("aria-label", re.compile("3 of 3 items completed"))
+            await expect(page.locator(".facts .state")).to_have_text("‖waiting")
+            await expect(page.locator(".timeline li")).to_have_count(4)
+            link = page.locator(".facts").get_by_role("link", name="Temporal UI")
+            await expect(link).to_have_attribute("href", re.compile(rf"/workflows/{run}/[^/]+/history$"))
+            await live.post(f"/v1/runs/{run}/feedback", {"answer": "yes"})
+            await expect(box(page, "after")).to_have_attribute("data-state", "completed")
+            await expect(page.locator(".facts .state")).to_have_text("!completed with failures")
+            await expect(page.locator(".timeline li")).to_have_count(5)
+            await expect(page.locator("#said")).to_have_text("The run is completed with failures.")
+
+
+async def test_node_is_told_with_all_that_is_known(chromium: Browser, server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path) as live:
+        run = await start(live, PLAN, inputs={"number": 21})
+        async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
+            detail = page.locator(".detail")
+            await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
+            await box(page, "double").click()
+            await expect(detail.get_by_role("region", name="Arguments")).to_contain_text("21 * 2")
+            await expect(detail.get_by_role("region", name="Result")).to_have_text("42")
+            await expect(detail.get_by_role("heading", level=2)).to_have_text("Double <i>it</i>")
+            await box(page, "never").click()
+            await expect(detail).to_contain_text("Blocked by")
+            await detail.get_by_role("button", name="broken").first.click()
+            await expect(page).to_have_url(re.compile("node=broken$"))
+            await expect(detail.locator(".wrong")).to_contain_text("divi")
+            await page.go_back()
+            await expect(detail.locator("code")).to_have_text("never")
+            await page.locator(".timeline").get_by_role("button", name="check").click()
+            await expect(detail).to_contain_text("waits for anyone")
+            await page.keyboard.press("Tab")
+            await detail.get_by_role("button", name="Close the node").press("Escape")
+            await expect(detail).to_be_hidden()
+            await box(page, "each").locator(".opener").click()
+            await expect(box(page, "each[1]")).to_have_attribute("data-state", "completed")
+            await box(page, "each[1]").click()
+            await expect(detail.get_by_role("region", name="Result")).to_have_text("4")
+
+
+async def test_graph_is_gone_through_with_the_keyboard(chromium: Browser, server: LiveServer, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path) as live:
+        run = await start(live, PLAN, inputs={"number": 21})
+        async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
+            await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
+            field = page.get_by_label("Find a node by title")
+            await field.fill("broken")
+            await expect(page.locator(".found button")).to_have_count(1)
+            await field.press("Enter")
+            await expect(box(page, "broken")).to_be_focused()
+            await page.keyboard.press("ArrowRight")
+            await expect(box(page, "never")).to_be_focused()
+            await page.keyboard.press("ArrowLeft")
+            await page.keyboard.press("ArrowLeft")
+            await expect(box(page, "double")).to_be_focused()
+            await page.keyboard.press("Enter")
+            await expect(page.locator(".detail code")).to_have_text("double")
+            await page.keyboard.press("ArrowDown")
+            await expect(box(page, "double")).not_to_be_focused()
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+async def test_pages_can_be_used_by_all(chromium: Browser, server: LiveServer, tmp_path: Path, colours: Any) -> None:
+    async with gateway(server, folder=tmp_path) as live:
+        run = await start(live, PLAN, inputs={"number": 21})
+        async with opened(chromium, f"{live.url}/console/#/runs/{run}?node=broken", colours=colours) as page:
+            await expect(page.locator("html")).to_have_attribute("data-theme", colours)
+            await expect(page.locator(".detail .wrong")).to_be_visible()
+            await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
+            assert await complaints(page) == []
+            await page.get_by_role("link", name="Runs").first.click()
+            await expect(page.locator("tbody tr[data-run]").first).to_be_visible()
+            assert await complaints(page) == []
+        async with opened(chromium, f"{live.url}/console/#/runs/{run}?node=broken", size=PHONE) as page:
+            await expect(page.locator(".detail .wrong")).to_be_visible()
+            assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
+            await page.goto(f"{live.url}/console/#/runs")
+            await expect(page.locator("tbody tr[data-run]").first).to_be_visible()
+            assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
+
+
+async def test_runs_are_listed_as_they_are_now(chromium: Browser, server: LiveServer, tmp_path: Path) -> None:
+    name = f"Listed {uuid4().hex[:8]}"
+    async with gateway(server, folder=tmp_path) as live:
+        run = await start(live, {**PLAN, "title": name}, inputs={"number": 1})
+        async with opened(chromium, f"{live.url}/") as page:
+            await expect(page).to_have_url(f"{live.url}/console/")
+            rows = page.locator("tbody tr[data-run]")
+            await page.get_by_label("Title or id").fill(name)
+            await expect(rows).to_have_count(1)
+            await expect(rows.first).to_contain_text("waiting")
+            more = [await start(live, {**PLAN, "title": f"{name} again"}, inputs={"number": n}) for n in range(2)]
+            await expect(rows).to_have_count(3)
+            await live.post(f"/v1/runs/{run}/cancel", {})
+            await expect(page.locator(f'tr[data-run="{run}"]')).to_contain_text("cancelled")
+            await page.get_by_label("State").select_option("cancelled")
+            await expect(rows).to_have_count(1)
+            await rows.first.get_by_role("link").click()
+            await expect(page.get_by_role("heading", level=1)).to_have_text(name)
+    assert len(set(more)) == 2
+
+
+async def test_pages_of_runs_follow_each_other(chromium: Browser, server: LiveServer, tmp_path: Path) -> None:
+    name = f"Paged {uuid4().hex[:8]}"
+    async with gateway(server, folder=tmp_path) as live:
+        plan = {"plan": 1, "title": name, "nodes": [calculation("one", "1")]}
+        runs = [await start(live, plan) for _ in range(3)]
+        async with opened(chromium, f"{live.url}/console/") as page:
+            await page.route("**/v1/runs?*", _of_two)
+            await page.get_by_label("Title or id").fill(name)
+            rows = page.locator("tbody tr[data-run]")
+            await expect(rows).to_have_count(2)
+            first = [await rows.nth(number).get_attribute("data-run") for number in range(2)]
+            await page.get_by_role("button", name="Older").click()
+            await expect(rows).to_have_count(1)
+            assert {*first, await rows.first.get_attribute("data-run")} == set(runs)
+            await page.get_by_role("button", name="Newer").click()
+            await expect(rows).to_have_count(2)
+
+
+async def _of_two(route: Route) -> None:
+    await route.continue_(url=re.sub(r"limit=\d+", "limit=2", route.request.url))
+
+
+async def test_page_comes_back_when_the_gateway_was_killed(chromium: Browser, own_command_line: CommandLine) -> None:
+    async with ModelServer() as models:
+        commands = asking(own_command_line, models)
+        await commands("up", "--port", "0", "--json")
+        first = await commands.start("serve", "--port", "0", "--no-worker", "--json")
+        url = json.loads(await line_with(first, '"status"'))["url"].removesuffix("/v1")
+        async with httpx.AsyncClient(timeout=60) as client:
+            run = (await client.post(f"{url}/v1/runs", json={"plan": LONG})).json()["run_id"]
+        async with opened(chromium, f"{url}/console/#/runs/{run}") as page:
+            await expect(box(page, "wait0")).to_have_attribute("data-state", "completed")
+            first.kill()
+            await ended(first)
+            await expect(page.locator(".away")).to_contain_text("The run goes on")
+            again = await commands.start("serve", "--port", url.rpartition(":")[2], "--no-worker", "--json")
+            await line_with(again, '"status"')
+            await expect(page.locator(".away")).to_be_hidden()
+            await expect(box(page, "last")).to_have_attribute("data-state", "completed")
+            await expect(page.locator(".facts .state")).to_have_text("✓completed")
+            await expect(page.locator(".timeline li")).to_have_count(7)
+        again.terminate()
+        await ended(again)
+
+
+async def test_key_is_asked_for_where_one_is_needed(chromium: Browser, server: LiveServer, tmp_path: Path) -> None:
+    _, text = KeyFile(tmp_path / "keys.json").add("ann", list(Scope))
+    async with gateway(server, folder=tmp_path, more={"api_keys": tmp_path / "keys.json"}) as live:
+        headers = {"Authorization": f"Bearer {text}"}
+        answer = await live.http.post("/v1/runs", json={"plan": PLAN, "inputs": {"number": 1}}, headers=headers)
+        run = answer.json()["run_id"]
+        async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
+            await page.get_by_label("Key", exact=True).fill("dw-1-no")
+            await page.get_by_role("button", name="Use it").click()
+            await expect(page.get_by_text("the key is not known")).to_be_visible()
+            await page.get_by_label("Key", exact=True).fill(text)
+            await page.get_by_role("button", name="Use it").click()
+            await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
+
+
+async def test_2000_nodes_are_drawn_and_move_with_the_pointer(
+    chromium: Browser, server: LiveServer, tmp_path: Path
+) -> None:
+    nodes = [
+        calculation(f"n{i}", str(i), **({"depends_on": [f"n{i - 40}", f"n{i - 40 + (i * 7) % 40}"]} if i >= 40 else {}))
+        for i in range(2_000)
+    ]
+    async with gateway(server, folder=tmp_path) as live:
+        run = await start(live, {"plan": 1, "title": "Two thousand", "nodes": nodes})
+        async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
+            await expect(page.locator(".graph .box")).to_have_count(2_000)
+            await expect(page.locator('.graph .box[data-state="completed"]')).to_have_count(2_000)
+            frames = await _frames_of_a_drag(page)
+            await page.get_by_label("Find a node by title").fill("n1234")
+            await page.keyboard.press("Enter")
+            await expect(box(page, "n1234")).to_be_focused()
+            assert await page.locator(".graph .box").count() < 500
+    # 60 movements that each took half a second would be 30 s of a picture that hangs.
+    assert sorted(frames)[len(frames) // 2] < 250, frames
+
+
+async def _frames_of_a_drag(page: Page) -> list[float]:
+    """Returns how many milliseconds each frame took while the graph was moved."""
+    await page.evaluate(
+        """() => {
+          const frames = (window.frames_ = []);
+          let last = performance.now();
+          const step = (now) => { frames.push(now - last); last = now; requestAnimationFrame(step); };
+          requestAnimationFrame(step);
+        }"""
+    )
+    before = await page.locator(".graph svg > g").get_attribute("transform")
+    place = await page.locator(".graph svg").bounding_box()
+    assert place is not None
+    x, y = place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
+    await page.mouse.move(x, y)
+    await page.mouse.down()
+    for number in range(60):
+        await page.mouse.move(x + 2 * number, y + number)
+    await page.mouse.up()
+    assert await page.locator(".graph svg > g").get_attribute("transform") != before
+    found: list[float] = await page.evaluate("window.frames_")
+    return found
+
+
+async def test_100000_nodes_are_shown_by_groups_that_open(
+    chromium: Browser, server: LiveServer, tmp_path: Path
+) -> None:
+    states = ["completed", "completed", "failed", "running", "pending"]
+    nodes = [{"id": f"n{i}", "title": None, "status": states[i % 5], "tool": "calculator"} for i in range(100_000)]
+    edges = [[f"n{i - 1_000}", f"n{i}"] for i in range(1_000, 100_000)]
+    graph = {"run_id": "large", "offset": "1-5", "nodes": nodes, "edges": edges, "notes": []}
+    told = {"workflow_id": "large", "status": "running", "title": "Large", "nodes": {}, "waiting_for": [], "notes": []}
+
+    async def answer(route: Route) -> None:
+        path = route.request.url.rpartition("/")[2]
+        if path == "events":
+            await route.fulfill(status=204)
+        else:
+            await route.fulfill(json=graph if path == "graph" else told)
+
+    async with (
+        gateway(server, folder=tmp_path, has_worker=False) as live,
+        opened(chromium, f"{live.url}/console/") as page,
+    ):
+        await page.route(re.compile("/v1/runs/large"), answer)
+        await page.goto(f"{live.url}/console/#/runs/large")
+        await expect(page.get_by_text("100,000 nodes in 20 groups")).to_be_visible()
+        first = page.locator(".graph .box").first
+        label = "Layers 1 to 5: 5,000 nodes, 1,000 pending, 1,000 running, 2,000 completed, 1,000 failed"
+        await expect(first).to_have_attribute("aria-label", label)
+        await first.click()
+        await expect(page.get_by_role("button", name="Close Layers 1 to 5")).to_be_visible()
+        await page.get_by_label("Find a node by title").fill("n77777")
+        await page.keyboard.press("Enter")
+        await expect(box(page, "n77777")).to_be_focused()
+        assert await page.locator(".graph .box").count() <= 2_000
+        opened_groups = page.locator(".opened button")
+        for left in (2, 1, 0):
+            await opened_groups.last.click()
+            await expect(opened_groups).to_have_count(left)
+        await expect(page.get_by_text("100,000 nodes in 20 groups")).to_be_visible()
