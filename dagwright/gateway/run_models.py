@@ -66,7 +66,7 @@ class NodeDocument(Told):
         default=None, description="None if a person, a sub-plan or the run itself makes the result."
     )
     attempts: int
-    arguments: Any = Field(default=None, description="What its call is given; null as long as that is not known.")
+    arguments: Any = Field(default=None, description="What its call is given; null before it begins.")
     result: Any
 
 

@@ -40,6 +40,7 @@ WORK_OF_REMAKING = 10
 """Of each node and edge when a plan grows or records change, in the units of the work budget."""
 ADDED = "append_nodes"
 """What the lineage of a node says that a person has added."""
+_UNDER_WAY = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 WithAgents = Callable[[CompiledPlan, Mapping[str, ToolDeclaration]], CompiledPlan]
 """Makes sub-plans of the nodes of a plan that `llm` agents do, given the tools that are known."""
 
@@ -460,10 +461,13 @@ class RunState:
     def arguments_told(self, task_id: str) -> Any:
         """Returns the arguments of a node or item as they are shown: secrets by their name, stored values by reference.
 
-        Returns `None` if it has none, or as long as they are not known.
+        Returns `None` if it was not begun: what it reads may not be there yet.
         """
         place = self.find(task_id)
         if place is None or self._chunk(*place) is not None:
+            return None
+        record = self._record(*place)
+        if not record.attempts and record.status not in _UNDER_WAY:
             return None
         try:
             return with_shown(self._arguments_of(*place), shown_in_arguments)

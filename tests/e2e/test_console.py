@@ -313,10 +313,10 @@ async def test_100000_nodes_are_shown_by_groups_that_open(
         await page.goto(f"{live.url}/console/#/runs/large")
         await expect(page.get_by_text("100,000 nodes in 20 groups")).to_be_visible()
         first = page.locator(".graph .box").first
-        label = "Layers 1 to 5: 5,000 nodes, 1,000 pending, 1,000 running, 2,000 completed, 1,000 failed"
+        label = "Levels 1 to 5: 5,000 nodes, 1,000 pending, 1,000 running, 2,000 completed, 1,000 failed"
         await expect(first).to_have_attribute("aria-label", label)
         await first.click()
-        await expect(page.get_by_role("button", name="Close Layers 1 to 5")).to_be_visible()
+        await expect(page.get_by_role("button", name="Close Levels 1 to 5")).to_be_visible()
         await page.get_by_label("Find a node by title").fill("n77777")
         await page.keyboard.press("Enter")
         await expect(box(page, "n77777")).to_be_focused()

@@ -1,6 +1,6 @@
 // A plain layered layout from left to right, for graphs that are too large for a library in the time of a blink.
 //
-// Each node stands right of what it needs; in its layer it stands where its neighbours stand on average, which is
+// Each node stands right of what it needs; in its level it stands where its neighbours stand on average, which is
 // looked at a few times in both directions. Linear but for sorting: 2,000 nodes take some milliseconds.
 
 const SWEEPS = 6;
@@ -18,51 +18,51 @@ export function layered(sizes, edges, { gap = 12, space = 60 } = {}) {
     after[from].push(to);
     before[to].push(from);
   }
-  const layers = layersOf(before, after);
+  const levels = levelsOf(before, after);
   const place = new Float64Array(sizes.length);
-  layers.forEach((layer) => layer.forEach((node, at) => (place[node] = at - layer.length / 2)));
+  levels.forEach((level) => level.forEach((node, at) => (place[node] = at - level.length / 2)));
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
     const isForward = sweep % 2 === 0;
     const near = isForward ? before : after;
-    for (const layer of isForward ? layers : [...layers].reverse()) ordered(layer, near, place);
+    for (const level of isForward ? levels : [...levels].reverse()) ordered(level, near, place);
   }
-  return placed(sizes, edges, layers, { gap, space, before, after });
+  return placed(sizes, edges, levels, { gap, space, before, after });
 }
 
-function ordered(layer, near, place) {
+function ordered(level, near, place) {
   const wish = new Map(
-    layer.map((node) => {
+    level.map((node) => {
       const all = near[node];
       return [node, all.length ? all.reduce((sum, each) => sum + place[each], 0) / all.length : place[node]];
     }),
   );
-  layer.sort((a, b) => wish.get(a) - wish.get(b) || place[a] - place[b]);
-  layer.forEach((node, at) => (place[node] = at - layer.length / 2));
+  level.sort((a, b) => wish.get(a) - wish.get(b) || place[a] - place[b]);
+  level.forEach((node, at) => (place[node] = at - level.length / 2));
 }
 
-function layersOf(before, after) {
-  const layerOf = before.map(() => 0);
+function levelsOf(before, after) {
+  const levelOf = before.map(() => 0);
   const missing = before.map((all) => all.length);
   const ready = before.flatMap((all, node) => (all.length ? [] : [node]));
   for (let at = 0; at < ready.length; at += 1) {
     for (const next of after[ready[at]]) {
-      layerOf[next] = Math.max(layerOf[next], layerOf[ready[at]] + 1);
+      levelOf[next] = Math.max(levelOf[next], levelOf[ready[at]] + 1);
       missing[next] -= 1;
       if (missing[next] === 0) ready.push(next);
     }
   }
-  const layers = [];
-  layerOf.forEach((layer, node) => (layers[layer] ??= []).push(node));
-  return layers.map((layer) => layer ?? []);
+  const levels = [];
+  levelOf.forEach((level, node) => (levels[level] ??= []).push(node));
+  return levels.map((level) => level ?? []);
 }
 
-function placed(sizes, edges, layers, { gap, space, before, after }) {
+function placed(sizes, edges, levels, { gap, space, before, after }) {
   const at = sizes.map(() => [0, 0]);
   let x = 0;
-  for (const layer of layers) {
-    const width = Math.max(0, ...layer.map((node) => sizes[node][0]));
-    let y = -(layer.reduce((sum, node) => sum + sizes[node][1] + gap, 0) - gap) / 2;
-    for (const node of layer) {
+  for (const level of levels) {
+    const width = Math.max(0, ...level.map((node) => sizes[node][0]));
+    let y = -(level.reduce((sum, node) => sum + sizes[node][1] + gap, 0) - gap) / 2;
+    for (const node of level) {
       at[node] = [x + width / 2, y + sizes[node][1] / 2];
       y += sizes[node][1] + gap;
     }
@@ -70,7 +70,7 @@ function placed(sizes, edges, layers, { gap, space, before, after }) {
   }
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
     const isForward = sweep % 2 === 0;
-    for (const layer of isForward ? layers : [...layers].reverse()) drawn(layer, isForward ? before : after, at, sizes, gap);
+    for (const level of isForward ? levels : [...levels].reverse()) drawn(level, isForward ? before : after, at, sizes, gap);
   }
   const top = Math.min(0, ...at.map(([, y], node) => y - sizes[node][1] / 2));
   const bottom = Math.max(0, ...at.map(([, y], node) => y + sizes[node][1] / 2));
@@ -82,10 +82,10 @@ function placed(sizes, edges, layers, { gap, space, before, after }) {
   return { at, lines, width: Math.max(0, x - space), height: bottom - top };
 }
 
-/** Moves the nodes of a layer to where their neighbours are, in their order and without touching. */
-function drawn(layer, near, at, sizes, gap) {
+/** Moves the nodes of a level to where their neighbours are, in their order and without touching. */
+function drawn(level, near, at, sizes, gap) {
   const runs = [];
-  for (const node of layer) {
+  for (const node of level) {
     const all = near[node];
     const wish = all.length ? all.reduce((sum, each) => sum + at[each][1], 0) / all.length : at[node][1];
     let run = { nodes: [node], weight: 1, top: wish - sizes[node][1] / 2, height: sizes[node][1] };

@@ -23,7 +23,7 @@ export class Model {
   needs = new Map();
   neededBy = new Map();
   /** Node id -> how many edges the longest way from the beginning has. */
-  layers = new Map();
+  levels = new Map();
   /** Key of each group that is open -> what it is called. */
   open = new Map();
   /** Whether a node was told of that is not in the graph. */
@@ -40,7 +40,7 @@ export class Model {
       this.needs.get(to).push(from);
       this.neededBy.get(from).push(to);
     }
-    this.layers = layersOf([...this.nodes.keys()], this.needs, this.neededBy);
+    this.levels = levelsOf([...this.nodes.keys()], this.needs, this.neededBy);
     this.lacks = false;
     this.#groups = null;
   }
@@ -88,17 +88,17 @@ export class Model {
 
   #groups = null;
 
-  /** What stands for all nodes where they are too many: groups by layers, each {key, label, members}. */
+  /** What stands for all nodes where they are too many: groups by levels, each {key, label, members}. */
   #tops() {
     if (this.#groups) return this.#groups;
-    const layers = [];
-    for (const [id, layer] of this.layers) (layers[layer] ??= []).push(id);
-    const each = Math.ceil(layers.length / GROUPS);
+    const levels = [];
+    for (const [id, level] of this.levels) (levels[level] ??= []).push(id);
+    const each = Math.ceil(levels.length / GROUPS);
     this.#groups = [];
-    for (let at = 0; at < layers.length; at += each) {
-      const last = Math.min(at + each, layers.length) - 1;
-      const label = at === last ? `Layer ${at + 1}` : `Layers ${at + 1} to ${last + 1}`;
-      this.#groups.push({ key: `layer${SEPARATOR}${at}`, label, members: layers.slice(at, last + 1).flat() });
+    for (let at = 0; at < levels.length; at += each) {
+      const last = Math.min(at + each, levels.length) - 1;
+      const label = at === last ? `Level ${at + 1}` : `Levels ${at + 1} to ${last + 1}`;
+      this.#groups.push({ key: `level${SEPARATOR}${at}`, label, members: levels.slice(at, last + 1).flat() });
     }
     return this.#groups;
   }
@@ -190,18 +190,18 @@ export function itemsKey(id) {
   return `items${SEPARATOR}${id}`;
 }
 
-/** Node id -> layer; a node that is in a circle, which no plan has, is in the first. */
-function layersOf(ids, needs, neededBy) {
-  const layers = new Map(ids.map((id) => [id, 0]));
+/** Node id -> level; a node that is in a circle, which no plan has, is in the first. */
+function levelsOf(ids, needs, neededBy) {
+  const levels = new Map(ids.map((id) => [id, 0]));
   const missing = new Map(ids.map((id) => [id, needs.get(id).length]));
   const ready = ids.filter((id) => missing.get(id) === 0);
   for (let at = 0; at < ready.length; at += 1) {
-    const layer = layers.get(ready[at]) + 1;
+    const level = levels.get(ready[at]) + 1;
     for (const next of neededBy.get(ready[at])) {
-      if (layer > layers.get(next)) layers.set(next, layer);
+      if (level > levels.get(next)) levels.set(next, level);
       missing.set(next, missing.get(next) - 1);
       if (missing.get(next) === 0) ready.push(next);
     }
   }
-  return layers;
+  return levels;
 }

@@ -99,3 +99,22 @@ def test_run_that_is_stopped_or_has_ended_is_not_cancelled() -> None:
     scheduler = _limited(500)
     assert take(Cancel(ANN), scheduler, at=12.0) is None
     assert take(Cancel(), scheduler, at=12.0) == "the run is being stopped already"
+
+
+def test_arguments_of_what_has_begun_are_told_as_they_are_shown() -> None:
+    scheduler = scheduler_of(
+        node("a", arguments={"x": "{{PLACEHOLDER_n}}", "key": "{{secret.KEY}}"}),
+        node("b", arguments={"x": "{{a.result}}"}),
+        node("each", for_each=[1, 2], arguments={"x": "{{item}}"}),
+        inputs={"n": 1},
+    )
+    before = scheduler.arguments_told("b")
+    tasks = {task.id for task in started(scheduler)}
+    scheduler.complete("a", {"y": 2}, at=1.0)
+    assert tasks == {"a", "each[0]", "each[1]"}
+    assert before is None
+    assert scheduler.arguments_told("a") == {"x": 1, "key": "{{secret.KEY}}"}
+    assert scheduler.arguments_told("b") is None
+    assert ids_of(started(scheduler)) == ["b"]
+    assert scheduler.arguments_told("b") == {"x": {"y": 2}}
+    assert [scheduler.arguments_told(name) for name in ("each", "each[1]", "none")] == [None, {"x": 2}, None]
