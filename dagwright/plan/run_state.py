@@ -461,10 +461,12 @@ class RunState:
     def arguments_told(self, task_id: str) -> Any:
         """Returns the arguments of a node or item as they are shown: secrets by their name, stored values by reference.
 
-        Returns `None` if it was not begun: what it reads may not be there yet.
+        Returns `None` if it was not begun, for what it reads may not be there yet, and of a node whose items have them.
         """
         place = self.find(task_id)
         if place is None or self._chunk(*place) is not None:
+            return None
+        if place[1] < 0 and self.plan.nodes[place[0]].for_each is not None:
             return None
         record = self._record(*place)
         if not record.attempts and record.status not in _UNDER_WAY:

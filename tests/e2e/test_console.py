@@ -9,7 +9,6 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Locator, Page, Route, expect
 
 from dagwright.gateway.callers import Scope
@@ -17,7 +16,7 @@ from dagwright.gateway.keys import KeyFile
 from dagwright.testing import ModelServer
 from tests.e2e.command import CommandLine, asking, ended, line_with
 from tests.e2e.conftest import calculation, pause
-from tests.support.browser import PHONE, browser, opened
+from tests.support.browser import PHONE, browser, complaints, opened
 from tests.support.gateway import Gateway, gateway
 from tests.support.server import LiveServer
 
@@ -65,12 +64,6 @@ async def start(live: Gateway, plan: Any, **more: Any) -> str:
 def box(page: Page, name: str) -> Locator:
     """Returns the box of a node or a group in the graph."""
     return page.locator(f'.graph .box[data-key="{name}"]')
-
-
-async def complaints(page: Page) -> list[str]:
-    """Returns what axe says is wrong for who does not see the page, or not well."""
-    found = await Axe().run(page)
-    return [f"{each['id']}: {[node['html'][:120] for node in each['nodes']]}" for each in found.response["violations"]]
 
 
 async def test_run_is_seen_as_it_changes(chromium: Browser, server: LiveServer, tmp_path: Path) -> None:

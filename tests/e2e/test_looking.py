@@ -102,7 +102,8 @@ async def test_list_counts_no_node_that_never_ran_and_node_tells_all_of_one(
 
     mine = next(run for run in listed.document if run["workflow_id"] == "counted")
     assert (mine["status"], mine["nodes_done"], mine["nodes_total"]) == ("completed_with_failures", 3, 5)
-    assert item.document == {"id": "each[1]", **whole.document["nodes"]["each[1]"]}
+    arguments = {"arguments": {"expression": 2}}
+    assert item.document == {"id": "each[1]", **whole.document["nodes"]["each[1]"], **arguments}
     lines = [line for line in node.stdout.splitlines() if not line.startswith(("started: ", "ended: "))]
     assert lines == ["a (Two): completed", "tool: calculator", "attempts: 1", "2"]
     assert blocked.stdout.splitlines()[0] == "blocked: blocked"

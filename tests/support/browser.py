@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Literal
 
+from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]  # it tells no types
 from playwright.async_api import Browser, Page, async_playwright
 
 PHONE = (360, 740)
@@ -47,3 +48,9 @@ async def opened(
     finally:
         await context.close()
     assert not wrong, wrong
+
+
+async def complaints(page: Page) -> list[str]:
+    """Returns what axe says is wrong for who does not see the page, or not well."""
+    found = await Axe().run(page)
+    return [f"{each['id']}: {[node['html'][:120] for node in each['nodes']]}" for each in found.response["violations"]]
