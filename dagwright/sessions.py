@@ -99,6 +99,17 @@ class SessionView:
         told = {"workflow_id": self.workflow_id, "began_at": format_time(self.began_at)}
         return {**self.session.to_json(), "status": status, **told}
 
+    def to_line(self) -> dict[str, Any]:
+        """Returns what a list tells of the session."""
+        document, turns = self.to_json(), self.session.turns
+        kept = ("session", "workflow_id", "status", "began_at")
+        return {
+            **{key: document[key] for key in kept},
+            "turns": self.session.turns_left_out + len(turns),
+            "last_request": turns[-1].request if turns else None,
+            "last_run": turns[-1].run if turns else None,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedTurn:
@@ -190,11 +201,17 @@ class Sessions:
         texts = {run: text.strip() for (run, _), text in zip(stored, found, strict=True) if text is not None}
         return session.with_answers(texts)
 
-    async def list(self, *, limit: int = 100) -> list[SessionView]:
-        """Returns the newest sessions; those of which nothing can be read are left out."""
+    async def list(self, *, limit: int = 100, prefix: str = "") -> list[SessionView]:
+        """Returns the newest sessions; those of which nothing can be read are left out.
+
+        Args:
+            prefix: what their names begin with.
+        """
         query = f"WorkflowType = '{wire.WORKFLOW_CONVERSE}' AND ExecutionStatus != 'ContinuedAsNew'"
         found: list[SessionView] = []
         async for execution in self._client.list_workflows(query, page_size=limit):
+            if not name_of_session(execution.id).startswith(prefix):
+                continue
             try:
                 found.append(await _view_of(execution))
             except ValueError:

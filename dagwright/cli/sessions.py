@@ -1,8 +1,7 @@
 """`session`: look at sessions and end them, with no worker."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -55,7 +54,7 @@ def session(request: SessionRequest, output: Output) -> int:
 
 def _tell_all(views: Sequence[SessionView], output: Output) -> None:
     if output.is_json:
-        output.document([_line(view.to_json()) for view in views])
+        output.document([view.to_line() for view in views])
         return
     if not views:
         output.say("there are no sessions here yet: `dagwright ask … --session NAME` begins one")
@@ -63,23 +62,11 @@ def _tell_all(views: Sequence[SessionView], output: Output) -> None:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("session", "state", "turns", "last request", "began"):
         table.add_column(name, overflow="fold")
-    for line in (_line(view.to_json()) for view in views):
+    for line in (view.to_line() for view in views):
         began = local_date(seconds_of(line["began_at"])) if line["began_at"] else ""
         last = one_line(line["last_request"] or "", limit=60)
         table.add_row(Text(one_line(line["session"])), line["status"], f"{line['turns']:,}", Text(last), began)
     output.show(table)
-
-
-def _line(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what a list tells of a session."""
-    turns = document["turns"]
-    kept = ("session", "workflow_id", "status", "began_at")
-    return {
-        **{key: document[key] for key in kept},
-        "turns": document["turns_left_out"] + len(turns),
-        "last_request": turns[-1]["request"] if turns else None,
-        "last_run": turns[-1]["run"] if turns else None,
-    }
 
 
 def _tell(view: SessionView, output: Output, server: Server) -> None:

@@ -68,6 +68,16 @@ event: end
 data: {"run_id":"run-1","status":"completed","error":null,"output":42}
 
 """
+INPUTS: Example = {
+    "run_id": "run-1",
+    "schema": {
+        "type": "object",
+        "properties": {"number": {"type": "integer"}},
+        "required": ["number"],
+        "additionalProperties": False,
+    },
+    "inputs": {"number": 21},
+}
 GRAPH: Example = {
     "run_id": "run-1",
     "offset": "1-11",
@@ -99,6 +109,19 @@ SESSION: Example = {
     "workflow_id": "session-main",
     "began_at": _AT,
     "run": None,
+}
+SESSIONS: Example = {
+    "object": "list",
+    "data": [
+        {
+            "session": "main",
+            "status": "idle",
+            "began_at": _AT,
+            "turns": 1,
+            "last_request": "Double 21.",
+            "last_run": "run-1",
+        }
+    ],
 }
 REQUESTS: Example = {
     "object": "list",
@@ -133,6 +156,25 @@ CHECKED: Example = {
     "inputs": {"type": "object", "properties": {}},
     "nodes": 1,
     "errors": [],
+}
+PUBLISHED: Example = {
+    "name": "double",
+    "title": "Double a number",
+    "description": None,
+    "dialect": "dagwright",
+    "inputs": {
+        "type": "object",
+        "properties": {"number": {"type": "integer"}},
+        "required": ["number"],
+        "additionalProperties": False,
+    },
+    "plan": {
+        "plan": 1,
+        "title": "Double a number",
+        "inputs": {"number": {"type": "integer"}},
+        "nodes": [{"id": "double", "tool": "calculator", "arguments": {"expression": "{{PLACEHOLDER_number}} * 2"}}],
+        "output": "{{double.result}}",
+    },
 }
 STARTED: Example = {"run_id": "run-1", "status": "running", "is_new": True}
 FORK: Example = {

@@ -56,6 +56,7 @@ def answer_schema(request: Request) -> dict[str, Any]:
             fields: dict[str, Any] = {"approved": {"type": "boolean"}, "reason": text}
             if request.get("tool"):
                 fields["arguments"] = {"type": "object", "description": "In place of those of the call."}
+                fields["remember"] = {"type": "boolean", "description": "Ask no more about this tool in this run."}
             required = ["approved"]
         case "SELECTION":
             names = [_option_id(option) for option in request.get("options") or ()]
@@ -67,6 +68,9 @@ def answer_schema(request: Request) -> dict[str, Any]:
             if request.get("takes_text"):
                 fields["text"] = text
                 required = []
+            if request.get("purpose") == "error":
+                fields["value"] = {"description": "With `value`: the result of the node."}
+                fields["arguments"] = {"type": "object", "description": "With `retry`: in place of those of the node."}
         case "INFORMATION":
             fields, required = {"data": dict(request.get("schema") or {"type": "object"})}, ["data"]
         case "GUIDANCE":

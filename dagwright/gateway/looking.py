@@ -5,6 +5,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from dagwright.contracts.documents import compact_value
 from dagwright.contracts.sessions import session_name
 from dagwright.feed import RunView
 from dagwright.gateway.callers import known_as, session_of
@@ -12,6 +13,7 @@ from dagwright.gateway.desk import Desk
 from dagwright.gateway.errors import ApiError
 from dagwright.gateway.run_events import EventId, first_known, run_events
 from dagwright.gateway.streams import stream_response
+from dagwright.plan.inputs import schema_of_form
 from dagwright.plan.times import format_time
 from dagwright.sessions import SessionView
 
@@ -45,6 +47,15 @@ async def graph_document(desk: Desk, run: str) -> dict[str, Any]:
     nodes = [node async for node in listing.nodes()]
     edges = [edge async for edge in listing.edges()]
     return {"run_id": run, "offset": str(view.offset), "nodes": nodes, "edges": edges, "notes": listing.notes}
+
+
+async def inputs_document(desk: Desk, run: str) -> dict[str, Any]:
+    """Returns what a run was started with; raises as `run_document`."""
+    scheduler = (await desk.runs.feed(run).read()).scheduler
+    if scheduler is None:
+        return {"run_id": run, "schema": schema_of_form({}), "inputs": {}}
+    given = {name: compact_value(value, ref=f"input:{name}") for name, value in scheduler.inputs.items()}
+    return {"run_id": run, "schema": schema_of_form(scheduler.plan.inputs), "inputs": given}
 
 
 def seen_before(header: str | None, after: str | None) -> EventId | None:

@@ -1,10 +1,12 @@
-"""`/v1/orchestration/{session_id}`: a session, and its turn that goes on, or the last one."""
+"""`/v1/orchestration`: sessions; of one its turn that goes on, or the last one."""
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 
 from dagwright.gateway import examples
-from dagwright.gateway.callers import Scope, known_as
+from dagwright.gateway.callers import Scope, known_as, session_of
 from dagwright.gateway.desk import TheDesk, needs
 from dagwright.gateway.feedback import answer_run, asked_of
 from dagwright.gateway.looking import (
@@ -23,12 +25,24 @@ from dagwright.gateway.run_models import (
     GraphDocument,
     Requests,
     SessionDocument,
+    SessionList,
     answered,
 )
-from dagwright.gateway.run_routes import EVENTS, After, LastEventId
+from dagwright.gateway.run_routes import EVENTS, MOST_LISTED, After, LastEventId
 from dagwright.gateway.steering_routes import cancelled
 
 router = APIRouter(tags=["sessions"])
+
+
+@router.get(
+    "/v1/orchestration", summary="Sessions, the newest first", responses=answered(SessionList, examples.SESSIONS)
+)
+async def list_sessions(desk: TheDesk, *, limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 100) -> Response:
+    """Lists the sessions of the caller."""
+    # To this owner no other's name is known: theirs begin with another one.
+    found = await desk.sessions.list(limit=limit, prefix=session_of(desk.caller, ""))
+    lines = [{**view.to_line(), "session": known_as(desk.caller, view.session.name)} for view in found]
+    return told_json({"object": "list", "data": lines})
 
 
 @router.get(

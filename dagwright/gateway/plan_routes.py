@@ -1,4 +1,4 @@
-"""`/v1/plans/check` and `POST /v1/runs`: plans that stand in a request, or are published by name."""
+"""`/v1/plans` and `POST /v1/runs`: plans that stand in a request, or are published by name."""
 
 import asyncio
 from typing import Annotated, Any
@@ -8,13 +8,14 @@ from starlette.responses import Response
 
 from dagwright.client import Origin, Terms, made_id
 from dagwright.dialects.reading import read_text
+from dagwright.dialects.written_lines import lines_of_problems
 from dagwright.gateway import examples
 from dagwright.gateway.callers import Scope
 from dagwright.gateway.desk import Desk, TheDesk, needs
 from dagwright.gateway.errors import ApiError
 from dagwright.gateway.jobs import id_of_key
 from dagwright.gateway.looking import told_json
-from dagwright.gateway.run_models import CheckedPlan, PlanBody, RunBody, StartedRun, answered
+from dagwright.gateway.run_models import CheckedPlan, PlanBody, PublishedPlan, RunBody, StartedRun, answered
 from dagwright.plan.durations import parse_duration
 from dagwright.plan.errors import PlanInvalid
 from dagwright.plan.inputs import schema_of_form
@@ -22,6 +23,7 @@ from dagwright.plan.policy import Policy, policy_from_json
 from dagwright.plan.references import suggestion
 from dagwright.plan.validation import Checked
 from dagwright.preparation import check_plan, check_size, policy_problems, prepare_to_ask, unused_inputs
+from dagwright.templates import Template
 
 router = APIRouter(tags=["plans"])
 Key = Annotated[str | None, Header(alias="Idempotency-Key", description="Sent twice, it is one run.")]
@@ -35,7 +37,7 @@ async def check(body: PlanBody, desk: TheDesk) -> Response:
         checked, _ = await asyncio.to_thread(_checked, desk, body.plan, body.dialect)
         await asyncio.to_thread(check_size, checked)
     except PlanInvalid as invalid:
-        errors = [problem.to_json() for problem in invalid.problems]
+        errors = await asyncio.to_thread(_problems_in, body.plan, invalid)
         nothing = {"dialect": None, "title": None, "inputs": None, "nodes": 0}
         return told_json({"status": "invalid", **nothing, "errors": errors})
     told: dict[str, Any] = {
@@ -76,6 +78,43 @@ async def start(body: RunBody, desk: TheDesk, idempotency_key: Key = None) -> Re
     return told_json({"run_id": started.workflow_id, "status": "running", "is_new": started.is_new})
 
 
+def _problems_in(plan: Any, invalid: PlanInvalid) -> list[dict[str, Any]]:
+    """Returns what is wrong with a plan; of a text with the lines where that stands."""
+    told = [problem.to_json() for problem in invalid.problems]
+    if not isinstance(plan, str):
+        return told
+    lines = lines_of_problems(plan, invalid.problems)
+    return [{**problem, "line": line} for problem, line in zip(told, lines, strict=True)]
+
+
+@router.get("/v1/plans/{name}", summary="A published plan", responses=answered(PublishedPlan, examples.PUBLISHED))
+async def read_plan(name: str, desk: TheDesk) -> Response:
+    """Tells a plan as it was written, with the files of its sub-plans put in."""
+    template = _published(desk, name, param="name")
+    told: dict[str, Any] = {
+        "name": template.name,
+        "title": template.title,
+        "description": template.description,
+        "dialect": template.checked.dialect,
+        "inputs": template.input_schema,
+        "plan": template.written,
+    }
+    return told_json(told)
+
+
+def _published(desk: Desk, name: str, *, param: str) -> Template:
+    """Returns a template.
+
+    Raises:
+        ApiError: there is none of that name.
+    """
+    template = desk.templates.get(name)
+    if template is None:
+        near = suggestion(name, list(desk.templates)) or "GET /v1/models lists them as plan/NAME"
+        raise ApiError(404, f"no plan {name!r:.80} is published: {near}", param=param, code="not_found")
+    return template
+
+
 def _named(desk: Desk, body: RunBody) -> tuple[Checked, dict[str, Any], str | None]:
     """Returns the plan of a request: checked, what tells it from others, and what lists call it.
 
@@ -88,10 +127,7 @@ def _named(desk: Desk, body: RunBody) -> tuple[Checked, dict[str, Any], str | No
     if body.template is None:
         checked, written = _checked(desk, body.plan, body.dialect)
         return checked, {"plan": written, "dialect": checked.dialect, "context": {}}, None
-    template = desk.templates.get(body.template)
-    if template is None:
-        near = suggestion(body.template, list(desk.templates)) or "GET /v1/models lists them as plan/NAME"
-        raise ApiError(404, f"no plan {body.template!r:.80} is published: {near}", param="template", code="not_found")
+    template = _published(desk, body.template, param="template")
     return template.checked, template.source, template.file
 
 

@@ -57,6 +57,14 @@ class RunDocument(Told):
     ui_url: str | None = Field(default=None, description="Its page in the Temporal UI, if it is known.")
 
 
+class InputsDocument(BaseModel):
+    """What a run was started with."""
+
+    run_id: str
+    answer_schema: JsonObject = Field(alias="schema", description="JSON Schema of its inputs.")
+    inputs: JsonObject = Field(description="Values by name; those over 8 KiB by reference.")
+
+
 class NodeDocument(Told):
     """A node or an item; the same document as `dagwright node RUN NODE --json`."""
 
@@ -87,6 +95,22 @@ class WhyDocument(Told):
     node: str | None = None
     message: str
     chain: list[JsonObject]
+
+
+class SessionLine(Told):
+    """A session in a list."""
+
+    session: str
+    status: str
+    turns: int
+    last_request: str | None = None
+
+
+class SessionList(BaseModel):
+    """Sessions, the newest first."""
+
+    object: str = "list"
+    data: list[SessionLine]
 
 
 class SessionDocument(Told):
@@ -218,7 +242,18 @@ class CheckedPlan(BaseModel):
     title: str | None = None
     inputs: JsonObject | None = Field(default=None, description="JSON Schema of its inputs.")
     nodes: int
-    errors: list[JsonObject] = Field(description="Everything that is wrong.")
+    errors: list[JsonObject] = Field(description="Everything that is wrong; of a text with its `line`, if it has one.")
+
+
+class PublishedPlan(BaseModel):
+    """A plan that can be started by name."""
+
+    name: str
+    title: str
+    description: str | None = None
+    dialect: str
+    inputs: JsonObject = Field(description="JSON Schema of its inputs.")
+    plan: Any = Field(description="As it was written.")
 
 
 class RunBody(BaseModel):

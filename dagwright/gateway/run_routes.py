@@ -11,9 +11,17 @@ from dagwright.gateway import examples
 from dagwright.gateway.callers import known_as, session_of
 from dagwright.gateway.desk import TheDesk
 from dagwright.gateway.errors import ApiError
-from dagwright.gateway.looking import graph_document, run_document, seen_before, stream_of, told_json
+from dagwright.gateway.looking import (
+    graph_document,
+    inputs_document,
+    run_document,
+    seen_before,
+    stream_of,
+    told_json,
+)
 from dagwright.gateway.run_models import (
     GraphDocument,
+    InputsDocument,
     NodeDocument,
     RunDocument,
     RunList,
@@ -74,6 +82,14 @@ async def events(run_id: str, desk: TheDesk, last_event_id: LastEventId = None, 
         # What was seen is of another run.
         seen = None
     return await stream_of(desk, await desk.own(run_id), seen)
+
+
+@router.get(
+    "/v1/runs/{run_id}/inputs", summary="What it was started with", responses=answered(InputsDocument, examples.INPUTS)
+)
+async def inputs(run_id: str, desk: TheDesk) -> Response:
+    """Tells its inputs, and what they may be: of those a fork may have others."""
+    return told_json(await inputs_document(desk, await desk.own(run_id)))
 
 
 @router.get("/v1/runs/{run_id}/graph", summary="Its graph", responses=answered(GraphDocument, examples.GRAPH))

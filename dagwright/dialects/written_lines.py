@@ -1,0 +1,112 @@
+"""Where in a JSON or YAML text a value stands: from pointers to lines, for whoever shows the text with what is wrong.
+
+A text is read for that alone when something is wrong with it; a value that cannot be found has no line.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from dagwright.plan.errors import Problem, pointer
+
+_UNREAD = ("invalid_syntax", "unreadable")
+"""Codes of what keeps a text from being read; the message has the line."""
+_LINE = re.compile(r"\bline ([0-9]+)")
+_OPENS = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
+_CLOSES = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
+
+
+def lines_of_problems(text: str, problems: Iterable[Problem]) -> list[int | None]:
+    """Returns for each problem the line of the text where it is, from 1; `None` if that is not known.
+
+    Of a field that is missing it is the line of what should have it.
+    """
+    told = list(problems)
+    lines = _lines_of(text, {problem.pointer for problem in told})
+    return [_told_line(problem) or _nearest(problem.pointer, lines) for problem in told]
+
+
+def _told_line(problem: Problem) -> int | None:
+    found = _LINE.search(problem.message) if problem.code in _UNREAD else None
+    return int(found[1]) if found is not None else None
+
+
+def _nearest(place: str, lines: Mapping[str, int]) -> int | None:
+    while place and place not in lines:
+        place = place.rpartition("/")[0]
+    return lines.get(place)
+
+
+def _lines_of(text: str, places: Iterable[str]) -> dict[str, int]:
+    """Returns the lines of pointers and of what stands above them, as far as the text can be read."""
+    wanted = set()
+    for place in places:
+        while place not in wanted:
+            wanted.add(place)
+            place = place.rpartition("/")[0]
+    found: dict[str, int] = {}
+    walk = _Walk()
+    try:
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            placed = walk.take(event)
+            if placed is not None and placed[0] in wanted:
+                found.setdefault(*placed)
+    except yaml.YAMLError:
+        # JSON may hold what YAML has not; what stands before that is found.
+        pass
+    return found
+
+
+class _Walk:
+    """Knows of each value that is read its pointer and the line on which it, or its key, stands."""
+
+    def __init__(self) -> None:
+        self._frames: list[_Frame] = []
+
+    def take(self, event: Any) -> tuple[str, int] | None:
+        """Returns pointer and line of a value that an event begins."""
+        if isinstance(event, _CLOSES):
+            self._frames.pop()
+            return None
+        if not isinstance(event, (yaml.ScalarEvent, yaml.AliasEvent, *_OPENS)):
+            return None
+        above = self._frames[-1] if self._frames else None
+        line = event.start_mark.line + 1
+        if above is not None and above.waits_for_key:
+            above.key, above.line = getattr(event, "value", ""), line
+            if isinstance(event, _OPENS):
+                # A key that is no text: no plan has one.
+                self._frames.append(_Frame(event, f"{above.place}/"))
+            return None
+        placed = ("", line) if above is None else above.next(line)
+        if isinstance(event, _OPENS):
+            self._frames.append(_Frame(event, placed[0]))
+        return placed
+
+
+class _Frame:
+    """A list or an object that is not closed yet."""
+
+    __slots__ = ("count", "is_object", "key", "line", "place")
+
+    def __init__(self, event: Any, place: str) -> None:
+        self.place = place
+        self.is_object = isinstance(event, yaml.MappingStartEvent)
+        self.count = 0
+        self.key: str | None = None
+        self.line = 0
+
+    @property
+    def waits_for_key(self) -> bool:
+        return self.is_object and self.key is None
+
+    def next(self, line: int) -> tuple[str, int]:
+        """Returns pointer and line of its next value."""
+        if self.is_object:
+            assert self.key is not None
+            key, self.key = self.key, None
+            return self.place + pointer(key), self.line
+        self.count += 1
+        return self.place + pointer(self.count - 1), line

@@ -1,0 +1,56 @@
+"""From what is wrong in a text to the line where it stands."""
+
+import pytest
+
+from dagwright.dialects.written_lines import lines_of_problems
+from dagwright.plan.errors import Problem
+
+YAML = """\
+plan: 1
+nodes:
+  - id: sum
+    tool: calculator
+    arguments:
+      expression: 1 + 2
+  - {id: other,
+     "a/b": [1,
+             2]}
+"""
+JSON = """{
+\t"plan": 1,
+\t"nodes": [
+\t\t{"id": "sum",
+\t\t "tool": "calculator"}
+\t]
+}"""
+
+
+def lines(text: str, *places: str) -> list[int | None]:
+    return lines_of_problems(text, [Problem("invalid_field", "wrong", place) for place in places])
+
+
+def test_values_of_yaml_have_the_line_of_their_key() -> None:
+    found = lines(YAML, "", "/nodes/0", "/nodes/0/arguments/expression", "/nodes/1/id", "/nodes/1/a~1b/1")
+    assert found == [1, 3, 6, 7, 9]
+
+
+def test_values_of_json_with_tabs_have_a_line() -> None:
+    assert lines(JSON, "/plan", "/nodes", "/nodes/0", "/nodes/0/tool") == [2, 3, 4, 5]
+
+
+def test_what_is_missing_has_the_line_of_what_should_have_it() -> None:
+    assert lines(YAML, "/nodes/0/timeout", "/nodes/7", "/inputs/number") == [3, 2, 1]
+
+
+def test_text_that_cannot_be_read_has_the_line_of_the_message() -> None:
+    problem = Problem("invalid_syntax", "the plan is no valid YAML: a ':' stands where no key can be at line 4, column 2")
+    assert lines_of_problems("a: [", [problem]) == [4]
+
+
+@pytest.mark.parametrize("text", ["", "? [1, 2]\n: x\n", "a: &x [1]\nb: *x\n", "[" * 2_000, '{"a": "\\ud83d"}'])
+def test_odd_texts_are_no_defect(text: str) -> None:
+    assert len(lines(text, "", "/a/0", "/b")) == 3
+
+
+def test_value_behind_an_alias_has_the_line_of_the_alias() -> None:
+    assert lines("a: &x [1]\nb: *x\n", "/b/0") == [2]
