@@ -61,7 +61,7 @@ class InputsDocument(BaseModel):
     """What a run was started with."""
 
     run_id: str
-    answer_schema: JsonObject = Field(alias="schema", description="JSON Schema of its inputs.")
+    inputs_schema: JsonObject = Field(alias="schema", description="JSON Schema of its inputs.")
     inputs: JsonObject = Field(description="Values by name; those over 8 KiB by reference.")
 
 

@@ -1,0 +1,315 @@
+// A card for one thing that a run asks of people: what is asked, and a form for the answer, by its type.
+
+import { runPath } from "./api.js";
+import { el, fill, json, say } from "./dom.js";
+import { jsonForm, schemaForm } from "./forms.js";
+import { spanWords, timeWords } from "./times.js";
+import { who } from "./who.js";
+
+const MANY_OPTIONS = 12;
+let made = 0;
+
+/** What tells a request from others, and from one of the same name that was asked before. */
+export function keyOf(request) {
+  return JSON.stringify([request.run_id, request.id, request.opened_at]);
+}
+
+/** The node that asks, without the item: what is the same of all that one answer can be for. */
+export function nodeOf(request) {
+  const named = (request.node ?? request.id).replace(/\[.*\]$/s, "");
+  const above = request.id.includes("/") ? request.id.slice(0, request.id.lastIndexOf("/") + 1) : "";
+  return `${request.run_id}\n${above.replace(/\[[^\]]*\]/g, "")}${named}`;
+}
+
+/**
+ * Makes the card of a request.
+ *
+ * give: sends an answer, `give({answer, all, note})`, and returns what became of it in words; without it the answer goes
+ *     to the run.
+ * onDone: told when the answer counts.
+ * alike: returns how many open requests of the same node there are, this one among them.
+ * isAlone: leaves out from which run it comes.
+ *
+ * Returns its element, `isTouched()`, `ended(words)` for one that is not asked any more, and `refresh()`.
+ */
+export function requestCard(request, { api, give, onDone = () => {}, alike = () => 1, isAlone = false }) {
+  made += 1;
+  const id = `asked-${made}`;
+  const send = give ?? ((said) => sendToRun(request, said, api));
+  const form = formOf(request, id);
+  const note = el("input", { type: "text", id: `${id}-note`, autocomplete: "off" });
+  const all = el("input", { type: "checkbox", id: `${id}-all` });
+  const allWords = el("span");
+  const allRow = el("label", { class: "choice all", hidden: true }, all, allWords);
+  const wrong = el("p", { class: "field-error", role: "alert", hidden: true });
+  const buttons = form.acts.map((act) =>
+    el("button", { type: "button", class: act.isMain ? "main" : "", onclick: () => answer(act) }, act.words),
+  );
+  const age = el("span", { class: "muted" });
+  const element = el(
+    "article",
+    { class: "card asked", "aria-labelledby": `${id}-title`, "data-request": request.id, "data-run": request.run_id },
+    el("h3", { id: `${id}-title` }, headOf(request)),
+    el("p", { class: "facts" }, factsOf(request, isAlone), age),
+    ...form.shown,
+    el(
+      "form",
+      { class: "answer", onsubmit: (event) => event.preventDefault() },
+      form.element,
+      allRow,
+      give ? null : el("details", {}, el("summary", {}, "Add a note"), el("label", { for: note.id }, "Note"), note),
+      wrong,
+      el("div", { class: "acts" }, buttons),
+    ),
+  );
+  let isTouched = false;
+  element.addEventListener("input", () => (isTouched = true));
+
+  async function answer(act) {
+    wrong.hidden = true;
+    const read = act.read();
+    if (read === undefined) return;
+    busy(true);
+    try {
+      const words = await send({ answer: read, all: all.checked, note: note.value.trim() || null });
+      const more = all.checked;
+      ended(words);
+      say(words);
+      onDone(request, { all: more });
+    } catch (error) {
+      wrong.textContent = error.message;
+      wrong.hidden = false;
+      busy(false);
+    }
+  }
+
+  function busy(is) {
+    for (const button of buttons) button.disabled = is;
+    element.setAttribute("aria-busy", String(is));
+  }
+
+  function ended(words) {
+    const hadFocus = element.contains(document.activeElement);
+    element.classList.add("done");
+    element.removeAttribute("aria-busy");
+    const told = el("p", { class: "done-words", tabindex: "-1" }, words);
+    fill(element, el("h3", { id: `${id}-title` }, headOf(request)), told);
+    if (hadFocus) told.focus();
+  }
+
+  function refresh() {
+    if (element.classList.contains("done")) return;
+    const count = alike();
+    allRow.hidden = count < 2;
+    if (count < 2) all.checked = false;
+    allWords.textContent = ` Answer all ${count.toLocaleString("en")} of ${nodeOf(request).split("\n")[1]} so`;
+    age.textContent = ` asked ${spanWords(request.opened_at)} ago`;
+  }
+
+  refresh();
+  return { element, ended, refresh, isTouched: () => isTouched, focus: () => form.focus() };
+}
+
+async function sendToRun(request, { answer, all, note }, api) {
+  const body = { request: request.id, answer, all, by: who(), note };
+  const told = await api.post(runPath(request.run_id, "/feedback"), body);
+  return told.message;
+}
+
+function headOf(request) {
+  const words = String(request.prompt || `${request.type.toLowerCase()}?`);
+  // A plan that is to be approved has a line for each step.
+  return words.split("\n")[0];
+}
+
+function factsOf(request, isAlone) {
+  const told = [];
+  if (!isAlone) {
+    const node = request.node ? `?node=${encodeURIComponent(request.node)}` : "";
+    told.push(el("a", { href: `#/runs/${encodeURIComponent(request.run_id)}${node}` }, request.run_id), " · ");
+  }
+  told.push(el("code", {}, request.id), ` · for ${request.assignee || "anyone"} ·`);
+  if (request.deadline) told.push(` until ${timeWords(request.deadline)} ·`);
+  return told;
+}
+
+// What is shown of a request, the form for its answer, and the buttons that send it.
+function formOf(request, id) {
+  switch (request.type) {
+    case "APPROVAL":
+      return approval(request, id);
+    case "SELECTION":
+      return selection(request, id);
+    case "INFORMATION":
+      return information(request);
+    default:
+      return inWords(request, id);
+  }
+}
+
+function moreOfPrompt(request) {
+  const lines = String(request.prompt ?? "").split("\n").slice(1);
+  return lines.length ? [json(lines.join("\n"), "What is asked")] : [];
+}
+
+function approval(request, id) {
+  const reason = el("textarea", { id: `${id}-reason`, rows: "2" });
+  const wrong = el("p", { class: "field-error", role: "alert", id: `${id}-reason-wrong`, hidden: true });
+  const isCall = request.purpose === "approval" && request.tool;
+  const shown = moreOfPrompt(request);
+  const parties = Object.entries(request.parties ?? {}).map(([party, name]) => el("li", {}, el("code", {}, party), ` is ${name}`));
+  let given = null;
+  let remember = null;
+  const more = [];
+  if (isCall) {
+    shown.push(el("p", {}, "Calls ", el("code", {}, request.tool), " with"), json(request.arguments ?? {}, "Arguments"));
+    if (parties.length) shown.push(el("ul", { class: "parties" }, parties));
+    given = jsonForm({ value: request.arguments ?? {}, label: "Arguments to approve instead" });
+    remember = el("input", { type: "checkbox" });
+    more.push(
+      el("details", { class: "instead" }, el("summary", {}, "Approve with other arguments"), given.element),
+      el("label", { class: "choice" }, remember, ` Ask no more about ${request.tool} in this run`),
+    );
+  }
+  const element = el("div", {}, more, el("label", { for: reason.id }, "Reason (needed to reject)"), reason, wrong);
+
+  function approved() {
+    wrong.hidden = true;
+    const told = { approved: true };
+    if (reason.value.trim()) told.reason = reason.value.trim();
+    if (given?.element.closest("details").open) {
+      const { value, problems } = given.read();
+      if (problems.length) return undefined;
+      told.arguments = value;
+    }
+    if (remember?.checked) told.remember = true;
+    return told;
+  }
+
+  function rejected() {
+    wrong.hidden = true;
+    if (reason.value.trim()) return { approved: false, reason: reason.value.trim() };
+    wrong.textContent = "say why, so that others know what to do";
+    wrong.hidden = false;
+    reason.setAttribute("aria-describedby", wrong.id);
+    reason.focus();
+    return undefined;
+  }
+
+  const acts = [
+    { words: "Approve", isMain: true, read: approved },
+    { words: "Reject", read: rejected },
+  ];
+  return { shown, element, acts, focus: () => reason.focus() };
+}
+
+function optionOf(option) {
+  const isLabelled = typeof option === "object" && option !== null && Object.keys(option).sort().join() === "id,label";
+  const value = isLabelled ? option.id : option;
+  const plain = typeof value === "string" ? value : JSON.stringify(value);
+  return { value, words: isLabelled ? `${option.label}` : plain, plain, isLabelled };
+}
+
+const CHOICES = { retry: "Try it again", value: "Give its result", skip: "Skip it", stop: "Stop the run" };
+
+function selection(request, id) {
+  const options = (request.options ?? []).map(optionOf);
+  const kind = request.multiple ? "checkbox" : "radio";
+  const inputs = options.map(() => el("input", { type: kind, name: `${id}-option` }));
+  const isError = request.purpose === "error";
+  const rows = options.map((option, index) => {
+    const words = isError ? (CHOICES[option.plain] ?? option.words) : option.words;
+    const beside = option.isLabelled && option.plain !== words ? el("code", { class: "muted" }, ` ${option.plain}`) : null;
+    return el("label", { class: "choice" }, inputs[index], el("span", {}, words, beside));
+  });
+  const filter = el("input", { type: "search", "aria-label": "Find an option", placeholder: "Find an option" });
+  filter.addEventListener("input", () => {
+    const wanted = filter.value.toLowerCase();
+    rows.forEach((row) => (row.hidden = !row.textContent.toLowerCase().includes(wanted)));
+  });
+  const text = el("input", { type: "text", id: `${id}-text`, autocomplete: "off" });
+  text.addEventListener("input", () => text.value && inputs.forEach((input) => (input.checked = false)));
+  const value = isError ? jsonForm({ label: "The result, with “Give its result”", required: false }) : null;
+  const changed = isError ? jsonForm({ label: "Other arguments, with “Try it again”", required: false }) : null;
+  const wrong = el("p", { class: "field-error", role: "alert", hidden: true });
+  const element = el(
+    "div",
+    {},
+    options.length > MANY_OPTIONS ? filter : null,
+    el("fieldset", { class: "field" }, el("legend", {}, request.multiple ? "Choose one or more" : "Choose one"),
+      el("div", { class: "choices options" }, rows)),
+    request.takes_text ? [el("label", { for: text.id }, "Or something else"), text] : null,
+    value?.element,
+    changed?.element,
+    wrong,
+  );
+
+  function read() {
+    wrong.hidden = true;
+    const chosen = options.filter((_, index) => inputs[index].checked).map((option) => option.value);
+    if (!chosen.length && request.takes_text && text.value.trim()) return { text: text.value.trim() };
+    if (!chosen.length) return refused("choose one");
+    const told = { selected: chosen };
+    if (chosen[0] === "value" && value) {
+      const given = value.read();
+      if (given.problems.length) return undefined;
+      if (given.value === undefined) return refused("write the result, as JSON");
+      told.value = given.value;
+    }
+    if (chosen[0] === "retry" && changed) {
+      const given = changed.read();
+      if (given.problems.length) return undefined;
+      if (given.value !== undefined) told.arguments = given.value;
+    }
+    return told;
+  }
+
+  function refused(words) {
+    wrong.textContent = words;
+    wrong.hidden = false;
+    inputs[0]?.focus();
+    return undefined;
+  }
+
+  const acts = [{ words: "Answer", isMain: true, read }];
+  return { shown: moreOfPrompt(request), element, acts, focus: () => inputs[0]?.focus() };
+}
+
+function information(request) {
+  const form = schemaForm(request.schema ?? { type: "object" });
+  const read = () => {
+    const { value, problems } = form.read();
+    return problems.length ? undefined : { data: value ?? {} };
+  };
+  const acts = [{ words: "Answer", isMain: true, read }];
+  return { shown: moreOfPrompt(request), element: form.element, acts, focus: () => form.focus() };
+}
+
+function inWords(request, id) {
+  const text = el("textarea", { id: `${id}-text`, rows: "4" });
+  const wrong = el("p", { class: "field-error", role: "alert", hidden: true });
+  const grows = request.type === "GUIDANCE";
+  const nodes = grows ? jsonForm({ label: "Nodes to add, a list as in a plan", required: false }) : null;
+  const element = el(
+    "div",
+    {},
+    el("label", { for: text.id }, "Answer"),
+    text,
+    grows ? el("details", {}, el("summary", {}, "Add nodes to the plan"), nodes.element) : null,
+    wrong,
+  );
+  const read = () => {
+    wrong.hidden = true;
+    const told = text.value.trim() ? { text: text.value.trim() } : {};
+    const given = nodes?.read();
+    if (given?.problems.length) return undefined;
+    if (given?.value !== undefined) told.nodes = given.value;
+    if (Object.keys(told).length) return told;
+    wrong.textContent = "write an answer";
+    wrong.hidden = false;
+    text.focus();
+    return undefined;
+  };
+  const acts = [{ words: "Answer", isMain: true, read }];
+  return { shown: moreOfPrompt(request), element, acts, focus: () => text.focus() };
+}

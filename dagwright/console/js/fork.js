@@ -1,0 +1,106 @@
+// Makes a fork of a run: other inputs, another plan, nodes to do again; shows first what it would do.
+
+import { runPath } from "./api.js";
+import { openDialog } from "./dialog.js";
+import { el, fill, say } from "./dom.js";
+import { schemaForm } from "./forms.js";
+
+const SHOWN = 100;
+const EFFECTS = { write: "changes the world", idempotent: "changes the world, once for each key" };
+
+/** Opens the dialog; rerun: nodes and items that are to be done again. */
+export async function openFork(run, { api, go, rerun = [] }) {
+  const id = run.workflow_id;
+  let known;
+  try {
+    known = await api.get(runPath(id, "/inputs"));
+  } catch (error) {
+    say(error.message);
+    return;
+  }
+  const form = Object.keys(known.schema.properties).length ? schemaForm(known.schema, { value: known.inputs }) : null;
+  const again = el("textarea", { id: "fork-rerun", rows: "2", class: "code", spellcheck: "false" });
+  again.value = rerun.join("\n");
+  const plan = el("textarea", { id: "fork-plan", rows: "8", class: "code", spellcheck: "false" });
+  const difference = el("section", { class: "difference", "aria-live": "polite", "aria-label": "What the fork would do" });
+  let drafted = null;
+
+  function wish() {
+    const { value = {}, problems = [] } = form?.read() ?? {};
+    if (problems.length) return undefined;
+    const changed = Object.entries(value).filter(([name, each]) => !isSame(each, known.inputs[name]));
+    return {
+      inputs: Object.fromEntries(changed),
+      rerun: again.value.split("\n").map((line) => line.trim()).filter(Boolean),
+      ...(plan.value.trim() ? { plan: plan.value } : {}),
+    };
+  }
+
+  async function show() {
+    const wanted = wish();
+    if (wanted === undefined) return undefined;
+    const told = await api.post(runPath(id, "/fork"), { ...wanted, start: false });
+    drafted = wanted;
+    fill(difference, differenceOf(told));
+    return undefined;
+  }
+
+  async function begin() {
+    const wanted = wish();
+    if (wanted === undefined) return undefined;
+    // What is started is what was shown.
+    if (!isSame(wanted, drafted)) return show();
+    const told = await api.post(runPath(id, "/fork"), { ...wanted, start: true });
+    go(`#/runs/${encodeURIComponent(told.fork)}`);
+    return `forked as ${told.fork}`;
+  }
+
+  const content = [
+    el("p", {}, "A fork is a new run that takes over every result that the change does not reach, and does the rest."),
+    form && el("fieldset", { class: "fields" }, el("legend", {}, "Inputs"), form.element),
+    el("label", { for: again.id }, "Nodes to do again, one a line"),
+    again,
+    el("details", {}, el("summary", {}, "Another plan"), el("label", { for: plan.id }, "Plan, in place of that of the run"), plan),
+    difference,
+  ];
+  const acts = [
+    { words: "Show the difference", isMain: true, run: show },
+    { words: "Start the fork", run: begin },
+  ];
+  const dialog = openDialog(`Fork ${id}`, { content, acts, isWide: true });
+  dialog.addEventListener("input", () => {
+    if (drafted !== null) fill(difference, el("p", { class: "muted" }, "The wish has changed: show the difference again."));
+    drafted = null;
+  });
+}
+
+function isSame(one, other) {
+  return JSON.stringify(one) === JSON.stringify(other);
+}
+
+function differenceOf({ fork, difference }) {
+  const { reused, runs, undecided, later } = difference;
+  const rows = runs.slice(0, SHOWN).map((each) =>
+    el("tr", {}, el("td", {}, el("code", {}, each.node)), el("td", {}, each.why), el("td", {}, EFFECTS[each.effects] ?? each.effects ?? "")),
+  );
+  return [
+    el("h3", {}, `It becomes ${fork}`),
+    runs.length > 0 && [
+      el("h4", {}, `Does at once (${runs.length.toLocaleString("en")})`),
+      el("div", { class: "scroll" }, el("table", {},
+        el("thead", {}, el("tr", {}, ["Node", "Because it", "Effects"].map((words) => el("th", { scope: "col" }, words)))),
+        el("tbody", {}, rows))),
+      runs.length > SHOWN && el("p", { class: "muted" }, `and ${(runs.length - SHOWN).toLocaleString("en")} more`),
+    ],
+    named("Takes over", reused),
+    named("Takes over if what they read comes out as before", undecided),
+    named("Later", later),
+    runs.length + later.length + undecided.length === 0 && el("p", {}, "Nothing is done again: every result is taken over."),
+  ];
+}
+
+function named(words, nodes) {
+  if (!nodes.length) return null;
+  const more = nodes.length > SHOWN ? ` and ${(nodes.length - SHOWN).toLocaleString("en")} more` : "";
+  return [el("h4", {}, `${words} (${nodes.length.toLocaleString("en")})`), el("p", { class: "names" }, nodes.slice(0, SHOWN).join(", "), more)];
+}

@@ -1,0 +1,345 @@
+// A typed form from a JSON Schema: fields for what the schema says plainly, JSON text for anything else.
+//
+// What is wrong stands at its field; what only the gateway can judge it says when the form is sent.
+
+import { el } from "./dom.js";
+
+const LONG_TEXT = 120;
+const MOST_RADIO = 6;
+let made = 0;
+
+/**
+ * A form for a value of a schema.
+ *
+ * value: what it holds at first, in place of the defaults. label: what the whole is called.
+ *
+ * Returns its element, `read()` -> {value, problems: [{path, message}]}, which shows what is wrong, and `focus()`.
+ */
+export function schemaForm(schema, { value, label } = {}) {
+  const field = makeField(schema ?? {}, { root: schema ?? {}, label: label ?? "", path: [], value, required: true });
+  const element = el("div", { class: "form" }, field.element);
+  return {
+    element,
+    read() {
+      const problems = [];
+      field.clear();
+      const read = field.read(problems);
+      problems[0]?.field.focus();
+      return { value: read, problems: problems.map(({ path, message }) => ({ path, message })) };
+    },
+    focus: () => field.focus(),
+  };
+}
+
+// What a field of a schema is; `path` are the names above it.
+function makeField(written, place) {
+  const schema = resolved(written, place.root);
+  const kinds = [schema.type].flat().filter((kind) => kind && kind !== "null");
+  const given = place.value === undefined ? schema.default : place.value;
+  const told = { ...place, value: given, label: place.label || schema.title || "", schema };
+  if (isReference(given)) return referenceField(told);
+  if ("const" in schema) return choiceField({ ...told, choices: [schema.const] });
+  if (Array.isArray(schema.enum)) return choiceField({ ...told, choices: schema.enum });
+  if (schema.anyOf || schema.oneOf || schema.allOf || schema.not || kinds.length !== 1) return jsonField(told);
+  switch (kinds[0]) {
+    case "object":
+      return isPlainObject(schema) ? objectField(told) : jsonField(told);
+    case "array":
+      return arrayField(told);
+    case "boolean":
+      return choiceField({ ...told, choices: [true, false], words: { true: "yes", false: "no" } });
+    case "integer":
+    case "number":
+      return textField({ ...told, parse: numberOf(kinds[0], schema), mode: "decimal" });
+    default:
+      return textField({ ...told, parse: (text) => checkedText(text, schema) });
+  }
+}
+
+function resolved(schema, root, depth = 0) {
+  if (schema === true || typeof schema !== "object" || schema === null) return {};
+  if (typeof schema.$ref !== "string" || depth > 20) return schema;
+  let found = root;
+  for (const part of schema.$ref.replace(/^#\/?/, "").split("/").filter(Boolean)) {
+    found = found?.[decodeURIComponent(part).replaceAll("~1", "/").replaceAll("~0", "~")];
+  }
+  const { $ref, ...beside } = schema;
+  return { ...resolved(found ?? {}, root, depth + 1), ...beside };
+}
+
+// A value over 8 KiB, which documents tell by reference.
+function isReference(value) {
+  return typeof value === "object" && value !== null && "ref" in value && "preview" in value && "bytes" in value;
+}
+
+function isPlainObject(schema) {
+  return Object.keys(schema.properties ?? {}).length > 0;
+}
+
+function newId() {
+  made += 1;
+  return `field-${made}`;
+}
+
+function labelled(place, control, { group = false } = {}) {
+  const { schema, required, label, path } = place;
+  const error = el("p", { class: "field-error", id: `${control.id}-error`, role: "alert", hidden: true });
+  const words = [schema.description, hintOf(schema)].filter(Boolean).join(" · ");
+  const hint = words ? el("p", { class: "hint", id: `${control.id}-hint` }, words) : null;
+  const name = label || path.at(-1) || "";
+  const told = name ? [name, required ? null : el("span", { class: "muted" }, " (may be left out)")] : [];
+  control.setAttribute("aria-describedby", [hint && hint.id, error.id].filter(Boolean).join(" "));
+  const head = group ? el("legend", {}, ...told) : el("label", { for: control.id }, ...told);
+  if (!name && !group) control.setAttribute("aria-label", "Value");
+  const element = group
+    ? el("fieldset", { class: "field" }, head, hint, control, error)
+    : el("div", { class: "field" }, name ? head : null, hint, control, error);
+  return {
+    element,
+    wrong(message) {
+      error.textContent = message;
+      error.hidden = false;
+      control.setAttribute("aria-invalid", "true");
+    },
+    clear() {
+      error.hidden = true;
+      error.textContent = "";
+      control.removeAttribute("aria-invalid");
+    },
+  };
+}
+
+function hintOf(schema) {
+  const told = [];
+  if (schema.format) told.push(schema.format);
+  if (schema.minimum !== undefined) told.push(`at least ${schema.minimum}`);
+  if (schema.maximum !== undefined) told.push(`at most ${schema.maximum}`);
+  if (schema.maxLength !== undefined) told.push(`up to ${schema.maxLength} characters`);
+  return told.join(", ");
+}
+
+// Makes what every field offers from a function that reads it, which throws what is wrong.
+function reading(place, parts, read, focus) {
+  const field = {
+    element: parts.element,
+    focus,
+    clear: parts.clear,
+    read(problems) {
+      try {
+        return read();
+      } catch (wrong) {
+        if (!(wrong instanceof FieldWrong)) throw wrong;
+        parts.wrong(wrong.message);
+        problems.push({ path: place.path, message: wrong.message, field });
+        return undefined;
+      }
+    },
+  };
+  return field;
+}
+
+class FieldWrong extends Error {}
+
+function missing(required) {
+  if (required) throw new FieldWrong("fill this in");
+  return undefined;
+}
+
+function textField(place) {
+  const { schema, value, required, parse, mode } = place;
+  const text = value === undefined || value === null ? "" : String(value);
+  const isLong = text.length > LONG_TEXT || (schema.type === "string" && (schema.maxLength ?? 0) > LONG_TEXT);
+  const types = { date: "date", email: "email", uri: "url", time: "time" };
+  const control = isLong
+    ? el("textarea", { id: newId(), rows: "4" })
+    : el("input", { id: newId(), type: types[schema.format] ?? "text", autocomplete: "off" });
+  if (mode) control.setAttribute("inputmode", mode);
+  if (required) control.setAttribute("aria-required", "true");
+  control.value = text;
+  const read = () => (control.value === "" ? missing(required) : parse(control.value));
+  return reading(place, labelled(place, control), read, () => control.focus());
+}
+
+function checkedText(text, schema) {
+  const length = [...text].length;
+  if (length < (schema.minLength ?? 0)) throw new FieldWrong(`write at least ${schema.minLength} characters`);
+  if (length > (schema.maxLength ?? Infinity)) throw new FieldWrong(`write at most ${schema.maxLength} characters`);
+  return text;
+}
+
+function numberOf(kind, schema) {
+  return (text) => {
+    const plain = text.trim();
+    const isNumber = kind === "integer" ? /^[-+]?\d+$/.test(plain) : plain !== "" && Number.isFinite(Number(plain));
+    if (!isNumber) throw new FieldWrong(kind === "integer" ? "write a whole number" : "write a number");
+    const number = Number(plain);
+    if (kind === "integer" && !Number.isSafeInteger(number)) throw new FieldWrong("this number is too large here");
+    if (number < (schema.minimum ?? -Infinity)) throw new FieldWrong(`write ${schema.minimum} or more`);
+    if (number > (schema.maximum ?? Infinity)) throw new FieldWrong(`write ${schema.maximum} or less`);
+    return number;
+  };
+}
+
+function choiceField(place) {
+  const { choices, value, required, words = {} } = place;
+  const told = (choice) => words[String(choice)] ?? (typeof choice === "string" ? choice : JSON.stringify(choice));
+  const chosen = choices.findIndex((choice) => JSON.stringify(choice) === JSON.stringify(value));
+  if (choices.length > MOST_RADIO || !required) {
+    const first = el("option", { value: "" }, required ? "choose…" : "");
+    const options = choices.map((choice, index) => el("option", { value: String(index) }, told(choice)));
+    const control = el("select", { id: newId() }, first, ...options);
+    control.value = chosen >= 0 ? String(chosen) : "";
+    if (required) control.setAttribute("aria-required", "true");
+    const read = () => (control.value === "" ? missing(required) : choices[Number(control.value)]);
+    return reading(place, labelled(place, control), read, () => control.focus());
+  }
+  const name = newId();
+  const inputs = choices.map((_, index) => {
+    const input = el("input", { type: "radio", name, value: String(index) });
+    input.checked = index === chosen || (choices.length === 1 && required);
+    return input;
+  });
+  const options = choices.map((choice, index) => el("label", { class: "choice" }, inputs[index], told(choice)));
+  const control = el("div", { id: name, class: "choices", role: "radiogroup" }, ...options);
+  const read = () => {
+    const at = inputs.findIndex((input) => input.checked);
+    return at < 0 ? missing(required) : choices[at];
+  };
+  return reading(place, labelled(place, control, { group: true }), read, () => inputs[0].focus());
+}
+
+/** A form for any JSON value; as `schemaForm`. */
+export function jsonForm({ value, label, required = true }) {
+  const field = jsonField({ value, label, required, path: [], root: {}, schema: {} });
+  return {
+    element: field.element,
+    read() {
+      const problems = [];
+      field.clear();
+      return { value: field.read(problems), problems };
+    },
+    focus: () => field.focus(),
+  };
+}
+
+// JSON for what has no field of its own.
+function jsonField(place) {
+  const { value, required } = place;
+  const control = el("textarea", { id: newId(), class: "code", rows: "5", spellcheck: "false" });
+  control.value = value === undefined ? "" : JSON.stringify(value, null, 2);
+  const read = () => {
+    if (control.value.trim() === "") return missing(required);
+    try {
+      return JSON.parse(control.value);
+    } catch (error) {
+      throw new FieldWrong(`this is no JSON: ${error.message}; texts stand in "quotes"`);
+    }
+  };
+  const told = { ...place, schema: { ...place.schema, description: place.schema?.description ?? "as JSON" } };
+  return reading(told, labelled(told, control), read, () => control.focus());
+}
+
+function referenceField(place) {
+  const words = `${place.value.bytes ?? "many"} bytes, not shown here and left as they are: ${place.value.preview}`;
+  const control = el("p", { id: newId(), class: "muted" }, words);
+  return reading(place, labelled(place, control), () => undefined, () => {});
+}
+
+function objectField(place) {
+  const { schema, value, path, root, required } = place;
+  const needed = new Set(schema.required ?? []);
+  const names = Object.keys(schema.properties);
+  const fields = names.map((name) =>
+    makeField(schema.properties[name], {
+      root,
+      path: [...path, name],
+      value: value?.[name],
+      required: needed.has(name),
+      label: resolved(schema.properties[name], root).title ?? name,
+    }),
+  );
+  const inner = fields.map((field) => field.element);
+  const isTop = path.length === 0 && !place.label;
+  const legend = el("legend", {}, place.label || path.at(-1) || "");
+  const element = isTop ? el("div", { class: "fields" }, ...inner) : el("fieldset", { class: "fields" }, legend, ...inner);
+  return {
+    element,
+    focus: () => fields[0]?.focus(),
+    clear: () => fields.forEach((field) => field.clear()),
+    read(problems) {
+      const mine = [];
+      const read = names.map((name, index) => [name, fields[index].read(mine)]).filter(([, each]) => each !== undefined);
+      // An object that may be left out, and of which nothing is filled in, is left out.
+      if (!required && read.length === 0) return undefined;
+      problems.push(...mine);
+      return Object.fromEntries(read);
+    },
+  };
+}
+
+function arrayField(place) {
+  const { schema, root } = place;
+  const items = resolved(schema.items ?? {}, root);
+  return Array.isArray(items.enum) ? severalField({ ...place, choices: items.enum }) : listField({ ...place, items });
+}
+
+function severalField(place) {
+  const { choices, value, required, schema } = place;
+  const given = new Set((Array.isArray(value) ? value : []).map((each) => JSON.stringify(each)));
+  const inputs = choices.map((choice) => {
+    const input = el("input", { type: "checkbox" });
+    input.checked = given.has(JSON.stringify(choice));
+    return input;
+  });
+  const told = (choice) => (typeof choice === "string" ? choice : JSON.stringify(choice));
+  const options = choices.map((choice, index) => el("label", { class: "choice" }, inputs[index], told(choice)));
+  const control = el("div", { id: newId(), class: "choices", role: "group" }, ...options);
+  const read = () => {
+    const chosen = choices.filter((_, index) => inputs[index].checked);
+    if (chosen.length < (schema.minItems ?? 0)) throw new FieldWrong(`choose at least ${schema.minItems}`);
+    if (chosen.length > (schema.maxItems ?? Infinity)) throw new FieldWrong(`choose at most ${schema.maxItems}`);
+    return chosen.length === 0 && !required ? undefined : chosen;
+  };
+  return reading(place, labelled(place, control, { group: true }), read, () => inputs[0]?.focus());
+}
+
+function listField(place) {
+  const { schema, value, items, path, root, required } = place;
+  const fields = [];
+  const list = el("div", { id: newId(), class: "list" });
+  const add = (given) => {
+    const field = makeField(items, { root, path: [...path, fields.length], value: given, required: true, label: "Item" });
+    const drop = el("button", { type: "button", class: "plain", "aria-label": "Remove this item" }, "Remove");
+    const row = el("div", { class: "list-row" }, field.element, drop);
+    drop.addEventListener("click", () => {
+      fields.splice(fields.indexOf(field), 1);
+      row.remove();
+      more.focus();
+    });
+    fields.push(field);
+    list.append(row);
+    return field;
+  };
+  const more = el("button", { type: "button" }, "Add an item");
+  more.addEventListener("click", () => add(undefined).focus());
+  const start = Array.isArray(value) ? value : Array.from({ length: schema.minItems ?? 0 });
+  start.forEach((each) => add(each));
+  const control = el("div", { id: newId(), role: "group" }, list, more);
+  const parts = labelled(place, control, { group: true });
+  const field = reading(place, parts, () => {
+    if (fields.length < (schema.minItems ?? 0)) throw new FieldWrong(`add at least ${schema.minItems}`);
+    return fields.length === 0 && !required ? undefined : [];
+  }, () => more.focus());
+  const read = field.read;
+  return {
+    ...field,
+    clear() {
+      parts.clear();
+      fields.forEach((each) => each.clear());
+    },
+    read(problems) {
+      const empty = read(problems);
+      return empty === undefined ? undefined : fields.map((each) => each.read(problems));
+    },
+  };
+}

@@ -1,0 +1,125 @@
+// What all runs ask of people, the oldest first; each can be answered here, and all of one node at once.
+
+import { keyOf, nodeOf, requestCard } from "../answers.js";
+import { el, fill } from "../dom.js";
+import { whoField } from "../who.js";
+
+const PAUSE_MS = 3000;
+const SHARE = 10; // looking takes at most a tenth of the time: the inbox of thousands of runs is expensive
+const SHOWN = 50;
+
+export async function mount(root, { api }) {
+  const cards = new Map();
+  let found = [];
+  let most = SHOWN;
+  let counts = new Map();
+  let timer = null;
+  let isLeft = false;
+  let looking = null;
+
+  const filter = el("input", { type: "search", id: "inbox-filter", autocomplete: "off" });
+  const state = el("p", { class: "muted", id: "inbox-state" });
+  const trouble = el("p", { class: "field-error", role: "alert", hidden: true });
+  const list = el("div", { class: "cards" });
+  const more = el("button", { type: "button", hidden: true }, "Show more");
+  fill(
+    root,
+    el("h1", {}, "Inbox"),
+    el("div", { class: "bar" }, el("label", { for: filter.id }, "Find"), filter, whoField()),
+    state,
+    trouble,
+    list,
+    more,
+  );
+  filter.addEventListener("input", () => {
+    most = SHOWN;
+    show();
+  });
+  more.addEventListener("click", () => {
+    most += SHOWN;
+    show();
+  });
+
+  function wanted() {
+    const words = filter.value.trim().toLowerCase();
+    const told = (each) => `${each.prompt}\n${each.id}\n${each.run_id}\n${each.assignee ?? ""}`.toLowerCase();
+    return words ? found.filter((each) => told(each).includes(words)) : found;
+  }
+
+  function show() {
+    const open = new Map(found.map((each) => [keyOf(each), each]));
+    for (const [key, card] of cards) {
+      if (open.has(key)) continue;
+      // What somebody was writing is not taken from under their hands.
+      if (!card.isDone && card.isTouched()) card.ended("This is not asked any more: it was answered elsewhere, or the run went on.");
+      else if (!card.isDone) card.element.remove();
+      cards.delete(key);
+    }
+    counts = new Map();
+    for (const each of found) counts.set(nodeOf(each), (counts.get(nodeOf(each)) ?? 0) + 1);
+    const chosen = wanted();
+    const shown = new Set();
+    for (const request of chosen.slice(0, most)) {
+      const key = keyOf(request);
+      shown.add(key);
+      if (!cards.has(key)) cards.set(key, makeCard(request));
+      const card = cards.get(key);
+      card.refresh();
+      card.element.hidden = false;
+      if (!card.element.isConnected) list.append(card.element);
+    }
+    for (const [key, card] of cards) if (!shown.has(key)) card.element.hidden = true;
+    more.hidden = chosen.length <= most;
+    const total = found.length.toLocaleString("en");
+    const some = filter.value.trim() ? `${chosen.length.toLocaleString("en")} of ${total} found` : `${total} open`;
+    state.textContent = found.length ? some : "Nothing is asked of anyone.";
+  }
+
+  function makeCard(request) {
+    const card = requestCard(request, {
+      api,
+      alike: () => counts.get(nodeOf(request)) ?? 1,
+      onDone: () => {
+        card.isDone = true;
+        look();
+      },
+    });
+    return card;
+  }
+
+  /** Looks now; whoever asks while that goes on is told by a look that begins after it. */
+  function look() {
+    clearTimeout(timer);
+    looking = (looking ?? Promise.resolve()).then(lookOnce);
+    return looking;
+  }
+
+  async function lookOnce() {
+    if (isLeft) return;
+    const began = performance.now();
+    try {
+      found = (await api.get("/v1/inbox")).data;
+      trouble.hidden = true;
+      if (!isLeft) show();
+    } catch (error) {
+      trouble.textContent = `${error.message}; this page looks again by itself.`;
+      trouble.hidden = false;
+    }
+    if (isLeft) return;
+    clearTimeout(timer);
+    timer = setTimeout(next, Math.max(PAUSE_MS, SHARE * (performance.now() - began)));
+  }
+
+  function next() {
+    if (document.hidden) return;
+    look();
+  }
+
+  document.addEventListener("visibilitychange", next);
+  await look();
+  return () => {
+    isLeft = true;
+    clearTimeout(timer);
+    document.removeEventListener("visibilitychange", next);
+  };
+}
