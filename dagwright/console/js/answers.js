@@ -41,11 +41,11 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
   const all = el("input", { type: "checkbox", id: `${id}-all` });
   const allWords = el("span");
   const allRow = el("label", { class: "choice all", hidden: true }, all, allWords);
-  const wrong = el("p", { class: "field-error", role: "alert", hidden: true });
+  const wrong = el("p", { class: "wrong", role: "alert", hidden: true });
   const buttons = form.acts.map((act) =>
     el("button", { type: "button", class: act.isMain ? "main" : "", onclick: () => answer(act) }, act.words),
   );
-  const age = el("span", { class: "muted" });
+  const age = el("span", { class: "hint" });
   const element = el(
     "article",
     { class: "card asked", "aria-labelledby": `${id}-title`, "data-request": request.id, "data-run": request.run_id },
@@ -154,7 +154,7 @@ function moreOfPrompt(request) {
 
 function approval(request, id) {
   const reason = el("textarea", { id: `${id}-reason`, rows: "2" });
-  const wrong = el("p", { class: "field-error", role: "alert", id: `${id}-reason-wrong`, hidden: true });
+  const wrong = el("p", { class: "wrong", role: "alert", id: `${id}-reason-wrong`, hidden: true });
   const isCall = request.purpose === "approval" && request.tool;
   const shown = moreOfPrompt(request);
   const parties = Object.entries(request.parties ?? {}).map(([party, name]) => el("li", {}, el("code", {}, party), ` is ${name}`));
@@ -219,7 +219,7 @@ function selection(request, id) {
   const isError = request.purpose === "error";
   const rows = options.map((option, index) => {
     const words = isError ? (CHOICES[option.plain] ?? option.words) : option.words;
-    const beside = option.isLabelled && option.plain !== words ? el("code", { class: "muted" }, ` ${option.plain}`) : null;
+    const beside = option.isLabelled && option.plain !== words ? el("code", { class: "hint" }, ` ${option.plain}`) : null;
     return el("label", { class: "choice" }, inputs[index], el("span", {}, words, beside));
   });
   const filter = el("input", { type: "search", "aria-label": "Find an option", placeholder: "Find an option" });
@@ -231,7 +231,7 @@ function selection(request, id) {
   text.addEventListener("input", () => text.value && inputs.forEach((input) => (input.checked = false)));
   const value = isError ? jsonForm({ label: "The result, with “Give its result”", required: false }) : null;
   const changed = isError ? jsonForm({ label: "Other arguments, with “Try it again”", required: false }) : null;
-  const wrong = el("p", { class: "field-error", role: "alert", hidden: true });
+  const wrong = el("p", { class: "wrong", role: "alert", hidden: true });
   const element = el(
     "div",
     {},
@@ -287,7 +287,7 @@ function information(request) {
 
 function inWords(request, id) {
   const text = el("textarea", { id: `${id}-text`, rows: "4" });
-  const wrong = el("p", { class: "field-error", role: "alert", hidden: true });
+  const wrong = el("p", { class: "wrong", role: "alert", hidden: true });
   const grows = request.type === "GUIDANCE";
   const nodes = grows ? jsonForm({ label: "Nodes to add, a list as in a plan", required: false }) : null;
   const element = el(

@@ -16,7 +16,7 @@ let made = 0;
 export function openDialog(title, { content, acts, isWide = false, focus }) {
   made += 1;
   const id = `dialog-${made}`;
-  const wrong = el("p", { class: "field-error", role: "alert", hidden: true });
+  const wrong = el("p", { class: "wrong", role: "alert", hidden: true });
   const buttons = acts.map((act) => {
     const kind = [act.isMain && "main", act.isDangerous && "danger"].filter(Boolean).join(" ");
     return el("button", { type: "button", class: kind, onclick: () => run(act) }, act.words);

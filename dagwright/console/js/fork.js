@@ -69,7 +69,7 @@ export async function openFork(run, { api, go, rerun = [] }) {
   ];
   const dialog = openDialog(`Fork ${id}`, { content, acts, isWide: true });
   dialog.addEventListener("input", () => {
-    if (drafted !== null) fill(difference, el("p", { class: "muted" }, "The wish has changed: show the difference again."));
+    if (drafted !== null) fill(difference, el("p", { class: "hint" }, "The wish has changed: show the difference again."));
     drafted = null;
   });
 }
@@ -90,7 +90,7 @@ function differenceOf({ fork, difference }) {
       el("div", { class: "scroll" }, el("table", {},
         el("thead", {}, el("tr", {}, ["Node", "Because it", "Effects"].map((words) => el("th", { scope: "col" }, words)))),
         el("tbody", {}, rows))),
-      runs.length > SHOWN && el("p", { class: "muted" }, `and ${(runs.length - SHOWN).toLocaleString("en")} more`),
+      runs.length > SHOWN && el("p", { class: "hint" }, `and ${(runs.length - SHOWN).toLocaleString("en")} more`),
     ],
     named("Takes over", reused),
     named("Takes over if what they read comes out as before", undecided),

@@ -13,7 +13,8 @@ let made = 0;
  *
  * value: what it holds at first, in place of the defaults. label: what the whole is called.
  *
- * Returns its element, `read()` -> {value, problems: [{path, message}]}, which shows what is wrong, and `focus()`.
+ * Returns its element, `read()` -> {value, problems: [{path, message}]}, which shows what is wrong, `peek()` ->
+ * what is filled in so far, and `focus()`.
  */
 export function schemaForm(schema, { value, label } = {}) {
   const field = makeField(schema ?? {}, { root: schema ?? {}, label: label ?? "", path: [], value, required: true });
@@ -83,11 +84,11 @@ function newId() {
 
 function labelled(place, control, { group = false } = {}) {
   const { schema, required, label, path } = place;
-  const error = el("p", { class: "field-error", id: `${control.id}-error`, role: "alert", hidden: true });
+  const error = el("p", { class: "wrong", id: `${control.id}-error`, role: "alert", hidden: true });
   const words = [schema.description, hintOf(schema)].filter(Boolean).join(" · ");
   const hint = words ? el("p", { class: "hint", id: `${control.id}-hint` }, words) : null;
   const name = label || path.at(-1) || "";
-  const told = name ? [name, required ? null : el("span", { class: "muted" }, " (may be left out)")] : [];
+  const told = name ? [name, required ? null : el("span", { class: "hint" }, " (may be left out)")] : [];
   control.setAttribute("aria-describedby", [hint && hint.id, error.id].filter(Boolean).join(" "));
   const head = group ? el("legend", {}, ...told) : el("label", { for: control.id }, ...told);
   if (!name && !group) control.setAttribute("aria-label", "Value");
@@ -241,7 +242,7 @@ function jsonField(place) {
 
 function referenceField(place) {
   const words = `${place.value.bytes ?? "many"} bytes, not shown here and left as they are: ${place.value.preview}`;
-  const control = el("p", { id: newId(), class: "muted" }, words);
+  const control = el("p", { id: newId(), class: "hint" }, words);
   return reading(place, labelled(place, control), () => undefined, () => {});
 }
 

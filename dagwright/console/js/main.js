@@ -2,14 +2,17 @@
 
 import { api } from "./api.js";
 import { el, fill } from "./dom.js";
+import * as chat from "./views/chat.js";
+import * as inbox from "./views/inbox.js";
+import * as plan from "./views/plan.js";
 import * as run from "./views/run.js";
 import * as runs from "./views/runs.js";
 
 /** Parts of an address -> view; each exports `mount(root, {api, params, go})`, which returns what unmounts it. */
-const VIEWS = { runs, run };
+const VIEWS = { runs, run, inbox, chat, plan };
 
 /** What stands at the top of each page: address -> name. */
-const NAV = { "#/runs": "Runs" };
+const NAV = { "#/runs": "Runs", "#/inbox": "Inbox", "#/chat": "Chat", "#/plan": "Plan" };
 
 const root = document.getElementById("view");
 let unmount = () => {};

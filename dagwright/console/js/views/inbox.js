@@ -18,8 +18,8 @@ export async function mount(root, { api }) {
   let looking = null;
 
   const filter = el("input", { type: "search", id: "inbox-filter", autocomplete: "off" });
-  const state = el("p", { class: "muted", id: "inbox-state" });
-  const trouble = el("p", { class: "field-error", role: "alert", hidden: true });
+  const state = el("p", { class: "hint", id: "inbox-state" });
+  const trouble = el("p", { class: "wrong", role: "alert", hidden: true });
   const list = el("div", { class: "cards" });
   const more = el("button", { type: "button", hidden: true }, "Show more");
   fill(

@@ -7,7 +7,7 @@ import { follow } from "../events.js";
 import { GraphView } from "../graph.js";
 import { Model } from "../model.js";
 import { countWords, ENDED_RUNS, stateMark, stateWords } from "../states.js";
-import { steering } from "../steering.js";
+import { steering, steeringKey } from "../steering.js";
 import { spanWords, timeWords } from "../times.js";
 import { Timeline } from "../timeline.js";
 
@@ -127,8 +127,8 @@ export async function mount(root, { api, params, go }) {
     );
     fill(notes, (now.notes ?? []).map((note) => el("p", { class: "notice" }, note.message)));
     fill(outcome, now.error && el("p", { class: "wrong" }, now.error.message));
-    if (steered !== now.status) {
-      steered = now.status;
+    if (steered !== steeringKey(now)) {
+      steered = steeringKey(now);
       fill(acts, steering(now, null, { api, go }));
     }
   }

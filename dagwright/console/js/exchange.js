@@ -1,0 +1,268 @@
+// One turn of a chat: what was asked, what happens, questions in between, and the answer as it is written.
+
+import { keyOf, requestCard } from "./answers.js";
+import { runPath } from "./api.js";
+import { follow, joining } from "./chat_stream.js";
+import { el, fill, say } from "./dom.js";
+import { countWords, ENDED, stateMark, stateWords } from "./states.js";
+import { who } from "./who.js";
+
+const NODES_SHOWN = 40;
+const LOOK_MS = 3000;
+const SOON_MS = 200;
+
+export class Exchange {
+  /**
+   * request: what was asked, in words.
+   * onEnd: told when nothing more happens.
+   */
+  constructor(request, { api, onEnd = () => {} }) {
+    this.api = api;
+    this.onEnd = onEnd;
+    this.run = null;
+    this.request = request;
+    this.text = "";
+    this.nodes = new Map();
+    this.cards = new Map();
+    this.leaving = new AbortController();
+    this.isDrawing = false;
+    this.on = {
+      begun: () => this.begin(),
+      run: (id) => this.told(id),
+      text: (words) => this.write(words),
+      event: (event) => this.take(event),
+      away: (words) => this.isAway(words),
+    };
+    this.link = el("p", { class: "facts" });
+    this.away = el("p", { class: "away", role: "status", hidden: true });
+    this.counts = el("summary", {}, "Progress");
+    this.list = el("ul", { class: "steps" });
+    this.progress = el("details", { class: "progress", open: true, hidden: true }, this.counts, this.list);
+    this.asked = el("div", { class: "cards" });
+    this.answer = el("div", { class: "answer-text" });
+    this.wrong = el("p", { class: "wrong", role: "alert", hidden: true });
+    this.stop = el("button", { type: "button", class: "danger", hidden: true, onclick: () => this.cancel() }, "Stop the run");
+    this.element = el(
+      "article",
+      { class: "exchange", "aria-label": `Request: ${request.slice(0, 80)}` },
+      el("div", { class: "said-by-you" }, el("h3", {}, "You"), el("div", { class: "answer-text" }, request)),
+      el("div", { class: "said-by-run" }, el("h3", {}, "Dagwright"), this.link, this.progress, this.asked, this.away, this.answer, this.wrong, this.stop),
+    );
+  }
+
+  /** Shows a turn that has ended, as its session tells it. */
+  static ofTurn(turn, { api }) {
+    const shown = new Exchange(turn.request || "(a plan)", { api });
+    shown.told(turn.run);
+    const words = turn.response ?? turn.outcome;
+    if (turn.status === "completed" || turn.status === "completed_with_failures") shown.write(words ?? "");
+    else if (turn.status !== "running") shown.failed(words ? `${stateWords(turn.status)}: ${words}` : stateWords(turn.status));
+    fill(shown.link, stateMark(turn.status), shown.linkOfRun());
+    return shown;
+  }
+
+  /** Asks, and follows up to the end. */
+  async ask(body, key) {
+    await this.follow({ user: who() ?? undefined, ...body }, key);
+  }
+
+  /** Follows a run that goes on. */
+  async join(run) {
+    this.told(run);
+    await this.follow(joining(run));
+  }
+
+  /** The turn as messages, for a model that is asked without a session. */
+  messages() {
+    return [
+      { role: "user", content: this.request },
+      ...(this.text ? [{ role: "assistant", content: this.text }] : []),
+    ];
+  }
+
+  /** Leaves the run alone; it goes on. */
+  leave() {
+    this.leaving.abort();
+  }
+
+  async follow(body, key) {
+    let asking = body;
+    let withKey = key;
+    this.element.setAttribute("aria-busy", "true");
+    try {
+      for (;;) {
+        const { calls, about } = await follow(asking, { key: withKey, on: this.on, signal: this.leaving.signal });
+        if (about?.run_id) this.told(about.run_id, about.status);
+        if (!calls.length) break;
+        await this.answered(calls[0].run_id, calls.map((call) => call.request_id));
+        asking = joining(calls[0].run_id);
+        withKey = undefined;
+      }
+      if (!this.text) this.write("(no answer)");
+      say("The answer is there.");
+    } catch (error) {
+      if (this.leaving.signal.aborted) return;
+      this.failed(error.message);
+    }
+    this.ended();
+  }
+
+  ended() {
+    this.element.removeAttribute("aria-busy");
+    this.away.hidden = true;
+    this.stop.hidden = true;
+    this.progress.open = false;
+    for (const card of this.cards.values()) if (!card.isDone) card.ended("This is not asked any more.");
+    this.onEnd(this);
+  }
+
+  // What a stream tells.
+
+  begin() {
+    // All of the answer comes again.
+    this.text = "";
+    this.answer.textContent = "";
+  }
+
+  told(run, status = null) {
+    if (run !== this.run || status !== null) {
+      this.run = run;
+      fill(this.link, status && stateMark(status), this.linkOfRun());
+    }
+    this.stop.hidden = !this.element.hasAttribute("aria-busy");
+  }
+
+  linkOfRun() {
+    return this.run ? el("a", { href: `#/runs/${encodeURIComponent(this.run)}` }, this.run) : null;
+  }
+
+  write(words) {
+    this.away.hidden = true;
+    this.text += words;
+    this.answer.append(words);
+  }
+
+  take({ type, node_id: node, data }) {
+    this.away.hidden = true;
+    if (node === null || node === undefined || !type.startsWith("node_")) return;
+    const status = type === "node_started" ? "running" : type.slice("node_".length);
+    const before = this.nodes.get(node);
+    // A stream that begins again tells first that nodes were started.
+    if (type === "node_started" && before && ENDED.has(before.status)) return;
+    this.nodes.set(node, { status, title: data.title, tool: data.tool });
+    this.draw();
+  }
+
+  isAway(words) {
+    this.away.textContent = words;
+    this.away.hidden = false;
+  }
+
+  failed(words) {
+    this.wrong.textContent = words;
+    this.wrong.hidden = false;
+  }
+
+  draw() {
+    if (this.isDrawing) return;
+    this.isDrawing = true;
+    requestAnimationFrame(() => {
+      this.isDrawing = false;
+      const all = [...this.nodes];
+      const counts = {};
+      for (const [, { status }] of all) counts[status] = (counts[status] ?? 0) + 1;
+      const shown = all.length <= NODES_SHOWN ? all : all.filter(([, each]) => each.status !== "completed").slice(0, NODES_SHOWN);
+      const left = all.length - shown.length;
+      this.progress.hidden = all.length === 0;
+      this.counts.textContent = `Progress: ${countWords(counts)}`;
+      fill(
+        this.list,
+        shown.map(([node, each]) => el("li", {}, stateMark(each.status), " ", this.nodeLink(node, each), each.tool && el("span", { class: "hint" }, ` ${each.tool}`))),
+        left > 0 && el("li", { class: "hint" }, `and ${left.toLocaleString("en")} more`),
+      );
+    });
+  }
+
+  nodeLink(node, { title }) {
+    const href = `#/runs/${encodeURIComponent(this.run)}?node=${encodeURIComponent(node)}`;
+    return el("a", { href }, title || node);
+  }
+
+  async cancel() {
+    this.stop.disabled = true;
+    try {
+      say((await this.api.post(runPath(this.run, "/cancel"), { reason: "stopped in the chat", by: who() })).message);
+    } catch (error) {
+      say(error.message);
+    }
+    this.stop.disabled = false;
+  }
+
+  // Questions.
+
+  /** Shows what is asked, and waits until one of these requests is answered, here or elsewhere. */
+  async answered(run, ids) {
+    // The words of the questions stand in their cards.
+    this.begin();
+    const signal = this.leaving.signal;
+    for (let first = true; !signal.aborted; first = false) {
+      const asked = await this.look(run);
+      const open = asked?.filter((request) => ids.includes(request.id));
+      if (open && open.length < ids.length) {
+        // Whoever was quicker than the stream: it may not have heard of the answer yet.
+        if (first) await waited(SOON_MS, signal);
+        break;
+      }
+      if (open) this.show(open);
+      if (open && first) this.cards.get(keyOf(open[0]))?.focus();
+      const isDone = await Promise.race([waited(LOOK_MS, signal), new Promise((resolve) => (this.wake = () => resolve(true)))]);
+      if (isDone) break;
+    }
+    if (signal.aborted) throw new Error("left");
+  }
+
+  async look(run) {
+    try {
+      const asked = (await this.api.get(runPath(run, "/feedback"))).data;
+      this.away.hidden = true;
+      const open = new Set(asked.map(keyOf));
+      for (const [key, card] of this.cards) {
+        if (open.has(key)) continue;
+        if (!card.isDone) card.ended("This was answered elsewhere, or is not asked any more.");
+        this.cards.delete(key);
+      }
+      return asked;
+    } catch (error) {
+      this.isAway(error.message);
+      return null;
+    }
+  }
+
+  show(requests) {
+    for (const request of requests) {
+      const key = keyOf(request);
+      if (this.cards.has(key)) continue;
+      const card = requestCard(request, {
+        api: this.api,
+        isAlone: true,
+        onDone: () => {
+          card.isDone = true;
+          this.wake?.();
+        },
+      });
+      this.cards.set(key, card);
+      this.asked.append(card.element);
+      say(`A question: ${request.prompt || request.type.toLowerCase()}`);
+    }
+  }
+}
+
+function waited(ms, signal) {
+  return new Promise((resolve) => {
+    const timer = setTimeout(() => resolve(false), ms);
+    signal.addEventListener("abort", () => {
+      clearTimeout(timer);
+      resolve(true);
+    });
+  });
+}

@@ -1,0 +1,200 @@
+// Chats: sessions with their turns, and requests in words, to a plan, an agent or a model, whose runs are followed.
+
+import { newKey } from "../chat_stream.js";
+import { el, fill, say } from "../dom.js";
+import { Exchange } from "../exchange.js";
+import { schemaForm } from "../forms.js";
+import { stateWords } from "../states.js";
+import { whoField } from "../who.js";
+
+const MODEL = "dagwright.model";
+const PLANNER = "profile/plan";
+const KINDS = { profile: "Planners", plan: "Plans", agent: "Agents", model: "Models, which plan steps if it takes some" };
+
+export async function mount(root, { api, params, go }) {
+  const log = el("div", { class: "log", role: "log", "aria-label": "Conversation", tabindex: "0" });
+  const sessions = el("ul", { class: "sessions" });
+  const trouble = el("p", { class: "wrong", role: "alert", hidden: true });
+  const title = el("h1", {}, params.id ?? "New chat");
+  const composer = makeComposer({ onSend });
+  const exchanges = [];
+  let session = params.id;
+  let isLeft = false;
+
+  fill(
+    root,
+    el(
+      "div",
+      { class: "chat" },
+      el(
+        "nav",
+        { class: "side", "aria-label": "Sessions" },
+        el("details", { open: window.innerWidth > 800 }, el("summary", {}, "Sessions"), el("p", {}, el("a", { href: "#/chat" }, "New chat")), sessions),
+        whoField(),
+      ),
+      el("section", { class: "conversation" }, title, trouble, log, composer.element),
+    ),
+  );
+
+  function add(exchange) {
+    exchanges.push(exchange);
+    log.append(exchange.element);
+    log.scrollTop = log.scrollHeight;
+  }
+
+  async function onSend({ model, kind, words, inputs }) {
+    if (session === null) {
+      session = `chat-${newKey().slice(-8)}`;
+      title.textContent = session;
+      // The view stays: its run is being followed here.
+      history.replaceState(null, "", `#/chat/${session}`);
+    }
+    const before = exchanges.flatMap((each) => each.messages());
+    const exchange = new Exchange(words, { api, onEnd: ended });
+    add(exchange);
+    // A model by itself is told what was said; a session tells its runs itself.
+    const messages = kind === "model" ? [...before, { role: "user", content: words }] : [{ role: "user", content: words }];
+    const body = { model, session_id: session, messages, ...(kind === "model" ? { routing_mode: "auto" } : {}), ...(inputs ? { inputs } : {}) };
+    composer.busy(true);
+    await exchange.ask(body, newKey());
+  }
+
+  function ended() {
+    if (isLeft) return;
+    composer.busy(false);
+    listSessions();
+  }
+
+  async function listSessions() {
+    try {
+      const { data } = await api.get("/v1/orchestration");
+      if (isLeft) return;
+      fill(sessions, data.map((each) => sessionLine(each, session)), data.length === 0 && el("li", { class: "hint" }, "none yet"));
+    } catch (error) {
+      say(error.message);
+    }
+  }
+
+  async function load() {
+    const told = await api.get(`/v1/orchestration/${encodeURIComponent(session)}`);
+    if (isLeft) return;
+    if (told.turns_left_out) log.append(el("p", { class: "hint" }, `${told.turns_left_out} older turns are not kept.`));
+    const running = told.turns.find((turn) => turn.status === "running");
+    for (const turn of told.turns) if (turn !== running) add(Exchange.ofTurn(turn, { api }));
+    if (!running) return;
+    const exchange = new Exchange(running.request || "(a plan)", { api, onEnd: ended });
+    add(exchange);
+    composer.busy(true);
+    exchange.join(running.run);
+  }
+
+  try {
+    const { data } = await api.get("/v1/models");
+    composer.offer(data);
+    if (session !== null) await load();
+  } catch (error) {
+    trouble.textContent = error.message;
+    trouble.hidden = false;
+  }
+  listSessions();
+  if (!isLeft) composer.focus();
+  return () => {
+    isLeft = true;
+    exchanges.forEach((each) => each.leave());
+  };
+}
+
+function sessionLine(each, current) {
+  const link = el("a", { href: `#/chat/${encodeURIComponent(each.session)}` }, each.session);
+  if (each.session === current) link.setAttribute("aria-current", "page");
+  const state = each.status === "idle" ? "" : ` · ${stateWords(each.status)}`;
+  return el("li", {}, link, el("span", { class: "hint" }, `${state} ${each.last_request ?? ""}`));
+}
+
+/** The place where a request is written: whom it is for, and words or the inputs of a plan. */
+function makeComposer({ onSend }) {
+  const select = el("select", { id: "chat-model" });
+  const words = el("textarea", { id: "chat-words", rows: "3", placeholder: "What is to be done?" });
+  const place = el("div", { class: "composer-place" });
+  const about = el("p", { class: "hint" });
+  const button = el("button", { class: "main" }, "Send");
+  const element = el(
+    "form",
+    { class: "composer" },
+    el("div", { class: "bar" }, el("label", { for: select.id }, "For"), select),
+    about,
+    place,
+    el("div", { class: "acts" }, button, el("span", { class: "hint" }, "Enter sends, Shift+Enter begins a line")),
+  );
+  let models = [];
+  let form = null;
+
+  function chosen() {
+    return models.find((model) => model.id === select.value);
+  }
+
+  function shape() {
+    const model = chosen();
+    const schema = model?.dagwright.inputs;
+    const fields = Object.values(schema?.properties ?? {});
+    const isText = !schema || (fields.length === 1 && fields[0].type === "string");
+    form = isText ? null : schemaForm(schema);
+    about.textContent = model?.dagwright.description ?? model?.dagwright.title ?? "";
+    fill(place, form ? form.element : [el("label", { for: words.id }, "Request"), words]);
+  }
+
+  function send(event) {
+    event?.preventDefault();
+    if (button.disabled) return;
+    const model = chosen();
+    if (!model) return;
+    let said = { words: words.value.trim() };
+    if (form) {
+      const { value, problems } = form.read();
+      if (problems.length) return;
+      said = { words: JSON.stringify(value), inputs: value };
+    } else if (!said.words) {
+      words.focus();
+      return;
+    }
+    words.value = "";
+    onSend({ model: model.id, kind: model.dagwright.kind, ...said });
+  }
+
+  element.addEventListener("submit", send);
+  words.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
+  });
+  select.addEventListener("change", () => {
+    localStorage.setItem(MODEL, select.value);
+    shape();
+  });
+
+  return {
+    element,
+    focus: () => (form ?? words).focus(),
+    busy(is) {
+      button.disabled = is;
+      button.textContent = is ? "At work…" : "Send";
+    },
+    offer(listed) {
+      models = listed;
+      const groups = Object.entries(KINDS).map(([kind, label]) => {
+        const own = listed.filter((model) => model.dagwright.kind === kind);
+        const options = own.map((model) => el("option", { value: model.id }, nameOf(model)));
+        return own.length > 0 && el("optgroup", { label }, options);
+      });
+      fill(select, groups);
+      const before = localStorage.getItem(MODEL);
+      const wanted = [before, PLANNER, listed[0]?.id].find((id) => listed.some((model) => model.id === id));
+      if (wanted) select.value = wanted;
+      shape();
+    },
+  };
+}
+
+function nameOf({ id, dagwright }) {
+  const name = id.slice(id.indexOf("/") + 1);
+  if (dagwright.kind === "model") return id;
+  return dagwright.title && dagwright.title !== name ? `${name}: ${dagwright.title}` : name;
+}
