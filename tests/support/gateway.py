@@ -104,6 +104,7 @@ async def gateway(
     models: Sequence[str] | None = None,
     queue: str | None = None,
     has_worker: bool = True,
+    port: int = 0,
     service: str | None = None,
     heartbeat_s: float = HEARTBEAT_S,
     more: Mapping[str, Any] | None = None,
@@ -116,6 +117,7 @@ async def gateway(
         references: tools and agents, as `references_of` tells them.
         models: what the service has.
         queue: task queue of its runs, for two gateways of one worker.
+        port: where it listens; 0 is any free one.
         heartbeat_s: after which silence in a stream is broken.
         more: settings beside these.
         service: address of a model service that is not the scripted one.
@@ -135,7 +137,7 @@ async def gateway(
         )
         toolset = load_toolset(settings, references)
         templates = load_templates(published, toolset.declarations()) if plans else {}
-        listener = opened_socket("127.0.0.1", 0)
+        listener = opened_socket("127.0.0.1", port)
         url = address_of(listener)
         async with (
             open_connection(settings) as connection,

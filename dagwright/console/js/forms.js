@@ -28,6 +28,11 @@ export function schemaForm(schema, { value, label } = {}) {
       problems[0]?.field.focus();
       return { value: read, problems: problems.map(({ path, message }) => ({ path, message })) };
     },
+    peek() {
+      const read = field.read([]);
+      field.clear();
+      return read;
+    },
     focus: () => field.focus(),
   };
 }

@@ -43,7 +43,9 @@ def test_what_is_missing_has_the_line_of_what_should_have_it() -> None:
 
 
 def test_text_that_cannot_be_read_has_the_line_of_the_message() -> None:
-    problem = Problem("invalid_syntax", "the plan is no valid YAML: a ':' stands where no key can be at line 4, column 2")
+    problem = Problem(
+        "invalid_syntax", "the plan is no valid YAML: a ':' stands where no key can be at line 4, column 2"
+    )
     assert lines_of_problems("a: [", [problem]) == [4]
 
 

@@ -90,14 +90,16 @@ export async function mount(root, { api, params, go }) {
     const mine = new AbortController();
     checking = mine;
     state.textContent = "Checking…";
+    let found;
     try {
-      const found = await api.post("/v1/plans/check", { plan: text.value }, { signal: mine.signal });
-      if (checking === mine) show(found);
+      found = await api.post("/v1/plans/check", { plan: text.value }, { signal: mine.signal });
     } catch (error) {
       if (checking !== mine || error.name === "AbortError") return;
       start.disabled = true;
       state.textContent = `${error.message}; what is written next is checked again`;
+      return;
     }
+    if (checking === mine && !isLeft) show(found);
   }
 
   function show(found) {

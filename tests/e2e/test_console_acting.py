@@ -1,0 +1,374 @@
+"""People act on the console's page: answers, steering, forks, chats and plans, in a real browser."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from dagwright.testing import json_text, slow
+from tests.e2e.conftest import calculation, pause
+from tests.support.browser import PHONE, browser, opened
+from tests.support.eventually import eventually
+from tests.support.gateway import Gateway, gateway
+from tests.support.server import LiveServer
+
+pytestmark = [pytest.mark.server, pytest.mark.chromium]
+
+expect.set_options(timeout=60_000)
+
+FORM = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "title": "Name"},
+        "amount": {"type": "integer", "minimum": 1},
+        "urgent": {"type": "boolean"},
+        "kind": {"enum": ["letter", "parcel"]},
+        "tags": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["name", "amount", "urgent"],
+}
+ASKING = {
+    "plan": 1,
+    "title": "Ask about everything",
+    "nodes": [
+        {"id": "check", "human": {"type": "APPROVAL", "prompt": "Publish <b>this</b>?"}},
+        {"id": "facts", "human": {"type": "INFORMATION", "prompt": "What is sent?", "schema": FORM}},
+        {"id": "way", "human": {"type": "SELECTION", "prompt": "Which way?", "options": ["by sea", "by air"]}},
+        {"id": "words", "human": {"type": "CLARIFICATION", "prompt": "Under which name?"}},
+    ],
+    "output": {
+        "check": "{{check.result}}",
+        "facts": "{{facts.result}}",
+        "way": "{{way.result}}",
+        "words": "{{words.result}}",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+async def chromium() -> AsyncIterator[Browser]:
+    async with browser() as running:
+        yield running
+
+
+async def start(live: Gateway, plan: Any, **more: Any) -> str:
+    answer = await live.post("/v1/runs", {"plan": plan, **more})
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["run_id"])
+
+
+async def document(live: Gateway, run: str) -> dict[str, Any]:
+    return dict((await live.http.get(f"/v1/runs/{run}")).json())
+
+
+async def ended(live: Gateway, run: str) -> dict[str, Any]:
+    """Waits until a run has ended, and returns its document."""
+
+    async def has_ended() -> bool:
+        return (await document(live, run))["status"] not in ("running", "waiting")
+
+    await eventually(has_ended)
+    return await document(live, run)
+
+
+async def test_all_kinds_of_questions_are_answered_in_the_inbox(
+    server: LiveServer, chromium: Browser, tmp_path: Path
+) -> None:
+    async with gateway(server, folder=tmp_path) as live:
+        run = await start(live, ASKING)
+        async with opened(chromium, f"{live.url}/console/#/inbox") as page:
+            await page.get_by_label("Find", exact=True).fill(run)
+            await page.get_by_label("Your name").fill("ann")
+            check = page.locator(f'[data-run="{run}"][data-request="check"]')
+            await expect(check.get_by_role("heading")).to_have_text("Publish <b>this</b>?")
+            await check.get_by_role("button", name="Reject").click()
+            await expect(check.get_by_text("say why")).to_be_visible()
+            await check.get_by_label("Reason").fill("it is late")
+            await check.get_by_role("button", name="Reject").click()
+            await expect(check.locator(".done-words")).to_contain_text("check")
+
+            facts = page.locator(f'[data-run="{run}"][data-request="facts"]')
+            await facts.get_by_label("Name").fill("Grace")
+            await facts.get_by_label("amount").fill("many")
+            await facts.get_by_role("button", name="Answer").click()
+            await expect(facts.get_by_text("write a whole number")).to_be_visible()
+            await expect(facts.get_by_text("fill this in")).to_be_visible()
+            await facts.get_by_label("amount").fill("3")
+            await facts.get_by_label("yes").check()
+            await facts.get_by_label("kind").select_option("parcel")
+            await facts.get_by_role("button", name="Add an item").click()
+            await facts.get_by_label("Item", exact=True).fill("fragile")
+            await facts.get_by_role("button", name="Answer").click()
+            await expect(facts.locator(".done-words")).to_contain_text("facts")
+
+            way = page.locator(f'[data-run="{run}"][data-request="way"]')
+            await way.get_by_label("by air").check()
+            await way.get_by_role("button", name="Answer").click()
+            words = page.locator(f'[data-run="{run}"][data-request="words"]')
+            await words.get_by_label("Answer", exact=True).fill("Hopper")
+            await words.get_by_role("button", name="Answer").click()
+            await expect(words.locator(".done-words")).to_contain_text("words")
+            told = await ended(live, run)
+    assert told["nodes"]["check"]["result"] == {"approved": False, "reason": "it is late"}
+    assert told["nodes"]["facts"]["result"]["data"] == {
+        "name": "Grace",
+        "amount": 3,
+        "urgent": True,
+        "kind": "parcel",
+        "tags": ["fragile"],
+    }
+    assert told["nodes"]["way"]["result"] == {"selected": ["by air"]}
+    assert told["nodes"]["words"]["result"] == {"text": "Hopper"}
+    assert told["nodes"]["words"]["lineage"]["answers"][0]["by"] == "ann"
+
+
+EACH = {
+    "plan": 1,
+    "nodes": [
+        {
+            "id": "each",
+            "for_each": [1, 2, 3],
+            "human": {"type": "APPROVAL", "prompt": "Is {{item}} right?"},
+        }
+    ],
+}
+
+
+async def test_all_items_are_answered_at_once_and_what_is_answered_elsewhere_goes(
+    server: LiveServer, chromium: Browser, tmp_path: Path
+) -> None:
+    async with gateway(server, folder=tmp_path) as live:
+        run = await start(live, EACH)
+        other = await start(live, {"plan": 1, "nodes": [ASKING["nodes"][0]]})
+        async with opened(chromium, f"{live.url}/console/#/inbox") as page:
+            cards = page.locator(f'[data-run="{run}"]')
+            await expect(cards).to_have_count(3)
+            elsewhere = page.locator(f'[data-run="{other}"]')
+            await elsewhere.get_by_label("Reason").fill("I am still writing")
+            await live.post(f"/v1/runs/{other}/feedback", {"answer": "yes"})
+            await expect(elsewhere.get_by_text("not asked any more")).to_be_visible()
+            await cards.first.get_by_label("Answer all 3").check()
+            await cards.first.get_by_role("button", name="Approve").click()
+            await expect(page.locator(f'[data-run="{run}"] form')).to_have_count(0)
+            told = await ended(live, run)
+    assert (told["status"], len(told["nodes"]["each"]["result"])) == ("completed", 3)
+
+
+GOING = {
+    "plan": 1,
+    "title": "Something long",
+    "inputs": {"number": {"type": "integer"}},
+    "nodes": [calculation("double", "{{PLACEHOLDER_number}} * 2"), pause("long", "1h")],
+}
+
+
+async def test_run_is_paused_grows_goes_on_and_is_cancelled(
+    server: LiveServer, chromium: Browser, tmp_path: Path
+) -> None:
+    async with gateway(server, folder=tmp_path) as live:
+        run = await start(live, GOING, inputs={"number": 2})
+        async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
+            await page.get_by_role("button", name="Pause").click()
+            await page.get_by_role("dialog").get_by_label("Reason").fill("too early")
+            await page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+            await page.get_by_role("button", name="Resume").click()
+            await expect(page.get_by_role("button", name="Pause")).to_be_visible()
+            await page.get_by_role("button", name="Add nodes").click()
+            nodes = page.get_by_role("dialog").get_by_label("Nodes, a list as in a plan")
+            await nodes.fill('[{"id": "more", "tool": "calculater", "arguments": {}}]')
+            await page.get_by_role("dialog").get_by_role("button", name="Add").click()
+            await expect(page.get_by_role("dialog").get_by_role("alert").last).to_contain_text("calculator")
+            await nodes.fill(
+                '{"id": "more", "tool": "calculator", "arguments": {"expression": "{{double.result}} + 1"}}'
+            )
+            await page.get_by_role("dialog").get_by_role("button", name="Add").click()
+            await expect(page.get_by_role("dialog")).to_have_count(0)
+            await page.get_by_role("button", name="Cancel the run").click()
+            await page.get_by_role("dialog").get_by_role("button", name="Cancel the run").click()
+            told = await ended(live, run)
+            await expect(page.get_by_role("button", name="Cancel the run")).to_have_count(0)
+    assert (told["status"], told["nodes"]["more"]["result"]) == ("cancelled", 5)
+    assert any("too early" in note["message"] for note in told["notes"])
+
+
+DOUBLE = {
+    "plan": 1,
+    "title": "Double a number",
+    "inputs": {"number": {"type": "integer"}},
+    "nodes": [calculation("one", "1 + 1"), calculation("double", "{{PLACEHOLDER_number}} * {{one.result}}")],
+    "output": "{{double.result}}",
+}
+
+
+async def test_fork_shows_its_difference_before_it_starts(
+    server: LiveServer, chromium: Browser, tmp_path: Path
+) -> None:
+    async with gateway(server, folder=tmp_path) as live:
+        run = await start(live, DOUBLE, inputs={"number": 2})
+        await ended(live, run)
+        async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
+            await page.get_by_role("button", name="Fork").click()
+            dialog = page.get_by_role("dialog")
+            await dialog.get_by_label("number").fill("5")
+            await dialog.get_by_role("button", name="Show the difference").click()
+            await expect(dialog.get_by_role("row", name="double")).to_contain_text("reads something that has changed")
+            await expect(dialog.get_by_text("Takes over (1)")).to_be_visible()
+            await dialog.get_by_label("Nodes to do again").fill("one")
+            await expect(dialog.get_by_text("The wish has changed")).to_be_visible()
+            # What was not shown yet is shown, and not started.
+            await dialog.get_by_role("button", name="Start the fork").click()
+            await expect(dialog.get_by_role("row", name="one")).to_contain_text("again")
+            await dialog.get_by_role("button", name="Start the fork").click()
+            await page.wait_for_url("**/#/runs/*-fork-*")
+            fork = page.url.rpartition("/")[2]
+            told = await ended(live, fork)
+    assert (told["status"], told["output"]) == ("completed", 10)
+    assert "reused" not in told["nodes"]["one"]["lineage"]
+
+
+GREET = {
+    "plan": 1,
+    "title": "Greet somebody",
+    "inputs": {"name": {"type": "string"}},
+    "nodes": [
+        calculation("sum", "1 + 2"),
+        {"id": "check", "depends_on": ["sum"], "human": {"type": "CLARIFICATION", "prompt": "In which language?"}},
+    ],
+    "output": "Hello {{PLACEHOLDER_name}}, in {{check.result.text}}.",
+}
+
+
+WORDS = "Oslo has rain today, and Bergen has more of it."
+
+
+async def asks(live: Gateway, run: str) -> None:
+    async def has_asked() -> bool:
+        return bool((await live.http.get(f"/v1/runs/{run}/feedback")).json()["data"])
+
+    await eventually(has_asked)
+
+
+async def test_chat_shows_progress_asks_and_answers(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path, plans={"greet": GREET}) as live:
+        async with opened(chromium, f"{live.url}/console/#/chat") as page:
+            await page.get_by_label("For", exact=True).select_option("plan/greet")
+            await page.get_by_label("Request", exact=True).fill("Ada")
+            await page.keyboard.press("Enter")
+            await expect(page.locator(".steps").get_by_text("sum")).to_be_visible()
+            card = page.locator('[data-request="check"]')
+            await expect(card.get_by_label("Answer", exact=True)).to_be_focused()
+            await card.get_by_label("Answer", exact=True).fill("Latin")
+            await card.get_by_role("button", name="Answer").click()
+            answer = page.locator(".said-by-run .answer-text")
+            await expect(answer).to_have_text("Hello Ada, in Latin.")
+            await expect(page.get_by_role("button", name="Send")).to_be_enabled()
+            session = page.url.rpartition("/")[2]
+            await expect(page.locator(".sessions")).to_contain_text(session)
+            # A turn that is begun at one page goes on at another.
+            await page.get_by_label("Request", exact=True).fill("Grace")
+            await page.get_by_role("button", name="Send").click()
+            await expect(page.locator(".said-by-run .answer-text")).to_have_count(2)
+            await expect(page.locator('[data-request="check"] form')).to_have_count(1)
+            await page.reload()
+            await expect(answer.first).to_have_text("Hello Ada, in Latin.")
+            run = (await live.http.get(f"/v1/orchestration/{session}")).json()["run"]["workflow_id"]
+            await asks(live, run)
+            await expect(card.get_by_label("Answer", exact=True)).to_be_visible()
+            await live.post(f"/v1/runs/{run}/feedback", {"answer": {"text": "Greek"}})
+            await expect(answer.last).to_have_text("Hello Grace, in Greek.")
+
+
+async def test_chat_goes_on_after_its_gateway_is_gone(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
+    queue = f"gateway-{uuid4().hex[:8]}"
+    released = asyncio.Event()
+    plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
+    answer = slow(json_text({"answer": WORDS, "missing": []}), characters=8, held_after=5, released=released)
+    async with AsyncExitStack() as kept, AsyncExitStack() as gone:
+        # The worker is that of another gateway, which stays.
+        other = await kept.enter_async_context(gateway(server, plan, answer, folder=tmp_path, queue=queue))
+        live = await gone.enter_async_context(gateway(server, folder=tmp_path, queue=queue, has_worker=False))
+        page = await kept.enter_async_context(opened(chromium, f"{live.url}/console/#/chat"))
+        await page.get_by_label("For", exact=True).select_option("profile/plan")
+        await page.get_by_label("Request", exact=True).fill("What is the weather?")
+        await page.get_by_role("button", name="Send").click()
+        told = page.locator(".said-by-run .answer-text")
+        # As it is written.
+        await expect(told).to_have_text(WORDS[:28])
+        await gone.aclose()
+        await expect(page.get_by_text("The gateway does not answer")).to_be_visible()
+        released.set()
+        port = int(live.url.rpartition(":")[2])
+        await kept.enter_async_context(gateway(server, folder=tmp_path, queue=queue, has_worker=False, port=port))
+        await expect(told).to_have_text(WORDS)
+        session = page.url.rpartition("/")[2]
+        turns = (await other.http.get(f"/v1/orchestration/{session}")).json()["turns"]
+    # It was sent again, and is one run.
+    assert [turn["request"] for turn in turns] == ["What is the weather?"]
+
+
+FOUND = """\
+plan: 1
+nodes:
+  - id: sum
+    tool: calculater
+    arguments: {expression: 1 + 2}
+"""
+
+
+async def test_plan_is_checked_as_it_is_written_and_started_with_inputs(
+    server: LiveServer, chromium: Browser, tmp_path: Path
+) -> None:
+    async with gateway(server, folder=tmp_path, plans={"double": DOUBLE}) as live:
+        async with opened(chromium, f"{live.url}/console/#/plan") as page:
+            text = page.get_by_label("Plan, as YAML or JSON")
+            await expect(page.get_by_role("status").first).to_contain_text("Valid")
+            await text.fill(FOUND)
+            problem = page.get_by_role("list", name="Problems").get_by_role("listitem")
+            await expect(problem).to_contain_text("calculator")
+            await expect(page.locator(".gutter strong")).to_have_text("✗ 4")
+            await expect(page.get_by_role("button", name="Start the plan")).to_be_disabled()
+            await problem.get_by_role("button", name="Line 4").click()
+            chosen = await text.evaluate("text => text.value.slice(text.selectionStart, text.selectionEnd)")
+            assert chosen == "    tool: calculater"
+            await text.fill("plan: [1")
+            await expect(problem).to_contain_text("no valid YAML")
+            await page.get_by_label("Open a published plan").select_option("double")
+            await expect(page.get_by_role("status").first).to_contain_text("Valid: 2 nodes")
+            await page.get_by_label("number").fill("4.5")
+            await page.get_by_role("button", name="Start the plan").click()
+            await expect(page.get_by_text("write a whole number")).to_be_visible()
+            await page.get_by_label("number").fill("21")
+            await page.get_by_role("button", name="Start the plan").click()
+            await page.wait_for_url("**/#/runs/*")
+            told = await ended(live, page.url.rpartition("/")[2])
+    assert told["output"] == 42
+
+
+async def width_of(page: Page) -> int:
+    return int(await page.evaluate("document.documentElement.scrollWidth"))
+
+
+async def test_views_fit_a_phone_in_the_dark(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
+    async with gateway(server, folder=tmp_path, plans={"greet": GREET}) as live:
+        run = await start(live, ASKING)
+        await asks(live, run)
+        async with opened(chromium, f"{live.url}/console/#/inbox", size=PHONE, colours="dark") as page:
+            await expect(page.locator(f'[data-run="{run}"]')).to_have_count(4)
+            widths = {"inbox": await width_of(page)}
+            for view, shown in (("chat", "For"), ("plan", "Plan, as YAML or JSON")):
+                await page.goto(f"{live.url}/console/#/{view}")
+                await expect(page.get_by_label(shown, exact=True)).to_be_visible()
+                widths[view] = await width_of(page)
+            await page.goto(f"{live.url}/console/#/runs/{run}")
+            await page.get_by_role("button", name="Fork").click()
+            await expect(page.get_by_role("dialog")).to_be_visible()
+            widths["fork"] = await width_of(page)
+            ground = await page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+            await live.post(f"/v1/runs/{run}/cancel", {})
+    assert widths == dict.fromkeys(widths, PHONE[0])
+    assert max(map(int, ground.removeprefix("rgb(").rstrip(")").split(","))) < 60
