@@ -41,11 +41,12 @@ def _nearest(place: str, lines: Mapping[str, int]) -> int | None:
 
 def _lines_of(text: str, places: Iterable[str]) -> dict[str, int]:
     """Returns the lines of pointers and of what stands above them, as far as the text can be read."""
-    wanted = set()
+    wanted = {""}
     for place in places:
-        while place not in wanted:
-            wanted.add(place)
-            place = place.rpartition("/")[0]
+        above = place
+        while above not in wanted:
+            wanted.add(above)
+            above = above.rpartition("/")[0]
     found: dict[str, int] = {}
     walk = _Walk()
     try:

@@ -196,6 +196,52 @@ async def test_run_is_paused_grows_goes_on_and_is_cancelled(
     assert any("too early" in note["message"] for note in told["notes"])
 
 
+MENDED = {
+    "plan": 1,
+    "nodes": [
+        calculation("broken", "1 / 0"),
+        calculation("lost", "2 / 0"),
+        calculation("sum", "{{broken.result}} + {{lost.result}}"),
+        pause("long", "1h"),
+        calculation("behind", "1 + 1", depends_on=["long"]),
+    ],
+}
+
+
+async def test_nodes_are_tried_again_given_results_and_cancelled(
+    server: LiveServer, chromium: Browser, tmp_path: Path
+) -> None:
+    async with gateway(server, folder=tmp_path) as live:
+        run = await start(live, MENDED)
+
+        async def are_broken() -> bool:
+            nodes = (await document(live, run))["nodes"]
+            return bool(nodes) and nodes["broken"]["status"] == nodes["lost"]["status"] == "failed"
+
+        await eventually(are_broken)
+        async with opened(chromium, f"{live.url}/console/#/runs/{run}?node=broken") as page:
+            dialog = page.get_by_role("dialog")
+            await page.get_by_role("group", name="Steer broken").get_by_role("button", name="Try again").click()
+            await dialog.get_by_label("Other arguments").fill('{"expression": "1 + 1"}')
+            await dialog.get_by_role("button", name="Try again").click()
+            await expect(dialog).to_have_count(0)
+            await page.goto(f"{live.url}/console/#/runs/{run}?node=lost")
+            await page.get_by_role("group", name="Steer lost").get_by_role("button", name="Give its result").click()
+            await dialog.get_by_label("Result").fill("five")
+            await dialog.get_by_role("button", name="Give it").click()
+            await expect(dialog.get_by_text("this is no JSON")).to_be_visible()
+            await dialog.get_by_label("Result").fill("5")
+            await dialog.get_by_role("button", name="Give it").click()
+            await expect(dialog).to_have_count(0)
+            await page.goto(f"{live.url}/console/#/runs/{run}?node=long")
+            await page.get_by_role("group", name="Steer long").get_by_role("button", name="Cancel").click()
+            await dialog.get_by_label("Cancel what needs it as well").check()
+            await dialog.get_by_role("button", name="Cancel it").click()
+            told = (await ended(live, run))["nodes"]
+    assert (told["sum"]["result"], told["broken"]["status"]) == (7, "superseded")
+    assert (told["long"]["status"], told["behind"]["status"]) == ("cancelled", "cancelled")
+
+
 DOUBLE = {
     "plan": 1,
     "title": "Double a number",
@@ -254,33 +300,35 @@ async def asks(live: Gateway, run: str) -> None:
 
 
 async def test_chat_shows_progress_asks_and_answers(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
-    async with gateway(server, folder=tmp_path, plans={"greet": GREET}) as live:
-        async with opened(chromium, f"{live.url}/console/#/chat") as page:
-            await page.get_by_label("For", exact=True).select_option("plan/greet")
-            await page.get_by_label("Request", exact=True).fill("Ada")
-            await page.keyboard.press("Enter")
-            await expect(page.locator(".steps").get_by_text("sum")).to_be_visible()
-            card = page.locator('[data-request="check"]')
-            await expect(card.get_by_label("Answer", exact=True)).to_be_focused()
-            await card.get_by_label("Answer", exact=True).fill("Latin")
-            await card.get_by_role("button", name="Answer").click()
-            answer = page.locator(".said-by-run .answer-text")
-            await expect(answer).to_have_text("Hello Ada, in Latin.")
-            await expect(page.get_by_role("button", name="Send")).to_be_enabled()
-            session = page.url.rpartition("/")[2]
-            await expect(page.locator(".sessions")).to_contain_text(session)
-            # A turn that is begun at one page goes on at another.
-            await page.get_by_label("Request", exact=True).fill("Grace")
-            await page.get_by_role("button", name="Send").click()
-            await expect(page.locator(".said-by-run .answer-text")).to_have_count(2)
-            await expect(page.locator('[data-request="check"] form')).to_have_count(1)
-            await page.reload()
-            await expect(answer.first).to_have_text("Hello Ada, in Latin.")
-            run = (await live.http.get(f"/v1/orchestration/{session}")).json()["run"]["workflow_id"]
-            await asks(live, run)
-            await expect(card.get_by_label("Answer", exact=True)).to_be_visible()
-            await live.post(f"/v1/runs/{run}/feedback", {"answer": {"text": "Greek"}})
-            await expect(answer.last).to_have_text("Hello Grace, in Greek.")
+    async with (
+        gateway(server, folder=tmp_path, plans={"greet": GREET}) as live,
+        opened(chromium, f"{live.url}/console/#/chat") as page,
+    ):
+        await page.get_by_label("For", exact=True).select_option("plan/greet")
+        await page.get_by_label("Request", exact=True).fill("Ada")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".steps").get_by_text("sum")).to_be_visible()
+        card = page.locator('[data-request="check"]')
+        await expect(card.get_by_label("Answer", exact=True)).to_be_focused()
+        await card.get_by_label("Answer", exact=True).fill("Latin")
+        await card.get_by_role("button", name="Answer").click()
+        answer = page.locator(".said-by-run .answer-text")
+        await expect(answer).to_have_text("Hello Ada, in Latin.")
+        await expect(page.get_by_role("button", name="Send")).to_be_enabled()
+        session = page.url.rpartition("/")[2]
+        await expect(page.locator(".sessions")).to_contain_text(session)
+        # A turn that is begun at one page goes on at another.
+        await page.get_by_label("Request", exact=True).fill("Grace")
+        await page.get_by_role("button", name="Send").click()
+        await expect(page.locator(".said-by-run .answer-text")).to_have_count(2)
+        await expect(page.locator('[data-request="check"] form')).to_have_count(1)
+        await page.reload()
+        await expect(answer.first).to_have_text("Hello Ada, in Latin.")
+        run = (await live.http.get(f"/v1/orchestration/{session}")).json()["run"]["workflow_id"]
+        await asks(live, run)
+        await expect(card.get_by_label("Answer", exact=True)).to_be_visible()
+        await live.post(f"/v1/runs/{run}/feedback", {"answer": {"text": "Greek"}})
+        await expect(answer.last).to_have_text("Hello Grace, in Greek.")
 
 
 async def test_chat_goes_on_after_its_gateway_is_gone(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
@@ -323,29 +371,31 @@ nodes:
 async def test_plan_is_checked_as_it_is_written_and_started_with_inputs(
     server: LiveServer, chromium: Browser, tmp_path: Path
 ) -> None:
-    async with gateway(server, folder=tmp_path, plans={"double": DOUBLE}) as live:
-        async with opened(chromium, f"{live.url}/console/#/plan") as page:
-            text = page.get_by_label("Plan, as YAML or JSON")
-            await expect(page.get_by_role("status").first).to_contain_text("Valid")
-            await text.fill(FOUND)
-            problem = page.get_by_role("list", name="Problems").get_by_role("listitem")
-            await expect(problem).to_contain_text("calculator")
-            await expect(page.locator(".gutter strong")).to_have_text("✗ 4")
-            await expect(page.get_by_role("button", name="Start the plan")).to_be_disabled()
-            await problem.get_by_role("button", name="Line 4").click()
-            chosen = await text.evaluate("text => text.value.slice(text.selectionStart, text.selectionEnd)")
-            assert chosen == "    tool: calculater"
-            await text.fill("plan: [1")
-            await expect(problem).to_contain_text("no valid YAML")
-            await page.get_by_label("Open a published plan").select_option("double")
-            await expect(page.get_by_role("status").first).to_contain_text("Valid: 2 nodes")
-            await page.get_by_label("number").fill("4.5")
-            await page.get_by_role("button", name="Start the plan").click()
-            await expect(page.get_by_text("write a whole number")).to_be_visible()
-            await page.get_by_label("number").fill("21")
-            await page.get_by_role("button", name="Start the plan").click()
-            await page.wait_for_url("**/#/runs/*")
-            told = await ended(live, page.url.rpartition("/")[2])
+    async with (
+        gateway(server, folder=tmp_path, plans={"double": DOUBLE}) as live,
+        opened(chromium, f"{live.url}/console/#/plan") as page,
+    ):
+        text = page.get_by_label("Plan, as YAML or JSON")
+        await expect(page.get_by_role("status").first).to_contain_text("Valid")
+        await text.fill(FOUND)
+        problem = page.get_by_role("list", name="Problems").get_by_role("listitem")
+        await expect(problem).to_contain_text("calculator")
+        await expect(page.locator(".gutter strong")).to_have_text("✗ 4")
+        await expect(page.get_by_role("button", name="Start the plan")).to_be_disabled()
+        await problem.get_by_role("button", name="Line 4").click()
+        chosen = await text.evaluate("text => text.value.slice(text.selectionStart, text.selectionEnd)")
+        assert chosen == "    tool: calculater"
+        await text.fill("plan: [1")
+        await expect(problem).to_contain_text("no valid YAML")
+        await page.get_by_label("Open a published plan").select_option("double")
+        await expect(page.get_by_role("status").first).to_contain_text("Valid: 2 nodes")
+        await page.get_by_label("number").fill("4.5")
+        await page.get_by_role("button", name="Start the plan").click()
+        await expect(page.get_by_text("write a whole number")).to_be_visible()
+        await page.get_by_label("number").fill("21")
+        await page.get_by_role("button", name="Start the plan").click()
+        await page.wait_for_url("**/#/runs/*")
+        told = await ended(live, page.url.rpartition("/")[2])
     assert told["output"] == 42
 
 

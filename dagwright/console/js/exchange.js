@@ -14,10 +14,11 @@ const SOON_MS = 200;
 export class Exchange {
   /**
    * request: what was asked, in words.
-   * onEnd: told when nothing more happens.
+   * onRun: told once it has a run. onEnd: told when nothing more happens.
    */
-  constructor(request, { api, onEnd = () => {} }) {
+  constructor(request, { api, onRun = () => {}, onEnd = () => {} }) {
     this.api = api;
+    this.onRun = onRun;
     this.onEnd = onEnd;
     this.run = null;
     this.request = request;
@@ -125,6 +126,7 @@ export class Exchange {
   }
 
   told(run, status = null) {
+    if (this.run === null) this.onRun(run);
     if (run !== this.run || status !== null) {
       this.run = run;
       fill(this.link, status && stateMark(status), this.linkOfRun());

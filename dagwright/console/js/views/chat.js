@@ -50,7 +50,7 @@ export async function mount(root, { api, params, go }) {
       history.replaceState(null, "", `#/chat/${session}`);
     }
     const before = exchanges.flatMap((each) => each.messages());
-    const exchange = new Exchange(words, { api, onEnd: ended });
+    const exchange = new Exchange(words, { api, onRun: listSessions, onEnd: ended });
     add(exchange);
     // A model by itself is told what was said; a session tells its runs itself.
     const messages = kind === "model" ? [...before, { role: "user", content: words }] : [{ role: "user", content: words }];
