@@ -74,7 +74,8 @@ class _Walk:
         if not isinstance(event, (yaml.ScalarEvent, yaml.AliasEvent, *_OPENS)):
             return None
         above = self._frames[-1] if self._frames else None
-        line = event.start_mark.line + 1
+        mark = event.start_mark
+        line = mark.line + 1 if mark is not None else 1
         if above is not None and above.waits_for_key:
             above.key, above.line = getattr(event, "value", ""), line
             if isinstance(event, _OPENS):

@@ -151,7 +151,7 @@ CANCELLED: Example = {"run_id": "run-1", "ok": True, "message": "the run is canc
 PAUSED: Example = {"run_id": "run-1", "ok": True, "message": "the run is paused"}
 CHECKED: Example = {
     "status": "valid",
-    "dialect": "dagwright",
+    "dialect": "plan",
     "title": None,
     "inputs": {"type": "object", "properties": {}},
     "nodes": 1,
@@ -161,7 +161,7 @@ PUBLISHED: Example = {
     "name": "double",
     "title": "Double a number",
     "description": None,
-    "dialect": "dagwright",
+    "dialect": "plan",
     "inputs": {
         "type": "object",
         "properties": {"number": {"type": "integer"}},

@@ -32,11 +32,12 @@ FORM = {
     },
     "required": ["name", "amount", "urgent"],
 }
+CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Publish <b>this</b>?"}}
 ASKING = {
     "plan": 1,
     "title": "Ask about everything",
     "nodes": [
-        {"id": "check", "human": {"type": "APPROVAL", "prompt": "Publish <b>this</b>?"}},
+        CHECK,
         {"id": "facts", "human": {"type": "INFORMATION", "prompt": "What is sent?", "schema": FORM}},
         {"id": "way", "human": {"type": "SELECTION", "prompt": "Which way?", "options": ["by sea", "by air"]}},
         {"id": "words", "human": {"type": "CLARIFICATION", "prompt": "Under which name?"}},
@@ -144,7 +145,7 @@ async def test_all_items_are_answered_at_once_and_what_is_answered_elsewhere_goe
 ) -> None:
     async with gateway(server, folder=tmp_path) as live:
         run = await start(live, EACH)
-        other = await start(live, {"plan": 1, "nodes": [ASKING["nodes"][0]]})
+        other = await start(live, {"plan": 1, "nodes": [CHECK]})
         async with opened(chromium, f"{live.url}/console/#/inbox") as page:
             cards = page.locator(f'[data-run="{run}"]')
             await expect(cards).to_have_count(3)

@@ -86,7 +86,7 @@ async def tried(live: Gateway, method: str, path: str, body: Any, document: Any)
     """Returns what is wrong with the answer to an example."""
     session, run = await turn_of(live)
     node = next((name for end, name in NODES.items() if path.endswith(end)), "double")
-    named = {"model": "plan/everything", "response_id": response_id(run, "plan/everything")}
+    named = {"name": "everything", "model": "plan/everything", "response_id": response_id(run, "plan/everything")}
     address = path.format(session_id=session, run_id=run, node=node, **named)
     if path.endswith("/events"):
         await live.post(f"/v1/runs/{run}/cancel", {})

@@ -63,7 +63,14 @@ async def test_key_sees_its_own_runs_sessions_and_inbox_alone(server: LiveServer
             return bool((await get(live, ann, f"/v1/runs/{run}/feedback")).json()["data"])
 
         await eventually(is_asked)
-        paths = [f"/v1/runs/{run}{rest}" for rest in ("", "/events", "/graph", "/feedback", "/why", "/nodes/check")]
+        paths = [
+            f"/v1/runs/{run}{rest}"
+            for rest in ("", "/events", "/graph", "/inputs", "/feedback", "/why", "/nodes/check")
+        ]
+        named = [
+            [each["session"] for each in (await get(live, key, "/v1/orchestration")).json()["data"]]
+            for key in (ann, bob, boss)
+        ]
         response = f"/v1/responses/{response_id(run, 'plan/ask')}"
         paths += [f"/v1/orchestration/{session}", f"/v1/runs/{of_turn}", response]
         closed = [(await get(live, bob, path)).status_code for path in paths]
@@ -89,6 +96,8 @@ async def test_key_sees_its_own_runs_sessions_and_inbox_alone(server: LiveServer
     assert (set(closed), fetched) == ({404}, 200)
     assert set(refused) == {404}
     assert lists["ann"] == [of_turn, run]
+    assert named[:2] == [[session], []]
+    assert f"ann:{session}" in named[2]
     assert lists["bob"] == [his.json()["run_id"]]
     assert {run, of_turn, *lists["bob"]} <= set(lists["boss"])
     assert inboxes["ann"] == {run, of_turn}

@@ -69,6 +69,7 @@ async def test_run_is_started_asked_answered_and_told(server: LiveServer, tmp_pa
         found = await events(live, f"/v1/runs/{run}/events")
         document = (await live.http.get(f"/v1/runs/{run}")).json()
         graph = (await live.http.get(f"/v1/runs/{run}/graph")).json()
+        inputs = (await live.http.get(f"/v1/runs/{run}/inputs")).json()
         node = (await live.http.get(f"/v1/runs/{run}/nodes/double")).json()
         none = await live.http.get(f"/v1/runs/{run}/nodes/dubble")
         why = (await live.http.get(f"/v1/runs/{run}/why", params={"node": "after"})).json()
@@ -81,6 +82,7 @@ async def test_run_is_started_asked_answered_and_told(server: LiveServer, tmp_pa
     assert (found[-1].name, found[-1].content["status"], found[-1].content["output"]) == ("end", "completed", 43)
     assert (document["output"], document["session_id"]) == (43, None)
     assert ["double", "check"] in graph["edges"]
+    assert (inputs["inputs"], inputs["schema"]["required"]) == ({"number": 21}, ["number"])
     assert (node["result"], none.status_code) == (42, 404)
     assert "did you mean 'double'?" in none.json()["error"]["message"]
     assert why["node"] == "after"
@@ -139,10 +141,12 @@ async def test_session_tells_its_turn(server: LiveServer, tmp_path: Path) -> Non
         found = await events(live, f"/v1/orchestration/{session}/events")
         graph = (await live.http.get(f"/v1/orchestration/{session}/graph")).json()
         none = await live.http.get("/v1/orchestration/nobody")
+        listed = (await live.http.get("/v1/orchestration")).json()["data"]
         end = await live.http.get(f"/v1/orchestration/{session}/events", headers={"Last-Event-ID": found[-1].id})
     run = asked["dagwright"]["run_id"]
     assert (now["session"], now["run"]["workflow_id"], now["run"]["session_id"]) == (session, run, session)
     assert [each["id"] for each in requests] == ["check"]
+    assert [(each["turns"], each["last_run"]) for each in listed if each["session"] == session] == [(1, run)]
     assert (found[-1].name, found[-1].content["output"]) == ("end", 5)
     assert found[-1].id.startswith(f"{run}/")
     assert graph["run_id"] == run

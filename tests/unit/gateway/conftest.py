@@ -1,5 +1,6 @@
 """A gateway whose Temporal server does not answer."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,8 +11,10 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.gateway import Desk, create_app, open_desk
+from dagwright.gateway.examples import PUBLISHED
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
+from dagwright.templates import load_templates
 from dagwright.toolset import load_toolset
 
 
@@ -55,7 +58,11 @@ async def away(tmp_path: Path) -> AsyncIterator[Apart]:
     settings = Settings(state_dir=tmp_path, model="small")
     toolset = load_toolset(settings, ())
     connection = Connection(cast(Any, client), Server("nowhere", "default"), frozenset())
-    async with open_desk(settings, connection, toolset, templates={}) as desk:
+    plans = tmp_path / "plans"
+    plans.mkdir()
+    (plans / "double.json").write_text(json.dumps(PUBLISHED["plan"]), encoding="utf-8")
+    templates = load_templates(plans, toolset.declarations())
+    async with open_desk(settings, connection, toolset, templates=templates) as desk:
         transport = httpx.ASGITransport(create_app(desk), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
             yield http, client, desk

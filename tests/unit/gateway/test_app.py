@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from dagwright.gateway import examples
 from dagwright.people import AnswerRefused
 from tests.unit.gateway.conftest import Apart
 
@@ -76,7 +77,16 @@ async def test_plan_is_checked_without_a_server(away: Apart) -> None:
     text = (await http.post("/v1/plans/check", json={"plan": "plan: 1\nnodes: [{id: a, tool: calculater}]"})).json()
     assert (good["status"], good["nodes"], good["errors"]) == ("valid", 1, [])
     assert text["status"] == "invalid"
-    assert text["errors"][0]["code"] == "unknown_tool"
+    assert (text["errors"][0]["code"], text["errors"][0]["line"]) == ("unknown_tool", 2)
+    assert not client.asked
+
+
+async def test_published_plan_is_told_as_its_example(away: Apart) -> None:
+    http, client, _ = away
+    assert (await http.get("/v1/plans/double")).json() == examples.PUBLISHED
+    unknown = await http.get("/v1/plans/dubble")
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "not_found")
+    assert "'double'" in unknown.json()["error"]["message"]
     assert not client.asked
 
 

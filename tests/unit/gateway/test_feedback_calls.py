@@ -40,6 +40,14 @@ def test_call_has_the_same_id_from_every_gateway_and_another_one_if_it_is_asked_
     assert len(first) <= 40
 
 
+def test_schema_has_all_that_an_answer_may_hold() -> None:
+    call = answer_schema(request("APPROVAL", tool="pay", purpose="approval"))
+    failure = answer_schema(request("SELECTION", options=["retry", "value", "skip"], purpose="error"))
+    jsonschema_rs.validate(call, {"approved": True, "remember": True})
+    jsonschema_rs.validate(failure, {"selected": ["value"], "value": 5})
+    jsonschema_rs.validate(failure, {"selected": ["retry"], "arguments": {"to": "bob"}})
+
+
 def test_questions_without_a_prompt_have_words_too() -> None:
     assert question_words([request("APPROVAL"), request("GUIDANCE", prompt="")]) == "Publish?\nGuidance"
 
