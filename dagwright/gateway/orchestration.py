@@ -28,8 +28,9 @@ from dagwright.gateway.run_models import (
     SessionList,
     answered,
 )
-from dagwright.gateway.run_routes import EVENTS, MOST_LISTED, After, LastEventId
+from dagwright.gateway.run_routes import EVENTS, After, LastEventId
 from dagwright.gateway.steering_routes import cancelled
+from dagwright.run_lists import MOST_AT_ONCE
 
 router = APIRouter(tags=["sessions"])
 
@@ -37,7 +38,7 @@ router = APIRouter(tags=["sessions"])
 @router.get(
     "/v1/orchestration", summary="Sessions, the newest first", responses=answered(SessionList, examples.SESSIONS)
 )
-async def list_sessions(desk: TheDesk, *, limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 100) -> Response:
+async def list_sessions(desk: TheDesk, *, limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100) -> Response:
     """Lists the sessions of the caller."""
     # To this owner no other's name is known: theirs begin with another one.
     found = await desk.sessions.list(limit=limit, prefix=session_of(desk.caller, ""))
