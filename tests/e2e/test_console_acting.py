@@ -12,7 +12,7 @@ from playwright.async_api import Browser, Page, expect
 
 from dagwright.testing import json_text, slow
 from tests.e2e.conftest import calculation, pause
-from tests.support.browser import PHONE, browser, opened
+from tests.support.browser import DESK, PHONE, browser, complaints, opened
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, gateway
 from tests.support.server import LiveServer
@@ -404,22 +404,51 @@ async def width_of(page: Page) -> int:
     return int(await page.evaluate("document.documentElement.scrollWidth"))
 
 
-async def test_views_fit_a_phone_in_the_dark(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
+LOOKS: list[Any] = [(PHONE, "dark"), (DESK, "light")]
+
+
+@pytest.mark.parametrize(("size", "colours"), LOOKS)
+async def test_views_fit_the_screen_and_are_told_to_who_does_not_see_them(
+    server: LiveServer, chromium: Browser, tmp_path: Path, size: tuple[int, int], colours: Any
+) -> None:
+    widths: dict[str, int] = {}
+    wrong: list[str] = []
+
+    async def look(page: Page, name: str) -> None:
+        widths[name] = await width_of(page)
+        wrong.extend(f"{name}: {each}" for each in await complaints(page))
+
     async with gateway(server, folder=tmp_path, plans={"greet": GREET}) as live:
         run = await start(live, ASKING)
         await asks(live, run)
-        async with opened(chromium, f"{live.url}/console/#/inbox", size=PHONE, colours="dark") as page:
-            await expect(page.locator(f'[data-run="{run}"]')).to_have_count(4)
-            widths = {"inbox": await width_of(page)}
-            for view, shown in (("chat", "For"), ("plan", "Plan, as YAML or JSON")):
-                await page.goto(f"{live.url}/console/#/{view}")
-                await expect(page.get_by_label(shown, exact=True)).to_be_visible()
-                widths[view] = await width_of(page)
+        async with opened(chromium, f"{live.url}/console/#/inbox", size=size, colours=colours) as page:
+            cards = page.locator(f'[data-run="{run}"]')
+            await expect(cards).to_have_count(4)
+            await cards.first.get_by_role("button", name="Reject").click()
+            await cards.nth(1).get_by_role("button", name="Add an item").click()
+            await cards.nth(1).get_by_role("button", name="Answer").click()
+            await look(page, "inbox")
+            await page.goto(f"{live.url}/console/#/chat")
+            await page.get_by_label("For", exact=True).select_option("plan/greet")
+            await page.get_by_label("Request", exact=True).fill("Ada")
+            await page.keyboard.press("Enter")
+            await expect(page.locator('[data-request="check"]')).to_be_visible()
+            await look(page, "chat")
+            await page.goto(f"{live.url}/console/#/plan")
+            await page.get_by_label("Plan, as YAML or JSON").fill(FOUND)
+            await expect(page.locator(".gutter strong")).to_be_visible()
+            await look(page, "plan")
             await page.goto(f"{live.url}/console/#/runs/{run}")
-            await page.get_by_role("button", name="Fork").click()
-            await expect(page.get_by_role("dialog")).to_be_visible()
-            widths["fork"] = await width_of(page)
+            await page.get_by_role("group", name="Steer the run").get_by_role("button", name="Fork").click()
+            await page.get_by_role("button", name="Show the difference").click()
+            await expect(page.get_by_role("dialog").get_by_role("table")).to_be_visible()
+            await look(page, "fork")
+            await page.keyboard.press("Escape")
+            await expect(page.get_by_role("dialog")).to_have_count(0)
+            await expect(page.get_by_role("button", name="Fork")).to_be_focused()
             ground = await page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
-            await live.post(f"/v1/runs/{run}/cancel", {})
-    assert widths == dict.fromkeys(widths, PHONE[0])
-    assert max(map(int, ground.removeprefix("rgb(").rstrip(")").split(","))) < 60
+        await live.post(f"/v1/runs/{run}/cancel", {})
+    assert widths == dict.fromkeys(widths, size[0])
+    assert wrong == []
+    brightest = max(map(int, ground.removeprefix("rgb(").rstrip(")").split(",")))
+    assert brightest < 60 if colours == "dark" else brightest > 200

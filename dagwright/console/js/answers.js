@@ -7,6 +7,7 @@ import { spanWords, timeWords } from "./times.js";
 import { who } from "./who.js";
 
 const MANY_OPTIONS = 12;
+const READS_PLAN = "read_model_plan"; // its prompt says all that the call would
 let made = 0;
 
 /** What tells a request from others, and from one of the same name that was asked before. */
@@ -49,7 +50,7 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
   const element = el(
     "article",
     { class: "card asked", "aria-labelledby": `${id}-title`, "data-request": request.id, "data-run": request.run_id },
-    el("h3", { id: `${id}-title` }, headOf(request)),
+    el("h2", { id: `${id}-title` }, headOf(request)),
     el("p", { class: "facts" }, factsOf(request, isAlone), age),
     ...form.shown,
     el(
@@ -93,7 +94,7 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
     element.classList.add("done");
     element.removeAttribute("aria-busy");
     const told = el("p", { class: "done-words", tabindex: "-1" }, words);
-    fill(element, el("h3", { id: `${id}-title` }, headOf(request)), told);
+    fill(element, el("h2", { id: `${id}-title` }, headOf(request)), told);
     if (hadFocus) told.focus();
   }
 
@@ -155,7 +156,7 @@ function moreOfPrompt(request) {
 function approval(request, id) {
   const reason = el("textarea", { id: `${id}-reason`, rows: "2" });
   const wrong = el("p", { class: "wrong", role: "alert", id: `${id}-reason-wrong`, hidden: true });
-  const isCall = request.purpose === "approval" && request.tool;
+  const isCall = request.purpose === "approval" && request.tool && request.tool !== READS_PLAN;
   const shown = moreOfPrompt(request);
   const parties = Object.entries(request.parties ?? {}).map(([party, name]) => el("li", {}, el("code", {}, party), ` is ${name}`));
   let given = null;
@@ -278,8 +279,10 @@ function selection(request, id) {
 function information(request) {
   const form = schemaForm(request.schema ?? { type: "object" });
   const read = () => {
-    const { value, problems } = form.read();
-    return problems.length ? undefined : { data: value ?? {} };
+    const { value = {}, problems } = form.read();
+    if (problems.length) return undefined;
+    // Of data with a field of that name the gateway takes the data alone.
+    return "data" in (request.schema?.properties ?? {}) ? value : { data: value };
   };
   const acts = [{ words: "Answer", isMain: true, read }];
   return { shown: moreOfPrompt(request), element: form.element, acts, focus: () => form.focus() };

@@ -33,14 +33,13 @@ export function joining(run) {
  * Asks, and tells what comes until the answer is there or the run asks something.
  *
  * key: of the request; without one it is not sent again if it was broken off, unless it joins a run.
- * on: {begun() before each try, run(id), text(words), event(event), away(words)}.
+ * on: {begun() when an answer begins, run(id), text(words), event(event), away(words)}.
  *
  * Returns {calls, about}: what is asked, as ids of requests, and what is told of the run. Throws an ApiError.
  */
 export async function follow(body, { key, on, signal }) {
   for (let fails = 0; ; fails += 1) {
     try {
-      on.begun();
       return await once(body, { key, on, signal, came: () => (fails = 0) });
     } catch (error) {
       if (signal.aborted || !isPassing(error)) throw error;
@@ -64,6 +63,7 @@ async function once(body, { key, on, signal, came }) {
     const asked = { ...body, stream: true, stream_progress: "progress" };
     const response = await send(ADDRESS, { method: "POST", body: asked, headers, signal: connection.signal });
     came();
+    on.begun();
     const mode = response.headers.get("X-Routing-Mode");
     const run = response.headers.get("X-Run-Id");
     if (run) on.run(run);

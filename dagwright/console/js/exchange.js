@@ -46,8 +46,8 @@ export class Exchange {
     this.element = el(
       "article",
       { class: "exchange", "aria-label": `Request: ${request.slice(0, 80)}` },
-      el("div", { class: "said-by-you" }, el("h3", {}, "You"), el("div", { class: "answer-text" }, request)),
-      el("div", { class: "said-by-run" }, el("h3", {}, "Dagwright"), this.link, this.progress, this.asked, this.away, this.answer, this.wrong, this.stop),
+      el("div", { class: "said-by-you" }, el("h2", {}, "You"), el("div", { class: "answer-text" }, request)),
+      el("div", { class: "said-by-run" }, el("h2", {}, "Dagwright"), this.link, this.progress, this.asked, this.away, this.answer, this.wrong, this.stop),
     );
   }
 
