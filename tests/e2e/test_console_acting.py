@@ -128,6 +128,45 @@ async def test_all_kinds_of_questions_are_answered_in_the_inbox(
     assert told["nodes"]["words"]["lineage"]["answers"][0]["by"] == "ann"
 
 
+CALLS = {
+    "plan": 1,
+    "nodes": [
+        calculation("broken", "1 / 0", on_error="ask"),
+        calculation("gated", "2 * 3", approval="required"),
+        calculation("again", "1 / 0", on_error="ask"),
+    ],
+    "output": ["{{broken.result}}", "{{gated.result}}", "{{again.result}}"],
+}
+
+
+async def test_calls_and_failures_are_decided_in_the_inbox(
+    server: LiveServer, chromium: Browser, tmp_path: Path
+) -> None:
+    async with gateway(server, folder=tmp_path) as live:
+        run = await start(live, CALLS)
+        async with opened(chromium, f"{live.url}/console/#/inbox") as page:
+            broken = page.locator(f'[data-run="{run}"][data-request="broken"]')
+            await broken.get_by_label("Give its result", exact=True).check()
+            await broken.get_by_role("button", name="Answer").click()
+            await expect(broken.get_by_text("write the result")).to_be_visible()
+            await broken.get_by_label("The result, with").fill("5")
+            await broken.get_by_role("button", name="Answer").click()
+            await expect(broken.locator("form")).to_have_count(0)
+            gated = page.locator(f'[data-run="{run}"][data-request="gated"]')
+            await expect(gated.get_by_role("region", name="Arguments")).to_contain_text("2 * 3")
+            await gated.get_by_text("Approve with other arguments").click()
+            await gated.get_by_label("Arguments to approve instead").fill('{"expression": "2 * 4"}')
+            await gated.get_by_role("button", name="Approve").click()
+            await expect(gated.locator("form")).to_have_count(0)
+            again = page.locator(f'[data-run="{run}"][data-request="again"]')
+            await again.get_by_label("Try it again", exact=True).check()
+            await again.get_by_label("Other arguments, with").fill('{"expression": "2 + 4"}')
+            await again.get_by_role("button", name="Answer").click()
+            await expect(again.locator("form")).to_have_count(0)
+            told = await ended(live, run)
+    assert (told["status"], told["output"]) == ("completed", [5, 8, 6])
+
+
 EACH = {
     "plan": 1,
     "nodes": [
