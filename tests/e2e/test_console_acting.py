@@ -82,8 +82,12 @@ async def test_all_kinds_of_questions_are_answered_in_the_inbox(
 ) -> None:
     async with gateway(server, folder=tmp_path) as live:
         run = await start(live, ASKING)
-        async with opened(chromium, f"{live.url}/console/#/inbox") as page:
-            await page.get_by_label("Find", exact=True).fill(run)
+        await start(live, {"plan": 1, "nodes": [CHECK]})
+        await asks(live, run)
+        async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
+            await page.get_by_role("link", name="asks 4").click()
+            await expect(page.get_by_label("Find", exact=True)).to_have_value(run)
+            await expect(page.locator("[data-run]:visible")).to_have_count(4)
             await page.get_by_label("Your name").fill("ann")
             check = page.locator(f'[data-run="{run}"][data-request="check"]')
             await expect(check.get_by_role("heading")).to_have_text("Publish <b>this</b>?")

@@ -8,7 +8,7 @@ const PAUSE_MS = 3000;
 const SHARE = 10; // looking takes at most a tenth of the time: the inbox of thousands of runs is expensive
 const SHOWN = 50;
 
-export async function mount(root, { api }) {
+export async function mount(root, { api, params }) {
   const cards = new Map();
   let found = [];
   let most = SHOWN;
@@ -17,7 +17,7 @@ export async function mount(root, { api }) {
   let isLeft = false;
   let looking = null;
 
-  const filter = el("input", { type: "search", id: "inbox-filter", autocomplete: "off" });
+  const filter = el("input", { type: "search", id: "inbox-filter", autocomplete: "off", value: params.find ?? "" });
   const state = el("p", { class: "hint", id: "inbox-state" });
   const trouble = el("p", { class: "wrong", role: "alert", hidden: true });
   const list = el("div", { class: "cards" });
@@ -117,9 +117,14 @@ export async function mount(root, { api }) {
 
   document.addEventListener("visibilitychange", next);
   await look();
-  return () => {
+  const unmount = () => {
     isLeft = true;
     clearTimeout(timer);
     document.removeEventListener("visibilitychange", next);
   };
+  unmount.update = ({ find = "" }) => {
+    filter.value = find;
+    show();
+  };
+  return unmount;
 }

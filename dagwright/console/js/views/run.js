@@ -123,7 +123,7 @@ export async function mount(root, { api, params, go }) {
       el("code", {}, run),
       now.session_id && el("span", {}, `session ${now.session_id}`),
       now.ui_url && el("a", { href: now.ui_url, target: "_blank", rel: "noreferrer" }, "Temporal UI"),
-      now.waiting_for?.length > 0 && el("a", { href: "#/inbox" }, `asks ${now.waiting_for.length}`),
+      now.waiting_for?.length > 0 && el("a", { href: `#/inbox?find=${encodeURIComponent(run)}` }, `asks ${now.waiting_for.length}`),
     );
     fill(notes, (now.notes ?? []).map((note) => el("p", { class: "notice" }, note.message)));
     fill(outcome, now.error && el("p", { class: "wrong" }, now.error.message));
