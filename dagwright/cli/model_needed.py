@@ -25,13 +25,16 @@ def refuse_without_model(
     if is_detached and not will_start_worker(settings, toolset):
         return
     words = "" if whose is None else f" and the agent of node {whose!r} asks one"
+    wanted, status = [], "no_key"
     if model is None and toolset.models.model is None:
-        raise CommandRefused(
-            f"no model is named{words}: give one with --model, or set DAGWRIGHT_MODEL", status="no_model"
-        )
+        wanted.append(f"no model is named{words}: give one with --model, or set DAGWRIGHT_MODEL")
+        status, words = "no_model", ""
     if toolset.models.endpoint.lacks_key:
         advice = "set OPENAI_API_KEY, or OPENAI_BASE_URL for a service that needs no key"
-        raise CommandRefused(f"there is no key for {toolset.models.endpoint.url}{words}: {advice}", status="no_key")
+        wanted.append(f"there is no key for {toolset.models.endpoint.url}{words}: {advice}")
+        wanted.append("to try it without a model, have a script play one (`python -m dagwright.testing`)")
+    if wanted:
+        raise CommandRefused("; ".join(wanted), status=status)
 
 
 def model_config(model: str | None) -> ModelConfig:

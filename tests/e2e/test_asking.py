@@ -156,20 +156,28 @@ async def test_what_nothing_can_come_of_is_refused(
     assert (end.code, end.document["status"]) == (2, status)
 
 
-async def test_no_model_is_refused_before_anything_starts(command_line: CommandLine) -> None:
+_NO_MODEL = "no model is named: give one with --model, or set DAGWRIGHT_MODEL"
+_NO_KEY = (
+    "there is no key for https://api.openai.com/v1: set OPENAI_API_KEY, or OPENAI_BASE_URL for a service that needs no "
+    "key; to try it without a model, have a script play one (`python -m dagwright.testing`)"
+)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"), [({"OPENAI_API_KEY": "key"}, _NO_MODEL), ({}, f"{_NO_MODEL}; {_NO_KEY}")], ids=["key", "none"]
+)
+async def test_all_that_a_model_lacks_is_told_at_once_before_anything_starts(
+    command_line: CommandLine, keys: dict[str, str], message: str
+) -> None:
+    command_line.environment |= keys
     end = await command_line("ask", "Do it.", "--json")
-    message = "no model is named: give one with --model, or set DAGWRIGHT_MODEL"
     assert (end.code, end.document) == (2, {"status": "no_model", "message": message})
 
 
 @pytest.mark.parametrize("more", [(), ("--detach",)], ids=["here", "in the background"])
 async def test_no_key_is_refused_before_anything_starts(own_command_line: CommandLine, more: tuple[str, ...]) -> None:
     end = await own_command_line("ask", "Do it.", "--model", "small", *more, "--json")
-    message = (
-        "there is no key for https://api.openai.com/v1: "
-        "set OPENAI_API_KEY, or OPENAI_BASE_URL for a service that needs no key"
-    )
-    assert (end.code, end.document) == (2, {"status": "no_key", "message": message})
+    assert (end.code, end.document) == (2, {"status": "no_key", "message": _NO_KEY})
 
 
 async def test_prices_that_cannot_be_read_are_refused_before_anything_starts(command_line: CommandLine) -> None:
