@@ -1,6 +1,7 @@
 """What the scripts here answer with where an answer is made of the call: queries, and figures that workers found.
 
-So no script holds a figure, a name of the data or a day: whatever went wrong on the way would be in the answer.
+So no script holds a figure, a day, or what a name is called in the data: whatever went wrong on the way would be in the
+answer.
 """
 
 import json
@@ -42,6 +43,28 @@ def _wanted(asked: Mapping[str, Any]) -> dict[str, Any]:
     [field] = asked["group_by"]
     groups = {"terms": {"field": field, "size": asked.get("top", 10)}, "aggs": figures}
     return {"size": 0, "aggs": {f"by_{field.removesuffix('_name')}": groups}}
+
+
+def which_company(call: ReceivedCall) -> Mapping[str, Any]:
+    """Returns a round of the planner that asks which of the companies is meant that metadata_lookup has found."""
+    [names] = re.findall(r"may be one of \d+ \w+: ([^\"]+)\"", call.text)
+    options = names.split(", ")
+    asks = {
+        "id": 2,
+        "worker": "clarify_question",
+        "description": "Ask which company is meant.",
+        "inputs": {},
+        "params": {"question": "Which company is meant?", "options": options},
+    }
+    reasoning = f"{len(options)} companies may be meant, and only the person can say which."
+    return {"reasoning": reasoning, "action": "continue", "sub_goals": [asks]}
+
+
+def findings_told(call: ReceivedCall) -> str:
+    """Answers with what was found as it stands, such as a question back with its options."""
+    told = call.text.partition("\nWhat is not whole:")[0]
+    _, *found = re.split(r"^\w+ \(from sub-goal \d+\):\n", told, flags=re.MULTILINE)
+    return "\n\n".join(map(str.strip, found))
 
 
 def shipments_told(call: ReceivedCall) -> str:
