@@ -9,6 +9,7 @@ AnswerRefused      the run does not take the answer; the message says why
 
 import asyncio
 import re
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -168,10 +169,7 @@ class People:
         if (reason := refusal_in(view, wire.SIGNAL_FEEDBACK, message)) is not None:
             raise AnswerRefused(reason)
         await handle.signal(wire.SIGNAL_FEEDBACK, message)
-        return (
-            f"no worker answered within {self._patience_s:g} s, so the answer was left by signal; it counts as soon as "
-            "a worker serves the run"
-        )
+        return left_by_signal("the answer", place.workflow_id, patience_s=self._patience_s)
 
     async def place_of(self, workflow_id: str, request: str) -> Place:
         """Returns where a request is, be it open or not: it may have been, or be still to come.
@@ -309,6 +307,14 @@ async def told_by_update(
         sending.cancel()
     message_of = told.get("message") if isinstance(told, dict) else None
     return str(message_of or "was answered")
+
+
+def left_by_signal(what: str, workflow_id: str, *, patience_s: float) -> str:
+    """Returns the sentence for what was left in the history of a run, and how to make it count."""
+    return (
+        f"no worker answered within {patience_s:g} s, so {what} was left by signal; it counts as soon as a worker "
+        f"serves the run, as `dagwright watch {shlex.quote(workflow_id)}` does"
+    )
 
 
 async def _make_sure_of(handle: WorkflowHandle[Any, Any]) -> None:

@@ -12,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.contracts import wire
 from dagwright.feed import RunClosed, RunFeed, RunNotFound, RunView
-from dagwright.people import PATIENCE_S, AnswerRefused, People, Place, refusal_in, told_by_update
+from dagwright.people import PATIENCE_S, AnswerRefused, People, Place, left_by_signal, refusal_in, told_by_update
 from dagwright.plan.appending import extension_of
 from dagwright.plan.compiled import CompiledNode
 from dagwright.plan.model_tools import AGENT_PREFIX
@@ -122,10 +122,7 @@ class Steering:
         if (refusal := refusal_in(view, name, message)) is not None:
             raise AnswerRefused(refusal)
         await handle.signal(name, message)
-        return (
-            f"no worker answered within {self._patience_s:g} s, so it was left by signal; it counts as soon as a "
-            "worker serves the run"
-        )
+        return left_by_signal("it", handle.id, patience_s=self._patience_s)
 
     async def _why_not(
         self, workflow_id: str, *, root: str | None = None, error: RPCError | None = None

@@ -16,7 +16,7 @@ from dagwright.entities.migrating import REVISIONS
 from dagwright.entities.party_file import read_parties
 from dagwright.entities.resolution import told_apart
 
-REFUSALS_SHOWN = TWINS_SHOWN = 50
+REFUSALS_SHOWN = TWINS_SHOWN = RENAMES_SHOWN = 50
 
 
 def load(file: str, output: Output) -> int:
@@ -39,9 +39,15 @@ def find(asked: tuple[str, str, str | None], output: Output) -> int:
 
     Args:
         asked: search text, entity type and jurisdiction.
+
+    Raises:
+        CommandRefused: there is no database yet, and looking makes none.
     """
     search_text, entity_type, jurisdiction = asked
     with opened_database() as database:
+        if (missing := database.missing_file()) is not None:
+            told = f"there is no database {missing} (DAGWRIGHT_DATABASE_URL); `dagwright entities load FILE` makes it"
+            raise CommandRefused(one_line(told, limit=500), status="no_database", code=ExitCode.FAILED)
         try:
             findings = SqlEntityGateway(database).find(search_text, entity_type, jurisdiction=jurisdiction)
         except ValueError as error:
@@ -86,6 +92,10 @@ def _tell(report: LoadReport, file: str, output: Output) -> None:
     output.say(f"{file}: {report.added} added, {report.updated} updated, {report.unchanged} unchanged{refused}")
     if report.left_inactive:
         output.say(f"{report.left_inactive:,} of them are inactive and stay so: their rows have no status")
+    for row in report.renamed[:RENAMES_SHOWN]:
+        output.say(one_line(f"{file}, line {row.line}: {row.party} was called {row.before!r} before", limit=1000))
+    if len(report.renamed) > RENAMES_SHOWN:
+        output.say(f"{file}: and {len(report.renamed) - RENAMES_SHOWN:,} more parties have another name now")
     for twin in report.twins[:TWINS_SHOWN]:
         output.tell(
             f"{file}, line {twin.line}: added beside {one_line(twin.other)}, which may be the same: lookups ask"
@@ -94,7 +104,7 @@ def _tell(report: LoadReport, file: str, output: Output) -> None:
         output.tell(f"{file}: and {len(report.twins) - TWINS_SHOWN} more rows of which another party may be the same")
     if report.ignored_columns:
         output.say(f"columns that mean nothing here: {', '.join(report.ignored_columns)}")
-    for row in report.refused[:REFUSALS_SHOWN]:
-        output.tell(f"{file}, line {row.line}: refused: {one_line(row.reason)}")
+    for left_out in report.refused[:REFUSALS_SHOWN]:
+        output.tell(f"{file}, line {left_out.line}: refused: {one_line(left_out.reason)}")
     if len(report.refused) > REFUSALS_SHOWN:
         output.tell(f"{file}: and {len(report.refused) - REFUSALS_SHOWN} more rows were refused")

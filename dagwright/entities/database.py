@@ -7,7 +7,8 @@ again when another transaction took its unique key or its lock first. This modul
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,15 +17,18 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 
 from dagwright.entities.migrating import READ_ONLY, StoreUnusable, migrate
-from dagwright.entities.refusing import in_words
+from dagwright.entities.refusing import SQLITE_BUSY_TIMEOUT_S, in_words
 from dagwright.entities.search_index import BroughtIn, bring_in_part, names_in_index
 
+Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 WRITE_ATTEMPTS = 8
 """Runs of one transaction; each loss means that another transaction won, so a few suffice."""
-SQLITE_BUSY_TIMEOUT_S = 30
-"""Seconds that SQLite waits for the write lock of another process; half the default timeout of a verb."""
+PART_S = 0.3
+"""Seconds after which a long piece of work ends its transaction, so that others can write."""
+GAP_S = 0.12
+"""Seconds that it leaves the lock of SQLite alone then: whoever waits for it tries again each 0.1 s."""
 
 _WAL_PAUSE_S = 0.01
 _RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "23505", "23503"})
@@ -77,6 +81,24 @@ class EntityDatabase:
                         raise
         raise AssertionError("unreachable")
 
+    def write_in_parts(
+        self, items: Sequence[Item], work: Callable[[Session, Item], Value]
+    ) -> Iterator[Sequence[Value]]:
+        """Runs `work` for each item and yields what it returned, transaction by transaction.
+
+        A transaction takes as many items as a part of a second lets it, and between two of them others can write.
+
+        Args:
+            work: as that of `write`; each item is its own.
+        """
+        done = 0
+        while done < len(items):
+            if done:
+                self._let_others_write()
+            part = self.write(partial(_part, items=items, work=work, start=done))
+            done += len(part)
+            yield part
+
     def bring_in_names(self) -> int:
         """Brings in names that were written past the models, by SQL for example; returns how many there were."""
         before = self.read(names_in_index)
@@ -86,6 +108,13 @@ class EntityDatabase:
                 so_far = bring_in_part(connection, so_far)
             if so_far is None:
                 return self.read(names_in_index) - before
+            self._let_others_write()
+
+    def missing_file(self) -> Path | None:
+        """Returns the SQLite file that is not there yet, which the first use makes; `None` if there is one."""
+        file = Path(self._url.database or "")
+        is_path = self._is_sqlite and not str(file).startswith("file:")
+        return file if is_path and not file.exists() else None
 
     def dispose(self) -> None:
         """Closes all connections that are not in use."""
@@ -93,6 +122,11 @@ class EntityDatabase:
             engine, self._engine = self._engine, None
         if engine is not None:
             engine.dispose()
+
+    def _let_others_write(self) -> None:
+        """Leaves the lock alone for as long as somebody who waits for it needs to find it free."""
+        if self._is_sqlite:
+            time.sleep(GAP_S)
 
     def _read_options(self) -> dict[str, Any]:
         if self._is_sqlite:
@@ -122,6 +156,19 @@ class EntityDatabase:
 def as_database(database: EntityDatabase | str) -> EntityDatabase:
     """Returns the database itself, or a new one for a URL."""
     return EntityDatabase(database) if isinstance(database, str) else database
+
+
+def _part(
+    session: Session, *, items: Sequence[Item], work: Callable[[Session, Item], Value], start: int
+) -> list[Value]:
+    """Returns what `work` returned for the items from `start` on, as many as there is time for, and one at least."""
+    found: list[Value] = []
+    ends_at = time.monotonic() + PART_S
+    for at in range(start, len(items)):
+        found.append(work(session, items[at]))
+        if time.monotonic() >= ends_at:
+            break
+    return found
 
 
 def _checked_url(text_url: str) -> URL:

@@ -1,7 +1,8 @@
 """Bringing parties in from a CSV file, with a report of the rows that were refused.
 
 A file may be loaded again at any time: what is there stays, further names and identifiers are added, and
-nothing is removed. Rows go in by small transactions, each of which is whole or not at all.
+nothing is removed; a row that has the id of a party renames it. Rows go in by small transactions, each of which is
+whole or not at all, and between two of them others can write.
 This module must not import Temporal.
 """
 
@@ -15,13 +16,19 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from dagwright.entities.database import EntityDatabase
+from dagwright.entities.migrating import StoreUnusable
 from dagwright.entities.models import NameUse, Party, PartyIdentifier, PartyName, PartyStatus
 from dagwright.entities.names import name_key
-from dagwright.entities.parties import add_party, described, described_with_birth, find_party, possible_twin
+from dagwright.entities.parties import (
+    NaturalKey,
+    add_party,
+    described,
+    described_with_birth,
+    find_party,
+    possible_twin,
+)
 from dagwright.entities.party_file import PartyFile, PartyRow, RefusedRow, read_party_file
-
-ROWS_PER_TRANSACTION = 500
-"""Keeps the write lock for well under a second on SQLite."""
+from dagwright.entities.refusing import StoreRefuses
 
 LEI_SCHEME = "LEI"
 
@@ -48,11 +55,27 @@ class TwinRow:
 
 
 @dataclass(frozen=True, slots=True)
+class RenamedRow:
+    """A row whose party had another name.
+
+    Args:
+        line: line of the file on which the row starts, 1 for the first.
+        party: how it is called now, in words.
+        before: how it was called, which is a former name now, unless it is only spelt otherwise.
+    """
+
+    line: int
+    party: str
+    before: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Loaded:
     """What came of a row that was not refused."""
 
     outcome: RowOutcome
     twin: TwinRow | None = None
+    renamed: RenamedRow | None = None
     is_left_inactive: bool = False
 
 
@@ -63,6 +86,7 @@ class LoadReport:
     Args:
         twins: rows that were added though another party may be the same one.
         left_inactive: parties that are inactive and whose rows have no status.
+        renamed: rows that gave a party another name; they are counted as updated too.
     """
 
     added: int
@@ -72,6 +96,7 @@ class LoadReport:
     ignored_columns: tuple[str, ...]
     twins: tuple[TwinRow, ...] = ()
     left_inactive: int = 0
+    renamed: tuple[RenamedRow, ...] = ()
 
 
 def load_parties(database: EntityDatabase, path: Path) -> LoadReport:
@@ -84,20 +109,29 @@ def load_parties(database: EntityDatabase, path: Path) -> LoadReport:
 
 
 def load_read_parties(database: EntityDatabase, file: PartyFile) -> LoadReport:
-    """Loads the parties of a file that was read, and reports what came of each row."""
+    """Loads the parties of a file that was read, and reports what came of each row.
+
+    Raises:
+        StoreUnusable, StoreRefuses: the database refuses to go on; the message says how many rows are in.
+    """
     counts: Counter[RowOutcome] = Counter()
     refused = list(file.refused)
     twins: list[TwinRow] = []
-    left_inactive = 0
-    for start in range(0, len(file.rows), ROWS_PER_TRANSACTION):
-        batch = file.rows[start : start + ROWS_PER_TRANSACTION]
-        for loaded in _load_batch(database, batch):
-            if isinstance(loaded, RefusedRow):
-                refused.append(loaded)
-                continue
-            counts[loaded.outcome] += 1
-            twins += [loaded.twin] if loaded.twin is not None else []
-            left_inactive += loaded.is_left_inactive
+    renamed: list[RenamedRow] = []
+    left_inactive = done = 0
+    try:
+        for part in database.write_in_parts(file.rows, _outcome):
+            done += len(part)
+            for loaded in part:
+                if isinstance(loaded, RefusedRow):
+                    refused.append(loaded)
+                    continue
+                counts[loaded.outcome] += 1
+                twins += [loaded.twin] if loaded.twin is not None else []
+                renamed += [loaded.renamed] if loaded.renamed is not None else []
+                left_inactive += loaded.is_left_inactive
+    except (StoreUnusable, StoreRefuses) as error:
+        raise type(error)(f"{error}; {_how_far(done, len(file.rows))}") from None
     refused.sort(key=lambda row: row.line)
     return LoadReport(
         counts[RowOutcome.ADDED],
@@ -107,14 +141,14 @@ def load_read_parties(database: EntityDatabase, file: PartyFile) -> LoadReport:
         file.ignored_columns,
         tuple(twins),
         left_inactive,
+        tuple(renamed),
     )
 
 
-def _load_batch(database: EntityDatabase, rows: Sequence[PartyRow]) -> list[_Loaded | RefusedRow]:
-    def work(session: Session) -> list[_Loaded | RefusedRow]:
-        return [_outcome(session, row) for row in rows]
-
-    return database.write(work)
+def _how_far(done: int, rows: int) -> str:
+    if not done:
+        return "nothing was loaded"
+    return f"{done:,} of {rows:,} rows are loaded and stay; load the file again for the others"
 
 
 def _outcome(session: Session, row: PartyRow) -> _Loaded | RefusedRow:
@@ -126,12 +160,12 @@ def _outcome(session: Session, row: PartyRow) -> _Loaded | RefusedRow:
 
 
 def _load_row(session: Session, row: PartyRow) -> _Loaded:
-    party = find_party(session, row.key)
-    _refuse_foreign_id(session, row, party=party)
+    party, before = _party_of(session, row)
     is_new = party is None
     if party is None:
         party = add_party(session, row.key, client_type=row.client_type, party_id=row.id)
     changes = [
+        before is not None,
         _set_client_type(party, row),
         _set_status(party, row),
         _add_names(session, party, names=row.aliases, use=NameUse.ALIAS),
@@ -139,22 +173,52 @@ def _load_row(session: Session, row: PartyRow) -> _Loaded:
         _add_lei(session, party, lei=row.lei),
     ]
     session.flush()
-    if is_new:
+    twin = None
+    if is_new or before is not None:
         twin = possible_twin(session, party) if party.status == PartyStatus.ACTIVE else None
-        return _Loaded(RowOutcome.ADDED, TwinRow(row.line, described_with_birth(twin)) if twin is not None else None)
+    told_twin = TwinRow(row.line, described_with_birth(twin)) if twin is not None else None
+    if is_new:
+        return _Loaded(RowOutcome.ADDED, told_twin)
     is_left_inactive = row.status is None and party.status == PartyStatus.INACTIVE
     outcome = RowOutcome.UPDATED if any(changes) else RowOutcome.UNCHANGED
-    return _Loaded(outcome, is_left_inactive=is_left_inactive)
+    renamed = RenamedRow(row.line, described(party), before) if before is not None else None
+    return _Loaded(outcome, told_twin, renamed, is_left_inactive)
 
 
-def _refuse_foreign_id(session: Session, row: PartyRow, *, party: Party | None) -> None:
-    if row.id is None:
-        return
-    if party is not None and party.id != row.id:
-        raise ValueError(f"id: {described(party)} is there already with the id {party.id!r}, not {row.id!r}")
-    holder = session.get(Party, row.id)
-    if party is None and holder is not None:
-        raise ValueError(f"id: {row.id!r} belongs to {described(holder)}")
+def _party_of(session: Session, row: PartyRow) -> tuple[Party | None, str | None]:
+    """Returns the party of a row, and the name that it had if the row gives it another one.
+
+    Raises:
+        ValueError: its id is that of something else, or another party has its name.
+    """
+    holder = session.get(Party, row.id) if row.id is not None else None
+    if holder is None:
+        party = find_party(session, row.key)
+        if party is not None and row.id is not None:
+            raise ValueError(f"id: {described(party)} is there already with the id {party.id!r}, not {row.id!r}")
+        return party, None
+    # What is blank changes nothing.
+    where, born = row.key.jurisdiction or holder.jurisdiction, row.key.distinguisher or holder.distinguisher
+    if (holder.kind, holder.jurisdiction, holder.distinguisher) != (row.key.kind, where, born):
+        raise ValueError(f"id: {row.id!r} belongs to {described_with_birth(holder)}; only its name can change")
+    known = find_party(session, NaturalKey(row.key.kind, row.key.name, where, born))
+    if known is not None and known is not holder:
+        raise ValueError(f"id: {row.id!r} belongs to {described(holder)}, and {described(known)} is {known.id!r}")
+    return holder, _rename(session, holder, row.key.name)
+
+
+def _rename(session: Session, party: Party, name: str) -> str | None:
+    """Gives a party a name; returns the one that it had, `None` if it is the same."""
+    if (before := party.name) == name:
+        return None
+    key_before, party.name, party.name_key = party.name_key, name, name_key(name)
+    if party.name_key != key_before:
+        own = PartyName.party_id == party.id
+        for again in session.scalars(select(PartyName).where(own, PartyName.name_key == party.name_key)):
+            session.delete(again)
+        session.flush()
+        _add_names(session, party, names=[before], use=NameUse.FORMER)
+    return before
 
 
 def _set_client_type(party: Party, row: PartyRow) -> bool:
@@ -174,6 +238,8 @@ def _set_status(party: Party, row: PartyRow) -> bool:
 
 
 def _add_names(session: Session, party: Party, *, names: Sequence[str], use: NameUse) -> bool:
+    if not names:
+        return False
     known = set(session.scalars(select(PartyName.name_key).where(PartyName.party_id == party.id)))
     known.add(party.name_key)
     has_changed = False

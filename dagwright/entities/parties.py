@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from sqlalchemy import and_, or_, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, or_, select
 from sqlalchemy.orm import Session
 
 from dagwright.entities.catalogue import PERSON_ROLES, PartyKind, checked_product, checked_role
 from dagwright.entities.models import (
     ID_LIMIT,
+    NameUse,
     Party,
+    PartyName,
     PartyStatus,
     ProductSubscription,
     Relation,
@@ -167,17 +169,18 @@ def ensure_person(session: Session, key: NaturalKey) -> tuple[Party, bool]:
 
 
 def possible_twin(session: Session, party: Party) -> Party | None:
-    """Returns another active party that may be this one: of its kind and name, and nothing known of both differs."""
-    query = select(Party).where(
-        Party.kind == party.kind,
-        Party.name_key == party.name_key,
-        Party.status == PartyStatus.ACTIVE,
-        Party.id != party.id,
-    )
-    for column, known in ((Party.jurisdiction, party.jurisdiction), (Party.distinguisher, party.distinguisher)):
-        if known:
-            query = query.where(column.in_((known, "")))
-    return session.scalars(query.order_by(Party.jurisdiction, Party.distinguisher, Party.id).limit(1)).first()
+    """Returns another active party that may be this one: of its kind and name, and nothing known of both differs.
+
+    One that had the name before counts too, if no other has it now.
+    """
+    known = {
+        "id": party.id,
+        "kind": party.kind,
+        "name_key": party.name_key,
+        "jurisdiction": party.jurisdiction,
+        "distinguisher": party.distinguisher,
+    }
+    return session.scalars(_SAME_NAME, known).first() or session.scalars(_SAME_NAME_BEFORE, known).first()
 
 
 def ensure_relation(
@@ -297,6 +300,27 @@ def find_product(session: Session, cbu: Party, *, product: str, lock: Lock = HEL
     )
     return session.scalars(query.with_for_update(**lock)).one_or_none()
 
+
+def _alike(called_so: ColumnElement[bool]) -> Select[Party]:
+    """Returns the query for a party beside a known one; what is not known of one of them does not tell them apart."""
+    open_or_same = (
+        or_(bindparam(column.key) == "", column.in_((bindparam(column.key), "")))
+        for column in (Party.jurisdiction, Party.distinguisher)
+    )
+    others = select(Party).where(Party.kind == bindparam("kind"), Party.id != bindparam("id"), called_so, *open_or_same)
+    others = others.where(Party.status == PartyStatus.ACTIVE)
+    return others.order_by(Party.jurisdiction, Party.distinguisher, Party.id).limit(1)
+
+
+# Made once: to make them takes longer than to run them, and a file has very many rows.
+_SAME_NAME = _alike(Party.name_key == bindparam("name_key"))
+_SAME_NAME_BEFORE = _alike(
+    Party.id.in_(
+        select(PartyName.party_id).where(
+            PartyName.name_key == bindparam("name_key"), PartyName.use == NameUse.FORMER.value
+        )
+    )
+)
 
 _ORGANISATIONS = (PartyKind.COMPANY.value, PartyKind.FUND.value)
 _RELATION_KINDS = {

@@ -9,8 +9,9 @@ This module must not import the database.
 
 import csv
 import io
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -34,6 +35,13 @@ OPTIONAL_COLUMNS = (*("id", "jurisdiction", "client_type", "aliases", "former_na
 
 _HEADER_SHOWN = 200
 """Characters of a header that a message repeats; a file of another kind may have all of it in its first line."""
+
+
+_HALVES = 0xDC00
+_HALF = re.compile("[\udc80-\udcff]")
+"""What stands for a byte that is not UTF-8, as `surrogateescape` has it: `_HALVES` and the byte."""
+_NOT_CLOSED = "unexpected end of data"
+"""What the reader says of a quote that is open at the end of the file."""
 
 
 class CsvReader(Protocol):
@@ -88,7 +96,7 @@ def read_party_file(path: Path) -> PartyFile:
     """Returns the rows of a file, good and refused ones.
 
     Raises:
-        PartiesUnreadable: no such file, not UTF-8, no header, or a column that is missing or there twice.
+        PartiesUnreadable: no such file, no header, or a column that is missing or there twice.
     """
     try:
         raw = path.read_bytes()
@@ -104,44 +112,62 @@ def read_parties(raw: bytes, *, name: str) -> PartyFile:
         name: what messages call the file.
 
     Raises:
-        PartiesUnreadable: not UTF-8, no header, or a column that is missing or there twice.
+        PartiesUnreadable: no header, or a column that is missing or there twice.
     """
-    text = _decoded(raw, name)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
+    # What is not UTF-8 costs only its row, and stands in it as halves of characters.
+    lines = list(io.StringIO(raw.decode("utf-8-sig", errors="surrogateescape"), newline=""))
+    delimiter = ";" if lines and lines[0].count(";") > lines[0].count(",") else ","
+    reader = _reader(lines, delimiter)
     header = _header(name, reader)
     known = set(REQUIRED_COLUMNS) | set(OPTIONAL_COLUMNS)
     rows: list[PartyRow] = []
     refused: list[RefusedRow] = []
-    for line, fields in _records(reader):
+    named: dict[str, PartyRow] = {}
+    for line, fields in _records(lines, delimiter, start=reader.line_num):
         try:
-            rows.append(_party_row(line, _named_fields(header, fields)))
+            row = _party_row(line, _named_fields(header, fields))
+            _refuse_second_name(row, named)
+            rows.append(row)
         except ValueError as error:
             refused.append(RefusedRow(line, str(error)))
     ignored = tuple(column for column in header if column not in known)
     return PartyFile(tuple(rows), tuple(refused), ignored)
 
 
-def _decoded(raw: bytes, name: str) -> str:
+def _refuse_second_name(row: PartyRow, named: dict[str, PartyRow]) -> None:
+    """Refuses a row that gives a party another name than a row above it: loaded again, the file would rename it twice.
+
+    Args:
+        named: id -> the first row that has it; this one is added.
+    """
+    if row.id is None:
+        return
+    first = named.setdefault(row.id, row)
+    if first.key.name != row.key.name:
+        raise ValueError(f"id: {row.id!r} is called {first.key.name!r} in line {first.line}")
+
+
+def _reader(lines: Sequence[str], delimiter: str, *, start: int = 0) -> CsvReader:
+    return csv.reader((lines[at] for at in range(start, len(lines))), delimiter=delimiter, strict=True)
+
+
+def _refuse_foreign_bytes(fields: Iterable[str]) -> None:
+    for field in fields:
+        if (half := _HALF.search(field)) is not None:
+            raise ValueError(f"it is not UTF-8 (byte 0x{ord(half[0]) - _HALVES:02x}); save the file as UTF-8")
+
+
+def _header(name: str, reader: CsvReader) -> list[str]:
     try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        # The error counts from behind the byte order mark.
-        line = error.object.count(b"\n", 0, error.start) + 1
-        message = f"{name}: line {line} is not UTF-8 (byte 0x{error.object[error.start]:02x}); save the file as UTF-8"
-        raise PartiesUnreadable(message) from error
-
-
-def _delimiter(text: str) -> str:
-    first_line = text.partition("\n")[0]
-    return ";" if first_line.count(";") > first_line.count(",") else ","
-
-
-def _header(name: str, reader: Iterator[list[str]]) -> list[str]:
-    try:
-        fields = next(reader, [])
+        fields = next(reader)
+        _refuse_foreign_bytes(fields)
+    except StopIteration:
+        fields = []
     except csv.Error as error:
         message = f"{name}: the first line names no columns, as that of a CSV file of parties does: {error}"
         raise PartiesUnreadable(message) from error
+    except ValueError as error:
+        raise PartiesUnreadable(f"{name}: line 1: {error}") from None
     header = ["_".join(field.lower().replace("-", " ").replace("_", " ").split()) for field in fields]
     if not any(header):
         raise PartiesUnreadable(f"{name}: the first line must name the columns; it is empty")
@@ -160,16 +186,27 @@ def _header(name: str, reader: Iterator[list[str]]) -> list[str]:
     return header
 
 
-def _records(reader: CsvReader) -> Iterator[tuple[int, list[str] | csv.Error]]:
-    """Yields each record that is not blank with its first line; one that is no CSV yields its error."""
+def _records(lines: Sequence[str], delimiter: str, *, start: int) -> Iterator[tuple[int, list[str] | csv.Error]]:
+    """Yields each record that is not blank with its first line; one that is no CSV yields its error.
+
+    Behind one of several lines that is no CSV the next begins with its second line: a quote that is not closed would
+    take all that follows with it.
+
+    Args:
+        start: lines that are left out.
+    """
+    reader = _reader(lines, delimiter, start=start)
     while True:
-        line = reader.line_num + 1
+        line = start + reader.line_num + 1
         try:
             fields = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
             yield line, error
+            if start + reader.line_num > line:
+                start = line
+                reader = _reader(lines, delimiter, start=start)
             continue
         if any(field.strip() for field in fields):
             yield line, fields
@@ -177,7 +214,9 @@ def _records(reader: CsvReader) -> Iterator[tuple[int, list[str] | csv.Error]]:
 
 def _named_fields(header: list[str], fields: list[str] | csv.Error) -> dict[str, str]:
     if isinstance(fields, csv.Error):
-        raise ValueError(f"the row is no valid CSV: {fields}")
+        what = "a quote in it is never closed" if str(fields) == _NOT_CLOSED else str(fields)
+        raise ValueError(f"the row is no valid CSV: {what}")
+    _refuse_foreign_bytes(fields)
     if len(fields) != len(header):
         raise ValueError(f"the row has {len(fields)} fields, the header has {len(header)}")
     return {column: field.strip() for column, field in zip(header, fields, strict=True)}

@@ -14,6 +14,9 @@ from dagwright.tools.errors import RetryLater
 
 _NEVER_BETTER = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_READONLY", "SQLITE_READONLY_DIRECTORY"})
 """What SQLite calls that nothing but another file, or other rights, can mend."""
+_BUSY = "SQLITE_BUSY"
+SQLITE_BUSY_TIMEOUT_S = 30
+"""Seconds that SQLite waits for the write lock of another process; half the default timeout of a verb."""
 _CHARACTERS = 500
 
 
@@ -32,9 +35,11 @@ def in_words() -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        words = f"the database refuses: {_said(error.orig)}"
+        words, name = f"the database refuses: {_said(error.orig)}", getattr(error.orig, "sqlite_errorname", None)
+        if name == _BUSY:
+            words += f": something else has been writing to it for {SQLITE_BUSY_TIMEOUT_S} s"
         # Not `from error`, whose text has the values: names and dates of birth.
-        if getattr(error.orig, "sqlite_errorname", None) in _NEVER_BETTER:
+        if name in _NEVER_BETTER:
             raise StoreUnusable(words) from None
         raise StoreRefuses(words) from None
 

@@ -16,6 +16,7 @@ from dagwright.entities.gateway import EntityGateway, KnownParty
 from dagwright.entities.lookup import Candidate, Findings
 from dagwright.entities.names import clean_name, name_key
 from dagwright.plan.entity_types import TERM_KINDS, jurisdiction_of, kind_of
+from dagwright.plan.text_formats import KEYWORD as TEXT_FORMAT
 from dagwright.tools.errors import AskPerson
 
 LOOKUP_AMBIGUOUS = "lookup_ambiguous"
@@ -272,11 +273,13 @@ class PartySearch:
         except ValueError as error:
             raise self._details(text, kind, why=f"{_sentence(error)}. ") from None
         needs_more = kind != PartyKind.PERSON and jurisdiction is None
-        same = self._persons_called(name) if kind == PartyKind.PERSON else []
-        if same and born is None:
+        active, inactive = self._persons_called(name) if kind == PartyKind.PERSON else ([], [])
+        if (active or inactive) and born is None:
             raise self._details(text, kind, why=f"There is a person called {_shown(name)} already. ", of_birth=True)
-        if same := [each for each in same if each.born == born]:
-            raise self._other_name(f"That person is there already: {_listed(same)}. ", text)
+        if same := [each for each in active if each.born == born]:
+            raise self._which(same, text, shown=name, why="That person is there already. ")
+        if same := [each for each in inactive if each.born == born]:
+            raise self._other_name(f"That person is there already: {_inactive(same)}", text)
         if needs_more:
             raise self._details(text, kind)
         party = {
@@ -288,15 +291,15 @@ class PartySearch:
         return {"create": {key: value for key, value in party.items() if value}, "reason": f"{CREATE_NEW} by a person"}
 
     def _details(self, text: str, kind: str, *, why: str = "", of_birth: bool = False) -> AskPerson:
-        fields: dict[str, Any] = {"name": {"type": "string", "minLength": 1}}
+        fields: dict[str, Any] = {"name": {"type": "string", "minLength": 1, TEXT_FORMAT: "name"}}
         required = [] if _is_name(text) else ["name"]
         if not required:
             fields["name"]["default"] = text
         if kind == PartyKind.PERSON:
-            fields["date_of_birth"] = {"type": "string", "pattern": _DATE, "description": "such as 1980-01-31"}
+            fields["date_of_birth"] = _text_field("date_of_birth", pattern=_DATE, example="1980-01-31")
             required += ["date_of_birth"] if of_birth else []
         if kind != PartyKind.PERSON or self._wanted.jurisdiction is None:
-            fields["jurisdiction"] = {"type": "string", "pattern": _JURISDICTION, "description": "such as LU"}
+            fields["jurisdiction"] = _text_field("jurisdiction", pattern=_JURISDICTION, example="LU")
         if kind != PartyKind.PERSON and self._wanted.jurisdiction is None:
             required.append("jurisdiction")
         schema = {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
@@ -304,13 +307,14 @@ class PartySearch:
         question = {"type": "INFORMATION", "prompt": prompt, "schema": schema}
         return AskPerson(question, checkpoint={"step": "details", "text": text, "kind": str(kind)})
 
-    def _persons_called(self, name: str) -> list[Candidate]:
-        """Returns the persons who have exactly this name: another one needs something that tells them apart."""
+    def _persons_called(self, name: str) -> tuple[list[Candidate], list[Candidate]]:
+        """Returns the persons who have exactly this name, active and not: another needs what tells them apart."""
         try:
             findings = self._gateway.find(name, PartyKind.PERSON)
         except ValueError:
-            return []
-        return [hit for hit in (*findings.hits, *findings.inactive) if hit.score >= _EXACT]
+            return [], []
+        active, inactive = ([hit for hit in hits if hit.score >= _EXACT] for hits in (findings.hits, findings.inactive))
+        return active, inactive
 
 
 _EXACT = 100
@@ -381,6 +385,11 @@ def _advice(hits: Sequence[Candidate], wanted: Wanted) -> str:
     if wanted.jurisdiction is None and len(hits) > 1 and any(count == 1 for count in places.values()):
         where = ", or put its jurisdiction beside it"
     return f"Give as search_text {' or '.join(ways)}{where}."
+
+
+def _text_field(text_format: str, *, pattern: str, example: str) -> dict[str, Any]:
+    """Returns the schema of a text; the pattern is for programs that do not know our keyword."""
+    return {"type": "string", "pattern": pattern, TEXT_FORMAT: text_format, "description": f"such as {example}"}
 
 
 def _is_name(text: str) -> bool:

@@ -209,6 +209,11 @@ class AnswerReader(RunState):
         record = self._record(*place)
         if record.status.is_final or self.is_finished:
             return f"{name!r} asks nothing: it is {record.status.value}"
+        if self.plan.nodes[place[0]].kind == "lookup" and name != self.id_of(place):
+            # Any question may be the next one, so nothing could be held against it.
+            now = book.of_task(self.id_of(place))
+            there = f"; {now.id!r} is open" if now is not None else ""
+            return f"{name!r} is not asked: what a lookup asks depends on the answers before it{there}"
         if (reason := self._never_asks(self.plan.nodes[place[0]])) is not None:
             return f"{name!r} never asks: {reason}"
         if (misfit := _misfit(self.plan.nodes[place[0]], feedback)) is not None:

@@ -133,7 +133,7 @@ async def test_answer_without_a_worker_is_left_by_signal_and_counts_when_one_com
     assert (left.code, left.stdout) == (
         0,
         "no worker answered within 3 s, so the answer was left by signal; it counts as soon as a worker serves "
-        "the run\n",
+        "the run, as `dagwright watch asks-alone` does\n",
     )
     assert second.code == 2
     assert re.fullmatch(r"'check' was answered by ann at \S+ \(approved, through signal\)\n", second.stderr)

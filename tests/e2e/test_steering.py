@@ -208,7 +208,8 @@ async def test_run_without_a_worker_is_steered_by_signal(command_line: CommandLi
     second = await command_line("cancel", "nobody-serves")
     watched = await command_line("watch", "nobody-serves", "--json")
 
-    told = "no worker answered within 3 s, so it was left by signal; it counts as soon as a worker serves the run"
+    told = "no worker answered within 3 s, so it was left by signal; it counts as soon as a worker serves the run, as "
+    told += "`dagwright watch nobody-serves` does"
     assert [(done.code, done.stdout) for done in (limited, left)] == [(0, f"nobody-serves: {told}\n")] * 2
     assert (second.code, second.stderr) == (2, "the run is being stopped already\n")
     assert (watched.code, watched.document["status"]) == (3, "cancelled")

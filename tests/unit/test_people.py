@@ -150,7 +150,7 @@ async def test_answer_goes_by_signal_where_no_worker_answers(monkeypatch: pytest
 
     words = (
         "no worker answered within 0.05 s, so the answer was left by signal; "
-        "it counts as soon as a worker serves the run"
+        "it counts as soon as a worker serves the run, as `dagwright watch run` does"
     )
     assert told == words
     assert namespace.sent == [

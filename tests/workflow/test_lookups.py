@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
+from dagwright.cli.output import Output
+from dagwright.cli.parties import load
 from dagwright.entities.catalogue import PartyKind
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
@@ -193,17 +195,18 @@ async def test_another_text_is_searched_and_asked_about_again(runs: Runs, databa
     assert results(await document_of(handle)) == [{"who": sarah}]
 
 
-async def test_early_answer_is_kept_until_it_is_asked(
+async def test_what_a_lookup_asks_next_is_not_answered_before_it_is_asked(
     runs: Runs, bench: Bench, database: EntityDatabase, unique: str
 ) -> None:
     [spanish] = party_ids(database, "Maria García")
-    plan = {"intents": [intent(who=looking("Maria Garcia")), intent(other=looking("Smith"))]}
-    handle = await runs.start(plan)
-    await asks_all(runs, handle, MARIA, "lookup:person:Smith")
-    await answer(handle, "lookup:person:Smith#2", {"text": "Sarah Chen"})
-    await answer(handle, "lookup:person:Smith", {"selected": ["none of these"]})
+    handle = await runs.start({"intents": [intent(who=looking("Maria Garcia"))]})
+    await asks(runs, handle, MARIA)
+    for early in (f"{MARIA}#2", f"{MARIA}#4"):
+        assert await refusal_of(handle, {"request": early, "answer": {"text": spanish}}) == (
+            f"{early!r} is not asked: what a lookup asks depends on the answers before it; {MARIA!r} is open"
+        )
     await answer(handle, MARIA, {"selected": [spanish]})
-    assert results(await document_of(handle)) == [{"who": spanish}, {"other": party_ids(database, "Sarah Chen")[0]}]
+    assert results(await document_of(handle)) == [{"who": spanish}]
 
 
 async def test_party_of_another_type_is_told_as_near_and_bound_by_nobody(runs: Runs, database: EntityDatabase) -> None:
@@ -324,17 +327,10 @@ async def test_party_that_is_gone_by_the_time_all_is_bound_is_refused(runs: Runs
 
 
 async def test_party_renamed_or_made_inactive_since_it_was_chosen(
-    runs: Runs, database: EntityDatabase, unique: str
+    runs: Runs, database: EntityDatabase, settings: Settings, unique: str, tmp_path: Path, monkeypatch: Any
 ) -> None:
     names = [f"Vera {unique}", f"Wim {unique}"]
-
-    def change(called: str, **fields: str) -> None:
-        def work(session: Any) -> None:
-            party = session.query(Party).filter(Party.name == called).one()
-            for field, value in fields.items():
-                setattr(party, field, value)
-
-        database.write(work)
+    monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", settings.database_url)
 
     for name, fields in zip(names, ({"name": f"Vera Nova {unique}"}, {"status": "inactive"}), strict=True):
         made = await runs.start({"intents": [intent(who=looking(name))]})
@@ -343,7 +339,9 @@ async def test_party_renamed_or_made_inactive_since_it_was_chosen(
         first = (await document_of(made))["lookups"][0]["party"]
         handle = await runs.start({"intents": [intent(who=looking(name), other=looking("Maria Garcia"))]})
         await asks(runs, handle, MARIA)
-        change(name, **fields)
+        row = {"id": first["id"], "name": name, "kind": "person", **fields}
+        (tmp_path / "changed.csv").write_text("\n".join([",".join(row), ",".join(row.values())]), encoding="utf-8")
+        assert load(str(tmp_path / "changed.csv"), Output()) == 0
         await answer(handle, MARIA, {"selected": party_ids(database, "Maria García")})
         document = await document_of(handle)
         if "name" in fields:

@@ -133,6 +133,28 @@ def test_load_tells_of_twins_and_of_who_stays_inactive(folder: Path, capsys: pyt
     ]
 
 
+def test_load_tells_who_was_renamed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("Maria García", "Maria López"):
+        (folder / "persons.csv").write_text(f"id,name,kind,jurisdiction\nmaria,{name},person,ES\n", encoding="utf-8")
+        assert load("persons.csv", Output()) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "persons.csv: 1 added, 0 updated, 0 unchanged",
+        "persons.csv: 0 added, 1 updated, 0 unchanged",
+        "persons.csv, line 2: person 'Maria López' (ES) was called 'Maria García' before",
+    ]
+    assert load("persons.csv", Output(is_json=True)) == 0
+    assert json.loads(capsys.readouterr().out)["renamed"] == []
+
+
+def test_find_in_a_database_that_is_not_there_says_so_and_makes_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", f"sqlite:///{folder / 'mistyped' / 'parties.db'}")
+    with pytest.raises(CommandRefused, match=r"there is no database .*mistyped/parties\.db \(DAGWRIGHT_DATABASE_URL\)"):
+        find(("kite", "company", None), Output())
+    assert not (folder / "mistyped").exists()
+
+
 def test_migrate_says_the_revision_and_what_can_be_searched_now(capsys: pytest.CaptureFixture[str]) -> None:
     assert migrate(None, Output(is_json=True)) == 0
     document = json.loads(capsys.readouterr().out)

@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from dagwright.entities.database import EntityDatabase
-from dagwright.entities.loading import LoadReport, TwinRow, load_parties
+from dagwright.entities.loading import LoadReport, RenamedRow, TwinRow, load_parties
 from dagwright.entities.lookup import find_parties
+from dagwright.entities.models import PartyName
 from dagwright.entities.overview import RowSort, read_overview
 from dagwright.entities.party_file import PartiesUnreadable, RefusedRow
 
@@ -82,7 +85,7 @@ def test_rows_that_contradict_the_store_are_refused(database: EntityDatabase, tm
     report = load_parties(database, written(tmp_path, text))
     assert report.added == 2
     assert report.refused == (
-        RefusedRow(3, "id: 'kite' belongs to company 'Kite AG' (CH)"),
+        RefusedRow(3, "id: 'kite' is called 'Kite AG' in line 2"),
         RefusedRow(4, "id: company 'Kite AG' (CH) is there already with the id 'kite', not 'other'"),
         RefusedRow(5, "lei: 635400BLACKROCKMAN14 belongs to company 'Kite AG' (CH)"),
         RefusedRow(6, "lei: company 'Kite AG' (CH) has the LEI 635400BLACKROCKMAN14, not 771200BLACKROCKMAN14"),
@@ -143,19 +146,78 @@ def test_blank_status_leaves_a_party_as_it_is_and_that_is_told(database: EntityD
 
 
 def test_broken_quote_costs_only_its_row(database: EntityDatabase, tmp_path: Path) -> None:
-    text = 'name,kind\n"A" b,person\nGood One,person\n"never closed,person\n'
+    text = 'name,kind\n"A" b,person\nGood One,person\n"never closed,person\nAnn Lee,person\n"Smith\nLtd",company\n'
+    text += 'Ben Ray,person\n"never again,person\n\n"odd" "\n",person\nCy Poe,person\n'
     report = load_parties(database, written(tmp_path, text))
-    assert (report.added, [row.line for row in report.refused]) == (1, [2, 4])
+    assert (report.added, report.refused[1].line) == (5, 4)
+    assert [row.line for row in report.refused] == [2, 4, 9, 11, 12]
+    last = load_parties(database, written(tmp_path, 'name,kind\nDee,person\n"Eve,person\nFay,person\n'))
+    assert (last.added, last.refused) == (2, (RefusedRow(3, "the row is no valid CSV: a quote in it is never closed"),))
+
+
+def test_row_that_is_not_utf_8_costs_only_itself(database: EntityDatabase, tmp_path: Path) -> None:
+    content = b"\xef\xbb\xbfname,kind,note\nJos\xe9,person,\nAnn Lee,person,\nBen Ray,person,caf\xe9\n"
+    report = load_parties(database, written(tmp_path, content))
+    reason = "it is not UTF-8 (byte 0xe9); save the file as UTF-8"
+    assert (report.added, report.refused) == (1, (RefusedRow(2, reason), RefusedRow(4, reason)))
+
+
+NAMED = "id,name,kind,jurisdiction,born,status\n"
+
+
+def test_row_with_the_id_of_a_party_renames_it_once(database: EntityDatabase, tmp_path: Path) -> None:
+    load_parties(database, written(tmp_path, f"{NAMED}kite,Kite AG,company,CH,,\nann,Ann Lee,person,,1970-01-01,\n"))
+    later = written(tmp_path, f"{NAMED}kite,Rook AG,company,ch,,\nann,Ann Poe,person,,,\n")
+    report = load_parties(database, later)
+    renamed = (
+        RenamedRow(2, "company 'Rook AG' (CH)", "Kite AG"),
+        RenamedRow(3, "person 'Ann Poe' (jurisdiction not known)", "Ann Lee"),
+    )
+    assert report == LoadReport(0, 2, 0, (), (), renamed=renamed)
+    assert load_parties(database, later) == LoadReport(0, 0, 2, (), ())
+    found = database.read(lambda session: find_parties(session, "Kite AG", entity_type="company"))
+    assert [(hit.id, hit.name, hit.reason) for hit in found.hits] == [("kite", "Rook AG", "other name")]
+    assert names_found(database, "Rook AG") == ["Rook AG"]
+
+
+def test_party_that_gets_an_old_name_back_has_it_once(database: EntityDatabase, tmp_path: Path) -> None:
+    for name in ("Kite AG", "Rook AG", "Kite AG", "KITE ag"):
+        report = load_parties(database, written(tmp_path, f"{NAMED}kite,{name},company,CH,,\n"))
+    # Only spelt otherwise: that is no former name.
+    assert report.renamed == (RenamedRow(2, "company 'KITE ag' (CH)", "Kite AG"),)
+
+    def names(session: Session) -> list[str]:
+        return list(session.scalars(select(PartyName.name).order_by(PartyName.id)))
+
+    assert database.read(names) == ["Rook AG"]
+    for name in ("Kite AG", "Rook AG"):
+        assert names_found(database, name) == ["KITE ag"]
+
+
+def test_id_renames_nothing_but_its_own_party(database: EntityDatabase, tmp_path: Path) -> None:
+    load_parties(database, written(tmp_path, f"{NAMED}kite,Kite AG,company,CH,,\nrook,Rook AG,company,CH,,\n"))
+    rows = "kite,Rook AG,company,CH,,\nkite,Kite Fund,fund,CH,,\nrook,Rook Bank,company,DE,,\n"
+    report = load_parties(database, written(tmp_path, f"{NAMED}{rows}"))
+    assert report.refused == (
+        RefusedRow(2, "id: 'kite' belongs to company 'Kite AG' (CH), and company 'Rook AG' (CH) is 'rook'"),
+        RefusedRow(3, "id: 'kite' is called 'Rook AG' in line 2"),
+        RefusedRow(4, "id: 'rook' belongs to company 'Rook AG' (CH); only its name can change"),
+    )
+    fund = load_parties(database, written(tmp_path, f"{NAMED}kite,Kite Fund,fund,CH,,\n"))
+    assert fund.refused == (RefusedRow(2, "id: 'kite' belongs to company 'Kite AG' (CH); only its name can change"),)
+
+
+def test_row_with_the_former_name_of_another_party_is_told(database: EntityDatabase, tmp_path: Path) -> None:
+    for name in ("Kite AG", "Rook AG"):
+        load_parties(database, written(tmp_path, f"{NAMED}kite,{name},company,CH,,\n"))
+    report = load_parties(database, written(tmp_path, "name,kind,jurisdiction\nKite AG,company,CH\n"))
+    assert (report.added, report.twins) == (1, (TwinRow(2, "company 'Rook AG' (CH)"),))
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"name,kind\nJos\xe9,person\n", r"line 2 is not UTF-8 \(byte 0xe9\); save the file as UTF-8"),
-        (
-            b"\xef\xbb\xbfname,kind\nAnn,person\n\xe9,person\n",
-            r"line 3 is not UTF-8 \(byte 0xe9\); save the file as UTF-8",
-        ),
+        (b"name,kind,Caf\xe9\nAnn,person,\n", r"line 1: it is not UTF-8 \(byte 0xe9\); save the file as UTF-8"),
         (b"", "the first line must name the columns; it is empty"),
         (
             b"name,type\n",

@@ -1,5 +1,6 @@
 """Finding the one party that a lookup means: what is asked, one thing after the other, and what the answers come to."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from dagwright.entities.loading import load_parties
 from dagwright.entities.models import Party, PartyStatus
 from dagwright.entities.parties import NaturalKey, add_party
 from dagwright.entities.resolution import CREATE_NEW, NONE_OF_THESE, PartySearch, Wanted
+from dagwright.plan.answers import BadAnswer, normal_form
 from dagwright.plan.human_fields import question_raised
+from dagwright.plan.questions import request_of
 from dagwright.tools import AskPerson
 
 _PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
@@ -279,10 +282,52 @@ def test_person_who_is_there_is_not_created_again(gateway: SqlEntityGateway, loa
     talk = Conversation(gateway, "Sarah Chen", "person", "SG")
     asked = talk.answer(text="create new")
     assert "There is a person called 'Sarah Chen' already" in asked["prompt"]
-    asked = talk.answer(data={"name": "Sarah Chen", "date_of_birth": "1987-05-17"})
+    details = {"data": {"name": "Sarah Chen", "date_of_birth": "1987-05-17"}}
+    asked = talk.answer(**details)
+    sarah = id_of(loaded, "Sarah Chen")
+    assert asked["prompt"] == (
+        "That person is there already. Which person is meant by 'Sarah Chen'? Or write another name."
+    )
+    assert [option["id"] for option in asked["options"]] == [sarah, NONE_OF_THESE, CREATE_NEW]
+    # Another one of the name can still be made.
+    assert talk.select(CREATE_NEW)["type"] == "INFORMATION"
+    assert talk.answer(**details)["options"] == asked["options"]
+    assert talk.select(sarah)["party"]["name"] == "Sarah Chen"
+
+
+def test_person_who_is_inactive_is_not_created_again_nor_offered(tmp_path: Path) -> None:
+    database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
+    (tmp_path / "parties.csv").write_text("name,kind,born,status\nEve Gone,person,1970-01-01,inactive\n")
+    load_parties(database, tmp_path / "parties.csv")
+    talk = Conversation(SqlEntityGateway(database), "Eve Gone", "person")
+    talk.answer(text=CREATE_NEW)
+    asked = talk.answer(data={"name": "Eve Gone", "date_of_birth": "1970-01-01"})
+    told = "That person is there already: Eve Gone (person, jurisdiction not known, born 1970-01-01, "
     assert asked["type"] == "CLARIFICATION"
-    assert f"born 1987-05-17, {id_of(loaded, 'Sarah Chen')}" in asked["prompt"]
-    assert talk.answer(text=id_of(loaded, "Sarah Chen"))["party"]["name"] == "Sarah Chen"
+    assert asked["prompt"].startswith(f"{told}{id_of(database, 'Eve Gone')}) is inactive. Which party is meant")
+    database.dispose()
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"name": " "}, "' ' is no name: it holds no letter or digit"),
+        ({"date_of_birth": "2999-01-01"}, "'2999-01-01' is no date of birth from 1800-01-01 to 2099-12-31"),
+        ({"date_of_birth": "1980-02-30"}, "'1980-02-30' is no date such as 1970-12-31"),
+        ({"jurisdiction": "XX"}, "jurisdiction 'XX' is no ISO 3166 code"),
+    ],
+)
+def test_details_that_nobody_can_have_do_not_fit_the_question(
+    gateway: SqlEntityGateway, given: dict[str, str], problem: str
+) -> None:
+    schema = Conversation(gateway, "Maria Garcia", "person").select(CREATE_NEW)["schema"]
+    request = request_of(
+        {"type": "INFORMATION", "prompt": "…", "schema": schema}, "r", task="r", purpose="raised", at=0
+    )
+    right = {"name": "Maria Garcia", "date_of_birth": "1980-01-31", "jurisdiction": "LU"}
+    assert normal_form(request, {"data": right}) == {"data": right}
+    with pytest.raises(BadAnswer, match=re.escape(problem)):
+        normal_form(request, {"data": {**right, **given}})
 
 
 def test_persons_of_one_name_are_told_apart_by_birth(tmp_path: Path) -> None:

@@ -366,3 +366,14 @@ def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
     [again] = tasks_of(scheduler)
     assert (again.id, [each["answer"] for each in again.answers]) == (task.id, [{"text": "Bob"}])
     assert scheduler.requests.early_of == {2: ["lookup:person:Ann"]}
+
+
+def test_what_a_lookup_asks_next_takes_no_answer_before_it_is_asked() -> None:
+    scheduler, [task] = started(plan_of(intent(a=looking("Ann"))))
+    told = "'lookup:person:Ann#{}' is not asked: what a lookup asks depends on the answers before it"
+    assert scheduler.answer(Feedback("lookup:person:Ann#2", {"text": "Bob"}), 1.0) == told.format(2)
+    scheduler.ask(task.id, ASKED, at=2.0, attempt=Attempt())
+    open_one = "; 'lookup:person:Ann' is open"
+    assert scheduler.answer(Feedback("lookup:person:Ann#4", {"text": "Bob"}), 3.0) == told.format(4) + open_one
+    assert [*scheduler.requests.open] == ["lookup:person:Ann"]
+    assert scheduler.requests.early == {}

@@ -1,0 +1,97 @@
+"""Long pieces of work leave the database to others again and again, and tell how far they came if they cannot go on."""
+
+import sqlite3
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from dagwright.entities import database as entity_database
+from dagwright.entities.catalogue import PartyKind
+from dagwright.entities.database import GAP_S, EntityDatabase
+from dagwright.entities.loading import load_parties
+from dagwright.entities.parties import NaturalKey, add_party
+from dagwright.entities.refusing import StoreRefuses
+
+
+def test_transactions_end_by_time_and_leave_gaps_for_who_waits_for_the_lock(
+    database: EntityDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.read(lambda session: session.execute(text("SELECT 1")))
+    now, slept = [0.0], list[float]()
+    monkeypatch.setattr(entity_database, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=slept.append))
+
+    def work(_: Session, number: int) -> int:
+        now[0] += entity_database.PART_S / 2.5
+        return 2 * number
+
+    parts = list(database.write_in_parts(range(7), work))
+    assert parts == [[0, 2, 4], [6, 8, 10], [12]]
+    # PostgreSQL has no lock that all writers wait for.
+    is_sqlite = "sqlite" in str(database._url)
+    assert slept == ([GAP_S, GAP_S] if is_sqlite else [])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "parties.db"
+
+
+def test_others_write_while_a_long_piece_of_work_goes_on(path: Path) -> None:
+    long, other = EntityDatabase(f"sqlite:///{path}"), EntityDatabase(f"sqlite:///{path}")
+    key = NaturalKey(PartyKind.FUND, "Apex", "LU")
+    writer = threading.Thread(target=lambda: other.write(lambda session: add_party(session, key).id))
+
+    def work(session: Session, number: int) -> int:
+        session.execute(text("SELECT 1"))
+        time.sleep(0.005)
+        return number
+
+    done = 0
+    for part in long.write_in_parts(range(4_000), work):
+        done += len(part)
+        if writer.ident is None:
+            writer.start()
+        if not writer.is_alive():
+            break
+    assert (writer.is_alive(), done < 4_000) == (False, True)
+    long.dispose()
+    other.dispose()
+
+
+@pytest.mark.parametrize(
+    ("before", "how_far"),
+    [(0, "nothing was loaded"), (2, "2 of 3 rows are loaded and stay; load the file again for the others")],
+)
+def test_load_that_meets_a_lock_says_what_is_in_and_goes_on_when_it_is_run_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch, before: int, how_far: str
+) -> None:
+    monkeypatch.setattr(entity_database, "SQLITE_BUSY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(entity_database, "PART_S", 0.0)
+    database = EntityDatabase(f"sqlite:///{path}")
+    database.read(lambda session: session.execute(text("SELECT 1")))
+    holder = sqlite3.connect(path, isolation_level=None)
+    gaps = iter(range(1, 3))
+
+    def hold(number: int) -> None:
+        if number == before:
+            holder.execute("BEGIN IMMEDIATE")
+
+    monkeypatch.setattr(EntityDatabase, "_let_others_write", lambda _: hold(next(gaps)))
+    hold(0)
+    parties = path.with_suffix(".csv")
+    parties.write_text("name,kind\nAnn Lee,person\nBen Ray,person\nCy Poe,person\n", encoding="utf-8")
+    with pytest.raises(StoreRefuses) as refused:
+        load_parties(database, parties)
+    told = "the database refuses: database is locked: something else has been writing to it for 30 s"
+    assert str(refused.value) == f"{told}; {how_far}"
+    holder.execute("ROLLBACK")
+    gaps = iter((-1, -1))
+    report = load_parties(database, parties)
+    assert (report.added, report.unchanged) == (3 - before, before)
+    holder.close()
+    database.dispose()
