@@ -367,7 +367,7 @@ class Runs:
         """
         there = await self._find(workflow_id)
         if there is None:
-            raise RunNotFound(f"there is no run {workflow_id!r}")
+            raise RunNotFound(f"there is no run {workflow_id!r:.200}")
         return tools_of(await there.memo())
 
     async def session_of(self, workflow_id: str) -> str | None:
@@ -378,7 +378,7 @@ class Runs:
         """
         there = await self._find(workflow_id)
         if there is None:
-            raise RunNotFound(f"there is no run {workflow_id!r}")
+            raise RunNotFound(f"there is no run {workflow_id!r:.200}")
         name = (await there.memo()).get(wire.MEMO_SESSION)
         return name if isinstance(name, str) else None
 
@@ -394,7 +394,7 @@ class Runs:
         """
         there = await self._find(workflow_id)
         if there is None:
-            raise RunNotFound(f"there is no run {workflow_id!r}")
+            raise RunNotFound(f"there is no run {workflow_id!r:.200}")
         return owner_in(await there.memo())
 
     async def document(self, view: RunView, *, full: bool = False, only: str | None = None) -> dict[str, Any]:

@@ -272,7 +272,7 @@ class RunFeed:
             described = await handle.describe()
         except RPCError as error:
             if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
-                raise RunNotFound(f"there is no run {self._workflow_id!r}") from None
+                raise RunNotFound(f"there is no run {self._workflow_id!r:.200}") from None
             raise
         if described.workflow_type == wire.WORKFLOW_CONVERSE:
             name = self._workflow_id.removeprefix(wire.ID_SESSION)

@@ -328,7 +328,7 @@ async def _make_sure_of(handle: WorkflowHandle[Any, Any]) -> None:
     except RPCError as error:
         if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
             raise
-        raise RunNotFound(f"there is no run {handle.id!r}") from None
+        raise RunNotFound(f"there is no run {handle.id!r:.200}") from None
 
 
 def _asked_in(view: RunView) -> list[OpenRequest]:

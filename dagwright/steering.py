@@ -131,7 +131,7 @@ class Steering:
             await self._client.get_workflow_handle(workflow_id).describe()
         except RPCError as unknown:
             if unknown.status in _NO_RUN:
-                return RunNotFound(f"there is no run {workflow_id!r}")
+                return RunNotFound(f"there is no run {workflow_id!r:.200}")
             raise
         if error is not None and error.status is RPCStatusCode.INVALID_ARGUMENT:
             return ServerRefused(f"the server does not take it: {error.message}")

@@ -108,12 +108,12 @@ def _meant(request: AnswerRequest, asked: Sequence[OpenRequest]) -> Sequence[Ope
     Raises:
         CommandRefused: none is named, and not exactly one is open; or what is named is not open.
     """
-    run = f"the run {request.workflow_id!r}"
+    run = f"the run {request.workflow_id!r:.200}"
     if request.request is not None:
         meant = named_in(asked, request.request, of_all=request.is_for_all)
         if not meant:
             raise CommandRefused(
-                f"{run} does not ask {request.request!r} now; to answer before it asks, give --approve, --reject, "
+                f"{run} does not ask {request.request!r:.200} now; to answer before it asks, give --approve, --reject, "
                 "--select, --text or --data, and not --all",
                 status="not_found",
             )

@@ -92,6 +92,10 @@ def guarded(command: Callable[[], int], output: Output, *, settings: Callable[[]
         if isinstance(error, OSError) and error.errno in _FULL:
             _tell_full(error, output)
             return ExitCode.FAILED
+        if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("dagwright"):
+            told = f"the package {error.name!r} is not installed here, and this version of Dagwright needs it"
+            output.problem(f"{told}: `make setup` brings what is missing", status="not_installed")
+            return ExitCode.FAILED
         answer = _expected(error)
         if answer is not None:
             output.problem(answer.words or one_line(str(error), limit=2_000), status=answer.status)

@@ -11,7 +11,7 @@ from dagwright.cli.round_words import round_lines
 from dagwright.cli.wording import is_excused, node_words, usage_lines
 from dagwright.contracts.documents import OUTPUT_LEFT_OUT
 from dagwright.contracts.goal_replans import PLANNING_AGAIN
-from dagwright.contracts.goals import APPROVE, PLAN, PLAN_INVALID, READ, is_own, own_id
+from dagwright.contracts.goals import APPROVE, LOW_CONFIDENCE, PLAN, PLAN_INVALID, READ, is_own, own_id
 from dagwright.contracts.rounds import MAX_ROUNDS_LIMIT, MAX_ROUNDS_REACHED
 from dagwright.feed import RunView
 from dagwright.insides import INSIDE_UNREADABLE
@@ -221,7 +221,11 @@ def _run_error_lines(document: Mapping[str, Any]) -> Iterator[str]:
     if len(problems) > FAILURES_SHOWN:
         yield f"and {len(problems) - FAILURES_SHOWN:,} more errors"
     if error.get("code") == PLAN_INVALID:
-        yield "what the model wrote last, and all that is wrong with it: " + _commands_of_last_plan(document)
+        yield "what the model wrote last, and all that is wrong with it: " + _commands_of_last_plan(
+            document, PLAN, READ
+        )
+    if error.get("code") == LOW_CONFIDENCE:
+        yield f"the intents: {_commands_of_last_plan(document, READ)}"
     if error.get("code") == MAX_ROUNDS_REACHED:
         yield from _more_rounds(document)
 
@@ -233,13 +237,13 @@ def _more_rounds(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"more rounds: --rounds N, at most {MAX_ROUNDS_LIMIT}"
 
 
-def _commands_of_last_plan(document: Mapping[str, Any]) -> str:
+def _commands_of_last_plan(document: Mapping[str, Any], *names: str) -> str:
     number = max(
         (node.partition("#")[2] for node in document["nodes"] if own_id(node) == PLAN),
         key=_number,
         default="",
     )
-    ends = [f"{node}#{number}" if number else node for node in (PLAN, READ)]
+    ends = [f"{node}#{number}" if number else node for node in names]
     return ", ".join(f"dagwright node {document['workflow_id']} {end}" for end in ends)
 
 

@@ -63,7 +63,7 @@ def prepare_run(request: RunRequest, toolset: Toolset, output: Output, session: 
     chosen = read_policy(request.policy_file) or (session.policy if session is not None else None)
     terms = Terms(deadline_s_of(request.timeout), chosen, beside=beside)
     context = read_context(request.context)
-    known = {**(session.ids() if session is not None else {}), **context}
+    known: dict[str, Any] = {**(session.names if session is not None else {}), **context}
     texts = read_pairs(request.inputs, option="--input")
     given = read_inputs_file(request.inputs_file)
     raw, checked, mends = (_mended if request.is_mending else _strict)(request, toolset, output, context=known)
@@ -101,7 +101,7 @@ def prepare_run(request: RunRequest, toolset: Toolset, output: Output, session: 
 
 
 def _strict(
-    request: RunRequest, toolset: Toolset, _output: Output, *, context: Mapping[str, str]
+    request: RunRequest, toolset: Toolset, _output: Output, *, context: Mapping[str, Any]
 ) -> tuple[Any, Checked, Sequence[Mend]]:
     """Returns a plan as it was written, and checked; nothing of it is mended."""
     raw = read_plan(request.plan)
@@ -109,7 +109,7 @@ def _strict(
 
 
 def _mended(
-    request: RunRequest, toolset: Toolset, output: Output, *, context: Mapping[str, str]
+    request: RunRequest, toolset: Toolset, output: Output, *, context: Mapping[str, Any]
 ) -> tuple[Any, Checked, Sequence[Mend]]:
     """Returns a model's answer, the plan in it, and what was mended to read it, which is told too.
 

@@ -391,8 +391,7 @@ class Progress:
         if not self._state.changes.asks:
             words = (
                 f"the model gives its intents a confidence of {sure:.4g}, {least:.4g} is wanted, and nobody is asked "
-                "in this run, so nothing was done; `node RUN read` shows them: ask again with --approve-plan, or with "
-                "a lower --confidence"
+                "in this run, so nothing was done; ask again with --approve-plan, or with a lower --confidence"
             )
             raise GivenUp(NodeError(LOW_CONFIDENCE, words))
         return True

@@ -51,8 +51,8 @@ def session_name(text: str) -> str:
     """
     name = unicodedata.normalize("NFC", text).strip()
     if not 0 < len(name.encode(errors="replace")) <= NAME_BYTES:
-        told = "is empty" if not name else f"has {len(name.encode(errors='replace')):,} bytes of UTF-8"
-        raise SessionNameInvalid(f"the name of the session {told}; it has 1 to {NAME_BYTES}")
+        told = "is empty" if not name else f"has {len(name.encode(errors='replace')):,} bytes"
+        raise SessionNameInvalid(f"the name of the session {told}; it has 1 to {NAME_BYTES} bytes of UTF-8")
     # Marks that turn lines around or cannot be seen would make two names look like one.
     if any(unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") for sign in name):
         raise SessionNameInvalid(f"the name {name!r} holds characters that the name of a session cannot have")
@@ -264,7 +264,7 @@ class Session:
             found["options"] = {"policy": self.policy.to_json(), **(options or {})}
         if "compiled" not in found and not found.get("context"):
             # Nobody has read the plan yet, so nobody has put in what its names stand for.
-            found["context"] = self.ids()
+            found["context"] = {name: dict(known) for name, known in self.names.items()}
         return found
 
     def end_turn(self, run: str, end: TurnEnd, *, at: float) -> bool:

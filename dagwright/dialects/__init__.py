@@ -91,8 +91,8 @@ def to_document(
     Args:
         raw: any JSON value.
         dialect: one of `DIALECTS`; `None` tells it from the shape.
-        context: names of the session -> their values, such as `cbu` for `@cbu`.
-        tools: name -> declaration, for the names of arguments that a dialect gives by position.
+        context: names of the session -> their values, such as `cbu` for `@cbu`: an id, or `{"id", "name", "kind"}`.
+        tools: name -> declaration, for the names of arguments that a dialect gives by position, and for hints.
 
     Raises:
         PlanInvalid: nothing that could be checked further: no known shape, no list of nodes, an empty one.
@@ -121,7 +121,7 @@ def _read(
         "tasks": lambda: read_tasks(raw),
         "steps": lambda: read_steps(raw),
         "agents": lambda: read_agents(raw),
-        "intents": lambda: read_intents(raw, context=context),
+        "intents": lambda: read_intents(raw, context=context, tools=tools),
         "subgoals": lambda: read_subgoals(raw),
         "hugginggpt": lambda: read_hugginggpt(raw),
         "taskbench": lambda: read_taskbench(raw, tools=tools),

@@ -6,6 +6,7 @@ lookup names a party that exists already. Both end up beside the params, as argu
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import JsonValue
@@ -16,22 +17,26 @@ from dagwright.plan.document import Document
 from dagwright.plan.entity_types import UnknownEntityType, jurisdiction_of, kind_of
 from dagwright.plan.errors import Note, Problem, pointer
 from dagwright.plan.references import Lookup, ResultOf, suggestion
+from dagwright.plan.tools import ToolDeclaration
 
 _KEYS = frozenset({"verb", "params", "refs", "lookups"})
 _GROUPS = ("params", "refs", "lookups")
 _LOOKUP_KEYS = frozenset({"search_text", "entity_type", "jurisdiction"})
 _RESULT = re.compile(r"@result_([1-9][0-9]*)")
 _SESSION_NAME = re.compile(r"@([A-Za-z_][A-Za-z0-9_.-]*)")
+_CALLED_SHOWN = 80
+"""Characters of the name of a party that is shown beside its id."""
 _NOT_READ = Lookup("", "")
 """Stands where what is meant could not be read, so that nobody takes what stands there for the value."""
 _HINT = "@result_N is what intent N of this request makes; use lookups for what exists already"
 
 
-def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue]) -> Document:
+def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue], tools: Mapping[str, ToolDeclaration]) -> Document:
     """Returns the document of a list of intents.
 
     Args:
-        context: names of the session, without their `@` -> their values.
+        context: names of the session, without their `@` -> their values, or `{"id", "name", "kind"}` of a party.
+        tools: the verbs, for hints.
 
     Raises:
         PlanInvalid: there is no list of intents, or it is empty.
@@ -40,13 +45,17 @@ def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue]) -> Documen
     intents = draft.entries(raw, "intents", known=("explanation", "confidence"))
     if isinstance(raw, dict):
         _read_metadata(raw, draft)
+    makers: dict[str, str] = {}
     for index, intent in enumerate(intents):
         node_id = f"@result_{index + 1}"
         entry = draft.entry(intent, index, name=f"intent {index + 1}", node=node_id)
         node: dict[str, Any] = {"id": node_id, **tool_or_stand_in(None)}
         if entry is not None:
-            reader = _IntentReader(entry, draft, index=index, count=len(intents), context=context)
-            node = {"id": node_id, **reader.read()}
+            known = _Known(context, makers, len(intents))
+            node = {"id": node_id, **_IntentReader(entry, draft, index=index, known=known).read()}
+            made = tools.get(str(node.get("tool")))
+            if made is not None and made.sets is not None:
+                makers[made.sets] = node_id
         draft.nodes.append(node)
     return draft.document(pointers=lambda: _pointers(intents), unknown_node_hint=_HINT)
 
@@ -79,15 +88,29 @@ def _read_metadata(raw: Mapping[str, Any], draft: Draft) -> None:
         draft.problems.append(Problem("invalid_field", message, "/confidence"))
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What an intent can refer to.
+
+    Args:
+        context: as `read_intents` has it.
+        makers: name of the session -> the last intent above that sets it.
+        count: of the intents.
+    """
+
+    context: Mapping[str, JsonValue]
+    makers: Mapping[str, str]
+    count: int
+
+
 class _IntentReader:
     """Makes a node's fields of one intent."""
 
-    def __init__(self, entry: Entry, draft: Draft, *, index: int, count: int, context: Mapping[str, JsonValue]) -> None:
+    def __init__(self, entry: Entry, draft: Draft, *, index: int, known: _Known) -> None:
         self.entry = entry
         self.draft = draft
         self.index = index
-        self.count = count
-        self.context = context
+        self.known = known
         self.arguments: dict[str, Any] = {}
 
     def read(self) -> dict[str, Any]:
@@ -136,27 +159,35 @@ class _IntentReader:
     def _note_forward(self, ref: str) -> None:
         # More digits than the count has are beyond it; Python refuses to read a number of 5,000 digits.
         digits = ref.removeprefix("@result_")
-        if len(digits) <= len(str(self.count)) and self.index + 1 < int(digits) <= self.count:
+        if len(digits) <= len(str(self.known.count)) and self.index + 1 < int(digits) <= self.known.count:
             number = self.index + 1
             message = f"intent {number} uses {ref}, which stands after it; intent {digits} runs first"
             self.draft.notes.append(Note("forward_reference", message, self.entry.node))
 
     def _read_session_name(self, key: str, name: str) -> None:
-        value = self.context.get(name)
-        lacks = "the session does not have" if name not in self.context else "has no id in the session"
-        if name not in self.context or (isinstance(value, str) and not value.strip()):
-            message = f"{key!r} is @{name}, which {lacks}"
-            made = " or, if an earlier intent makes it, write @result_N of that intent" if self.index else ""
-            hint = f"give it with --context {name}=ID{made}"
-            near = suggestion(name, [each for each in self.context if each != name])
-            self.entry.tell("missing_context", message, "refs", key, hint=f"{near} Or {hint}" if near else hint)
+        value, called = _id_and_name(self.known.context.get(name))
+        if name not in self.known.context or (isinstance(value, str) and not value.strip()):
+            self._tell_missing(key, name)
             return
         self.arguments[key] = _without_references(value)
         if isinstance(value, str):
             # Whether a party is taken here is known to who knows the verb.
-            self.draft.holes[self.index, key] = Lookup(value, "", known_as=f"@{name}")
+            self.draft.holes[self.index, key] = Lookup(value, "", known_as=f"@{name}", called=called)
         else:
             del self.draft.holes[self.index, key]
+
+    def _tell_missing(self, key: str, name: str) -> None:
+        context, maker = self.known.context, self.known.makers.get(name)
+        lacks = "the session does not have" if name not in context else "has no id in the session"
+        if maker is not None:
+            message = f"{key!r} is @{name}, which {lacks} before this request; {maker} is the one that it makes"
+            self.entry.tell("missing_context", message, "refs", key, hint=f"write {maker}")
+            return
+        made = " or, if an earlier intent makes it, write @result_N of that intent" if self.index else ""
+        hint = f"give it with --context {name}=ID{made}"
+        near = suggestion(name, [each for each in context if each != name])
+        message = f"{key!r} is @{name}, which {lacks}"
+        self.entry.tell("missing_context", message, "refs", key, hint=f"{near} Or {hint}" if near else hint)
 
     def _read_lookup(self, key: str, lookup: Any) -> None:
         if not isinstance(lookup, dict):
@@ -189,6 +220,14 @@ def _is_entity_type(text: str, entry: Entry) -> bool:
         entry.tell("invalid_field", str(error), "entity_type", hint=error.hint)
         return False
     return True
+
+
+def _id_and_name(value: JsonValue) -> tuple[JsonValue, str]:
+    """Returns what a name of the session stands for, and how people call it, as far as that is known."""
+    if not isinstance(value, dict) or not isinstance(value.get("id"), str):
+        return value, ""
+    called = value.get("name")
+    return value["id"], called[:_CALLED_SHOWN] if isinstance(called, str) else ""
 
 
 def _without_references(value: JsonValue) -> JsonValue:

@@ -77,7 +77,7 @@ class Desk:
         checked_id(run)
         if self.caller.owner is not None and not self.caller.sees(await self.runs.owner_of(run)):
             # What others have is not told from what nobody has.
-            raise RunNotFound(f"there is no run {run!r}")
+            raise RunNotFound(f"there is no run {run!r:.200}")
         return run
 
     def refuse_full_streams(self) -> None:

@@ -41,6 +41,8 @@ KNOWN_BEFORE = "known before"
 """Why a party is meant that was looked up before the run."""
 KNOWN_AS = "known_as"
 """Argument of a node of `find_party` whose party is not searched for, and key of what `bind_parties` is told of it."""
+_CALLED = "called"
+"""Argument beside it: its name, which people are told."""
 _EITHER = " or "
 _FOUND = "found"
 """Argument of `bind_parties`: a list of what each `find_party` found."""
@@ -108,7 +110,7 @@ def _find(node_id: str, lookup: Lookup) -> CompiledNode:
 
 def _arguments_of(lookup: Lookup) -> dict[str, Any]:
     given = {"search_text": lookup.search_text, "entity_type": lookup.entity_type}
-    more = {"jurisdiction": lookup.jurisdiction, KNOWN_AS: lookup.known_as}
+    more = {"jurisdiction": lookup.jurisdiction, KNOWN_AS: lookup.known_as, _CALLED: lookup.called or None}
     return {**given, **{key: value for key, value in more.items() if value is not None}}
 
 
@@ -218,7 +220,8 @@ def words_of_bound(plan: CompiledPlan, part: Reference) -> str | None:
     text, known_as = str(given["search_text"])[:_WORDS_IN_TITLE], given.get(KNOWN_AS)
     if known_as is None:
         return f"{text} ({given['entity_type']})"
-    return text if known_as == BY_ID else f"{known_as} ({text})"
+    called = f"{given[_CALLED]}, " if _CALLED in given else ""
+    return text if known_as == BY_ID else f"{known_as} ({called}{text})"
 
 
 def parties_of_call(node: CompiledNode, arguments: Any, *, record_of: Callable[[str], Record | None]) -> dict[str, str]:

@@ -9,7 +9,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from dagwright.plan.model import MAX_ID_BYTES
@@ -82,12 +82,14 @@ class Lookup:
         jurisdiction: ISO 3166 code of the parties that are meant; `None` if any can be.
         known_as: how the plan names a party that is looked at and not searched for: `@cbu` if the session has it,
             `BY_ID` if its id is written out.
+        called: name of a party that is known, for people; empty if only its id is.
     """
 
     search_text: str
     entity_type: str
     jurisdiction: str | None = None
     known_as: str | None = None
+    called: str = field(default="", compare=False)
 
     @property
     def input(self) -> str:

@@ -58,7 +58,9 @@ def read_intents_answer(
         return _nothing_of(raw)
     own = [*cut, *_own_problems(raw)]
     try:
-        document = to_document(raw, dialect="intents", context={name: what["id"] for name, what in context.items()})
+        document = to_document(
+            raw, dialect="intents", context={name: dict(what) for name, what in context.items()}, tools=tools
+        )
         verbs = verbs_among(tools)
         document, named = mend_tools(document, verbs)
         own += [*_no_verbs(document, tools, verbs), *_given_parties(raw, document, verbs)]

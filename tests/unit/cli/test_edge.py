@@ -65,6 +65,19 @@ def test_defect_is_one_line_and_its_traceback_is_kept(tmp_path: Path, capsys: py
     assert "KeyError: 'oops'" in log.read_text(encoding="utf-8")
 
 
+def test_package_that_is_missing_is_named_with_what_brings_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> int:
+        raise ModuleNotFoundError("No module named 'fastapi'", name="fastapi")
+
+    assert guarded(fail, Output(), settings=lambda: Settings(state_dir=tmp_path)) == 1
+    assert capsys.readouterr().err == (
+        "the package 'fastapi' is not installed here, and this version of Dagwright needs it: `make setup` brings what "
+        "is missing\n"
+    )
+
+
 def test_traceback_is_shown_at_debug_level(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _guarded(KeyError("oops"), tmp_path, log_level="debug")
 

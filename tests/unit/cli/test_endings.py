@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from dagwright.cli.endings import summary_line, tell_answer
+from dagwright.cli.endings import failure_lines, summary_line, tell_answer
 from dagwright.cli.looking import _result_text
 from dagwright.cli.output import Output
 from dagwright.feed import RunView
@@ -94,3 +94,15 @@ def test_text_of_several_lines_in_a_result_stands_as_it_is() -> None:
     slots = {"formatted_results": "| a |\n|---|\n| 1 |", "hit_count": 3}
     assert _result_text(slots) == "formatted_results:\n| a |\n|---|\n| 1 |\nhit_count: 3"
     assert _result_text({"a": "b"}) == '{\n  "a": "b"\n}'
+
+
+def test_run_that_was_not_sure_enough_is_told_with_the_command_that_shows_the_intents() -> None:
+    error = {"code": "low_confidence", "message": "not sure enough"}
+    found = {"workflow_id": "run-1", "error": error, "nodes": {}}
+    nodes = {
+        name: {"status": "completed", "error": None, "result": None} for name in ("plan", "read", "plan#2", "read#2")
+    }
+    assert [*failure_lines({**found, "nodes": nodes})] == [
+        "error: low_confidence: not sure enough",
+        "the intents: dagwright node run-1 read#2",
+    ]

@@ -149,6 +149,27 @@ def test_name_that_the_session_does_not_have_is_missing_context() -> None:
     )
 
 
+def test_name_that_an_intent_above_makes_is_told_with_its_reference() -> None:
+    tools = {"cbu.ensure": ToolDeclaration("cbu.ensure", sets="cbu"), "v": ToolDeclaration("v")}
+    raw = intents({"verb": "v", "refs": {"a": "@cbu"}}, ENSURE, ENSURE, {"verb": "v", "refs": {"a": "@cbu"}})
+    first, last = to_document(raw, tools=tools).problems
+    assert first.hint == "give it with --context cbu=ID"
+    assert (last.code, last.pointer, last.hint) == ("missing_context", "/intents/3/refs/a", "write @result_3")
+    assert last.message == (
+        "intent 4: 'a' is @cbu, which the session does not have before this request; @result_3 is the one that it makes"
+    )
+    assert to_document(raw, tools=tools, context={"cbu": "fund_1"}).problems == []
+
+
+def test_name_of_the_session_may_stand_for_a_party_with_its_name() -> None:
+    fund: dict[str, Any] = {"id": "fund_1", "name": "Apex " * 50, "kind": "fund"}
+    document = to_document(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": fund})
+    assert document.plan["nodes"][0]["arguments"] == {"a": "fund_1"}
+    found = document.holes[0, "a"]
+    assert isinstance(found, Lookup)
+    assert (found, found.called) == (Lookup("fund_1", "", known_as="@cbu"), ("Apex " * 50)[:80])
+
+
 @pytest.mark.parametrize("empty", ["", "  "])
 def test_name_of_the_session_without_an_id_is_missing_context(empty: str) -> None:
     (problem,) = problems_of(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": empty})

@@ -140,6 +140,21 @@ def test_party_whose_id_is_written_out_is_looked_at_as_that_of_the_session() -> 
     assert [each["search_text"] for each in bindings(scheduler.plan, scheduler.records)] == ["fund_1"]
 
 
+def test_plan_is_shown_with_the_name_of_a_party_of_the_session_if_it_is_known() -> None:
+    raw = {"intents": [{"verb": "pay", "params": {"note": "n"}, "refs": {"cbu-id": "@cbu"}}]}
+    told = {"id": "fund_1", "name": "Apex Fund Zwei", "kind": "fund"}
+    plans = [
+        prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}, context={"cbu": value}), {}) for value in (told, "fund_1")
+    ]
+    assert [plan_words(plan).rpartition(" with ")[2] for plan in plans] == [
+        '{"note":"n","cbu-id":"@cbu (Apex Fund Zwei, fund_1)"}',
+        '{"note":"n","cbu-id":"@cbu (fund_1)"}',
+    ]
+    assert hidden(plans[0]) == hidden(plans[1])
+    [first, second] = [started(plan)[1][0] for plan in plans]
+    assert first.arguments == second.arguments
+
+
 def test_id_that_cannot_be_used_is_told_at_its_param() -> None:
     raw = {"intents": [{"verb": "pay", "params": {"note": "n"}}, {"verb": "pay", "params": {"cbu-id": "nonsense"}}]}
     scheduler, [bind] = started(prepare_plan(check_plan(raw, {"pay": PARTY_TOOL}), {}))

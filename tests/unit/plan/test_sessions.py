@@ -126,7 +126,7 @@ def test_run_of_a_turn_is_given_what_the_session_knows() -> None:
         "session": place,
         "bound": [JOHN],
         "options": {"policy": session.policy.to_json()},
-        "context": {"cbu": "CBU-1"},
+        "context": {"cbu": FUND},
     }
     own = {"compiled": {}, "options": {"policy": {}, "deadline": "2h"}, "context": {}}
     given_own = session.started_with(TurnStart("b", own), workflow_id="session-s")
@@ -439,8 +439,10 @@ def test_party_that_was_created_by_a_run_that_was_taken_back_is_not_known_to_the
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 151, "ä" * 76, "a\nb", "a\u202eb", "a\u200bb", "a\ud800"])
 def test_name_that_no_session_can_have_is_refused(name: str) -> None:
-    with pytest.raises(SessionNameInvalid):
+    with pytest.raises(SessionNameInvalid) as invalid:
         session_name(name)
+    is_of_size = "it has 1 to 150 bytes of UTF-8" in str(invalid.value)
+    assert is_of_size == (not name.strip() or len(name) > 75)
 
 
 def test_name_of_a_session_is_any_text() -> None:

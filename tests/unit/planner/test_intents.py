@@ -91,6 +91,13 @@ def test_whoever_approves_sees_what_is_said_what_is_looked_up_and_in_which_order
     ]
 
 
+def test_approval_names_the_party_that_the_session_knows() -> None:
+    [*_, line] = read(
+        answer(intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@cbu"})), **CBU
+    ).words.splitlines()
+    assert line.endswith('with {"product":"CUSTODY","cbu-id":"@cbu (Apex Capital Fund, prt_1)"}')
+
+
 def test_approval_shows_all_of_a_plan_that_looks_something_up() -> None:
     manco = {"search_text": "B", "entity_type": "company"}
     found = read(answer({**FUND, "lookups": {"manco-id": manco}}, CUSTODY))
@@ -198,6 +205,8 @@ def test_name_that_the_session_lacks_is_told_with_those_that_it_has() -> None:
         "the session has @cbu, @manco; use lookups for what exists already"
     ]
     assert problems_in(said)[0].hint == "the session has no names; use lookups for what exists already"
+    made = answer(FUND, intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@cbu"}))
+    assert problems_in(made)[0].message.endswith("before this request; @result_1 is the one that it makes")
 
 
 def test_id_of_a_party_that_the_model_made_up_goes_back() -> None:
