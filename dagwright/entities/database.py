@@ -16,7 +16,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 
-from dagwright.entities.migrating import READ_ONLY, StoreUnusable, migrate
+from dagwright.entities.migrating import GAP_S, READ_ONLY, StoreUnusable, migrate
 from dagwright.entities.refusing import SQLITE_BUSY_TIMEOUT_S, in_words
 from dagwright.entities.search_index import BroughtIn, bring_in_part, names_in_index
 
@@ -27,8 +27,6 @@ WRITE_ATTEMPTS = 8
 """Runs of one transaction; each loss means that another transaction won, so a few suffice."""
 PART_S = 0.3
 """Seconds after which a long piece of work ends its transaction, so that others can write."""
-GAP_S = 0.12
-"""Seconds that it leaves the lock of SQLite alone then: whoever waits for it tries again each 0.1 s."""
 
 _WAL_PAUSE_S = 0.01
 _RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "23505", "23503"})

@@ -34,6 +34,8 @@ READ_ONLY = "dagwright_read_only"
 _FOLDER = Path(__file__).parent / "migrations"
 _LOCK = 0x6461677772
 """Key of the PostgreSQL advisory lock around each step: `dagwr` in ASCII."""
+GAP_S = 0.12
+"""Seconds that long work leaves the lock of SQLite alone between two parts: whoever waits tries again each 0.1 s."""
 _TOLD_EVERY_S = 5.0
 _NOTHING_TO_DO: Final = object()
 
@@ -65,6 +67,8 @@ def migrate(engine: Engine) -> None:
         if step is not None and time.monotonic() - told_at > _TOLD_EVERY_S:
             _LOG.warning("the database is brought to this version: %s", step)
             told_at = time.monotonic()
+        if step is not None and engine.dialect.name == "sqlite":
+            time.sleep(GAP_S)
         so_far = step
 
 

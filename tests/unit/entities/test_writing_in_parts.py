@@ -12,8 +12,9 @@ from sqlalchemy.orm import Session
 
 from dagwright.entities import database as entity_database
 from dagwright.entities.catalogue import PartyKind
-from dagwright.entities.database import GAP_S, EntityDatabase
+from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
+from dagwright.entities.migrating import GAP_S
 from dagwright.entities.parties import NaturalKey, add_party
 from dagwright.entities.refusing import StoreRefuses
 
