@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -282,14 +282,8 @@ async def _frames_of_a_drag(page: Page) -> list[float]:
     return found
 
 
-async def test_100000_nodes_are_shown_by_groups_that_open(
-    chromium: Browser, server: LiveServer, tmp_path: Path
-) -> None:
-    states = ["completed", "completed", "failed", "running", "pending"]
-    nodes = [{"id": f"n{i}", "title": None, "status": states[i % 5], "tool": "calculator"} for i in range(100_000)]
-    edges = [[f"n{i - 1_000}", f"n{i}"] for i in range(1_000, 100_000)]
-    graph = {"run_id": "large", "offset": "1-5", "nodes": nodes, "edges": edges, "notes": []}
-    told = {"workflow_id": "large", "status": "running", "title": "Large", "nodes": {}, "waiting_for": [], "notes": []}
+def _answering(graph: Any, told: Any) -> Callable[[Route], Awaitable[None]]:
+    """Returns what answers for the API with a run that is told nothing more of."""
 
     async def answer(route: Route) -> None:
         path = route.request.url.rpartition("/")[2]
@@ -298,11 +292,22 @@ async def test_100000_nodes_are_shown_by_groups_that_open(
         else:
             await route.fulfill(json=graph if path == "graph" else told)
 
+    return answer
+
+
+async def test_100000_nodes_are_shown_by_groups_that_open(
+    chromium: Browser, server: LiveServer, tmp_path: Path
+) -> None:
+    states = ["completed", "completed", "failed", "running", "pending"]
+    nodes = [{"id": f"n{i}", "title": None, "status": states[i % 5], "tool": "calculator"} for i in range(100_000)]
+    edges = [[f"n{i - 1_000}", f"n{i}"] for i in range(1_000, 100_000)]
+    graph = {"run_id": "large", "offset": "1-5", "nodes": nodes, "edges": edges, "notes": []}
+    told = {"workflow_id": "large", "status": "running", "title": "Large", "nodes": {}, "waiting_for": [], "notes": []}
     async with (
         gateway(server, folder=tmp_path, has_worker=False) as live,
         opened(chromium, f"{live.url}/console/") as page,
     ):
-        await page.route(re.compile("/v1/runs/large"), answer)
+        await page.route(re.compile("/v1/runs/large"), _answering(graph, told))
         await page.goto(f"{live.url}/console/#/runs/large")
         await expect(page.get_by_text("100,000 nodes in 20 groups")).to_be_visible()
         first = page.locator(".graph .box").first
@@ -319,3 +324,32 @@ async def test_100000_nodes_are_shown_by_groups_that_open(
             await opened_groups.last.click()
             await expect(opened_groups).to_have_count(left)
         await expect(page.get_by_text("100,000 nodes in 20 groups")).to_be_visible()
+
+
+async def test_nodes_of_a_round_are_folded_into_one(chromium: Browser, server: LiveServer, tmp_path: Path) -> None:
+    nodes: list[dict[str, Any]] = [
+        {"id": f"{group}-{i}", "title": None, "status": "completed", "tool": "find", "group": f"round {group}"}
+        for group in (1, 2)
+        for i in range(3)
+    ]
+    nodes[0]["partial"] = True
+    edges = [["1-0", "2-0"], ["1-1", "2-1"], ["1-2", "end"], ["2-2", "end"]]
+    nodes.append({"id": "end", "title": None, "status": "running", "tool": "answer"})
+    graph = {"run_id": "rounds", "offset": "1-5", "nodes": nodes, "edges": edges, "notes": []}
+    told = {"workflow_id": "rounds", "status": "running", "title": "Two", "nodes": {}, "waiting_for": [], "notes": []}
+    async with (
+        gateway(server, folder=tmp_path, has_worker=False) as live,
+        opened(chromium, f"{live.url}/console/") as page,
+    ):
+        await page.route(re.compile("/v1/runs/rounds"), _answering(graph, told))
+        await page.goto(f"{live.url}/console/#/runs/rounds")
+        await expect(page.locator(".graph .box")).to_have_count(7)
+        await expect(box(page, "1-0")).to_have_attribute("aria-label", "1-0: completed in part, find, round 1")
+        await page.get_by_role("button", name="Fold").click()
+        await expect(page.locator(".graph .box")).to_have_count(3)
+        await page.get_by_role("button", name="round 1: 3 nodes, 3 completed").click()
+        await expect(page.locator(".graph .box")).to_have_count(5)
+        await page.get_by_role("button", name="Close round 1").click()
+        await expect(page.locator(".graph .box")).to_have_count(3)
+        await page.get_by_role("button", name="Fold").click()
+        await expect(page.locator(".graph .box")).to_have_count(7)

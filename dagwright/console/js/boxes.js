@@ -120,17 +120,18 @@ export class Boxes {
     const node = this.#model.at(box.id) ?? { status: "pending" };
     const items = box.of === undefined ? this.#model.items.get(box.id) : undefined;
     const name = node.title || box.id;
+    const words = `${stateWords(node.status)}${node.partial ? " in part" : ""}`;
     const tries = node.attempts > 1 ? `, attempt ${node.attempts}` : "";
     const done = items ? [...items.values()].filter((item) => item.status === "completed").length : 0;
     const many = items ? `, ${done} of ${items.size} items completed` : "";
     const isOpen = items && this.#model.open.has(itemsKey(box.id));
     return {
       state: node.status,
-      label: `${name}: ${stateWords(node.status)}${tries}${many}${node.tool ? `, ${node.tool}` : ""}`,
+      label: [`${name}: ${words}${tries}${many}`, node.tool, node.group].filter(Boolean).join(", "),
       parts: () => [
         svg("text", { class: "sign", x: 9, y: 20 }, SIGNS[node.status] ?? "?"),
         svg("text", { x: 28, y: 19 }, cut(name)),
-        svg("text", { class: "sub", x: 28, y: 35 }, cut(`${stateWords(node.status)}${tries}${node.tool ? ` · ${node.tool}` : ""}`, LETTERS + 4)),
+        svg("text", { class: "sub", x: 28, y: 35 }, cut([`${words}${tries}`, node.group, node.tool].filter(Boolean).join(" · "), LETTERS + 4)),
         items &&
           svg("g", { class: "opener" }, svg("rect", { x: WIDTH - 46, y: 25, width: 44, height: 17, rx: 3, class: "share" }), svg("text", { class: "sub", x: WIDTH - 43, y: 37 }, `${isOpen ? "▾" : "▸"} ${done}/${items.size}`)),
       ].filter(Boolean),

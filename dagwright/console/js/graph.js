@@ -37,6 +37,7 @@ export class GraphView {
     this.canvas = svg("svg", { role: "group", "aria-label": "Graph. Arrow keys go along it, Enter opens." }, this.scene);
     this.words = el("span", { class: "hint", role: "status" }, "Laying out …");
     this.opened = el("span", { class: "opened" });
+    this.fold = el("button", { type: "button", "aria-pressed": "false", hidden: true, onclick: () => this.#fold() }, "Fold");
     this.viewport = new Viewport(this.canvas, { onMove: () => this.#moved(), onTap: (target) => this.#tapped(target) });
     this.finder = new Finder(model, { onFound: (id) => this.#goTo(id) });
     const button = (words, label, act) => el("button", { type: "button", "aria-label": label, title: label, onclick: act }, words);
@@ -50,6 +51,7 @@ export class GraphView {
         button("+", "Zoom in", () => this.viewport.zoom(1.4)),
         button("−", "Zoom out", () => this.viewport.zoom(1 / 1.4)),
         button("Fit", "Show all", () => this.#fit()),
+        this.fold,
         this.opened,
         this.words,
       ),
@@ -93,6 +95,7 @@ export class GraphView {
     this.words.textContent = `${nodes.toLocaleString("en")} nodes${groups ? ` in ${groups.toLocaleString("en")} groups` : ""}`;
     this.boxes.clear();
     this.#listOpen();
+    this.fold.hidden = !this.#model.hasParts;
     if (!this.#hasFitted) this.viewport.fit(width, height, { smallest: groups ? READABLE : 0 });
     this.#hasFitted = true;
     this.#redraw();
@@ -179,6 +182,14 @@ export class GraphView {
     if (box.members) this.#toggle(box.key, box.label);
     else if (isOpener) this.#toggle(this.boxes.itemsKey(box), `Items of ${this.#model.at(box.id).title || box.id}`);
     else this.#onSelect(box.id);
+  }
+
+  /** Draws nodes that belong together as one, or each by itself again. */
+  #fold() {
+    this.#model.isFolded = !this.#model.isFolded;
+    this.#model.open.clear();
+    this.fold.setAttribute("aria-pressed", String(this.#model.isFolded));
+    this.drawn();
   }
 
   /** Opens a group and goes to the first of what was in it, or closes it. */

@@ -26,6 +26,8 @@ export class Model {
   levels = new Map();
   /** Key of each group that is open -> what it is called. */
   open = new Map();
+  /** Whether nodes that belong together, such as those of a round, are drawn as one. */
+  isFolded = false;
   /** Whether a node was told of that is not in the graph. */
   lacks = false;
 
@@ -103,6 +105,22 @@ export class Model {
     return this.#groups;
   }
 
+  /** Tells whether some nodes say what they belong to. */
+  get hasParts() {
+    return this.nodes.size <= MOST && [...this.nodes.values()].some((node) => node.group);
+  }
+
+  /** Nodes by what they say they belong to, each {key, label, members}; those that say nothing by themselves. */
+  *#folded() {
+    const named = new Map();
+    for (const { id, group } of this.nodes.values()) {
+      const key = group ? `group${SEPARATOR}${group}` : id;
+      if (!named.has(key)) named.set(key, { key, label: group ?? id, members: [] });
+      named.get(key).members.push(id);
+    }
+    yield* named.values();
+  }
+
   /** A group cut into smaller ones, in its order. */
   #parts(group) {
     const count = Math.min(GROUPS, Math.ceil(group.members.length / MEMBERS) * 2);
@@ -161,8 +179,10 @@ export class Model {
       if (group.members.length > MEMBERS) return this.#parts(group).forEach(put);
       return group.members.forEach((id) => add({ key: id, id, within: group }, [id]));
     };
-    if (this.nodes.size <= MOST) for (const id of this.nodes.keys()) add({ key: id, id }, [id]);
-    else this.#tops().forEach(put);
+    const one = (id) => add({ key: id, id }, [id]);
+    if (this.nodes.size > MOST) this.#tops().forEach(put);
+    else if (!this.isFolded) [...this.nodes.keys()].forEach(one);
+    else for (const group of this.#folded()) this.nodes.has(group.key) ? one(group.key) : put(group);
     const edges = new Map();
     for (const [from, to] of this.edges) {
       const [a, b] = [stands.get(from), stands.get(to)];
