@@ -13,6 +13,7 @@ import { Timeline } from "../timeline.js";
 
 const WITH_TIMES = 5000; // nodes; of more the first event would be too large
 const TICK_MS = 1000;
+const PAUSE_MS = 500;
 
 export async function mount(root, { api, params, go }) {
   const run = params.id;
@@ -23,6 +24,7 @@ export async function mount(root, { api, params, go }) {
   let steered = null;
   let tick = null;
   let again = null;
+  let readingMs = 0;
   let selected = null;
 
   const title = el("h1", {}, run);
@@ -75,11 +77,14 @@ export async function mount(root, { api, params, go }) {
     }
   }
 
-  /** Reads the graph again: nodes were added, or are told nowhere else, as those inside of large regions. */
+  /**
+   * Reads the graph again: nodes were added, or are told nowhere else, as those inside of large regions. A large graph
+   * takes the gateway seconds, so it is left in peace for longer than that.
+   */
   function readAgain() {
     if (again !== null || isGone) return;
-    const begun = performance.now();
     again = setTimeout(async () => {
+      const begun = performance.now();
       try {
         const drawn = await api.get(runPath(run, "/graph"));
         if (isGone) return;
@@ -89,8 +94,9 @@ export async function mount(root, { api, params, go }) {
       } catch (error) {
         say(error.message);
       }
+      readingMs = performance.now() - begun;
       again = null;
-    }, Math.max(500, 10 * (performance.now() - begun)));
+    }, Math.max(PAUSE_MS, 3 * readingMs));
   }
 
   function onState(state, words) {
