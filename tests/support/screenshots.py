@@ -65,7 +65,7 @@ PLAN: dict[str, Any] = {
 
 
 async def take(folder: Path) -> None:
-    """Writes the pictures of a run in the middle."""
+    """Writes the pictures of a run in the middle, and of what it asks."""
     with TemporaryDirectory() as temporary:
         place = Path(temporary)
         async with (
@@ -79,8 +79,8 @@ async def take(folder: Path) -> None:
                 await expect(page.locator('.box[data-key="release"]')).to_have_attribute("data-state", "waiting")
                 await expect(page.get_by_role("region", name="Result")).to_be_visible()
                 await page.screenshot(path=folder / "console-run.png")
-            async with opened(chromium, address, size=PHONE, colours="dark") as page:
-                await expect(page.get_by_role("region", name="Result")).to_be_visible()
+            async with opened(chromium, f"{live.url}/console/#/inbox", size=PHONE, colours="dark") as page:
+                await expect(page.get_by_text("Is the report to be sent?")).to_be_visible()
                 await page.screenshot(path=folder / "console-phone.png")
 
 

@@ -131,7 +131,7 @@ export class Boxes {
       parts: () => [
         svg("text", { class: "sign", x: 9, y: 20 }, SIGNS[node.status] ?? "?"),
         svg("text", { x: 28, y: 19 }, cut(name)),
-        svg("text", { class: "sub", x: 28, y: 35 }, cut([`${words}${tries}`, node.group, node.tool].filter(Boolean).join(" · "), LETTERS + 4)),
+        svg("text", { class: "sub", x: 28, y: 35 }, cut([`${words}${tries}`, node.group, node.tool].filter(Boolean).join(" · "), items ? LETTERS - 7 : LETTERS + 4)),
         items &&
           svg("g", { class: "opener" }, svg("rect", { x: WIDTH - 46, y: 25, width: 44, height: 17, rx: 3, class: "share" }), svg("text", { class: "sub", x: WIDTH - 43, y: 37 }, `${isOpen ? "▾" : "▸"} ${done}/${items.size}`)),
       ].filter(Boolean),
