@@ -132,6 +132,54 @@ async def test_all_kinds_of_questions_are_answered_in_the_inbox(
     assert told["nodes"]["words"]["lineage"]["answers"][0]["by"] == "ann"
 
 
+ROUND: list[tuple[Any, Any]] = [
+    (
+        {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": ["number", "null"]}}},
+        {"a": "x", "b": 1.5},
+    ),
+    ({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "boolean"}}}, {"b": False}),
+    (
+        {
+            "$defs": {"place": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}},
+            "type": "object",
+            "properties": {"from": {"$ref": "#/$defs/place"}, "to": {"$ref": "#/$defs/place"}},
+            "required": ["from"],
+        },
+        {"from": {"city": "Oslo"}},
+    ),
+    ({"type": "array", "items": {"enum": ["a", "b", "c"]}}, ["a", "c"]),
+    ({"type": "array", "items": {"type": "object", "properties": {"n": {"type": "integer"}}}}, [{"n": 1}, {"n": 2}]),
+    ({"anyOf": [{"type": "string"}, {"type": "array"}]}, ["x", {"y": 1}]),
+    ({"type": "object"}, {"anything": [1, None]}),
+    ({"type": "object", "properties": {"day": {"type": "string", "format": "date"}}}, {"day": "2026-01-05"}),
+    ({"enum": [1, "1", None, {"x": 1}]}, {"x": 1}),
+    ({"type": "string", "maxLength": 500}, "two\nlines"),
+]
+READ = """async ([schema, value]) => {
+  const { schemaForm } = await import("/console/js/forms.js");
+  const form = schemaForm(schema, { value });
+  document.body.append(form.element);
+  const read = form.read();
+  form.element.remove();
+  return read;
+}"""
+
+
+async def test_form_reads_what_it_was_given(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
+    wrong = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 3}, "b": {}}, "required": ["a", "b"]}
+    async with (
+        gateway(server, folder=tmp_path, has_worker=False) as live,
+        opened(chromium, f"{live.url}/console/#/plan") as page,
+    ):
+        found = [await page.evaluate(READ, [schema, value]) for schema, value in ROUND]
+        told = await page.evaluate(READ, [wrong, {"a": 4}])
+    assert found == [{"value": value, "problems": []} for _, value in ROUND]
+    assert told["problems"] == [
+        {"path": ["a"], "message": "write 3 or less"},
+        {"path": ["b"], "message": "fill this in"},
+    ]
+
+
 CALLS = {
     "plan": 1,
     "nodes": [
@@ -373,6 +421,26 @@ async def test_chat_shows_progress_asks_and_answers(server: LiveServer, chromium
         await expect(card.get_by_label("Answer", exact=True)).to_be_visible()
         await live.post(f"/v1/runs/{run}/feedback", {"answer": {"text": "Greek"}})
         await expect(answer.last).to_have_text("Hello Grace, in Greek.")
+
+
+async def test_chat_with_a_model_that_answers_by_itself_has_what_was_said(
+    server: LiveServer, chromium: Browser, tmp_path: Path
+) -> None:
+    direct = json_text({"route": "direct"})
+    async with (
+        gateway(server, direct, "Hello.", direct, "Ada.", folder=tmp_path) as live,
+        opened(chromium, f"{live.url}/console/#/chat") as page,
+    ):
+        await page.get_by_label("For", exact=True).select_option("small")
+        for words, answer in (("I am Ada.", "Hello."), ("Who am I?", "Ada.")):
+            await page.get_by_label("Request", exact=True).fill(words)
+            await page.get_by_role("button", name="Send").click()
+            await expect(page.locator(".said-by-run .answer-text").last).to_have_text(answer)
+            await expect(page.get_by_role("button", name="Send")).to_be_enabled()
+        said = [(each["role"], each["content"]) for each in live.models.calls[-1].body["messages"]]
+        await page.reload()
+        await expect(page.get_by_text("No session of this name is kept")).to_be_visible()
+    assert said == [("user", "I am Ada."), ("assistant", "Hello."), ("user", "Who am I?")]
 
 
 async def test_chat_goes_on_after_its_gateway_is_gone(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ export class Exchange {
     let asking = body;
     let withKey = key;
     this.element.setAttribute("aria-busy", "true");
+    if (this.run === null) fill(this.link, el("span", { class: "hint" }, "Begins, or waits for the turn before it…"));
     try {
       for (;;) {
         const { calls, about } = await follow(asking, { key: withKey, on: this.on, signal: this.leaving.signal });
@@ -109,6 +110,7 @@ export class Exchange {
   }
 
   ended() {
+    if (this.run === null) fill(this.link);
     this.element.removeAttribute("aria-busy");
     this.away.hidden = true;
     this.stop.hidden = true;

@@ -18,6 +18,7 @@ export async function mount(root, { api, params, go }) {
   const title = el("h1", {}, params.id ?? "New chat");
   const composer = makeComposer({ onSend });
   const exchanges = [];
+  keepAtEnd(log);
   let session = params.id;
   let isLeft = false;
 
@@ -76,8 +77,12 @@ export async function mount(root, { api, params, go }) {
   }
 
   async function load() {
-    const told = await api.get(`/v1/orchestration/${encodeURIComponent(session)}`);
+    const told = await sessionOf(session);
     if (isLeft) return;
+    if (told === null) {
+      log.append(el("p", { class: "hint" }, "No session of this name is kept: what is sent begins it. What a model answers by itself is in none."));
+      return;
+    }
     if (told.turns_left_out) log.append(el("p", { class: "hint" }, `${told.turns_left_out} older turns are not kept.`));
     const running = told.turns.find((turn) => turn.status === "running");
     for (const turn of told.turns) if (turn !== running) add(Exchange.ofTurn(turn, { api }));
@@ -86,6 +91,15 @@ export async function mount(root, { api, params, go }) {
     add(exchange);
     composer.busy(true);
     exchange.join(running.run);
+  }
+
+  async function sessionOf(name) {
+    try {
+      return await api.get(`/v1/orchestration/${encodeURIComponent(name)}`);
+    } catch (error) {
+      if (error.status === 404) return null;
+      throw error;
+    }
   }
 
   try {
@@ -102,6 +116,14 @@ export async function mount(root, { api, params, go }) {
     isLeft = true;
     exchanges.forEach((each) => each.leave());
   };
+}
+
+/** Keeps what comes last in sight, as long as nobody has gone back to read. */
+function keepAtEnd(log) {
+  let isAtEnd = true;
+  log.addEventListener("scroll", () => (isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40));
+  const grown = new MutationObserver(() => isAtEnd && (log.scrollTop = log.scrollHeight));
+  grown.observe(log, { childList: true, subtree: true, characterData: true });
 }
 
 function sessionLine(each, current) {
