@@ -423,6 +423,22 @@ async def test_chat_shows_progress_asks_and_answers(server: LiveServer, chromium
         await expect(answer.last).to_have_text("Hello Grace, in Greek.")
 
 
+async def test_chat_has_a_form_for_the_inputs_of_a_plan(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
+    bare = {"plan": 1, "nodes": [calculation("one", "1 + 1")], "output": "{{one.result}}"}
+    async with (
+        gateway(server, folder=tmp_path, plans={"double": DOUBLE, "bare": bare}) as live,
+        opened(chromium, f"{live.url}/console/#/chat") as page,
+    ):
+        answers = page.locator(".said-by-run .answer-text")
+        await page.get_by_label("For", exact=True).select_option("plan/double")
+        await page.get_by_label("number").fill("21")
+        await page.get_by_role("button", name="Send").click()
+        await expect(answers).to_have_text("42")
+        await page.get_by_label("For", exact=True).select_option("plan/bare")
+        await page.get_by_role("button", name="Send").click()
+        await expect(answers.last).to_have_text("2")
+
+
 async def test_chat_with_a_model_that_answers_by_itself_has_what_was_said(
     server: LiveServer, chromium: Browser, tmp_path: Path
 ) -> None:

@@ -150,6 +150,7 @@ function makeComposer({ onSend }) {
   );
   let models = [];
   let form = null;
+  let isBare = false;
 
   function chosen() {
     return models.find((model) => model.id === select.value);
@@ -160,9 +161,11 @@ function makeComposer({ onSend }) {
     const schema = model?.dagwright.inputs;
     const fields = Object.values(schema?.properties ?? {});
     const isText = !schema || (fields.length === 1 && fields[0].type === "string");
-    form = isText ? null : schemaForm(schema);
+    isBare = fields.length === 0 && Boolean(schema);
+    form = isText || isBare ? null : schemaForm(schema);
     about.textContent = model?.dagwright.description ?? model?.dagwright.title ?? "";
-    fill(place, form ? form.element : [el("label", { for: words.id }, "Request"), words]);
+    const asked = form ? form.element : [el("label", { for: words.id }, "Request"), words];
+    fill(place, isBare ? el("p", { class: "hint" }, "This plan has no inputs.") : asked);
   }
 
   function send(event) {
@@ -175,6 +178,8 @@ function makeComposer({ onSend }) {
       const { value, problems } = form.read();
       if (problems.length) return;
       said = { words: JSON.stringify(value), inputs: value };
+    } else if (isBare) {
+      said = { words: model.id, inputs: {} };
     } else if (!said.words) {
       words.focus();
       return;
@@ -194,7 +199,7 @@ function makeComposer({ onSend }) {
 
   return {
     element,
-    focus: () => (form ?? words).focus(),
+    focus: () => (form ?? (isBare ? button : words)).focus(),
     busy(is) {
       button.disabled = is;
       button.textContent = is ? "At work…" : "Send";
