@@ -47,6 +47,7 @@ class ResponseBody(BaseModel):
     background: bool | None = Field(default=None, description="Answer at once; fetch the response by its id.")
     store: bool | None = None
     previous_response_id: str | None = None
+    conversation: str | JsonObject | None = Field(default=None, description="Refused: name a session.")
     tools: list[JsonObject] | None = None
     metadata: JsonObject | None = None
     user: str | None = None
@@ -72,6 +73,9 @@ def chat_of(body: ResponseBody) -> ChatBody:
     Raises:
         ApiError: it has what no run and no chat completion can take.
     """
+    if body.conversation is not None:
+        words = "conversations are not kept here: name a session with session_id, or send previous_response_id"
+        raise ApiError(400, words, param="conversation", code="unsupported_parameter")
     messages = _messages(body)
     if not messages:
         raise ApiError(400, "input is empty", param="input", code="invalid_value")

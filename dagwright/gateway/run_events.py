@@ -63,7 +63,7 @@ class EventId:
 
 
 async def run_events(updates: AsyncGenerator[RunUpdate, None], *, named: str | None = None) -> Events:
-    """Yields the events of a run, and ends with its end.
+    """Yields the events of a run, all of one moment together, and ends with its end.
 
     Args:
         updates: of the run, as `RunFeeds.subscribe` tells them.
@@ -73,17 +73,12 @@ async def run_events(updates: AsyncGenerator[RunUpdate, None], *, named: str | N
     try:
         async with aclosing(updates):
             async for update in updates:
-                view = update.view
-                id = str(EventId(update.told, run=named))
-                # A thousand clients of one run are told the same: it is put into words once.
-                if update.changed:
-                    yield update.once(("nodes", named, update.changed), partial(_nodes_event, update, id))
-                now = update.once("run", partial(run_now, view))
-                if now != before:
-                    before = now
-                    yield update.once(("run", named), partial(event, now, id=id, name="run"))
-                if view.is_closed:
-                    yield event(_ended(view), id=str(EventId(update.told, True, named)), name="end")
+                now = update.once("run", partial(run_now, update.view))
+                is_other, before = now != before, now
+                # A thousand clients of one run are told the same: it is put into words once, and sent as one.
+                key = ("events", named, update.changed, is_other)
+                if words := update.once(key, partial(_words, update, now if is_other else None, named)):
+                    yield words
     # The status of the answer is out, so what goes wrong now is told in the stream.
     except Exception as error:
         if (wrong := told_as(error)) is None:
@@ -91,9 +86,22 @@ async def run_events(updates: AsyncGenerator[RunUpdate, None], *, named: str | N
         yield event(wrong.body(), name="error")
 
 
-def _nodes_event(update: RunUpdate, id: str) -> str:
-    nodes = [node_now(update, task) for task in update.changed]
-    return event({"run_id": update.view.workflow_id, "nodes": nodes}, id=id, name="nodes")
+def _words(update: RunUpdate, now: Mapping[str, Any] | None, named: str | None) -> str:
+    """Returns the events of an update.
+
+    Args:
+        now: the run as it stands, if that is to be told.
+    """
+    view, id = update.view, str(EventId(update.told, run=named))
+    told = []
+    if update.changed:
+        nodes = [node_now(update, task) for task in update.changed]
+        told.append(event({"run_id": view.workflow_id, "nodes": nodes}, id=id, name="nodes"))
+    if now is not None:
+        told.append(event(now, id=id, name="run"))
+    if view.is_closed:
+        told.append(event(_ended(view), id=str(EventId(update.told, True, named)), name="end"))
+    return "".join(told)
 
 
 async def first_known(desk: Desk, run: str, after: Told | None) -> AsyncGenerator[RunUpdate, None]:

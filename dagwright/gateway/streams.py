@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from dagwright.gateway.desk import Desk
 
@@ -42,39 +43,64 @@ def stream_response(
     Args:
         gone: called if the client leaves before the end.
     """
-    body = _beating(events, leaving=desk.leaving, gone=gone, pause_s=desk.heartbeat_s)
-    return StreamingResponse(body, media_type="text/event-stream", headers={**_HEADERS, **headers})
+    return _EventStream(events, desk=desk, headers=headers, gone=gone)
 
 
-async def _beating(
-    events: Events, *, leaving: asyncio.Event, gone: Callable[[], object], pause_s: float
-) -> AsyncGenerator[str, None]:
-    async def following() -> str | None:
-        return await anext(events, None)
+class _EventStream(StreamingResponse):
+    """Sends events as they come, and a sign of life while there are none.
 
-    left = asyncio.create_task(leaving.wait())
-    coming: asyncio.Task[str | None] | None = None
-    try:
-        while True:
-            coming = coming or asyncio.create_task(following())
-            done, _ = await asyncio.wait({coming, left}, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
-            # First, for what comes now may only say that the gateway ends, and no client is to take that for an end.
-            if leaving.is_set():
+    What comes goes straight out: a task or a timer for each event would be most of what a thousand streams cost.
+    """
+
+    def __init__(self, events: Events, *, desk: Desk, headers: Mapping[str, str], gone: Callable[[], object]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={**_HEADERS, **headers})
+        self._events = events
+        self._leaving = desk.leaving
+        self._pause_s = desk.heartbeat_s
+        self._gone = gone
+        self._is_silent = True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
+        """Answers until the events, the client or the gateway end."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        sending = asyncio.create_task(self._send(send))
+        beating = asyncio.create_task(self._beat(send))
+        client, gateway = asyncio.create_task(_left(receive)), asyncio.create_task(self._leaving.wait())
+        is_here = True
+        try:
+            await asyncio.wait({sending, client, gateway}, return_when=asyncio.FIRST_COMPLETED)
+            is_here = sending.done() or not client.done()
+        except asyncio.CancelledError:
+            is_here = False
+            raise
+        finally:
+            if not (is_here or self._leaving.is_set()):
+                self._gone()
+            for task in (sending, beating, client, gateway):
+                task.cancel()
+            await asyncio.gather(sending, beating, client, gateway, return_exceptions=True)
+            await self._events.aclose()
+        if not sending.cancelled():
+            await sending
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send(self, send: Send) -> None:
+        async for text in self._events:
+            # What comes now may only say that the gateway ends, and no client is to take that for an end.
+            if self._leaving.is_set():
                 return
-            if coming in done:
-                text, coming = coming.result(), None
-                if text is None:
-                    return
-                yield text
-            else:
-                yield HEARTBEAT
-    except (asyncio.CancelledError, GeneratorExit):
-        if not leaving.is_set():
-            gone()
-        raise
-    finally:
-        left.cancel()
-        if coming is not None:
-            coming.cancel()
-            await asyncio.gather(coming, return_exceptions=True)
-        await events.aclose()
+            self._is_silent = False
+            await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+
+    async def _beat(self, send: Send) -> None:
+        while True:
+            self._is_silent = True
+            await asyncio.sleep(self._pause_s)
+            if self._is_silent:
+                await send({"type": "http.response.body", "body": HEARTBEAT.encode(), "more_body": True})
+
+
+async def _left(receive: Receive) -> None:
+    """Returns when the client has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

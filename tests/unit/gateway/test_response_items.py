@@ -69,3 +69,10 @@ def test_answer_of_a_model_that_calls_functions_is_a_response_with_calls() -> No
     told = of_completion({}, completion, model="small")
     assert [(item["type"], item["call_id"], item["name"]) for item in told["output"]] == [("function_call", "c1", "f")]
     assert (told["usage"]["input_tokens"], told["store"]) == (3, False)
+
+
+@pytest.mark.parametrize("conversation", ["conv_1", {"id": "conv_1"}])
+def test_conversation_of_the_service_is_refused(conversation: Any) -> None:
+    with pytest.raises(ApiError, match="name a session with session_id") as refused:
+        messages({"input": "And then?", "conversation": conversation})
+    assert (refused.value.status, refused.value.param) == (400, "conversation")

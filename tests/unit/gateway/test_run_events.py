@@ -103,3 +103,19 @@ def test_what_was_told_is_a_text() -> None:
     assert [str(Told(BEGINNING)), str(Told.parse("3-4w"))] == ["1-0", "3-4w"]
     with pytest.raises(ValueError, match="is no offset"):
         Told.parse("w")
+
+
+async def test_what_happens_at_one_moment_is_made_once_and_sent_as_one() -> None:
+    shared: dict[Any, Any] = {}
+    ended = replace(VIEW, status="completed", is_closed=True)
+    moment = replace(update(ended, a=NodeStatus.COMPLETED), shared=shared)
+
+    async def of_one_client() -> list[str]:
+        async def coming() -> AsyncGenerator[RunUpdate, None]:
+            yield moment
+
+        return [text async for text in run_events(coming())]
+
+    (first,), (second,) = await of_one_client(), await of_one_client()
+    assert first is second
+    assert [each.name for each in named_events_of(first)] == ["nodes", "run", "end"]
