@@ -1,0 +1,76 @@
+"""Requests as known clients send them: each is answered by a run, and by the model itself, in the form it reads."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from dagwright.testing import ANY_NUMBER, step
+from tests.e2e.conftest import calculation
+from tests.support.foreign_clients import ASK, SENT, Sent
+from tests.support.gateway import Gateway, events_of, gateway
+from tests.support.server import LiveServer
+
+pytestmark = pytest.mark.server
+
+ECHO = {
+    "plan": 1,
+    "inputs": {"words": {"type": "string"}},
+    "nodes": [calculation("sum", "1 + 2")],
+    "output": "{{PLACEHOLDER_words}} {{sum.result}}",
+}
+"""A plan that takes what the user said last, and nothing else of a request."""
+ANSWERS = {"plan/echo": f"{ASK} 3", "small": "Three."}
+
+
+@pytest.fixture(scope="module")
+async def live(server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    script = step("Three.", times=ANY_NUMBER)
+    folder = tmp_path_factory.mktemp("clients")
+    async with gateway(server, script, folder=folder, plans={"echo": ECHO}) as found:
+        yield found
+
+
+@pytest.mark.parametrize("model", list(ANSWERS))
+@pytest.mark.parametrize("sent", SENT, ids=lambda sent: sent.client)
+async def test_request_of_a_client_is_answered(live: Gateway, sent: Sent, model: str) -> None:
+    response = await live.http.post(sent.path, json={"model": model, **sent.body}, headers=sent.headers)
+    assert response.status_code == 200, response.text
+    kind = "text/event-stream" if sent.is_streamed else "application/json"
+    assert response.headers["content-type"].partition(";")[0] == kind
+    read = _streamed if sent.is_streamed else _whole
+    assert read(sent, response.text if sent.is_streamed else response.json()) == ANSWERS[model]
+
+
+def _whole(sent: Sent, answer: Any) -> str:
+    if sent.path.endswith("/responses"):
+        assert (answer["object"], answer["status"]) == ("response", "completed")
+        (message,) = [item for item in answer["output"] if item["type"] == "message"]
+        (part,) = message["content"]
+        assert answer["usage"]["total_tokens"] >= 0
+        return str(part["text"])
+    (choice,) = answer["choices"]
+    assert (answer["object"], choice["finish_reason"]) == ("chat.completion", "stop")
+    assert answer["usage"]["total_tokens"] >= 0
+    return str(choice["message"]["content"])
+
+
+def _streamed(sent: Sent, text: str) -> str:
+    contents = [each.content for each in events_of(text) if each.comment is None]
+    if sent.path.endswith("/responses"):
+        kinds = [each["type"] for each in contents]
+        assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
+        # No numbers are left out, which clients take for a loss.
+        assert [each["sequence_number"] for each in contents] == list(range(len(contents)))
+        return "".join(each["delta"] for each in contents if each["type"] == "response.output_text.delta")
+    *chunks, done = contents
+    assert done == "[DONE]"
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    assert {choice["index"] for choice in choices} == {0}
+    assert [choice["finish_reason"] for choice in choices if choice["finish_reason"]] == ["stop"]
+    wants_usage = (sent.body.get("stream_options") or {}).get("include_usage")
+    told = [chunk["usage"] for chunk in chunks if chunk.get("usage")]
+    assert len(told) == (1 if wants_usage else 0)
+    # Usage comes in a chunk of its own, without a choice, as the last one.
+    assert not wants_usage or chunks[-1]["choices"] == []
+    return "".join(choice["delta"].get("content") or "" for choice in choices)
