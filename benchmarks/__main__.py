@@ -18,9 +18,10 @@ from benchmarks.people_rows import PEOPLE_ROWS
 from benchmarks.planning.rounds import rounds
 from benchmarks.processes import open_bench
 from benchmarks.rows import BASIC_ROWS
+from benchmarks.stream_rows import STREAM_ROWS
 from benchmarks.text_rows import TEXT_ROWS
 
-ROWS = {**BASIC_ROWS, **LIMIT_ROWS, **PEOPLE_ROWS, **TEXT_ROWS, "rounds": rounds}
+ROWS = {**BASIC_ROWS, **LIMIT_ROWS, **PEOPLE_ROWS, **TEXT_ROWS, **STREAM_ROWS, "rounds": rounds}
 PAIRS = 9
 _RESULTS = Path(__file__).resolve().parent / "results"
 
