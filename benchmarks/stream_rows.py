@@ -232,7 +232,8 @@ def _chains(count: int, length: int, each_s: float) -> dict[str, Any]:
         for step in range(length):
             # Chains do not go in step, as runs that people start do not.
             seconds = each_s if step else each_s * (chain + 1) / count
-            node = {"id": f"c{chain}-{step}", "tool": "pause", "arguments": {"seconds": seconds}}
+            # So many processes on a machine may be late with signs of life; that is not what is measured here.
+            node = {"id": f"c{chain}-{step}", "tool": "pause", "arguments": {"seconds": seconds}, "heartbeat": "1m"}
             nodes.append(node | ({"depends_on": [f"c{chain}-{step - 1}"]} if step else {}))
     return {"plan": 1, "title": "Chains", "nodes": nodes}
 
