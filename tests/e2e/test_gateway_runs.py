@@ -196,3 +196,27 @@ async def test_plans_are_checked_and_started_once(server: LiveServer, tmp_path: 
     assert (bad["status"], bad["errors"][0]["code"]) == ("invalid", "unknown_tool")
     assert (first["is_new"], again["is_new"], first["run_id"]) == (True, False, again["run_id"])
     assert (other.status_code, both.status_code, unknown.status_code) == (409, 400, 404)
+
+
+async def test_pages_of_runs_tell_each_once(server: LiveServer, tmp_path: Path) -> None:
+    name = f"paged {uuid4().hex[:8]}"
+    plan = {"plan": 1, "title": name, "nodes": [calculation("one", "1")]}
+    found: list[str] = []
+    pages = 0
+    async with gateway(server, folder=tmp_path) as live:
+        runs = [await start(live, plan) for _ in range(5)]
+        for run in runs:
+            await events(live, f"/v1/runs/{run}/events")
+        asked = {"title": name, "limit": "2"}
+        while True:
+            page = (await live.http.get("/v1/runs", params=asked)).json()
+            found += [each["workflow_id"] for each in page["data"]]
+            pages += 1
+            if page["next"] is None:
+                break
+            asked["cursor"] = page["next"]
+        texts = ("yesterday", "5.0.AAAA", "2.0..1")
+        wrong = [await live.http.get("/v1/runs", params={"cursor": text}) for text in texts]
+    assert sorted(found) == sorted(runs)
+    assert pages == 3
+    assert [(each.status_code, each.json()["error"]["type"]) for each in wrong] == [(400, "invalid_request_error")] * 3

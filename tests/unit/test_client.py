@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -71,8 +72,9 @@ async def test_pages_tell_each_run_once(monkeypatch: pytest.MonkeyPatch, wanted:
 
 @pytest.mark.parametrize("text", ["", "1", "1.2", "0.0.", "1.-1.", "1001.0.", "1.0.ä", "a.b.c", "1.0.AA.", "1.0.A"])
 def test_text_that_is_no_place_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r".*"):
-        RunPlace.parse(text)
+    for each in (text, f"{text}.{sha256(text.encode()).hexdigest()[:12]}"):
+        with pytest.raises(ValueError, match=r".*"):
+            RunPlace.parse(each)
 
 
 async def test_list_reads_a_few_histories_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
