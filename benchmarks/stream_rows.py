@@ -67,8 +67,11 @@ class Gateway:
 async def streams(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measures a thousand streams of one run, and five of each of 200."""
     async with _gateway(bench) as gateway, httpx.AsyncClient(base_url=gateway.url, timeout=RUN_TIMEOUT_S) as http:
-        alone = await _answered(http)
         chains = EVENTS_PER_S // 2
+        # The same goes on in the same run, and nobody reads it.
+        unread = await _start(http, _chains(chains, LONG_S // 2, 1.0))
+        alone = await _answered(http)
+        await bench.client.get_workflow_handle(unread).result()
         one = await _read(bench, gateway, [await _start(http, _chains(chains, LONG_S, 1.0))], asking=http)
         each_s = RUNS / chains
         plan = _chains(1, round(LONG_S / each_s), each_s)
