@@ -62,16 +62,24 @@ def which_company(call: ReceivedCall) -> Mapping[str, Any]:
 
 def findings_told(call: ReceivedCall) -> str:
     """Answers with what was found as it stands, such as a question back with its options."""
-    told = call.text.partition("\nWhat is not whole:")[0]
-    _, *found = re.split(r"^\w+ \(from sub-goal \d+\):\n", told, flags=re.MULTILINE)
-    return "\n\n".join(map(str.strip, found))
+    return "\n\n".join(_findings(call).values())
 
 
 def shipments_told(call: ReceivedCall) -> str:
-    """Answers with the shipments of a table, and with how many there are."""
-    found = [row[0] for row in table_rows(call.text) if row[0].startswith("SH-")]
+    """Answers with the shipments of a table and how many there are, behind what else was found.
+
+    Where it was open which date is meant, it says which one the query has.
+    """
+    found = _findings(call)
+    told = [found["shipment"]] if "shipment" in found else []
+    if unsure := found.get("unsure"):
+        taken, *others = json.loads(unsure)["options"]
+        told.append(f"{taken} was taken; {' or '.join(others)} may be meant too.")
+    shown = [row[0] for row in table_rows(call.text) if row[0].startswith("SH-")]
     count = re.search(r"of ([\d,]+) are shown", call.text)
-    return f"{count[1] if count else len(found)} found: {', '.join(found)}."
+    first = f", the first {len(shown)}" if count else ""
+    told.append(f"{count[1] if count else len(shown)} found{first}: {', '.join(shown)}.")
+    return "\n\n".join(told)
 
 
 def volumes_told(call: ReceivedCall) -> str:
@@ -100,6 +108,13 @@ def table_rows(text: str) -> Sequence[Sequence[str]]:
         for line in map(str.strip, text.splitlines())
         if line.startswith("| ") and not line.startswith("| ---")
     ]
+
+
+def _findings(call: ReceivedCall) -> Mapping[str, str]:
+    """Returns what the last model is told that was found, by its name."""
+    told = call.text.partition("\nWhat is not whole:")[0]
+    _, *found = re.split(r"^(\w+) \(from sub-goal \d+\):\n", told, flags=re.MULTILINE)
+    return dict(zip(found[::2], map(str.strip, found[1::2]), strict=True))
 
 
 def _groups(text: str, grouping: str) -> Sequence[Mapping[str, str]]:
