@@ -181,7 +181,9 @@ def _without_value(names: Sequence[str], each: Sequence[Mapping[str, Value]], la
 
 
 def _overall_figures(result: EsResults) -> dict[str, Value]:
-    figures: dict[str, Value] = {DOCUMENTS: result.total} if result.total is not None else {}
+    # Pages are of one query: what matches it would be added up page by page.
+    is_counted = result.total is not None and not result.is_page
+    figures: dict[str, Value] = {DOCUMENTS: result.total} if is_counted else {}
     return figures | dict(_figures(result.aggregations, aggregations_of(result.query)))
 
 
@@ -377,7 +379,7 @@ def _of_documents(result: EsResults, label: str) -> Iterator[Table]:
         return
     title = f"{label}: documents" if label else "Documents"
     if result.total is not None and result.total > len(hits):
-        title = f"{title}, the first {len(hits):,} of {result.total:,}"
+        title = f"{title}, {'a page of' if result.is_page else 'the first'} {len(hits):,} of {result.total:,}"
     names = list(dict.fromkeys(name for hit in hits for name in hit))
     numbers = {name: [_number(hit.get(name)) for hit in hits] for name in names}
     yield Table(

@@ -38,6 +38,8 @@ def show_results(
 def _shown(results: EsResults, rows: int) -> str:
     if results.total == 0:
         return "Nothing matches."
+    if results.is_page:
+        return _page_shown(results, rows)
     said = []
     if results.aggregations:
         said.append(group_tables(results.aggregations, rows=rows))
@@ -50,3 +52,14 @@ def _shown(results: EsResults, rows: int) -> str:
     if results.hits or not results.aggregations:
         said.append(document_table(results.hits, total=results.total, rows=rows, first=_FIRST))
     return "\n\n".join(said)
+
+
+def _page_shown(results: EsResults, rows: int) -> str:
+    """Returns the documents of a page, and how many are on it; nobody knows how many are on those before."""
+    hits = results.hits[:rows]
+    count, shown = len(results.hits), len(hits) if any(hits) else 0
+    match = "" if results.total is None else f" {results.total:,} match in all."
+    more = "More follow on the next page." if results.has_more else "No more follow."
+    of_page = f"{shown:,} of the {count:,} documents of this page are shown." if count else "This page is empty."
+    told = f"{of_page}{match} {more}"
+    return "\n\n".join([document_table(hits, total=None, rows=rows, first=_FIRST), told] if shown else [told])

@@ -131,7 +131,7 @@ class MissingValues(_Slot):
 
 
 class EsResults(_Slot):
-    """What a query found: the slot `es_results`; `page_results` has `hits` of it and the name of the index."""
+    """What a query found: the slot `es_results`; `page_results` has of it `hits`, `index`, `total` and `has_more`."""
 
     hits: list[dict[str, Any]] = Field(default_factory=list)
     """The documents, in the order of the query."""
@@ -144,6 +144,13 @@ class EsResults(_Slot):
     missing_values: list[MissingValues] = Field(default_factory=list)
     query: dict[str, Any] = Field(default_factory=dict)
     """The body that was asked: what its figures are, and what the result is about."""
+    has_more: bool | None = None
+    """Whether more documents follow on the next page; `None` if it is no page."""
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it is a page of what the query finds, wherever that begins."""
+        return self.has_more is not None
 
     @field_validator("aggregations")
     @classmethod

@@ -357,6 +357,12 @@ def test_documents_have_sums_averages_and_how_many_have_no_value() -> None:
     ]
 
 
+def test_pages_are_no_first_documents_and_what_matches_is_not_added_up() -> None:
+    pages = [EsResults(hits=[{"teu": 4}, {"teu": teu}], total=8, has_more=True) for teu in (1, 2)]
+    titles = [each.title for each in tables_of(pages, ["one", "two"])]
+    assert titles == ["one: documents, a page of 2 of 8", "two: documents, a page of 2 of 8"]
+
+
 def test_results_that_do_not_differ_by_their_queries_are_told_by_their_places() -> None:
     same = volume(1, 1.0, "MAERSK")
     assert labels_of([same, same]) == ["result 1", "result 2"]

@@ -60,3 +60,22 @@ def test_figures_that_are_not_there_are_said_under_the_table() -> None:
     assert show_results(results)["formatted_results"] == (
         "| figure | value |\n| --- | ---: |\n| volume | 4 |\n\ndays is available for 3 of 5.\n\nlate is not available."
     )
+
+
+def test_page_says_of_what_it_is_a_page() -> None:
+    page = EsResults(hits=[{"teu": number} for number in range(5)], total=1_793, has_more=True)
+    few = show_results(page, rows=3)["formatted_results"]
+    assert few.endswith(
+        "| 2 |\n\n3 of the 5 documents of this page are shown. 1,793 match in all. More follow on the next page."
+    )
+    last = page.model_copy(update={"has_more": False})
+    assert show_results(last)["formatted_results"].endswith(
+        "| 4 |\n\n5 of the 5 documents of this page are shown. 1,793 match in all. No more follow."
+    )
+    assert show_results(EsResults(total=7, has_more=False)) == {
+        "formatted_results": "This page is empty. 7 match in all. No more follow."
+    }
+    without_fields = EsResults(hits=[{}, {}], total=9, has_more=False)
+    assert show_results(without_fields) == {
+        "formatted_results": "0 of the 2 documents of this page are shown. 9 match in all. No more follow."
+    }
