@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from dagwright.maritime.connection import Search
-from dagwright.maritime.querying import answer_of, checked, refuse_foreign_index, without_index
+from dagwright.maritime.querying import allowed, answer_of, refuse_foreign_index, without_index
 from dagwright.maritime.slots import EsQuery, FieldDescription
 from dagwright.search.answers import SearchAnswer
 from dagwright.search.asking import RETRY_AFTER, IndexMissing, NoAnswer, read_mapping, types_of
@@ -106,14 +106,14 @@ def _today(meta: Mapping[str, Any]) -> date:
 
 
 async def find(search: Search, index: str, body: Mapping[str, Any]) -> SearchAnswer:
-    """Returns all that a query of ours finds; it is checked as every other.
+    """Returns all that a query of ours finds; it is checked as every other, but for its fields.
 
     Raises:
         GiveUp: there is no such index, or we may not read it.
         RetryLater: the server cannot be asked now, or could search a part only: nobody could tell from the figures of a
             part, nor that there is no such name.
     """
-    query = checked(search, EsQuery(index=index, body=dict(body)))
+    query = allowed(search, EsQuery(index=index, body=dict(body)))
     answer = await answer_of(search, query)
     if answer.problems:
         raise NoAnswer(

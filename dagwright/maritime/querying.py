@@ -1,8 +1,9 @@
 """The workers that run a query: `es_query_exec` at once, `page_query` page by page. Neither asks a model.
 
-Whoever made the query, it is checked again here, and only what passes is sent.
+Whoever made the query, it is checked again here, by the fields of the index too, and only what passes is sent.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from dagwright.maritime.connection import SERVER_ATTEMPTS, Search, reach_search
 from dagwright.maritime.slots import EsQuery, EsResults, MissingValues
 from dagwright.plan.worker_results import WorkerResult
 from dagwright.search.answers import Gap, SearchAnswer
-from dagwright.search.asking import IndexMissing, QueryInvalid, ask
+from dagwright.search.asking import IndexMissing, ask, read_types
 from dagwright.search.limits import Check, QueryRefused
 from dagwright.search.read_only import ReadQuery, read_query
 from dagwright.tools.errors import GiveUp
@@ -41,7 +42,7 @@ async def es_query_exec(es_query: EsQuery) -> WorkerResult:
         es_query: the query, of es_query_gen
     """
     async with reach_search() as search:
-        query = checked(search, es_query)
+        query = await checked(search, es_query)
         answer = await answer_of(search, query)
     results = EsResults(
         hits=answer.hits,
@@ -53,12 +54,11 @@ async def es_query_exec(es_query: EsQuery) -> WorkerResult:
         query=query.body,
     )
     problems = [*answer.problems, *(gap.words() for gap in answer.gaps)]
-    found = f"{answer.total:,} document{' matches' if answer.total == 1 else 's match'}."
     return WorkerResult(
         status="partial" if problems else "success",
         outputs={"es_results": results.model_dump(), "hit_count": answer.total},
         # How many there are is the first thing to know, for people and for the planner of the next round.
-        message=" ".join([found, *problems]),
+        message=" ".join([_matching(answer.total), *problems]),
     )
 
 
@@ -92,31 +92,45 @@ async def page_query(
         size = min(page_size, search.limits.rows)
         # One document more shows whether there is another page, and one field more keeps the order.
         limits = replace(search.limits, rows=search.limits.rows + 1, sorts=search.limits.sorts + 1)
-        answer = await _answer_of_page(replace(search, limits=limits), _page(search, es_query, offset, size + 1))
+        page = _page(search, es_query, offset, size + 1)
+        wider = replace(search, limits=limits)
+        answer = await answer_of(wider, await _checked_page(wider, page))
     # What did not fit into the answer is on the next page.
     hits, found = answer.hits[:size], len(answer.hits) + answer.left_out
     # None can be asked for behind the last that can be counted off.
     rest = found > len(hits) if isinstance(offset, list) else answer.total > (offset or 0) + len(hits)
     # A document that is too large for any answer ends the pages.
     has_more = rest and bool(hits)
+    on_page = f"{len(hits):,} on this page; {'more follow' if has_more else 'no more follow'}."
     return WorkerResult(
         status="partial" if answer.problems else "success",
         outputs={
-            "page_results": {"hits": hits, "index": es_query.index},
+            "page_results": {"hits": hits, "index": es_query.index, "total": answer.total, "has_more": has_more},
             "has_more": has_more,
             "next_offset": answer.places[len(hits) - 1] if has_more else None,
         },
-        message=" ".join(answer.problems) or None,
+        message=" ".join([f"{_matching(answer.total)} {on_page}", *answer.problems]),
     )
 
 
-def checked(search: Search, es_query: EsQuery) -> ReadQuery:
-    """Returns a query as it may be run.
+async def checked(search: Search, es_query: EsQuery) -> ReadQuery:
+    """Returns a query as it may be run: the server would take a field that is not there for one without values.
+
+    Raises:
+        QueryRefused: it may not be run, or names a field that the index has not.
+        GiveUp: there is no such index, or the server does not let us in.
+        RetryLater: the server cannot be asked now.
+    """
+    return _checked_by(await _types_of(search, es_query.index), search, es_query)
+
+
+def allowed(search: Search, es_query: EsQuery) -> ReadQuery:
+    """Returns a query of ours as it may be run; its fields are those that are there.
 
     Raises:
         QueryRefused: it may not be run.
     """
-    return read_query(es_query.index, es_query.body, prefix=search.indices.prefix, check=Check(search.limits))
+    return _checked_by(None, search, es_query)
 
 
 def refuse_foreign_index(search: Search, index: str) -> None:
@@ -125,7 +139,7 @@ def refuse_foreign_index(search: Search, index: str) -> None:
     Raises:
         QueryRefused: it is none of those, or no name of one index.
     """
-    checked(search, EsQuery(index=index, body={}))
+    allowed(search, EsQuery(index=index, body={}))
 
 
 async def answer_of(search: Search, query: ReadQuery) -> SearchAnswer:
@@ -144,18 +158,30 @@ def without_index(error: IndexMissing) -> GiveUp:
     )
 
 
-async def _answer_of_page(search: Search, page: EsQuery) -> SearchAnswer:
-    """Returns what the query of a page finds; raises as `answer_of`, and where the identifier is not in the index."""
+async def _types_of(search: Search, index: str) -> Mapping[str, str]:
+    """Returns the fields of an index that may be read, with their types; raises as `checked`."""
+    refuse_foreign_index(search, index)
     try:
-        return await answer_of(search, checked(search, page))
-    except QueryInvalid as error:
-        name = _identifiers(search)[page.index]
-        if f"No mapping found for [{name}]" not in str(error):
-            raise
+        return await read_types(search.client, index)
+    except IndexMissing as error:
+        raise without_index(error) from None
+
+
+def _checked_by(types: Mapping[str, str] | None, search: Search, es_query: EsQuery) -> ReadQuery:
+    check = Check(search.limits, types)
+    return read_query(es_query.index, es_query.body, prefix=search.indices.prefix, check=check)
+
+
+async def _checked_page(search: Search, page: EsQuery) -> ReadQuery:
+    """Returns the query of a page as it may be run; raises as `checked`, and if the index has no identifier."""
+    types = await _types_of(search, page.index)
+    name = _identifiers(search)[page.index]
+    if name not in types:
         raise GiveUp(
             f"Documents of {page.index!r} have no field {name!r}, and pages need one that tells documents apart: "
             "run the query by es_query_exec"
-        ) from None
+        )
+    return _checked_by(types, search, page)
 
 
 def _identifiers(search: Search) -> dict[str, str]:
@@ -186,6 +212,10 @@ def _with_identifier(sort: Any, name: str) -> list[Any]:
     sorts = list(sort) if isinstance(sort, list) else [sort]
     named = [each if isinstance(each, str) else next(iter(each), "") for each in sorts if isinstance(each, str | dict)]
     return sorts if name in named else [*sorts, name]
+
+
+def _matching(total: int) -> str:
+    return f"{total:,} document{' matches' if total == 1 else 's match'}."
 
 
 def _missing(gap: Gap) -> MissingValues:

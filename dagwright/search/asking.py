@@ -120,10 +120,15 @@ async def read_mapping(client: AsyncOpenSearch, index: str) -> Mapping[str, Any]
         AskFailed: the index is not there, or the server does not let us in.
         RetryLater: the server cannot be asked now.
     """
-    async with _asked(client, index):
-        told = await client.indices.get_mapping(index=index)
-    mapping: Mapping[str, Any] = next(iter(told.values())).get("mappings", {})
-    return mapping
+    return (await _mappings(client, index))[0]
+
+
+async def read_types(client: AsyncOpenSearch, index: str) -> dict[str, str]:
+    """Returns the types of the fields of an index, of an alias those of all its indices; raises as `read_mapping`."""
+    types: dict[str, str] = {}
+    for mapping in await _mappings(client, index):
+        types |= types_of(mapping)
+    return types
 
 
 def types_of(mapping: Mapping[str, Any]) -> dict[str, str]:
@@ -131,6 +136,12 @@ def types_of(mapping: Mapping[str, Any]) -> dict[str, str]:
     types: dict[str, str] = {}
     _add_types(types, mapping, "")
     return types
+
+
+async def _mappings(client: AsyncOpenSearch, index: str) -> list[Mapping[str, Any]]:
+    async with _asked(client, index):
+        told = await client.indices.get_mapping(index=index)
+    return [each.get("mappings", {}) for each in told.values()]
 
 
 def _params(limits: QueryLimits) -> dict[str, Any]:

@@ -34,7 +34,7 @@ async def explain_nothing_found(es_results: EsResults) -> dict[str, str]:
             rest = [*conditions[:place], *conditions[place + 1 :]]
             body = {"query": {"bool": {"filter": rest}}, "size": 0}
             # Only what `checked` has let through is asked.
-            found = await answer_of(search, checked(search, EsQuery(index=es_results.index, body=body)))
+            found = await answer_of(search, await checked(search, EsQuery(index=es_results.index, body=body)))
             lines.append(f"- without `{json.dumps(left_out)}`: {found.total:,}")
     return {"why_nothing": "\n".join(lines) or "The query has no condition: the index is empty."}
 

@@ -94,6 +94,8 @@ async def test_figures_that_some_groups_lack_make_it_partial(maritime: Maritime)
         ({"script_fields": {"x": {"script": {"source": "1"}}}}, "/script_fields: "),
         ({"runtime_mappings": {"x": {"type": "long"}}}, "/runtime_mappings: "),
         ({"size": 1_001}, "/size: "),
+        ({"aggs": {"volume": {"sum": {"field": "tue"}}}}, "/aggs/volume/sum/field: there is no field 'tue'"),
+        ({"query": {"term": {"shipper_name.txt": "x"}}}, "/query/term/shipper_name.txt: there is no field"),
         (
             {"query": {"terms": {"shipment_id": {"index": "secret", "id": "1", "path": "x"}}}},
             "/query/terms/shipment_id: ",
@@ -207,6 +209,10 @@ async def test_page_may_begin_at_a_number_and_its_documents_are_shown(maritime: 
     assert (page.outputs["has_more"], page.outputs["next_offset"]) == (True, [expected[41]])
     shown = show_results(EsResults.model_validate(page.outputs["page_results"]))["formatted_results"]
     assert shown.splitlines()[2].startswith(f"| {expected[40]} | ")
+    of_page = (
+        f"2 of the 2 documents of this page are shown. {len(expected):,} match in all. More follow on the next page."
+    )
+    assert of_page in shown
 
 
 async def test_last_page_that_is_full_has_no_more(maritime: Maritime) -> None:

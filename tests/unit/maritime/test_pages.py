@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
-from opensearchpy import AsyncOpenSearch, TransportError
+from opensearchpy import AsyncOpenSearch
 
 from dagwright.maritime.connection import Search
 from dagwright.maritime.indices import Indices
-from dagwright.maritime.querying import page_query
+from dagwright.maritime.querying import es_query_exec, page_query
 from dagwright.maritime.slots import EsQuery
 from dagwright.search.limits import QueryLimits, QueryRefused
 from dagwright.tools.errors import GiveUp
@@ -26,14 +26,19 @@ class Server:
         self._has_identifier = has_identifier
         self._fill = "x" * size
 
+    @property
+    def indices(self) -> "Server":
+        return self
+
+    async def get_mapping(self, *, index: str) -> dict[str, Any]:
+        mappings: dict[str, Any] = Indices("maritime").bodies()[INDEX]["mappings"]
+        if not self._has_identifier:
+            mappings = {"properties": {"teu": {"type": "integer"}}}
+        # An alias of two indices: a field may be in one of them only.
+        return {"first": {"mappings": {}}, index: {"mappings": mappings}}
+
     async def search(self, *, body: dict[str, Any], **_: Any) -> dict[str, Any]:
         self.asked.append(body)
-        if not self._has_identifier:
-            cause = {
-                "type": "query_shard_exception",
-                "reason": "No mapping found for [shipment_id] in order to sort on",
-            }
-            raise TransportError(400, "search_phase_execution_exception", {"error": {"root_cause": [cause]}})
         first = body["search_after"][-1] + 1 if "search_after" in body else body.get("from", 0)
         assert first + body["size"] <= 10_000 or "search_after" in body, "the server would refuse it"
         places = range(first, min(first + body["size"], self._total))
@@ -119,3 +124,28 @@ async def test_index_without_the_identifier_has_no_pages(reach: Any) -> None:
         GiveUp, match=r"have no field 'shipment_id', and pages need one .*: run the query by es_query_exec"
     ):
         await pages()
+
+
+async def test_field_that_is_not_there_is_told_with_the_nearest_and_nothing_is_asked(reach: Any) -> None:
+    server = reach(Server(3), QueryLimits())
+    total = EsQuery(index=INDEX, body={"size": 0, "aggs": {"volume": {"sum": {"field": "tue"}}}})
+    with pytest.raises(QueryRefused, match=r"/aggs/volume/sum/field: there is no field 'tue'; .*'teu'"):
+        await es_query_exec(total)
+    condition = EsQuery(index=INDEX, body={"query": {"term": {"carier_name": "MAERSK"}}})
+    for worker in (es_query_exec, page_query):
+        with pytest.raises(QueryRefused, match=r"/query/term/carier_name: there is no field .*'carrier_name'"):
+            await worker(condition)
+    assert server.asked == []
+
+
+async def test_page_says_how_many_match_and_whether_more_follow(reach: Any) -> None:
+    reach(Server(7), QueryLimits())
+    page = await page_query(EsQuery(index=INDEX, body={}), page_size=5)
+    told = {name: page.outputs["page_results"][name] for name in ("total", "has_more")}
+    assert (told, page.message) == ({"total": 7, "has_more": True}, "7 documents match. 5 on this page; more follow.")
+    page = await page_query(EsQuery(index=INDEX, body={}), offset=page.outputs["next_offset"], page_size=5)
+    told = {name: page.outputs["page_results"][name] for name in ("total", "has_more")}
+    assert (told, page.message) == (
+        {"total": 7, "has_more": False},
+        "7 documents match. 2 on this page; no more follow.",
+    )
