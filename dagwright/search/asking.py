@@ -212,10 +212,16 @@ def _reason(error: TransportError) -> tuple[list[str], str]:
         return [str(error.error)], str(told or error.error)[:_REASON_CHARACTERS]
     causes = [told, *_causes(told)]
     kinds = [str(each.get("type", "")) for each in causes]
-    reasons = [str(each["reason"]) for each in causes if each.get("reason")]
+    reasons = [_once(str(each["reason"])) for each in causes if each.get("reason")]
     # The outermost says no more than that the query failed.
     words = dict.fromkeys(reason for reason in reversed(reasons) if reason != "all shards failed")
     return kinds, "; ".join(words)[:_REASON_CHARACTERS] or str(error.error)
+
+
+def _once(reason: str) -> str:
+    """Returns a reason that says the same twice, as those of dates do, once."""
+    half = reason[: (len(reason) - len(": []")) // 2]
+    return half if reason == f"{half}: [{half}]" else reason
 
 
 def _causes(told: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -102,6 +102,16 @@ def test_server_that_has_no_memory_left_for_all_it_does_is_asked_again_a_few_tim
     assert failure.advice == "ask for less, such as fewer groups"
 
 
+def test_reason_that_says_the_same_twice_is_told_once() -> None:
+    once = "failed to parse date field [soon] with format [strict_date]"
+    inner = {"type": "illegal_argument_exception", "reason": once}
+    cause = {"type": "parse_exception", "reason": f"{once}: [{once}]", "caused_by": inner}
+    failure = failure_of(told(400, "search_phase_execution_exception", "all shards failed", cause=cause), "goods-a")
+    assert str(failure) == f"The search server does not take the query: 400: {once}"
+    other = failure_of(told(400, "parse_exception", "[b] is not [a]: [b]"), "goods-a")
+    assert str(other).endswith("400: [b] is not [a]: [b]")
+
+
 class Slow:
     """A client whose server does not answer a search in time, and may answer something else."""
 
