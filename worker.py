@@ -177,12 +177,14 @@ async def serving(client: Client, toolset: Toolset, *, task_queue: str) -> Async
     await tell_cards(toolset.store, toolset.agents)
     async with AsyncExitStack() as stack:
         stack.enter_context(event_loop.few_collections())
-        stack.enter_context(loop_watch.standing_told())
         models = await stack.enter_async_context(ModelClients(toolset.models))
         stack.push_async_callback(toolset.environment.kept.close)
         if toolset.servers is not None:
             stack.push_async_callback(toolset.servers.close)
-        for worker in create_workers(client, toolset, task_queue=task_queue, models=models):
+        workers = create_workers(client, toolset, task_queue=task_queue, models=models)
+        # Only from here on there are calls that a loop which stands still keeps from heartbeating.
+        stack.enter_context(loop_watch.standing_told())
+        for worker in workers:
             await stack.enter_async_context(worker)
         yield
 

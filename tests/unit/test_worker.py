@@ -1,12 +1,20 @@
-"""`worker.py` as a program: how it ends where it cannot begin."""
+"""`worker.py`: as a program, how it ends where it cannot begin; and when it watches its loop."""
 
 import json
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import worker
+from dagwright import loop_watch
+from dagwright.settings import Settings
+from dagwright.toolset import load_toolset
 
 _WORKER = Path(__file__).parents[2] / "worker.py"
 
@@ -60,3 +68,36 @@ def _ended(arguments: list[str], variables: dict[str, str], folder: Path) -> "su
     environment = {**os.environ, **variables, "DAGWRIGHT_STATE_DIR": str(folder)}
     command = [sys.executable, str(_WORKER), *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+async def test_loop_is_watched_as_long_as_calls_are_polled_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    @contextmanager
+    def told(words: str) -> Iterator[None]:
+        done.append(words)
+        yield
+        done.append(f"{words} no more")
+
+    @asynccontextmanager
+    async def polls() -> AsyncIterator[None]:
+        with told("polls"):
+            yield
+
+    def create_workers(*_: Any, **__: Any) -> list[Any]:
+        done.append("made")
+        return [polls()]
+
+    async def nothing(*_: Any, **__: Any) -> None:
+        pass
+
+    for name in ("claim_store", "tell_tools", "tell_cards"):
+        monkeypatch.setattr(worker, name, nothing)
+    monkeypatch.setattr(worker, "create_workers", create_workers)
+    monkeypatch.setattr(loop_watch, "standing_told", lambda: told("watched"))
+    client: Any = None
+    async with worker.serving(client, load_toolset(Settings(state_dir=tmp_path), ()), task_queue="q"):
+        pass
+    assert done == ["made", "watched", "polls", "polls no more", "watched no more"]
