@@ -32,8 +32,11 @@ def refuse_without_model(
     if toolset.models.endpoint.lacks_key:
         advice = "set OPENAI_API_KEY, or OPENAI_BASE_URL for a service that needs no key"
         wanted.append(f"there is no key for {toolset.models.endpoint.url}{words}: {advice}")
-        wanted.append("to try it without a model, have a script play one (`python -m dagwright.testing`)")
     if wanted:
+        wanted.append(
+            "to try it without a model, have a script play one (`python -m dagwright.testing`; examples/maritime of "
+            "the repository has scripts)"
+        )
         raise CommandRefused("; ".join(wanted), status=status)
 
 

@@ -159,12 +159,18 @@ async def test_what_nothing_can_come_of_is_refused(
 _NO_MODEL = "no model is named: give one with --model, or set DAGWRIGHT_MODEL"
 _NO_KEY = (
     "there is no key for https://api.openai.com/v1: set OPENAI_API_KEY, or OPENAI_BASE_URL for a service that needs no "
-    "key; to try it without a model, have a script play one (`python -m dagwright.testing`)"
+    "key"
+)
+_TRY = (
+    "to try it without a model, have a script play one (`python -m dagwright.testing`; examples/maritime of the "
+    "repository has scripts)"
 )
 
 
 @pytest.mark.parametrize(
-    ("keys", "message"), [({"OPENAI_API_KEY": "key"}, _NO_MODEL), ({}, f"{_NO_MODEL}; {_NO_KEY}")], ids=["key", "none"]
+    ("keys", "message"),
+    [({"OPENAI_API_KEY": "key"}, f"{_NO_MODEL}; {_TRY}"), ({}, f"{_NO_MODEL}; {_NO_KEY}; {_TRY}")],
+    ids=["key", "none"],
 )
 async def test_all_that_a_model_lacks_is_told_at_once_before_anything_starts(
     command_line: CommandLine, keys: dict[str, str], message: str
@@ -177,7 +183,7 @@ async def test_all_that_a_model_lacks_is_told_at_once_before_anything_starts(
 @pytest.mark.parametrize("more", [(), ("--detach",)], ids=["here", "in the background"])
 async def test_no_key_is_refused_before_anything_starts(own_command_line: CommandLine, more: tuple[str, ...]) -> None:
     end = await own_command_line("ask", "Do it.", "--model", "small", *more, "--json")
-    assert (end.code, end.document) == (2, {"status": "no_key", "message": _NO_KEY})
+    assert (end.code, end.document) == (2, {"status": "no_key", "message": f"{_NO_KEY}; {_TRY}"})
 
 
 async def test_prices_that_cannot_be_read_are_refused_before_anything_starts(command_line: CommandLine) -> None:
