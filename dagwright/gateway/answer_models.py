@@ -55,7 +55,9 @@ class Completion(Told):
     choices: list[AnswerChoice]
     usage: JsonObject | None = None
     dagwright: JsonObject | None = Field(
-        default=None, description="Of a run: `run_id`, `session_id`, `status` and how many nodes are in which state."
+        default=None,
+        description="Of a run: `run_id`, `session_id`, `status`, how many nodes are in which state, and `error` with "
+        "code and message if it has an answer and is not completed.",
     )
 
 

@@ -120,18 +120,23 @@ async def outcome_of(desk: Desk, moment: Moment, *, session: str | None, words: 
     if session is not None:
         # The next turn is prepared for what this one has made.
         await desk.sessions.settled(session, view.workflow_id)
-    about = about_run(view, session=known_as(desk.caller, session))
+    about = about_run(view, session=known_as(desk.caller, session), error=document["error"])
     if view.status not in _ANSWERED:
         raise run_error(document)
     used = view.scheduler.usage.total if view.scheduler is not None else NONE
     return Outcome(answer_text(view, document), (), usage_json(used), about)
 
 
-def about_run(view: RunView, *, session: str | None) -> dict[str, Any]:
-    """Returns the object `dagwright` of an answer."""
+def about_run(view: RunView, *, session: str | None, error: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Returns the object `dagwright` of an answer.
+
+    Args:
+        error: why the run is not completed though it has an answer, as its document has it.
+    """
     counts = view.scheduler.counts() if view.scheduler is not None else {}
     nodes = {status.value: count for status, count in counts.items() if count}
-    return {"run_id": view.workflow_id, "session_id": session, "status": str(view.status), "nodes": nodes}
+    about = {"run_id": view.workflow_id, "session_id": session, "status": str(view.status), "nodes": nodes}
+    return about if error is None else {**about, "error": {name: error.get(name) for name in ("code", "message")}}
 
 
 def answer_text(view: RunView, document: Mapping[str, Any]) -> str:
