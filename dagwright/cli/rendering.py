@@ -71,7 +71,10 @@ class Picture:
             height: lines of the terminal.
         """
         if view.scheduler is None:
-            return Group(_header(view, now=now), Text("reading the plan", style="dim"))
+            sent = view.run_input
+            # Only a large plan, and one that was sent as written, has to be read before anything starts.
+            is_read = sent is not None and (sent.plan is not None or bool(sent.pages))
+            return Group(_header(view, now=now), Text("reading the plan" if is_read else "starting", style="dim"))
         notes = [Text(one_line(str(note["message"])), style="yellow") for note in view.notes[:_NOTES_SHOWN]]
         options = [_option_rows(request, among=requests, room=height // 2) for request in requests[:_REQUESTS_SHOWN]]
         questions = _questions(requests, options, now=now)

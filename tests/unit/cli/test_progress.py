@@ -10,6 +10,7 @@ from rich.console import Console
 from dagwright.cli.lines import LineWriter
 from dagwright.cli.progress import LOST, LOST_FOR_GOOD, RunProgress, format_duration, progress_of, tree_of
 from dagwright.cli.rendering import LivePicture, Picture
+from dagwright.contracts.messages import RunInput
 from dagwright.descriptions import PendingCall
 from dagwright.feed import RunView
 from dagwright.plan.chunks import ChunkEnd
@@ -102,6 +103,19 @@ def test_row_of_a_running_node_says_what_the_server_says(call: PendingCall, afte
 )
 def test_durations_are_read_at_a_glance(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [(None, "starting"), (RunInput(), "starting"), (RunInput(plan={}), "reading the plan")],
+    ids=["not known", "compiled", "as written"],
+)
+def test_picture_without_a_plan_says_that_it_is_read_only_where_it_is(sent: RunInput | None, words: str) -> None:
+    view = replace(view_of(node("a")), scheduler=None, run_input=sent)
+    console = Console(width=100, no_color=True, force_terminal=False)
+    with console.capture() as capture:
+        console.print(Picture().draw(view, now=START + 2, height=40))
+    assert capture.get().splitlines()[-1].strip() == words
 
 
 def test_picture_shows_signs_and_words_of_any_state() -> None:
