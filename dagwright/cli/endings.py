@@ -8,7 +8,7 @@ from dagwright.cli.output import Output, one_line, terminal_text, value_text
 from dagwright.cli.plans import value_as_text
 from dagwright.cli.progress import format_duration
 from dagwright.cli.round_words import round_lines
-from dagwright.cli.wording import is_excused, node_words, usage_lines
+from dagwright.cli.wording import counts_shown, is_excused, node_words, usage_lines
 from dagwright.contracts.documents import OUTPUT_LEFT_OUT
 from dagwright.contracts.goal_replans import PLANNING_AGAIN
 from dagwright.contracts.goals import APPROVE, LOW_CONFIDENCE, PLAN, PLAN_INVALID, READ, is_own, own_id
@@ -154,7 +154,7 @@ def _tell_missing(document: Mapping[str, Any], output: Output) -> None:
 
 
 def summary_line(view: RunView, document: Mapping[str, Any]) -> str:
-    counts = view.scheduler.counts() if view.scheduler else Counter[NodeStatus]()
+    counts = counts_shown(view.scheduler) if view.scheduler else Counter[NodeStatus]()
     undos = undo_counts(view.scheduler) if view.scheduler else Counter[NodeStatus]()
     took = late = ""
     if view.started_at is not None and view.ended_at is not None:

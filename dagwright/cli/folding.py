@@ -9,6 +9,7 @@ from dagwright.contracts.rounds_graph import drawn_needs, groups_of
 from dagwright.plan.graph import levels_of
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus
+from dagwright.plan.worker_results import status_shown
 
 BOXES = 200
 ARROWS = 450
@@ -99,8 +100,8 @@ def _boxes_of(scheduler: Scheduler) -> list[_Box]:
         needs = [region_of[number]] if number in region_of else written
         # Of a worker its name says more than what it was asked for.
         title = f"{node.tool} · {node.title}" if node.is_worker and node.title else node.title
-        box = _Box(node.id, title, node.tool, Counter([record.status]), needs, record.partial, groups.get(node.id))
-        boxes.append(box)
+        states = Counter([status_shown(record)])
+        boxes.append(_Box(node.id, title, node.tool, states, needs, record.partial, groups.get(node.id)))
     for number, region in regions:
         counts = scheduler.counts_inside(number)
         boxes.append(_Box(region.title or region.id, None, region.tool, counts, scheduler.needed_by(region)))

@@ -12,6 +12,7 @@ from dagwright.descriptions import PendingCall
 from dagwright.feed import RunView
 from dagwright.plan.chunks import shown_items
 from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.worker_results import status_shown
 
 _SILENT = (NodeStatus.PENDING, NodeStatus.READY)
 """States in which nothing has happened to a node yet."""
@@ -76,7 +77,8 @@ class LineWriter:
         before = self._seen.get(task_id, (NodeStatus.PENDING, 1))
         # A call that has just ended is known to the server no more, so what was seen before counts too.
         attempt = max(record.attempts, pending.attempt if pending else 1, before[1])
-        if before != (record.status, attempt) and record.status not in _SILENT:
+        status = status_shown(record)
+        if before != (status, attempt) and status not in _SILENT:
             self._show_change(task_id, record, pending, attempt=attempt, what=what)
         if record.status is NodeStatus.RUNNING and pending is not None:
             self._show_loss(task_id, pending)
@@ -84,19 +86,19 @@ class LineWriter:
     def _show_change(
         self, task_id: str, record: Record, pending: PendingCall | None, *, attempt: int, what: str
     ) -> None:
-        before = self._seen.get(task_id)
+        before, status = self._seen.get(task_id), status_shown(record)
         told = "" if before or not what else f"  {one_line(what, limit=120)}"
-        self._seen[task_id] = (record.status, attempt)
+        self._seen[task_id] = (status, attempt)
         if record.status is NodeStatus.RUNNING:
             why = f": {one_line(failure_words(pending.last_failure))}" if pending and pending.last_failure else ""
             again = f" (attempt {attempt}{why})" if attempt > 1 else ""
             # What is known is when the first attempt started; a later one has just begun.
             self._line(record.started_at if attempt == 1 else None, "running", f"{one_line(task_id)}{again}{told}")
-        elif before is None or record.status is not before[0]:
+        elif before is None or status is not before[0]:
             # When a node was replaced is not known, only when it had ended.
-            is_replaced = record.status is NodeStatus.SUPERSEDED and before is not None
+            is_replaced = status is NodeStatus.SUPERSEDED and before is not None
             at = None if is_replaced else record.ended_at
-            self._line(at, record.status.value, f"{one_line(task_id)}{told}{_ending(record)}")
+            self._line(at, status.value, f"{one_line(task_id)}{told}{_ending(record)}")
 
     def _show_loss(self, task_id: str, call: PendingCall) -> None:
         if call.state not in (LOST, LOST_FOR_GOOD) or (task_id, call.attempt) in self._lost:

@@ -28,6 +28,7 @@ from dagwright.cli.wording import (
     item_words,
     local_date,
     local_time,
+    node_status,
     node_words,
     seconds_of,
     seen_words,
@@ -42,7 +43,6 @@ from dagwright.explaining import NodeUnknown
 from dagwright.feed import RunView
 from dagwright.graph_listing import GraphListing
 from dagwright.node_looking import look_at_node
-from dagwright.plan.states import NodeStatus
 from dagwright.run_lists import RunSummary
 from dagwright.server import Server
 
@@ -214,11 +214,12 @@ def _tell_status(view: RunView, document: Document, output: Output, *, url: str 
     for name in ("", "node", "tool", "attempts", f"time ({zone_at(time.time())})", ""):
         table.add_column(name, overflow="fold")
     for name, node in document["nodes"].items():
-        mark, style = MARKS[NodeStatus(node["status"])]
+        status = node_status(node)
+        mark, style = MARKS[status]
         call = view.pending.get(name) if node["status"] == "running" else None
         in_flight = call_words(call, now=time.time()) if call is not None else ""
         table.add_row(
-            Text(f"{mark} {node['status']}", style=style),
+            Text(f"{mark} {status.value}", style=style),
             Text(one_line(name)),
             Text(one_line(what_words(node["tool"] or "", node["title"], kind=_kind_of(view, name)))),
             str(max(node["attempts"], call.attempt if call is not None else 0) or ""),
@@ -266,7 +267,7 @@ def _kind_of(view: RunView, task_id: str) -> str:
 def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[str, Any]], output: Output) -> None:
     """Shows all that is known of a node, a line for each thing, its result last."""
     title = f" ({one_line(node['title'])})" if node["title"] else ""
-    output.say(f"{one_line(node_id)}{title}: {node['status']}")
+    output.say(f"{one_line(node_id)}{title}: {node_status(node).value}")
     error, cached, reused = node["error"] or {}, node["lineage"].get("cached"), node["lineage"].get("reused")
     facts = {
         "run": node.get("workflow_id"),

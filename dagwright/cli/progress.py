@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dagwright.cli.wording import failure_words, record_words, what_words
+from dagwright.cli.wording import counts_shown, failure_words, record_words, what_words
 from dagwright.descriptions import PendingCall
 from dagwright.feed import RunView
 from dagwright.plan.chunks import items_done, shown_items
@@ -12,6 +12,7 @@ from dagwright.plan.compiled import CompiledPlan
 from dagwright.plan.graph import levels_of
 from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.worker_results import status_shown
 
 MAX_INDENT = 8
 """Deeper trees are shown flat from there on: a chain of 50 would leave no room for words."""
@@ -111,7 +112,7 @@ def progress_of(view: RunView, tree: Sequence[TreePlace], *, now: float, room: i
     """
     scheduler = view.scheduler
     assert scheduler is not None
-    counts = scheduler.counts()
+    counts = counts_shown(scheduler)
     rows = _chosen_nodes(scheduler, tree, room=max(room, 4))
     shown = [_node_row(view, place, order=order, now=now) for order, place in rows]
     left = counts - Counter(row.status for row in shown)
@@ -139,7 +140,7 @@ def _chosen_nodes(scheduler: Scheduler, tree: Sequence[TreePlace], *, room: int)
     def wanted(entry: tuple[int, TreePlace]) -> tuple[int, float, int]:
         record = scheduler.records[entry[1].number]
         # Of what is finished the newest, of what has not begun the next.
-        return rank[record.status], -(record.ended_at or 0.0), entry[0]
+        return rank[status_shown(record)], -(record.ended_at or 0.0), entry[0]
 
     return sorted(sorted(places, key=wanted)[:kept])
 
@@ -149,7 +150,7 @@ def _node_row(view: RunView, place: TreePlace, *, order: int, now: float) -> Row
     assert scheduler is not None
     node, record = scheduler.plan.nodes[place.number], scheduler.records[place.number]
     row = Row(
-        status=record.status,
+        status=status_shown(record),
         indent=place.indent,
         name=node.id,
         what=what_words(node.tool, node.title, kind=node.kind),

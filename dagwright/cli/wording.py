@@ -5,12 +5,16 @@ Documents keep the exact texts and times in UTC; these are for eyes. Pure.
 
 import json
 import time
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from dagwright.cli.output import one_line
+from dagwright.plan.errors import NodeError
+from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
+from dagwright.plan.worker_results import status_shown
 
 _TIMEOUTS = {
     "activity Heartbeat timeout": "its worker died or hung",
@@ -33,6 +37,22 @@ def counted(count: int, word: str) -> str:
 def failure_words(message: str) -> str:
     """Returns the message of a failed attempt; the server's own texts of a timeout in words."""
     return _TIMEOUTS.get(message, message)
+
+
+def counts_shown(scheduler: Scheduler) -> Counter[NodeStatus]:
+    """Returns how many nodes people are shown in each state."""
+    counts = scheduler.counts()
+    for _, record in scheduler.shown() if counts[NodeStatus.SUPERSEDED] else ():
+        counts.subtract([record.status])
+        counts.update([status_shown(record)])
+    return +counts
+
+
+def node_status(node: Mapping[str, Any]) -> NodeStatus:
+    """Returns the state in which people are shown the node of a document, as `status_shown`."""
+    error = node["error"]
+    read = NodeError(str(error["code"]), "") if error else None
+    return status_shown(Record(NodeStatus(node["status"]), error=read, reason=node.get("reason")))
 
 
 def record_words(record: Record) -> str:

@@ -24,6 +24,7 @@ from dagwright.plan.scheduler import Scheduler
 from dagwright.plan.states import NodeStatus, Record
 from dagwright.plan.times import format_time
 from dagwright.plan.unfilled import shown_in_arguments, with_shown
+from dagwright.plan.worker_results import status_shown
 
 Kind = Literal[
     "dependency", "items", "person", "waiting", "retry", "running", "run", "group", "paused", "limit", "ready",
@@ -258,6 +259,10 @@ class _Ended:
                 because = [*self._record.blocked_by]
                 return self._made("cancelled", "was cancelled", self._record.reason or "", because=because)
             case _:
+                error = self._record.error
+                if status_shown(self._record) is NodeStatus.FAILED and error is not None:
+                    words = f"failed, and {self._record.reason}"
+                    return self._made("superseded", words, f"{error.code}: {error.message}")
                 newest = self._scheduler.newest_id(self._id)
                 by = "" if newest == self._id else f" by {newest}"
                 return self._made("superseded", f"was superseded{by}", self._record.reason or "")

@@ -19,6 +19,7 @@ from dagwright.plan.seen import SeenBook
 from dagwright.plan.states import NodeStatus, Phase, Record, RunStatus
 from dagwright.plan.undoing import TAKEN_BACK, left_standing, undoing_of, why_not_completed
 from dagwright.plan.usage import UsageBook
+from dagwright.plan.worker_results import LEFT_BEHIND
 
 _DERIVED = (NodeStatus.BLOCKED, NodeStatus.SKIPPED, NodeStatus.CANCELLED)
 """What a node can end as because of another one."""
@@ -317,7 +318,8 @@ class Remade:
         for node_id in extension.given_up:
             number = self._scheduler.number_of(node_id)
             assert number is not None
-            self._supersede(number, reason=PLANNED_AGAIN)
+            is_worker = self._scheduler.plan.nodes[number].is_worker
+            self._supersede(number, reason=LEFT_BEHIND if is_worker else PLANNED_AGAIN)
         for node in extension.nodes:
             if node.supersedes is not None:
                 number = self._scheduler.number_of(node.supersedes)

@@ -19,6 +19,8 @@ WorkerStatus = Literal["success", "failed", "partial"]
 _STATUSES = ("success", "failed", "partial")
 SUB_GOAL_PREFIX = "sg"
 """Begins the id of the node of a sub-goal; its number follows."""
+LEFT_BEHIND = "the run goes on without it"
+"""Why a sub-goal counts as superseded that nothing took the place of: it only was to help."""
 NOT_STARTED = "dependency_failed"
 """Code of the error of a node that never began, as one before it failed."""
 
@@ -162,6 +164,13 @@ def worker_result_of(node_id: str, record: Record) -> WorkerResult | None:
         status: WorkerStatus = "partial" if record.partial else "success"
         return WorkerResult(number, status, record.result, message=record.message)
     return WorkerResult(number, "failed", error=error_words(record), message=record.message)
+
+
+def status_shown(record: Record) -> NodeStatus:
+    """Returns the state in which people are shown a node: one that was left behind because it failed has failed."""
+    is_left = record.status is NodeStatus.SUPERSEDED and record.reason == LEFT_BEHIND
+    has_failed = record.error is not None and record.error.code != NOT_STARTED
+    return NodeStatus.FAILED if is_left and has_failed else record.status
 
 
 def error_words(record: Record) -> str:

@@ -167,6 +167,7 @@ def _refused(told: dict[str, Any]) -> dict[str, Any]:
 def test_reason_of_a_round_is_that_of_the_answer_which_was_taken() -> None:
     seen: set[str] = set()
     new_lines(_told(1), seen)
+    assert new_lines(_refused(_told(2)), seen) == [("round 2", "not taken: No such worker.")]
     assert new_lines(_refused(_told(2)), seen) == []
     assert new_lines(_told(2), seen) == [("round 2", "Because 2.")]
     assert "Round 2 of 10, not taken: No such worker." in _shown(_refused(_told(2)), room=20)[3]

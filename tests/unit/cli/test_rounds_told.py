@@ -11,9 +11,9 @@ from dagwright.cli.endings import failure_lines
 from dagwright.cli.explaining import lines_of
 from dagwright.cli.folding import is_folded, picture_of
 from dagwright.cli.lines import LineWriter
-from dagwright.cli.looking import _tell_status
+from dagwright.cli.looking import _tell_node, _tell_status
 from dagwright.cli.output import Output
-from dagwright.cli.round_words import calls_of, rounds_of
+from dagwright.cli.round_words import calls_of, round_lines, rounds_of
 from dagwright.cli.round_words import lines_of as lines_of_rounds
 from dagwright.contracts.documents import graph_document
 from dagwright.contracts.rounds import MAX_ROUNDS_LIMIT
@@ -22,7 +22,7 @@ from dagwright.explaining import Explanation
 from dagwright.feed import RunView
 from dagwright.plan.errors import NodeError
 from dagwright.plan.states import NodeStatus, Record
-from dagwright.plan.why import what_holds
+from dagwright.plan.why import what_holds, why
 from dagwright.plan.worker_results import error_words
 from tests.support.rounds import done, goes_on, ref, sub_goal
 from tests.unit.planner.test_rounds_pursuit import Question
@@ -68,6 +68,41 @@ def test_what_was_replaced_is_told_when_that_is_seen() -> None:
     writer.show(_view(question))
     assert [line[10:].split()[:2] for line in lines[-2:]] == [["failed", "sg1"], ["superseded", "sg1"]]
     assert lines[-1][:8] != lines[-2][:8]
+
+
+def test_sub_goal_that_failed_and_was_left_behind_is_shown_as_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    question = Question(
+        goes_on(PICK, sub_goal(3, "add_up", numbers=ref(1, "numbers")), sub_goal(9, "clarify", question="Which?")),
+        done(all=ref(9, "clarification")),
+        workers={"sg1": NodeError("tool_failed", "gone")},
+    )  # fmt: skip
+    question.run()
+    view, lines = _view(question), list[str]()
+    LineWriter(lines.append).show(view)
+    _tell_status(view, view.document(), Output(), url=None)
+    told = capsys.readouterr().out.splitlines()
+    assert view.document()["nodes"]["sg1"]["status"] == "superseded"
+    _tell_node("sg1", view.document()["nodes"]["sg1"], [], Output())
+    node = capsys.readouterr().out.splitlines()
+    drawn = mermaid(picture_of(question.scheduler)).splitlines()
+    words = [line[10:].split()[:2] for line in lines]
+    assert [each for each in words if each[1] in ("sg1", "sg3")] == [["failed", "sg1"], ["superseded", "sg3"]]
+    # The one that never began, as it waited for the first, did not fail.
+    rows = [line.split() for line in told]
+    assert [row[1] for row in rows if row[2:3] in (["sg1"], ["sg3"])] == ["failed", "superseded"]
+    assert "nodes: 5 completed, 1 superseded, 1 failed" in told[0]
+    assert (node[0], "because: the run goes on without it" in node) == ("sg1 (Numbers of Maersk): failed", True)
+    assert next(line for line in drawn if "sg1<br/>" in line).endswith('<br/>failed"]:::failed')
+    (reason,) = why(question.scheduler, "sg1", calls={}).reasons[:1]
+    assert (reason.message, reason.detail) == ("failed, and the run goes on without it", "tool_failed: gone")
+
+
+def test_why_plans_were_not_taken_is_told_where_the_mending_ends_by_a_failed_call() -> None:
+    question = Question("No.", "Still no.", NodeError("model_refused_request", "answered 400"))
+    question.run()
+    (line,) = (line for line in round_lines(_view(question).document()) if line.startswith("Round 1"))
+    assert line.startswith("Round 1 (no plan): ")
+    assert "no reason given" not in line
 
 
 def test_sub_goal_that_is_begun_again_is_open_in_the_round_that_begins_it_alone() -> None:
