@@ -47,7 +47,7 @@ class Call(Protocol):
 
     @property
     def state(self) -> str:
-        """`backing_off` while it waits for the next attempt."""
+        """`backing_off` while it waits for the next attempt, `scheduled` while no worker has it."""
 
     @property
     def last_failure(self) -> str | None:
@@ -227,6 +227,9 @@ def _running(scheduler: Scheduler, task_id: str, record: Record, *, call: Call |
         failure = f"attempt {call.attempt - 1} failed: {call.last_failure or 'it did not say why'}"
         message = f"waits for attempt {call.attempt}"
         return Reason(task_id, record.status, "retry", message, failure, until=call.next_attempt_at)
+    if call is not None and call.state == "scheduled" and call.attempt > 1:
+        failure = f"attempt {call.attempt - 1} failed: {call.last_failure or 'it did not say why'}"
+        return Reason(task_id, record.status, "retry", f"waits for a worker to take attempt {call.attempt}", failure)
     attempt = f" in attempt {call.attempt}" if call is not None and call.attempt > 1 else ""
     last = f"the last one failed: {call.last_failure}" if call is not None and call.last_failure else ""
     return Reason(task_id, record.status, "running", f"runs{attempt}", last, since=record.started_at)

@@ -78,6 +78,11 @@ def test_running_call_is_told_with_its_next_attempt() -> None:
         "b waits for a, which waits for attempt 3 until 90 s (attempt 2 failed: no answer)"
     )
     assert words(why(scheduler, "a", calls={})) == "a runs since 2 s"
+    # Its worker died, and no other has taken it: since when it waits is not known.
+    lost = Backing(2, "scheduled", "it went away", None)
+    assert words(why(scheduler, "a", calls={"a": lost})) == (
+        "a waits for a worker to take attempt 2 (attempt 1 failed: it went away)"
+    )
 
 
 def test_ready_node_is_told_with_the_limit_or_the_pause_that_keeps_it() -> None:
