@@ -1,17 +1,21 @@
-"""Requests as well-known clients send them, by what their documentation and sources say of the form.
+"""Requests as known clients send them.
 
-Only the form is theirs; names, words and values are ours. Each stands with what it does to the answer, so that a change
-of the gateway that one of them would not understand is found without installing them all.
+Only the form is theirs; names, words and values are ours. `source` says where a form was seen: most were recorded from
+the client itself, of the version named, against a server that keeps what it is sent. Each stands with what it does to
+the answer, so that a change of the gateway that one of them would not understand is found without installing them all.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-WEATHER: Mapping[str, Any] = {
+_PLAIN: Mapping[str, Any] = {
     "type": "object",
     "properties": {"location": {"type": "string"}},
     "required": ["location"],
+}
+WEATHER: Mapping[str, Any] = {
+    **_PLAIN,
     "additionalProperties": False,
     "$schema": "http://json-schema.org/draft-07/schema#",
 }
@@ -24,11 +28,13 @@ class Sent:
 
     Args:
         client: who sends it so.
+        source: where that was seen, with the version; what stands in quotes there is a setting of the client.
         body: without its model.
         headers: beside those of every request with JSON.
     """
 
     client: str
+    source: str
     body: Mapping[str, Any]
     path: str = "/v1/chat/completions"
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -39,53 +45,97 @@ class Sent:
         return bool(self.body.get("stream"))
 
 
-_STAINLESS = {
-    "User-Agent": "OpenAI/Go 3.76.0",
-    "X-Stainless-Lang": "go",
-    "X-Stainless-Retry-Count": "0",
-    "X-Stainless-Timeout": "600",
-}
+def _stainless(agent: str, language: str) -> Mapping[str, str]:
+    """Returns headers of OpenAI's clients, which accept JSON alone even where they ask for a stream."""
+    return {
+        "Accept": "application/json",
+        "User-Agent": agent,
+        "X-Stainless-Lang": language,
+        "X-Stainless-Retry-Count": "0",
+    }
+
+
+_RESPONSES = "/v1/responses"
+_GO = _stainless("OpenAI/Go 3.96.0", "go")
+_PYTHON = _stainless("OpenAI/Python 2.54.0", "python")
+_AGENTS = _stainless("Agents/Python 0.20.0", "python")
+_LANGCHAIN_JS = _stainless("langchainjs-openai/1.0.0 ((node/v20.20.2; linux; x64))", "js")
+_DOTNET = {"Accept": "application/json", "User-Agent": "OpenAI/2.8.0 (.NET 9.0.13; Microsoft Windows 10.0.26200)"}
+_CURL = {"Accept": "*/*", "User-Agent": "curl/7.88.1"}
+_USAGE = {"include_usage": True}
+
+_SYSTEM = {"role": "system", "content": "Be brief."}
+_USER = {"role": "user", "content": ASK}
+
+
+def _function(parameters: Mapping[str, Any], **more: object) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {"name": "weather", "description": "It.", "parameters": parameters, **more},
+    }
+
+
+_RECORDED_CURL = "headers recorded from curl 7.88.1; the body is what its user writes"
+_RECORDED_GO = "recorded: github.com/openai/openai-go/v3 3.96.0"
+_RECORDED_LANGCHAIN = "recorded: langchain-openai 1.7.3 (PyPI)"
+_RECORDED_LANGCHAIN_JS = "recorded: @langchain/openai 1.5.8 (npm)"
+_RECORDED_LITELLM = "recorded: litellm 1.106.2 (PyPI)"
+_RECORDED_COMPATIBLE = "recorded: @ai-sdk/openai-compatible 2.0.91 with ai 6.0.326 (npm), `includeUsage`"
+_RECORDED_VERCEL = "recorded: @ai-sdk/openai 3.0.141 with ai 6.0.326 (npm)"
+_RECORDED_AGENTS = "recorded: openai-agents 0.20.0 (PyPI)"
+_RECORDED_LLAMA = "recorded: llama-index-llms-openai-like 0.8.1 (PyPI), `is_chat_model`"
 
 SENT = (
     Sent(
         "curl",
-        {"messages": [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": ASK}]},
-        headers={"User-Agent": "curl/8.5.0", "Accept": "*/*"},
+        _RECORDED_CURL,
+        {"messages": [{"role": "developer", "content": "Be brief."}, _USER]},
+        headers=_CURL,
     ),
     Sent(
         "curl with the newer API",
+        _RECORDED_CURL,
         {"input": [{"role": "user", "content": [{"type": "input_text", "text": ASK}]}], "store": False},
-        path="/v1/responses",
+        path=_RESPONSES,
+        headers=_CURL,
+    ),
+    Sent("OpenAI Go, chat completions", _RECORDED_GO, {"messages": [_USER], "seed": 1, "stream": True}, headers=_GO),
+    Sent("OpenAI Go, responses", _RECORDED_GO, {"input": ASK}, path=_RESPONSES, headers=_GO),
+    Sent(
+        "OpenAI Go, responses as a stream",
+        _RECORDED_GO,
+        {"input": ASK, "stream": True},
+        path=_RESPONSES,
+        headers=_GO,
     ),
     Sent(
-        "OpenAI Go, chat completions",
-        {"messages": [{"content": ASK, "role": "user"}], "seed": 1, "stream": True},
-        headers=_STAINLESS,
+        "OpenAI .NET, as a stream",
+        "openai/openai-dotnet tests/SessionRecords/ChatTests/TokenLogProbabilitiesStreaming(True).json, of 2.8.0, "
+        "without its logprobs",
+        {"messages": [_USER], "stream": True, "stream_options": _USAGE},
+        headers=_DOTNET,
     ),
-    Sent("OpenAI Go, responses", {"input": ASK}, path="/v1/responses", headers=_STAINLESS),
-    Sent("OpenAI Go, responses as a stream", {"input": ASK, "stream": True}, path="/v1/responses", headers=_STAINLESS),
     Sent(
         "OpenAI .NET",
-        {
-            "messages": [
-                {"role": "system", "content": [{"type": "text", "text": "Be brief."}]},
-                {"role": "user", "content": [{"type": "text", "text": ASK}]},
-            ],
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        },
+        "openai/openai-dotnet tests/SessionRecords/ChatTests/MultiMessageChat.json, of 2.4.0",
+        {"messages": [_SYSTEM, _USER]},
+        headers={**_DOTNET, "User-Agent": "OpenAI/2.4.0 (.NET 9.0.9; Microsoft Windows 10.0.26100)"},
     ),
     Sent(
         "LangChain, Python",
-        {
-            "messages": [{"content": "Be brief.", "role": "system"}, {"content": ASK, "role": "user"}],
-            "temperature": 0.7,
-            "n": 1,
-            "stream": False,
-        },
+        f"{_RECORDED_LANGCHAIN}, `max_tokens`",
+        {"messages": [_SYSTEM, _USER], "max_completion_tokens": 256, "stream": False, "temperature": 0.7},
+        headers=_PYTHON,
+    ),
+    Sent(
+        "LangChain, Python, as a stream",
+        f"{_RECORDED_LANGCHAIN}, `base_url`",
+        {"messages": [_SYSTEM, _USER], "stream": True},
+        headers=_PYTHON,
     ),
     Sent(
         "LangChain, Python, with functions and a conversation",
+        f"{_RECORDED_LANGCHAIN}, `stream_usage`, `bind_tools` with `tool_choice` and `parallel_tool_calls`",
         {
             "messages": [
                 {"content": "And 2 + 2?", "role": "user"},
@@ -93,95 +143,175 @@ SENT = (
                 {"content": [{"type": "text", "text": ASK}], "role": "user"},
             ],
             "parallel_tool_calls": False,
-            "stop": None,
             "stream": True,
-            "stream_options": {"include_usage": True},
+            "stream_options": _USAGE,
             "tool_choice": "auto",
-            "tools": [{"type": "function", "function": {"name": "weather", "description": "", "parameters": WEATHER}}],
+            "tools": [_function(_PLAIN)],
         },
+        headers=_PYTHON,
+    ),
+    Sent(
+        "LangChain, Python, responses",
+        f"{_RECORDED_LANGCHAIN}, `use_responses_api`",
+        {"input": [{**_SYSTEM, "type": "message"}, {**_USER, "type": "message"}], "stream": False},
+        path=_RESPONSES,
+        headers=_PYTHON,
     ),
     Sent(
         "LangChain, JavaScript",
+        f"{_RECORDED_LANGCHAIN_JS}, `temperature`, `maxTokens`",
+        {"temperature": 0.7, "stream": False, "max_tokens": 256, "messages": [_SYSTEM, _USER]},
+        headers=_LANGCHAIN_JS,
+    ),
+    Sent(
+        "LangChain, JavaScript, as a stream with functions",
+        f"{_RECORDED_LANGCHAIN_JS}, `bindTools`",
         {
-            "temperature": 1,
-            "top_p": 1,
-            "frequency_penalty": 0,
-            "presence_penalty": 0,
-            "n": 1,
             "stream": True,
-            "stream_options": {"include_usage": True},
-            "messages": [{"role": "user", "content": ASK}],
+            "tools": [_function({**WEATHER, "$schema": "https://json-schema.org/draft/2020-12/schema"})],
+            "stream_options": _USAGE,
+            "messages": [
+                {"role": "user", "content": "And 2 + 2?"},
+                {"role": "assistant", "content": "Four."},
+                {"role": "user", "content": [{"type": "text", "text": ASK}]},
+            ],
         },
+        headers=_LANGCHAIN_JS,
+    ),
+    Sent(
+        "LangChain, JavaScript, responses",
+        f"{_RECORDED_LANGCHAIN_JS}, `useResponsesApi`",
+        {"input": [{**_SYSTEM, "type": "message"}, {**_USER, "type": "message"}], "stream": False, "text": {}},
+        path=_RESPONSES,
+        headers=_LANGCHAIN_JS,
     ),
     Sent(
         "LiteLLM",
-        {
-            "messages": [{"role": "user", "content": ASK}],
-            "max_tokens": 256,
-            "user": "ann",
-            "metadata": {"tags": "test", "stream_progress": "content"},
-            "extra_body": {},
-        },
+        f"{_RECORDED_LITELLM}, a model it does not know; `metadata` and `user` stay with it",
+        {"messages": [_USER], "max_tokens": 256},
+        headers=_PYTHON,
+    ),
+    Sent(
+        "LiteLLM, with fields of the gateway",
+        f"{_RECORDED_LITELLM}, `extra_body`, whose fields stand in the body",
+        {"messages": [_USER], "stream_progress": "content"},
+        headers=_PYTHON,
+    ),
+    Sent("LiteLLM, as a stream", _RECORDED_LITELLM, {"messages": [_USER], "stream": True}, headers=_PYTHON),
+    Sent(
+        "LiteLLM, a model of OpenAI's",
+        f"{_RECORDED_LITELLM}, openai/gpt-4o-mini; `metadata` stays with it",
+        {"messages": [_USER], "max_tokens": 256, "stream": True, "stream_options": _USAGE, "user": "ann"},
+        headers=_PYTHON,
+    ),
+    Sent(
+        "LiteLLM, responses",
+        _RECORDED_LITELLM,
+        {"input": ASK},
+        path=_RESPONSES,
+        headers={"Accept": "*/*", "User-Agent": "litellm/1.106.2"},
     ),
     Sent(
         "Vercel AI SDK, compatible provider",
+        _RECORDED_COMPATIBLE,
         {
             "max_tokens": 256,
             "temperature": 0,
-            "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": ASK}],
-            "tools": [
-                {"type": "function", "function": {"name": "weather", "description": "It.", "parameters": WEATHER}}
-            ],
+            "messages": [_SYSTEM, _USER],
+            "tools": [_function(WEATHER)],
             "tool_choice": "auto",
             "stream": True,
-            "stream_options": {"include_usage": True},
+            "stream_options": _USAGE,
         },
+        headers={"Accept": "*/*"},
     ),
     Sent(
         "Vercel AI SDK, OpenAI provider",
+        f"{_RECORDED_VERCEL}, a model it does not take for one that reasons",
         {
-            "input": [
-                {"role": "developer", "content": "Be brief."},
-                {"role": "user", "content": [{"type": "input_text", "text": ASK}]},
-            ],
+            "input": [_SYSTEM, {"role": "user", "content": [{"type": "input_text", "text": ASK}]}],
             "max_output_tokens": 256,
             "stream": True,
         },
-        path="/v1/responses",
+        path=_RESPONSES,
+        headers={"Accept": "*/*"},
+    ),
+    Sent(
+        "Vercel AI SDK, OpenAI provider, chat completions",
+        f"{_RECORDED_VERCEL}, `chat`",
+        {"max_tokens": 256, "messages": [_SYSTEM, _USER], "stream": True, "stream_options": _USAGE},
+        headers={"Accept": "*/*"},
     ),
     Sent(
         "OpenAI Agents SDK",
+        _RECORDED_AGENTS,
+        {"include": [], "input": [_USER], "instructions": "Be brief.", "tools": []},
+        path=_RESPONSES,
+        headers=_AGENTS,
+    ),
+    Sent(
+        "OpenAI Agents SDK, as a stream with functions",
+        _RECORDED_AGENTS,
         {
-            "input": [{"content": ASK, "role": "user"}],
-            "instructions": "Be brief.",
             "include": [],
-            "tools": [],
-            "store": None,
-            "stream": False,
-            "text": {"format": {"type": "text"}},
+            "input": [_USER],
+            "instructions": "Be brief.",
+            "stream": True,
+            "tools": [
+                {
+                    "name": "weather",
+                    "parameters": {**_PLAIN, "title": "weather_args", "additionalProperties": False},
+                    "strict": True,
+                    "type": "function",
+                    "description": "It.",
+                }
+            ],
         },
-        path="/v1/responses",
+        path=_RESPONSES,
+        headers=_AGENTS,
+    ),
+    Sent(
+        "OpenAI Agents SDK, chat completions as a stream",
+        f"{_RECORDED_AGENTS}, `OpenAIChatCompletionsModel`",
+        {
+            "messages": [_SYSTEM, _USER],
+            "stream": True,
+            "tools": [
+                _function({**_PLAIN, "title": "weather_args", "additionalProperties": False}, strict=True),
+            ],
+        },
+        headers=_AGENTS,
     ),
     Sent(
         "LlamaIndex",
-        {"messages": [{"role": "user", "content": ASK}], "stream": True, "temperature": 0.1, "max_tokens": None},
+        _RECORDED_LLAMA,
+        {"messages": [_SYSTEM, _USER], "stream": False, "temperature": 0.1},
+        headers=_PYTHON,
+    ),
+    Sent(
+        "LlamaIndex, as a stream",
+        f"{_RECORDED_LLAMA}, `max_tokens`",
+        {"messages": [_SYSTEM, _USER], "max_tokens": 256, "stream": True, "temperature": 0.1},
+        headers=_PYTHON,
     ),
     Sent(
         "Open WebUI",
-        {
-            "stream": True,
-            "messages": [{"role": "user", "content": ASK}],
-            "stream_options": {"include_usage": True},
-            "temperature": 0.8,
+        "read: open_webui 0.12.4 (PyPI) routers/openai.py, main.py, utils/payload.py, utils/headers.py; a model whose "
+        "usage it asks for, a temperature set, `ENABLE_FORWARD_USER_INFO_HEADERS`",
+        {"stream": True, "messages": [_USER], "stream_options": _USAGE, "temperature": 0.8},
+        headers={
+            "Accept": "*/*",
+            "X-OpenWebUI-User-Name": "Ann",
+            "X-OpenWebUI-User-Id": "1",
+            "X-OpenWebUI-User-Email": "ann@example.com",
+            "X-OpenWebUI-User-Role": "user",
         },
-        headers={"Accept": "*/*", "X-OpenWebUI-User-Name": "Ann"},
     ),
     Sent(
         "Continue",
-        {
-            "messages": [{"role": "user", "content": [{"type": "text", "text": ASK}]}],
-            "max_tokens": 4096,
-            "stream": True,
-        },
+        "recorded: @continuedev/openai-adapters 1.37.0 (npm); what it is given read: continuedev/continue "
+        "core/llm/openaiTypeConverters.ts and core/llm/constants.ts, of 2026-06-18 (extension 1.3.40)",
+        {"messages": [_SYSTEM, _USER], "max_tokens": 4096, "stream": True, "stream_options": _USAGE},
+        headers=_stainless("OpenAI/JS 5.23.2", "js"),
     ),
 )
