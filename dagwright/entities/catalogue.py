@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import WithJsonSchema
 
 from dagwright.plan import parties, text_formats
-from dagwright.plan.entity_types import TERM_KINDS, kind_of
+from dagwright.plan.entity_types import TERM_KINDS, kind_of, kinds_of
 
 
 class PartyKind(StrEnum):
@@ -212,6 +212,16 @@ def checked_lei(text: str) -> str:
 def kind_of_entity_type(entity_type: str) -> PartyKind | None:
     """Returns the kind of parties that an entity type means, `None` for any. Raises ValueError if it means none."""
     kind = kind_of(entity_type)
+    return None if kind is None else _party_kind(kind)
+
+
+def kinds_of_entity_type(entity_type: str) -> tuple[PartyKind, ...]:
+    """Returns the kinds of parties that an entity type means: of `entity` all. Raises ValueError if it means none."""
+    kinds = kinds_of(entity_type)
+    return tuple(PartyKind) if kinds is None else tuple(map(_party_kind, kinds))
+
+
+def _party_kind(kind: str) -> PartyKind:
     if kind in TERM_KINDS:
         raise ValueError(f"kind: a {kind} is no party; products and roles are those of the catalogue, and always there")
-    return None if kind is None else PartyKind(kind)
+    return PartyKind(kind)

@@ -48,7 +48,7 @@ class EntityGateway(Protocol):
 
         Args:
             search_text: an identifier, a name, an alias, a part of one, or the id of a party.
-            entity_type: see `plan.entity_types.KIND_OF`; `entity` means any.
+            entity_type: see `plan.entity_types.kinds_of`; `entity` means any.
             jurisdiction: ISO 3166 code; only parties there are meant. `US` means those of `US-DE` too.
 
         Raises:

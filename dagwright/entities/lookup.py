@@ -20,7 +20,7 @@ from typing import Protocol
 from sqlalchemy import ColumnElement, CompoundSelect, Select, func, select, union_all
 from sqlalchemy.orm import Session
 
-from dagwright.entities.catalogue import PartyKind, kind_of_entity_type
+from dagwright.entities.catalogue import PartyKind
 from dagwright.entities.models import NameUse, Party, PartyIdentifier, PartyName, PartySearch, PartyStatus
 from dagwright.entities.name_search import NAMES_TOLD, KnownName, NameIndex, is_within
 from dagwright.entities.names import (
@@ -35,7 +35,7 @@ from dagwright.entities.names import (
 from dagwright.entities.search_index import OWN_NAME, core_of
 from dagwright.entities.spelling import likeness_of
 from dagwright.entities.terms import TermNames
-from dagwright.plan.entity_types import TERM_KINDS, jurisdiction_of, kind_of
+from dagwright.plan.entity_types import TERM_KINDS, jurisdiction_of, kinds_of
 
 CANDIDATE_LIMIT = 10
 """Candidates that are told for one lookup; more than a person reads."""
@@ -129,12 +129,12 @@ class _Text:
 class _Asked:
     """What the parties must be besides their names; None is any."""
 
-    kind: PartyKind | None
+    kinds: tuple[str, ...] | None
     jurisdiction: str | None
 
     def why_not(self, found: Candidate) -> str | None:
         """Returns in words what a candidate is instead, None if it is what was asked for."""
-        if self.kind is not None and found.kind != self.kind:
+        if self.kinds is not None and found.kind not in self.kinds:
             return f"is a {found.kind}"
         if self.jurisdiction is None or is_within(found.jurisdiction or "", self.jurisdiction):
             return None
@@ -143,13 +143,13 @@ class _Asked:
     def takes(self, party: Party) -> bool:
         """Returns whether a party is what was asked for."""
         within = self.jurisdiction is None or is_within(party.jurisdiction, self.jurisdiction)
-        return within and self.kind in (None, party.kind)
+        return within and (self.kinds is None or party.kind in self.kinds)
 
     def conditions(self) -> list[ColumnElement[bool]]:
         """Returns the same for the database."""
-        conditions = []
-        if self.kind is not None:
-            conditions.append(Party.kind == self.kind)
+        conditions: list[ColumnElement[bool]] = []
+        if self.kinds is not None:
+            conditions.append(Party.kind.in_(self.kinds))
         if self.jurisdiction is not None:
             within = Party.jurisdiction.startswith(f"{self.jurisdiction}-")
             conditions.append((Party.jurisdiction == self.jurisdiction) | within)
@@ -191,18 +191,16 @@ class PartyFinder:
 
         Args:
             search_text: an identifier, a name, an alias, a part of one, or the id of a party.
-            entity_type: see `plan.entity_types.KIND_OF`; `entity` means any.
+            entity_type: see `plan.entity_types.kinds_of`; `entity` means any.
             jurisdiction: ISO 3166 code; only parties there are meant. `US` means those of `US-DE` too.
 
         Raises:
             ValueError: the text is empty or too long, the type unknown, or the jurisdiction no code.
         """
-        kind = kind_of(entity_type)
-        if kind in TERM_KINDS:
-            return _term(_checked_text(search_text), TermNames(kind))
-        asked = _Asked(
-            kind_of_entity_type(entity_type), jurisdiction_of(jurisdiction) if jurisdiction is not None else None
-        )
+        kinds = kinds_of(entity_type)
+        if kinds is not None and kinds[0] in TERM_KINDS:
+            return _term(_checked_text(search_text), TermNames(kinds[0]))
+        asked = _Asked(kinds, jurisdiction_of(jurisdiction) if jurisdiction is not None else None)
         text = _checked_text(search_text)
         found = self._exact(text, asked)
         hits = found.active
@@ -211,7 +209,7 @@ class PartyFinder:
             gone = [*gone, *self._inactive_of_name(text, asked)]
         inactive = tuple(_ranked(replace(each, binds=False) for each in gone))
         if not hits:
-            names = NameIndex(self._session, kind=asked.kind, jurisdiction=asked.jurisdiction)
+            names = NameIndex(self._session, kinds=asked.kinds, jurisdiction=asked.jurisdiction)
             hits = next((some for some in (step(text, names) for step in _STEPS) if some), [])
             if not hits:
                 others = [

@@ -30,7 +30,7 @@ def lookup_tools(database: "EntityDatabase | str") -> ToolRegistry:
 
         Args:
             search_text: an identifier, a name or a part of one.
-            entity_type: person, company, fund, or entity for any.
+            entity_type: person, company, fund, several of them such as company or fund, or entity for any.
             jurisdiction: ISO 3166 code of the parties that are meant.
             asks: whether a person can be asked.
         """

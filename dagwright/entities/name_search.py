@@ -65,18 +65,20 @@ class NameIndex:
     """Fetches names from one view of the store; all results are limited, the shortest names first.
 
     Args:
-        kind: of the parties, None for any.
+        kinds: of the parties, None for any.
         jurisdiction: ISO 3166 code of the parties or of a country around them, None for any.
     """
 
-    def __init__(self, session: Session, *, kind: str | None, jurisdiction: str | None = None) -> None:
+    def __init__(self, session: Session, *, kinds: Sequence[str] | None, jurisdiction: str | None = None) -> None:
         self._session = session
-        self._kind = kind
+        self._kinds = kinds
         self._jurisdiction = jurisdiction
         self._is_sqlite = session.get_bind().dialect.name == "sqlite"
         # Of `US-DE`, the first tag is of all of the country.
-        tags = party_tags(kind or "", jurisdiction or "")
-        self._tags = [tag for tag in (tags[0], tags[-1]) if tag != "#"]
+        tagged = [party_tags(kind, jurisdiction or "") for kind in kinds or [""]]
+        each = [[tag for tag in (tags[0], tags[-1]) if tag != "#"] for tags in tagged]
+        # Those that the parties of one kind have all, of each kind.
+        self._tags = [tags for tags in each if tags]
 
     def whole(self, words: Sequence[str], core: Sequence[str]) -> list[KnownName]:
         """Returns the names that consist of these words, in any order, or of the core with or without a legal form."""
@@ -248,7 +250,10 @@ class NameIndex:
 
     def _tagged(self, expression: str) -> str:
         """Returns what matches the names of an expression whose parties are what is wanted."""
-        return self._all([expression, *map(_quote_for(self._is_sqlite), self._tags)])
+        if not self._tags:
+            return self._all([expression])
+        quoted = _quote_for(self._is_sqlite)
+        return self._all([expression, self._any(self._all(map(quoted, tags)) for tags in self._tags)])
 
     def _matching(self) -> str:
         """Returns the part of a query that finds the names `s` that `:match` matches."""
@@ -258,9 +263,10 @@ class NameIndex:
 
     def _fetch(self, names: str, values: dict[str, Any]) -> list[KnownName]:
         conditions = ["p.status = 'active'"]
-        if self._kind is not None:
-            conditions.append("p.kind = :kind")
-            values = {**values, "kind": self._kind}
+        if self._kinds is not None:
+            names_of = {f"kind{number}": kind for number, kind in enumerate(self._kinds)}
+            conditions.append(f"p.kind IN ({', '.join(f':{name}' for name in names_of)})")
+            values = {**values, **names_of}
         if self._jurisdiction is not None:
             # As `is_within`; a code holds no sign that means something to LIKE.
             conditions.append("(p.jurisdiction = :jurisdiction OR p.jurisdiction LIKE :divisions)")

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.entities.catalogue import PartyKind, checked_date_of_birth, kind_of_entity_type
+from dagwright.entities.catalogue import PartyKind, checked_date_of_birth, kinds_of_entity_type
 from dagwright.entities.gateway import EntityGateway, KnownParty
 from dagwright.entities.lookup import Candidate, Findings
 from dagwright.entities.names import clean_name, name_key
-from dagwright.plan.entity_types import TERM_KINDS, jurisdiction_of, kind_of
+from dagwright.plan.entity_types import TERM_KINDS, either, jurisdiction_of, kinds_of
 from dagwright.plan.text_formats import KEYWORD as TEXT_FORMAT
 from dagwright.tools.errors import AskPerson
 
@@ -52,6 +52,11 @@ class Wanted:
         """What is looked up, as a message names it."""
         where = f" in {self.jurisdiction}" if self.jurisdiction else ""
         return f"{self.entity_type} {_shown(self.search_text)}{where}"
+
+    def takes(self, kind: str) -> bool:
+        """Returns whether a party of a kind can be meant."""
+        kinds = kinds_of(self.entity_type)
+        return kinds is None or kind in kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +194,7 @@ class PartySearch:
         if before.step == "choose" and findings.hits:
             return self._which(findings.hits, text, shown=before.shown, why=why)
         # What was turned down as a whole is not offered again.
-        kind = kind_of(self._wanted.entity_type)
-        near = _listed([each for each in findings.near if kind in (None, each.kind)])
+        near = _listed([each for each in findings.near if self._wanted.takes(each.kind)])
         if near and near not in why:
             why = f"{why}Near {_shown(before.shown)}: {near}. "
         return self._other_name(why, text, shown=before.shown)
@@ -231,13 +235,14 @@ class PartySearch:
     def _named(self, said: str, before: _Before) -> dict[str, Any]:
         if said.casefold() == CREATE_NEW:
             return self._create_named(before.text)
-        wanted, party = kind_of(self._wanted.entity_type), self._gateway.get(said)
+        party = self._gateway.get(said)
         if party is None or party.kind in TERM_KINDS:
             return self._search(said, before)
         # Days may have passed since it was offered, and whoever chose one means no other that is left.
         if not party.is_active:
             raise self._again(f"{party.name!r} ({party.id}) is inactive. ", before.text, before)
-        if wanted not in (None, party.kind):
+        if not self._wanted.takes(party.kind):
+            wanted = either(kinds_of(self._wanted.entity_type) or ())
             why = f"{party.name!r} is a {party.kind}, and a {wanted} is looked up. "
             raise self._again(why, before.text, before)
         return _bound(party, CHOSEN)
@@ -247,9 +252,9 @@ class PartySearch:
     def _create_named(self, text: str) -> dict[str, Any]:
         """Returns what is to be created; a name that somebody only searched for is no name to create without asking."""
         wanted = self._wanted.search_text
-        kind = kind_of_entity_type(self._wanted.entity_type)
-        if text != wanted and kind is not None:
-            raise self._details(wanted, kind)
+        kinds = kinds_of_entity_type(self._wanted.entity_type)
+        if text != wanted and len(kinds) == 1:
+            raise self._details(wanted, kinds[0])
         return self._create(wanted)
 
     def _create(self, text: str, *, kind: str | None = None, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -258,9 +263,10 @@ class PartySearch:
         Raises:
             AskPerson: something is not known yet.
         """
-        kind = kind or kind_of_entity_type(self._wanted.entity_type)
+        kinds = kinds_of_entity_type(self._wanted.entity_type)
+        kind = kind or (kinds[0] if len(kinds) == 1 else None)
         if kind is None:
-            options = [each.value for each in PartyKind]
+            options = [each.value for each in kinds]
             question = {"type": "SELECTION", "prompt": f"What is {_shown(text)}?", "options": options}
             raise AskPerson(question, checkpoint={"step": "kind", "text": text})
         told = dict(given or {})

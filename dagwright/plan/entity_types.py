@@ -1,7 +1,7 @@
 """What a lookup may ask for: the closed list of entity types, which plans are checked against before they run."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dagwright.plan.references import suggestion
@@ -20,6 +20,8 @@ KIND_OF: Final[Mapping[str, str | None]] = {
     "role": "role",
 }
 """Entity type -> the kind that it means; `None` is any kind of parties."""
+
+_EITHER: Final = " or "
 
 TERM_KINDS: Final = ("product", "role")
 """Kinds that are no parties but words of the catalogue: what is found of them is a code, such as `FUND_ACCOUNTING`."""
@@ -85,6 +87,21 @@ def kind_of(entity_type: str) -> str | None:
     if slug not in KIND_OF:
         raise UnknownEntityType(entity_type)
     return KIND_OF[slug]
+
+
+def kinds_of(entity_type: str) -> tuple[str, ...] | None:
+    """Returns the kinds that an entity type means, or several of them (`company or fund`); `None` for any of parties.
+
+    Raises:
+        UnknownEntityType: one of them means none.
+    """
+    kinds = [kind_of(each) for each in entity_type.split(_EITHER)]
+    return None if None in kinds else tuple(dict.fromkeys(kind for kind in kinds if kind is not None))
+
+
+def either(kinds: Sequence[str]) -> str:
+    """Returns kinds as the entity type that means them all: `company or fund`."""
+    return _EITHER.join(kinds)
 
 
 def slug_of(entity_type: str) -> str:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from dagwright.plan.compiled import CompiledNode, CompiledPlan, Hole, RetryRule
-from dagwright.plan.entity_types import slug_of
+from dagwright.plan.entity_types import kinds_of, slug_of
 from dagwright.plan.errors import NodeError
 from dagwright.plan.paths import MissingValue, get_value
 from dagwright.plan.references import BY_ID, Lookup, Placeholder, Reference, ResultOf
@@ -43,7 +43,6 @@ KNOWN_AS = "known_as"
 """Argument of a node of `find_party` whose party is not searched for, and key of what `bind_parties` is told of it."""
 _CALLED = "called"
 """Argument beside it: its name, which people are told."""
-_EITHER = " or "
 _FOUND = "found"
 """Argument of `bind_parties`: a list of what each `find_party` found."""
 _PATIENT = RetryRule(max_attempts=1_000, max_delay_s=60.0)
@@ -199,10 +198,22 @@ def found_before(node: CompiledNode, bound: Mapping[Lookup, Mapping[str, Any]]) 
     """
     given = node.arguments
     if (known_as := given.get(KNOWN_AS)) is not None:
-        kinds = given["entity_type"].split(_EITHER)
+        kinds = [*(kinds_of(given["entity_type"]) or ())]
         return {"party": {"id": given["search_text"]}, "reason": known_as, KNOWN_AS: known_as, "kinds": kinds}
-    known = bound.get(lookup_of(node))
+    lookup = lookup_of(node)
+    known = bound.get(lookup) or _known_of_more_kinds(lookup, bound)
     return None if known is None else {"party": dict(known), "reason": KNOWN_BEFORE}
+
+
+def _known_of_more_kinds(wanted: Lookup, bound: Mapping[Lookup, Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Returns the party that was bound to the same text where all of the wanted kinds were searched, and others."""
+    for lookup, party in bound.items():
+        if (lookup.search_text, lookup.jurisdiction) == (wanted.search_text, wanted.jurisdiction):
+            kinds, searched = kinds_of(wanted.entity_type), kinds_of(lookup.entity_type)
+            is_wider = searched is None or (kinds is not None and set(kinds) <= set(searched))
+            if is_wider and kinds is not None and party.get("kind") in kinds:
+                return party
+    return None
 
 
 # What people are told of it.

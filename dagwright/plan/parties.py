@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 from dagwright.plan.compiled import Hole, HolePath
-from dagwright.plan.entity_types import KIND_OF, TERM_KINDS, kind_of
+from dagwright.plan.entity_types import KIND_OF, TERM_KINDS, either, kinds_of
 from dagwright.plan.references import Lookup, Placeholder, Reference, ResultOf
 from dagwright.plan.tools import ToolDeclaration, parameter_name
 
@@ -67,7 +67,7 @@ def kinds_given(tool: ToolDeclaration, key: str, arguments: Mapping[str, Any]) -
     Args:
         arguments: of the call, as written; a value among them may leave one kind alone.
     """
-    return _taken(tool, key, arguments).kinds
+    return taken_by_call(tool, key, arguments).kinds
 
 
 def only_kinds(tool: ToolDeclaration, key: str) -> Mapping[str, Mapping[str, Sequence[str]]]:
@@ -79,7 +79,7 @@ def only_kinds(tool: ToolDeclaration, key: str) -> Mapping[str, Mapping[str, Seq
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class Taken:
     """What one argument of a call takes.
 
     Args:
@@ -92,17 +92,19 @@ class _Taken:
 
     @property
     def words(self) -> str:
-        return _either(self.kinds or ()) + self.where
+        """The kinds, and what leaves no other, as a message names them."""
+        return either(self.kinds or ()) + self.where
 
 
-def _taken(tool: ToolDeclaration, key: str, arguments: Mapping[str, Any]) -> _Taken:
+def taken_by_call(tool: ToolDeclaration, key: str, arguments: Mapping[str, Any]) -> Taken:
+    """Returns what an argument of one call takes, and what leaves no other kind; see `kinds_given`."""
     if narrowing := only_kinds(tool, key):
         properties = (tool.input_schema or {})["properties"]
         for written, value in arguments.items():
             for kind, values in narrowing.get(parameter_name(written, properties), {}).items():
                 if value in values:
-                    return _Taken((kind,), f" where {written!r} is {value}")
-    return _Taken(kinds_taken(tool, key))
+                    return Taken((kind,), f" where {written!r} is {value}")
+    return Taken(kinds_taken(tool, key))
 
 
 def term_taken(key: str) -> str | None:
@@ -135,13 +137,15 @@ def misplaced_parties(
         key, part = str(path[0]), template[0]
         # What the dialect could not read, and has told, stands as a lookup of nothing.
         if not isinstance(part, str) and (lookup := by_input.get(part)) is not None:
-            yield from _wrong_lookup(tool, key, lookup, _taken(tool, key, arguments)) if lookup.search_text else ()
+            yield from (
+                _wrong_lookup(tool, key, lookup, taken_by_call(tool, key, arguments)) if lookup.search_text else ()
+            )
         elif isinstance(part, ResultOf) and (
             part.field == "identity" or (part.field, part.path) == ("result", ("id",))
         ):
             maker = made_by.get(part.node)
             if maker is not None and maker.returns is not None and part.node != node:
-                taken, others = _taken(tool, key, arguments), _others(made_by, node)
+                taken, others = taken_by_call(tool, key, arguments), _others(made_by, node)
                 yield from _wrong_reference(tool, key, part, taken, maker=maker, others=others)
     yield from _same_parties(tool, holes, lookups)
 
@@ -180,26 +184,27 @@ def _same_parties(tool: ToolDeclaration, holes: Sequence[Hole], lookups: Collect
             yield (key,), f"{tool.name}: {key!r} is the same party as {other_key!r}, and has to be another one", None
 
 
-def _wrong_lookup(tool: ToolDeclaration, key: str, lookup: Lookup, taken: _Taken) -> Iterator[PartyProblem]:
+def _wrong_lookup(tool: ToolDeclaration, key: str, lookup: Lookup, taken: Taken) -> Iterator[PartyProblem]:
     kinds = taken.kinds
     if kinds is None:
         return
-    kind = kind_of(lookup.entity_type)
+    looked_up = kinds_of(lookup.entity_type)
     if not kinds:
-        if kind is None or kind != term_taken(key):
+        if looked_up is None or term_taken(key) not in looked_up:
             hint = f"give {key!r} as it is"
             yield (key,), f"{tool.name}: {key!r} takes no party, so nothing is looked up for it", hint
         return
-    if kind is not None and kind not in kinds:
-        message = f"{tool.name}: {key!r} takes a {taken.words}, and {lookup.search_text!r:.80} is looked up as a {kind}"
-        yield (key, "entity_type"), message, f"write the entity_type {_either(kinds)} if it is one"
+    if looked_up is not None and not any(kind in kinds for kind in looked_up):
+        what = f"{lookup.search_text!r:.80} is looked up as a {either(looked_up)}"
+        message = f"{tool.name}: {key!r} takes a {taken.words}, and {what}"
+        yield (key, "entity_type"), message, f"write the entity_type {either(kinds)} if it is one"
 
 
 def _wrong_reference(
     tool: ToolDeclaration,
     key: str,
     reference: ResultOf,
-    taken: _Taken,
+    taken: Taken,
     *,
     maker: ToolDeclaration,
     others: Iterable[tuple[str, ToolDeclaration]],
@@ -229,7 +234,3 @@ def _kinds_of(schema: Any) -> tuple[str, ...]:
         return tuple(found)
     parts = (part for union in _UNIONS for part in schema.get(union, ()))
     return next((kinds for part in parts if (kinds := _kinds_of(part))), ())
-
-
-def _either(kinds: Sequence[str]) -> str:
-    return " or ".join(kinds)

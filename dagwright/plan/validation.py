@@ -5,7 +5,7 @@ refused by `compilation`, which makes the compiled plan.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.plan import graph
@@ -18,19 +18,18 @@ from dagwright.plan.errors import Note, PlanInvalid, Problem, pointer
 from dagwright.plan.field_problems import read_nodes, read_plan_fields
 from dagwright.plan.human_fields import problems_of_people
 from dagwright.plan.inputs import schema_of, wrong_defaults
+from dagwright.plan.lookup_kinds import LookupKinds
 from dagwright.plan.lookups import LOOKUP_TOOLS, MOST_LOOKUPS
 from dagwright.plan.model import Cache, Node, Plan
 from dagwright.plan.model_tools import AGENT_PREFIX
 from dagwright.plan.node_references import NodeReferences, read_references
-from dagwright.plan.parties import kinds_given, misplaced_parties
+from dagwright.plan.parties import misplaced_parties
 from dagwright.plan.references import (
-    BY_ID,
     BadReferences,
     Lookup,
     Placeholder,
     Reference,
     ResultOf,
-    holds_reference,
     parse_template,
     suggestion,
     walk_texts,
@@ -226,7 +225,7 @@ class _Checker:
             if node.tool in self.tools and node.for_each is None
         }
         numbers = self._number_nodes(nodes, raw_nodes if node_problems else ())
-        references = {index: self._read_node(index, node, numbers) for index, node in nodes.items()}
+        references = self._read_references(nodes, numbers)
         output_holes = self._read_output(plan, numbers)
         dependencies = self._edges(nodes, references, numbers, count=len(raw_nodes))
         level_of = graph.levels_of(dependencies)
@@ -284,25 +283,15 @@ class _Checker:
                 numbers.setdefault(raw["id"], index)
         return numbers
 
-    def _extra_of(self, index: int, node: Node) -> dict[str, Reference | Lookup]:
-        """Returns what the dialect found; of the parties that are known those that stand where one is taken."""
-        found: dict[str, Reference | Lookup] = {}
-        extra, tool = self.extra.get(index, {}), self.tools.get(node.tool or "")
-        for key, part in extra.items():
-            if not isinstance(part, Lookup) or part.known_as is None:
-                found[key] = part
-            elif tool is not None and (kinds := kinds_given(tool, key, node.arguments)):
-                found[key] = replace(part, entity_type=" or ".join(kinds))
-        if tool is not None and self.document.dialect == "intents":
-            for key, value in node.arguments.items():
-                if key in extra or not isinstance(value, str) or holds_reference(value):
-                    continue
-                if kinds := kinds_given(tool, key, node.arguments):
-                    found[key] = Lookup(value, " or ".join(kinds), known_as=BY_ID)
-        return found
+    def _read_references(self, nodes: Mapping[int, Node], numbers: Mapping[str, int]) -> dict[int, NodeReferences]:
+        kinds = LookupKinds(nodes, self.extra, self.tools, reads_ids=self.document.dialect == "intents")
+        for index, key, message, advice in kinds.problems():
+            at = ("nodes", index, "arguments", key, "entity_type")
+            self.tell("invalid_arguments", message, at, node=nodes[index].id, hint=advice)
+        return {index: self._read_node(index, node, numbers, kinds) for index, node in nodes.items()}
 
-    def _read_node(self, index: int, node: Node, numbers: Mapping[str, int]) -> NodeReferences:
-        references = read_references(node, numbers, extra=self._extra_of(index, node))
+    def _read_node(self, index: int, node: Node, numbers: Mapping[str, int], kinds: LookupKinds) -> NodeReferences:
+        references = read_references(node, numbers, extra=kinds.parts_of(index, node))
         for problem in references.problems:
             hint = problem.hint or self.hints.near(problem.unknown, numbers, but=node.id)
             message = problem.message + (f"; {hint}" if hint else "")

@@ -194,6 +194,17 @@ async def test_party_that_might_not_exist_is_found_or_the_run_fails_before_anyth
     assert desk.added() == [f"{FUND}: DIRECTOR: Sarah Chen (HK)", "Apex Capital Fund: LU, fund, active"]
 
 
+async def test_party_of_another_type_is_not_bound_as_an_entity_and_nothing_is_made(desk: Onboarding) -> None:
+    fund = intent("cbu.ensure", name="Apex Capital Fund", jurisdiction="LU")
+    of_person = {"entity-id": looked_up("BlackRock ManCo", "entity")}
+    officer = intent("cbu.assign-role", role="COMPLIANCE_OFFICER", refs={"cbu-id": "@result_1"}, lookups=of_person)
+    failed = await document_of(await desk.runs.start({"intents": [fund, officer]}, asks=False))
+    [problem] = failed["error"]["errors"]
+    assert (failed["status"], problem["code"], problem["node"]) == ("failed", "lookup_not_found", "@result_2")
+    assert problem["message"].startswith("No party found for person 'BlackRock ManCo'; near: BlackRock ManCo (company")
+    assert desk.added() == []
+
+
 async def test_lookup_and_reference_are_used_as_the_table_says(desk: Onboarding) -> None:
     (fund,) = [row for row in desk.before.rows if row.subject == "Apex Fund"]
     plan = {

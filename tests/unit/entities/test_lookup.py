@@ -112,6 +112,27 @@ def test_part_of_a_name_binds_nobody(loaded: EntityDatabase, search_text: str, e
     assert ([found.name for found in findings.hits], findings.bound) == ([only], None)
 
 
+@pytest.mark.parametrize(
+    ("search_text", "jurisdiction", "found"),
+    [
+        ("Same Name", None, ["company", "fund"]),
+        ("Same", None, ["company", "fund"]),
+        ("Sam", None, ["company", "fund"]),
+        ("Same", "LU", ["fund"]),
+    ],
+)
+def test_several_kinds_are_searched_at_once_and_no_other(
+    database: EntityDatabase, tmp_path: Path, search_text: str, jurisdiction: str | None, found: list[str]
+) -> None:
+    rows = ["name,kind,jurisdiction", "Same Name,person,LU", "Same Name,company,GB", "Same Name,fund,LU"]
+    (tmp_path / "same.csv").write_text("\n".join(rows), encoding="utf-8")
+    assert not load_parties(database, tmp_path / "same.csv").refused
+    findings = database.read(
+        lambda session: find_parties(session, search_text, entity_type="company or fund", jurisdiction=jurisdiction)
+    )
+    assert sorted(hit.kind for hit in findings.hits) == found
+
+
 def loaded_from(database: EntityDatabase, folder: Path, *rows: str) -> Callable[..., Findings]:
     """Loads rows of name, kind, aliases and status; returns the search."""
     (folder / "rows.csv").write_text("\n".join(["name,kind,aliases,status", *rows]), encoding="utf-8")

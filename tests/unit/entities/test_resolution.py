@@ -241,6 +241,17 @@ def test_what_was_turned_down_as_a_whole_is_not_offered_again(gateway: SqlEntity
     assert talk.answer(text="Meridian")["type"] == "CLARIFICATION"
 
 
+def test_only_kinds_that_are_taken_are_found_and_created(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+    talk = Conversation(gateway, "John Smith", "company or fund")
+    assert talk.question["prompt"].startswith(
+        "No party found for company or fund 'John Smith'; near: John Smith (person"
+    )
+    john = talk.answer(text=id_of(loaded, "John Smith"))
+    assert john["prompt"].startswith("'John Smith' is a person, and a company or fund is looked up. ")
+    kinds = talk.answer(text=CREATE_NEW)
+    assert (kinds["type"], kinds["options"]) == ("SELECTION", ["company", "fund"])
+
+
 def test_another_text_offers_its_own_parties_from_then_on(gateway: SqlEntityGateway) -> None:
     talk = Conversation(gateway, "Maria Garcia", "entity")
     offered = talk.answer(text="Meridian Global")["options"]

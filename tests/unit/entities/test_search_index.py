@@ -184,7 +184,7 @@ def test_near_names_are_few_and_all_alike_whatever_many_share_a_word(database: E
     words = ("kate", "smithfeild")
 
     def near(session: Session) -> list[list[KnownName]]:
-        return list(NameIndex(session, kind="company").near(words, likeness=80))
+        return list(NameIndex(session, kinds=["company"]).near(words, likeness=80))
 
     found = database.read(near)
     assert [len(names) <= 50 for names in found] == [True] * len(found)
@@ -214,7 +214,7 @@ def test_names_are_not_searched_for_a_beginning_that_no_word_has(database: Entit
             event.listen(
                 session.get_bind(), "before_cursor_execute", lambda _c, _u, statement, *_rest: read.append(statement)
             )
-            return [name.name for name in NameIndex(session, kind=None).beginnings(words)]
+            return [name.name for name in NameIndex(session, kinds=None).beginnings(words)]
 
         return database.read(work)
 
