@@ -8,9 +8,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from dagwright.contracts.rounds import checked_max_rounds
 from dagwright.gateway.errors import ApiError
@@ -49,7 +49,12 @@ _HEADERS: Mapping[str, str] = {
 }
 OWN_FIELDS = (*_HEADERS, "inputs", "run_model", "deadline", "max_rounds", "worker_timeout")
 """Fields of a body that no model service knows."""
+_MOST_DIGITS = 10
+"""Of a number that is written as a text; Python reads no number of thousands."""
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no", "")
+
+RoundsField = Annotated[JsonValue, WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "null"}]})]
+"""`max_rounds` as it was written: `wishes_of` refuses what is no whole number, such as true and 2.0."""
 
 
 class ChatMessage(BaseModel):
@@ -111,7 +116,7 @@ class ChatBody(BaseModel):
     inputs: JsonObject | None = Field(default=None, description="Inputs of a plan, in place of those in the message.")
     run_model: str | None = Field(default=None, description="The model that a plan, an agent or a profile asks.")
     deadline: str | None = Field(default=None, description="How long the run may take, such as `20m`.")
-    max_rounds: int | None = Field(default=None, description="Of `profile/rounds`: how many rounds there may be.")
+    max_rounds: RoundsField = Field(default=None, description="Of `profile/rounds`: how many rounds there may be.")
     worker_timeout: str | None = Field(
         default=None, description="The same: how long a call of a worker may take that names no time, such as `2m`."
     )
@@ -241,7 +246,8 @@ def _seconds(name: str, value: Any) -> float | None:
 
 def _rounds(value: Any) -> int | None:
     # `metadata` holds texts alone.
-    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    is_number = isinstance(value, str) and value.isdecimal() and len(value) <= _MOST_DIGITS
+    number = int(value) if is_number else value
     try:
         return None if number is None else checked_max_rounds(number)
     except ValueError as error:

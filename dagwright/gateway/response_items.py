@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dagwright.gateway.bodies import OWN_FIELDS, ChatBody, ChatMessage, JsonObject
+from dagwright.gateway.bodies import OWN_FIELDS, ChatBody, ChatMessage, JsonObject, RoundsField
 from dagwright.gateway.conversation import UNSUPPORTED
 from dagwright.gateway.errors import ApiError
 from dagwright.gateway.feedback_calls import call_of
@@ -62,7 +62,7 @@ class ResponseBody(BaseModel):
     inputs: JsonObject | None = None
     run_model: str | None = None
     deadline: str | None = None
-    max_rounds: int | None = None
+    max_rounds: RoundsField = None
     worker_timeout: str | None = None
     extra_body: JsonObject | None = None
 

@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-from dagwright.gateway.bodies import RoutingMode, Shown, Wishes, passed_on, refuse_unsendable, wishes_of
+from dagwright.gateway.bodies import ChatBody, RoutingMode, Shown, Wishes, passed_on, refuse_unsendable, wishes_of
 from dagwright.gateway.errors import ApiError
+from dagwright.gateway.response_items import ResponseBody
 
 
 def test_request_without_own_fields_wishes_nothing() -> None:
@@ -49,6 +51,7 @@ def test_question_says_how_many_rounds_and_how_long() -> None:
         ({"max_rounds": 0}, "max_rounds"),
         ({"max_rounds": True}, "max_rounds"),
         ({"metadata": {"max_rounds": "many"}}, "max_rounds"),
+        ({"metadata": {"max_rounds": "9" * 5_000}}, "max_rounds"),
         ({"worker_timeout": 60}, "worker_timeout"),
         ({"deadline": "soon"}, "deadline"),
         ({"metadata": {"inputs": "{"}}, "inputs"),
@@ -59,6 +62,16 @@ def test_field_that_holds_what_it_cannot_is_named(body: Any, param: str) -> None
     with pytest.raises(ApiError) as refused:
         wishes_of(body, {})
     assert (refused.value.status, refused.value.param) == (400, param)
+
+
+@pytest.mark.parametrize("value", [True, 2.0, [], {"a": 1}])
+@pytest.mark.parametrize("kind", [ChatBody, ResponseBody])
+def test_rounds_are_no_truth_and_no_fraction(kind: type[BaseModel], value: Any) -> None:
+    asked = {"messages": [{"role": "user", "content": "a"}]} if kind is ChatBody else {"input": "a"}
+    body = kind.model_validate({**asked, "max_rounds": value})
+    with pytest.raises(ApiError, match="max_rounds: expected a whole number from 1 to "):
+        wishes_of(body.model_dump(exclude_unset=True), {})
+    assert wishes_of(kind.model_validate({**asked, "max_rounds": 2}).model_dump(), {}).max_rounds == 2
 
 
 def test_service_gets_a_request_without_own_fields() -> None:
