@@ -196,7 +196,7 @@ async def serve(settings: Settings, references: Sequence[str], *, output: Output
         references: of `references_of`.
 
     Raises:
-        CommandRefused: what is in the background has other settings.
+        CommandRefused: something else that serves runs of the folder has other settings.
         NoServer: no Temporal server could be had.
         ToolsUnreadable: the tools cannot be loaded.
         StoreUnavailable: large values can not be kept.

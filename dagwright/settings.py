@@ -46,6 +46,10 @@ _OF_COMMANDS = frozenset(
 )
 """What no run depends on; whatever else is set is compared with that of the workers in the background."""
 
+_PLACES = frozenset({"files_root", "prices", "payload_store", "database_url"})
+"""Settings that may name a file or folder."""
+_SQLITE = re.compile(r"(sqlite[^:/]*:///)([^?]*)(.*)", re.DOTALL)
+
 INDEX_PREFIX = re.compile(r"[a-z][a-z0-9_-]{0,99}")
 """What names of indices may begin with: nothing that the search server reads as a pattern or a list."""
 
@@ -217,7 +221,10 @@ class Settings(BaseSettings):
         return RoundsLimits(self.max_rounds, self.worker_timeout_s, self.question_timeout_s)
 
     def of_runs(self) -> dict[str, str]:
-        """Returns what is set, and read now, that a run may depend on: variable -> value, secrets in clear."""
+        """Returns what is set, and read now, that a run may depend on: variable -> value, secrets in clear.
+
+        A file or folder has the same value however it is written.
+        """
         start = f"{_PREFIX}SECRET_"
         found = {variable: value for variable, value in os.environ.items() if variable.startswith(start)}
         for name, field in type(self).model_fields.items():
@@ -225,6 +232,8 @@ class Settings(BaseSettings):
             if value is None or name in _OF_COMMANDS:
                 continue
             text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+            if name in _PLACES:
+                text = _resolved(text)
             found[str(field.validation_alias or f"{_PREFIX}{name.upper()}")] = text
         return found
 
@@ -262,6 +271,13 @@ def load_settings() -> Settings:
 
 def _in_state_dir(values: dict[str, Any], name: str, scheme: str) -> str:
     return f"{scheme}{values['state_dir'] / name}"
+
+
+def _resolved(place: str) -> str:
+    """Returns an absolute path, or the URL of a SQLite file, without links and `..`; another place as it is."""
+    before, path, after = found.groups() if (found := _SQLITE.fullmatch(place)) else ("", place, "")
+    is_path = path.startswith("/") if not before else not path.startswith("file:")
+    return f"{before}{Path(path).resolve()}{after}" if is_path else place
 
 
 def _wrong_database(url: str) -> LiteralString | None:

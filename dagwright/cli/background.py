@@ -11,19 +11,12 @@ from pathlib import Path
 import httpx
 
 from dagwright.agents import file_of_reference
-from dagwright.cli.background_settings import (
-    keep_settings,
-    refuse_beside_others,
-    refuse_other_settings,
-    turn_of_background,
-)
+from dagwright.cli.background_settings import GATEWAY, keep_settings, refuse_other_settings, turn_of_background
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings
 from dagwright.toolset import Toolset
 
-GATEWAY = "gateway"
-"""What the gateway is called among the processes in the background."""
 GATEWAY_S = 60.0
 """How long it may take until it answers."""
 
@@ -76,7 +69,6 @@ async def _start(daemon: Daemon, command: Sequence[str], *, settings: Settings) 
     refuse_other_settings(settings)
     if daemon.is_running():
         return False
-    refuse_beside_others(settings)
     keep_settings(daemon, settings)
     await daemon.start(command)
     return True

@@ -1,16 +1,16 @@
 """The settings of each process that serves the runs of a folder: none takes a part of a run with others in silence.
 
-All of them share a queue, so each takes a part of every run, whoever starts it. So a command is refused where what is
-in the background has other settings, and nothing is started in the background beside a command that has others. Beside
-the lock of each process lies `<name>.settings`: a salt, and a digest of each setting that a run may depend on; no
-setting stands there in clear. Those in the background are in `workers/`, commands in `serving/`.
+All of one queue take a part of every run, whoever starts it. So a command is refused where something else that serves
+runs of the folder has other settings, be it in the background or another command. Beside the lock of each process lies
+`<name>.settings`: a salt, and a digest of each setting that a run may depend on; no setting stands there in clear.
+Those in the background are in `workers/`, commands in `serving/`.
 """
 
 import hashlib
 import json
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -23,40 +23,45 @@ from dagwright.settings import Settings
 OTHER_SETTINGS = "other_settings"
 """The status of what is refused."""
 
+GATEWAY = "gateway"
+"""What the gateway is called among the processes in the background."""
+
+_PLACE = frozenset({"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "DAGWRIGHT_TASK_QUEUE"})
+"""Where these differ two processes serve other runs."""
+_FILES_ROOT = "DAGWRIGHT_FILES_ROOT"
 _TURN_S = 30.0
 """How long others may be at starting something: each takes a tenth of a second."""
 _DIGEST_ROUNDS = 100
 
 
 def refuse_other_settings(settings: Settings) -> None:
-    """Refuses a command if what runs in the background of its folder has other settings than it has itself.
+    """Refuses a command if something else that serves runs of its folder has other settings than it has itself.
 
     Raises:
-        CommandRefused: it has; the message names the variables that differ.
+        CommandRefused: something has; the message names the variables that differ.
         NoServer: Temporal's own variables cannot be read.
     """
-    running = [daemon for daemon in LocalServer(settings).workers() if daemon.is_running()]
-    for daemon, names in _others(running, settings):
-        what = f"the {daemon.name.partition('-')[0]} in the background of {settings.state_dir}"
+    for daemon, names in _others(_background(settings), settings):
+        kind = daemon.name.partition("-")[0]
+        what = f"the {kind} in the background of {settings.state_dir}"
         if names is None:
             words = f"{what} does not say which settings it has: end it with `dagwright down`"
         else:
             ways = "give the same, or end it with `dagwright down` (`watch --no-serve` only looks)"
-            words = f"{what} was started with another value of {names}, and would take a part of the work: {ways}"
+            does = "goes on with it" if kind == GATEWAY else "would take a part of the work"
+            if _PLACE & {*names}:
+                # Nothing of what it does would go wrong, but it is found by its name, whatever it serves.
+                does, ways = "serves that alone", f"{ways}, or take another DAGWRIGHT_STATE_DIR"
+            words = f"{what} was started with another value of {_told(names, settings)}, and {does}: {ways}"
         raise CommandRefused(words, status=OTHER_SETTINGS)
-
-
-def refuse_beside_others(settings: Settings) -> None:
-    """Refuses to start something in the background if a command that serves runs of the folder has other settings.
-
-    Raises:
-        CommandRefused: there is one; the message names the variables that differ.
-    """
     for command, names in _others(_commands(settings), settings):
-        told = "settings that are not known" if names is None else f"another value of {names}"
+        if names is not None and _PLACE & {*names}:
+            continue
+        told = "settings that are not known" if names is None else f"another value of {_told(names, settings)}"
         which = f"a command that serves runs of {settings.state_dir} (process {command.name.partition('-')[0]})"
-        words = f"{which} has {told}, and a worker in the background would take a part of its work: end it first"
-        raise CommandRefused(words if names is None else f"{words}, or give the same", status=OTHER_SETTINGS)
+        words = f"{which} has {told}, and would take a part of the work: end it first"
+        ways = " (`watch --no-serve` only looks)"
+        raise CommandRefused(words + (ways if names is None else f", or give the same{ways}"), status=OTHER_SETTINGS)
 
 
 @asynccontextmanager
@@ -83,7 +88,7 @@ async def serving_beside(settings: Settings) -> AsyncIterator[None]:
     """Notes for as long as the block lasts that this process serves runs with its settings.
 
     Raises:
-        CommandRefused: what is in the background has others.
+        CommandRefused: something else that serves runs of the folder has others.
     """
     if not _is_writable(settings.state_dir):
         # Nothing can be started in the background from there either.
@@ -123,6 +128,12 @@ def _is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
+def _background(settings: Settings) -> list[Daemon]:
+    """Returns what runs in the background: workers first, which take a part of runs; the gateway starts them."""
+    running = [daemon for daemon in LocalServer(settings).workers() if daemon.is_running()]
+    return sorted(running, key=lambda daemon: daemon.name.startswith(GATEWAY))
+
+
 def _commands(settings: Settings) -> list[Daemon]:
     folder = settings.state_dir / "serving"
     known = [Daemon(folder, path.stem) for path in sorted(folder.glob("*.lock"))]
@@ -141,8 +152,15 @@ def _forget(command: Daemon) -> None:
     _record_path(command).unlink(missing_ok=True)
 
 
-def _others(processes: Iterable[Daemon], settings: Settings) -> Iterator[tuple[Daemon, str | None]]:
-    """Yields the processes whose settings differ: with the names of these in words, `None` if they are not known."""
+def _told(names: Sequence[str], settings: Settings) -> str:
+    unset = f"{_FILES_ROOT} (not set here, so it is the current folder, {settings.files_root})"
+    return listed(
+        [unset if name == _FILES_ROOT and "files_root" not in settings.model_fields_set else name for name in names]
+    )
+
+
+def _others(processes: Iterable[Daemon], settings: Settings) -> Iterator[tuple[Daemon, list[str] | None]]:
+    """Yields the processes whose settings differ: with the names of these, `None` if they are not known."""
     mine: dict[str, str] = {}
     for process in processes:
         mine = mine or _settings_of_runs(settings)
@@ -154,7 +172,7 @@ def _others(processes: Iterable[Daemon], settings: Settings) -> Iterator[tuple[D
             continue
         digests = {name: _digest(salt, value) for name, value in mine.items()}
         if names := sorted(name for name in {*digests, *theirs} if digests.get(name) != theirs.get(name)):
-            yield process, listed(names)
+            yield process, names
 
 
 def _record_path(process: Daemon) -> Path:

@@ -27,7 +27,8 @@ def fork(request: ForkRequest, output: Output) -> int:
         2 if nothing was started.
 
     Raises:
-        CommandRefused: the run cannot be forked so, nobody said yes, or what is in the background has other settings.
+        CommandRefused: the run cannot be forked so, nobody said yes, or something else that serves
+            runs of the folder has other settings.
     """
     settings = command_settings()
 

@@ -21,8 +21,8 @@ from worker import serving
 async def connected_to_run(settings: Settings, toolset: Toolset) -> AsyncIterator[Connection]:
     """Connects for a command that starts runs with these tools.
 
-    What could not be served is told before a run is there: one that nobody can serve would wait for ever. So is a
-    worker in the background that has other settings.
+    What could not be served is told before a run is there: one that nobody can serve would wait for ever. So is
+    something else that serves runs of the folder with other settings.
 
     Raises:
         CommandRefused: there is one.
@@ -47,7 +47,7 @@ async def served(client: Client, toolset: Toolset | None, *, settings: Settings)
         toolset: tools to serve with; `None` leaves the work to others.
 
     Raises:
-        CommandRefused: what is in the background has other settings.
+        CommandRefused: something else that serves runs of the folder has other settings.
     """
     if toolset is None:
         yield

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dagwright.cli.async_runs import Farewell, run_async
-from dagwright.cli.background_settings import refuse_beside_others
 from dagwright.cli.connecting import command_settings, lasting_server
 from dagwright.cli.endings import tell_end
 from dagwright.cli.exits import ExitCode, exit_code_of
@@ -121,8 +120,6 @@ def run_prepared(
 
     async def work(farewell: Farewell) -> int:
         async with connected_to_run(settings, toolset) as connection:
-            if start.is_detached:
-                refuse_beside_others(settings)
             started = await open_runs(connection, settings).start(
                 prepared.plan,
                 prepared.inputs,

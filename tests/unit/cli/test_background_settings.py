@@ -1,6 +1,8 @@
 """What is in the background keeps its settings: a command with others is refused, and told which differ."""
 
 import os
+import re
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 
 from dagwright.cli import background
 from dagwright.cli.background import start_worker
-from dagwright.cli.background_settings import refuse_other_settings, serving_beside
+from dagwright.cli.background_settings import keep_settings, refuse_other_settings, serving_beside
 from dagwright.cli.exits import CommandRefused, ExitCode
 from dagwright.cli.hosting import connected_to_run, leave_to_background
 from dagwright.server import Daemon, LocalServer
@@ -56,10 +58,8 @@ async def test_worker_of_the_same_settings_is_used_again(folder: Path, monkeypat
         ("OPENAI_BASE_URL", "http://127.0.0.1:9/v1"),
         ("DAGWRIGHT_OPENSEARCH_URL", "http://127.0.0.1:9200"),
         ("DAGWRIGHT_MODEL", "small"),
-        ("DAGWRIGHT_TASK_QUEUE", "other"),
         ("DAGWRIGHT_SECRET_DESK", ""),
         ("DAGWRIGHT_SECRET_NEW", "there was none"),
-        ("TEMPORAL_ADDRESS", "temporal.example.com:7233"),
     ],
 )
 async def test_command_with_another_setting_is_refused_and_told_which(
@@ -124,8 +124,8 @@ async def test_nothing_is_started_in_the_background_beside_a_command_with_other_
             await _start()
         assert str(refused.value) == (
             f"a command that serves runs of {folder} (process {os.getpid()}) has another value of"
-            " DAGWRIGHT_DATABASE_URL, and a worker in the background would take a part of its work: end it first,"
-            " or give the same"
+            " DAGWRIGHT_DATABASE_URL, and would take a part of the work: end it first, or give the same"
+            " (`watch --no-serve` only looks)"
         )
         assert [daemon for daemon in LocalServer(load_settings()).workers() if daemon.is_running()] == []
     assert (await _start())[1]
@@ -152,14 +152,91 @@ async def test_server_stays_only_with_a_worker_that_is_not_refused(
     assert kept
 
 
-async def test_commands_with_their_own_settings_serve_beside_each_other(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_command_is_refused_beside_one_with_other_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving_beside(load_settings()):
-        monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
         async with serving_beside(load_settings()):
             assert len([*(folder / "serving").glob("*.lock")]) == 2
+        monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", "postgresql://127.0.0.1:9/b")
+        settings = load_settings()
+        # The first before there is a run.
+        for block in (connected_to_run(settings, load_toolset(settings)), serving_beside(settings)):
+            with pytest.raises(CommandRefused, match=r"^a command .* another value of DAGWRIGHT_DATABASE_URL, and"):
+                async with block:
+                    pass
     assert [*(folder / "serving").iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("DAGWRIGHT_TASK_QUEUE", "other"),
+        ("TEMPORAL_ADDRESS", "temporal.example.com:7233"),
+        ("TEMPORAL_NAMESPACE", "other"),
+    ],
+)
+async def test_processes_that_serve_other_runs_are_told_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    async with serving_beside(load_settings()):
+        with monkeypatch.context() as changed:
+            changed.setenv(variable, value)
+            changed.setenv("DAGWRIGHT_MODEL", "small")
+            async with serving_beside(load_settings()):
+                assert len([*(folder / "serving").glob("*.lock")]) == 2
+    await _start()
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(CommandRefused) as refused:
+        refuse_other_settings(load_settings())
+    assert str(refused.value) == (
+        f"the worker in the background of {folder} was started with another value of {variable}, and serves that"
+        " alone: give the same, or end it with `dagwright down` (`watch --no-serve` only looks), or take another"
+        " DAGWRIGHT_STATE_DIR"
+    )
+
+
+async def test_worker_is_named_before_the_gateway(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await _start()
+    settings = load_settings()
+    gateway = LocalServer(settings).worker("gateway")
+    keep_settings(gateway, settings)
+    await gateway.start([sys.executable, str(folder.parent / "sleeping.py")])
+    monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
+    with pytest.raises(CommandRefused, match=r"^the worker in the background .* and would take a part of the work: "):
+        refuse_other_settings(load_settings())
+    await LocalServer(settings).worker("worker").stop()
+    with pytest.raises(CommandRefused, match=r"^the gateway in the background .* and goes on with it: "):
+        refuse_other_settings(load_settings())
+
+
+async def test_folder_that_is_written_otherwise_is_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DAGWRIGHT_DATABASE_URL")
+    monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(folder.parent))
+    await _start()
+    (folder.parent / "link").symlink_to(folder)
+    for path in ("link", f"../{folder.parent.name}/state"):
+        monkeypatch.setenv("DAGWRIGHT_STATE_DIR", path)
+        refuse_other_settings(load_settings())
+    monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", ".")
+    for url in (f"{folder}/../state/dagwright.db", "state/dagwright.db"):
+        monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", f"sqlite:///{url}")
+        refuse_other_settings(load_settings())
+    monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", "sqlite:///dagwright.db")
+    with pytest.raises(CommandRefused, match="another value of DAGWRIGHT_DATABASE_URL, and"):
+        refuse_other_settings(load_settings())
+
+
+async def test_current_folder_is_told_where_it_is_what_differs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await _start()
+    (other := folder.parent / "other").mkdir()
+    monkeypatch.chdir(other)
+    words = f"another value of DAGWRIGHT_FILES_ROOT (not set here, so it is the current folder, {other}), and"
+    with pytest.raises(CommandRefused, match=re.escape(words)):
+        refuse_other_settings(load_settings())
+    monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(other))
+    with pytest.raises(CommandRefused, match="another value of DAGWRIGHT_FILES_ROOT, and"):
+        refuse_other_settings(load_settings())
+    monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(folder.parent))
+    refuse_other_settings(load_settings())
 
 
 async def test_command_that_was_killed_is_in_nobodys_way(folder: Path) -> None:
