@@ -1,5 +1,6 @@
 """`new worker`: writes a worker tool and its test, which work as they are. Needs no server."""
 
+import builtins
 import importlib.util
 import keyword
 import sys
@@ -18,6 +19,10 @@ _NINE = "dagwright.maritime"
 _MOST_CHARACTERS = 70
 _COMMAND = "python -m pytest -p no:asyncio test_{}.py"
 """The plugin would warn of a setting that an empty folder does not have, and these tests do without it."""
+
+_OF_TEMPLATES = frozenset({"Any", "WorkerResult", "PreconditionMissing", "call_worker", "worker_tool", "result"})
+"""Names in the files below, beside those of Python and of modules, that a worker may not hide."""
+_NOT_FIRST = ("_", "test_")
 
 _WORKER = Template('''"""The worker ${name}: `dagwright ask --profile rounds --tools ${name}.py "…"`."""
 
@@ -122,6 +127,12 @@ def _check_name(name: str) -> None:
         )
     if name in sys.stdlib_module_names or (not Path(f"{name}.py").exists() and importlib.util.find_spec(name)):
         raise CommandRefused(f"{name!r} is the name of an installed module, which {name}.py would hide; choose another")
+    if name in dir(builtins) or name in _OF_TEMPLATES:
+        raise CommandRefused(f"{name!r} is a name that the files use themselves; choose another")
+    if name.startswith(_NOT_FIRST) or name == "conftest":
+        raise CommandRefused(
+            f"{name!r} is no name of a worker: _, test_ and conftest mean something else; choose another"
+        )
     if is_own(name) or name in OWN_IDS:
         raise CommandRefused(f"{name!r} is what a run calls a node of its own; choose another")
     built_in, of_shipments = load_toolset(load_settings()).built_in, load_tools([_NINE])
