@@ -96,10 +96,10 @@ def _tell(report: LoadReport, file: str, output: Output) -> None:
         output.say(one_line(f"{file}, line {row.line}: {row.party} was called {row.before!r} before", limit=1000))
     if len(report.renamed) > RENAMES_SHOWN:
         output.say(f"{file}: and {len(report.renamed) - RENAMES_SHOWN:,} more parties have another name now")
+    lines_renamed = {row.line for row in report.renamed}
     for twin in report.twins[:TWINS_SHOWN]:
-        output.tell(
-            f"{file}, line {twin.line}: added beside {one_line(twin.other)}, which may be the same: lookups ask"
-        )
+        what = "named like" if twin.line in lines_renamed else "added beside"
+        output.tell(f"{file}, line {twin.line}: {what} {one_line(twin.other)}, which may be the same: lookups ask")
     if len(report.twins) > TWINS_SHOWN:
         output.tell(f"{file}: and {len(report.twins) - TWINS_SHOWN} more rows of which another party may be the same")
     if report.ignored_columns:

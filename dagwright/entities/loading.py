@@ -1,13 +1,13 @@
 """Bringing parties in from a CSV file, with a report of the rows that were refused.
 
 A file may be loaded again at any time: what is there stays, further names and identifiers are added, and
-nothing is removed; a row that has the id of a party renames it. Rows go in by small transactions, each of which is
-whole or not at all, and between two of them others can write.
+nothing is removed; a row that has the id of a party renames it, in whatever order the lines are. Rows go in by small
+transactions, each of which is whole or not at all, and between two of them others can write.
 This module must not import Temporal.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -79,12 +79,33 @@ class _Loaded:
     is_left_inactive: bool = False
 
 
+class _NameTaken(ValueError):
+    """A row gives its party a name that another party has.
+
+    Args:
+        by: id of that one.
+    """
+
+    def __init__(self, words: str, *, by: str) -> None:
+        super().__init__(words)
+        self.by = by
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A row that was refused for a name that the party `taken_by` has, and maybe another row takes away."""
+
+    row: PartyRow
+    taken_by: str
+    refused: RefusedRow
+
+
 @dataclass(frozen=True, slots=True)
 class LoadReport:
     """What loading a file did; rows are in the order of the lines.
 
     Args:
-        twins: rows that were added though another party may be the same one.
+        twins: rows that were added or renamed though another party may be the same one.
         left_inactive: parties that are inactive and whose rows have no status.
         renamed: rows that gave a party another name; they are counted as updated too.
     """
@@ -120,7 +141,7 @@ def load_read_parties(database: EntityDatabase, file: PartyFile) -> LoadReport:
     renamed: list[RenamedRow] = []
     left_inactive = done = 0
     try:
-        for part in database.write_in_parts(file.rows, _outcome):
+        for part in _parts(database, file.rows):
             done += len(part)
             for loaded in part:
                 if isinstance(loaded, RefusedRow):
@@ -133,6 +154,8 @@ def load_read_parties(database: EntityDatabase, file: PartyFile) -> LoadReport:
     except (StoreUnusable, StoreRefuses) as error:
         raise type(error)(f"{error}; {_how_far(done, len(file.rows))}") from None
     refused.sort(key=lambda row: row.line)
+    twins.sort(key=lambda row: row.line)
+    renamed.sort(key=lambda row: row.line)
     return LoadReport(
         counts[RowOutcome.ADDED],
         counts[RowOutcome.UPDATED],
@@ -145,16 +168,48 @@ def load_read_parties(database: EntityDatabase, file: PartyFile) -> LoadReport:
     )
 
 
+def _parts(database: EntityDatabase, rows: Sequence[PartyRow]) -> Iterator[Sequence[_Loaded | RefusedRow]]:
+    """Yields what came of the rows, transaction by transaction; those that give each other's names on come in turn."""
+    waiting: list[_Waiting] = []
+    for part in database.write_in_parts(rows, _outcome):
+        waiting += [each for each in part if isinstance(each, _Waiting)]
+        yield [each for each in part if not isinstance(each, _Waiting)]
+    turns = _in_turn(waiting)
+    for part in database.write_in_parts([each.row for each in turns], _outcome):
+        yield [each.refused if isinstance(each, _Waiting) else each for each in part]
+    tried = {each.row.line for each in turns}
+    for each in waiting:
+        if each.row.line not in tried:
+            way = f"the rows exchange names: give {each.taken_by!r} a third name in a load before"
+            yield [RefusedRow(each.row.line, f"{each.refused.reason}; {way}")]
+
+
+def _in_turn(waiting: Sequence[_Waiting]) -> list[_Waiting]:
+    """Returns rows so that each comes behind the one that takes its name away; those in a circle are left out."""
+    behind: defaultdict[str | None, list[_Waiting]] = defaultdict(list)
+    for each in waiting:
+        behind[each.taken_by].append(each)
+    there = {each.row.id for each in waiting}
+    turns = deque(each for each in waiting if each.taken_by not in there)
+    found: list[_Waiting] = []
+    while turns:
+        found.append(each := turns.popleft())
+        turns += behind.pop(each.row.id, [])
+    return found
+
+
 def _how_far(done: int, rows: int) -> str:
     if not done:
         return "nothing was loaded"
     return f"{done:,} of {rows:,} rows are loaded and stay; load the file again for the others"
 
 
-def _outcome(session: Session, row: PartyRow) -> _Loaded | RefusedRow:
+def _outcome(session: Session, row: PartyRow) -> _Loaded | RefusedRow | _Waiting:
     try:
         with session.begin_nested():
             return _load_row(session, row)
+    except _NameTaken as error:
+        return _Waiting(row, error.by, RefusedRow(row.line, str(error)))
     except ValueError as error:
         return RefusedRow(row.line, str(error))
 
@@ -189,13 +244,15 @@ def _party_of(session: Session, row: PartyRow) -> tuple[Party | None, str | None
     """Returns the party of a row, and the name that it had if the row gives it another one.
 
     Raises:
-        ValueError: its id is that of something else, or another party has its name.
+        _NameTaken: another party has its name.
+        ValueError: its id is that of something else.
     """
     holder = session.get(Party, row.id) if row.id is not None else None
     if holder is None:
         party = find_party(session, row.key)
         if party is not None and row.id is not None:
-            raise ValueError(f"id: {described(party)} is there already with the id {party.id!r}, not {row.id!r}")
+            words = f"id: {described(party)} is there already with the id {party.id!r}, not {row.id!r}"
+            raise _NameTaken(words, by=party.id)
         return party, None
     # What is blank changes nothing.
     where, born = row.key.jurisdiction or holder.jurisdiction, row.key.distinguisher or holder.distinguisher
@@ -203,7 +260,8 @@ def _party_of(session: Session, row: PartyRow) -> tuple[Party | None, str | None
         raise ValueError(f"id: {row.id!r} belongs to {described_with_birth(holder)}; only its name can change")
     known = find_party(session, NaturalKey(row.key.kind, row.key.name, where, born))
     if known is not None and known is not holder:
-        raise ValueError(f"id: {row.id!r} belongs to {described(holder)}, and {described(known)} is {known.id!r}")
+        words = f"id: {row.id!r} belongs to {described(holder)}, and {described(known)} is {known.id!r}"
+        raise _NameTaken(words, by=known.id)
     return holder, _rename(session, holder, row.key.name)
 
 

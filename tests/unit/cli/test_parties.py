@@ -144,6 +144,16 @@ def test_load_tells_who_was_renamed(folder: Path, capsys: pytest.CaptureFixture[
     ]
     assert load("persons.csv", Output(is_json=True)) == 0
     assert json.loads(capsys.readouterr().out)["renamed"] == []
+    # A name that lookups still find for that party.
+    other = "id,name,kind,jurisdiction\nann,Ann Lee,person,ES\n"
+    (folder / "other.csv").write_text(other, encoding="utf-8")
+    assert load("other.csv", Output()) == 0
+    (folder / "other.csv").write_text(other.replace("Ann Lee", "Maria García"), encoding="utf-8")
+    capsys.readouterr()
+    assert load("other.csv", Output()) == 0
+    assert capsys.readouterr().err == (
+        "other.csv, line 2: named like person 'Maria López' (ES), which may be the same: lookups ask\n"
+    )
 
 
 def test_find_in_a_database_that_is_not_there_says_so_and_makes_none(

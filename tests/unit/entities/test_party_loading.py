@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import LoadReport, RenamedRow, TwinRow, load_parties
 from dagwright.entities.lookup import find_parties
-from dagwright.entities.models import PartyName
+from dagwright.entities.models import Party, PartyName
 from dagwright.entities.overview import RowSort, read_overview
 from dagwright.entities.party_file import PartiesUnreadable, RefusedRow
 
@@ -205,6 +205,43 @@ def test_id_renames_nothing_but_its_own_party(database: EntityDatabase, tmp_path
     )
     fund = load_parties(database, written(tmp_path, f"{NAMED}kite,Kite Fund,fund,CH,,\n"))
     assert fund.refused == (RefusedRow(2, "id: 'kite' belongs to company 'Kite AG' (CH); only its name can change"),)
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3, 4), (4, 3, 2, 1), (3, 1, 4, 2)])
+def test_names_that_rows_give_on_go_in_with_one_load(
+    database: EntityDatabase, tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    names = ["", "Alpha", "Beta", "Gamma", "Delta"]
+    rows = [f"p{at},{names[at]},company,CH,,\n" for at in (1, 2, 3)]
+    load_parties(database, written(tmp_path, NAMED + "".join(rows)))
+    # p4 is new, and has the name that p1 gives away.
+    later = {**{at: f"p{at},{names[at + 1]},company,CH,,\n" for at in (1, 2, 3)}, 4: "p4,Alpha,company,CH,,\n"}
+    chain = written(tmp_path, NAMED + "".join(later[at] for at in order))
+    report = load_parties(database, chain)
+    assert (report.added, report.updated, report.refused) == (1, 3, ())
+    assert [row.line for row in report.renamed] == sorted(2 + order.index(at) for at in (1, 2, 3))
+    assert [row.line for row in report.twins] == sorted(row.line for row in report.twins)
+    again = load_parties(database, chain)
+    assert (again.added, again.updated, again.unchanged, again.refused) == (0, 0, 4, ())
+
+    def named(session: Session) -> dict[str, str]:
+        return {party.id: party.name for party in session.scalars(select(Party))}
+
+    assert database.read(named) == {"p1": "Beta", "p2": "Gamma", "p3": "Delta", "p4": "Alpha"}
+
+
+def test_rows_that_exchange_names_are_told_the_way_out(database: EntityDatabase, tmp_path: Path) -> None:
+    load_parties(database, written(tmp_path, f"{NAMED}kite,Kite,company,CH,,\nrook,Rook,company,CH,,\n"))
+    swap = f"{NAMED}kite,Rook,company,CH,,\nrook,Kite,company,CH,,\n"
+    reason = "id: {0!r} belongs to company {1!r} (CH), and company {3!r} (CH) is {2!r}; the rows exchange names: give"
+    way = " {2!r} a third name in a load before"
+    assert load_parties(database, written(tmp_path, swap)).refused == (
+        RefusedRow(2, f"{reason}{way}".format("kite", "Kite", "rook", "Rook")),
+        RefusedRow(3, f"{reason}{way}".format("rook", "Rook", "kite", "Kite")),
+    )
+    assert load_parties(database, written(tmp_path, f"{NAMED}rook,Third,company,CH,,\n")).updated == 1
+    report = load_parties(database, written(tmp_path, swap))
+    assert (report.updated, report.refused) == (2, ())
 
 
 def test_row_with_the_former_name_of_another_party_is_told(database: EntityDatabase, tmp_path: Path) -> None:
