@@ -75,6 +75,14 @@ def _function(parameters: Mapping[str, Any], **more: object) -> dict[str, Any]:
     }
 
 
+def _said(*, logprobs: bool = False, **more: object) -> dict[str, Any]:
+    """Returns an answer of before, as an item that is sent back."""
+    part: dict[str, Any] = {"type": "output_text", "text": "Four.", "annotations": []}
+    if logprobs:
+        part["logprobs"] = []
+    return {"type": "message", "id": "msg_run-1", "role": "assistant", "content": [part], **more}
+
+
 _RECORDED_CURL = "headers recorded from curl 7.88.1; the body is what its user writes"
 _RECORDED_GO = "recorded: github.com/openai/openai-go/v3 3.96.0"
 _RECORDED_LANGCHAIN = "recorded: langchain-openai 1.7.3 (PyPI)"
@@ -158,6 +166,20 @@ SENT = (
         headers=_PYTHON,
     ),
     Sent(
+        "LangChain, Python, responses, a second turn",
+        f"{_RECORDED_LANGCHAIN}, `use_responses_api`",
+        {
+            "input": [
+                {"content": "And 2 + 2?", "role": "user", "type": "message"},
+                _said(),
+                {**_USER, "type": "message"},
+            ],
+            "stream": False,
+        },
+        path=_RESPONSES,
+        headers=_PYTHON,
+    ),
+    Sent(
         "LangChain, JavaScript",
         f"{_RECORDED_LANGCHAIN_JS}, `temperature`, `maxTokens`",
         {"temperature": 0.7, "stream": False, "max_tokens": 256, "messages": [_SYSTEM, _USER]},
@@ -237,6 +259,19 @@ SENT = (
         headers={"Accept": "*/*"},
     ),
     Sent(
+        "Vercel AI SDK, OpenAI provider, a second turn",
+        f"{_RECORDED_VERCEL}; the answer of before is named by its id alone, which is left out here",
+        {
+            "input": [
+                {"role": "user", "content": [{"type": "input_text", "text": "And 2 + 2?"}]},
+                {"type": "item_reference", "id": "msg_run-1"},
+                {"role": "user", "content": [{"type": "input_text", "text": ASK}]},
+            ],
+        },
+        path=_RESPONSES,
+        headers={"Accept": "*/*"},
+    ),
+    Sent(
         "Vercel AI SDK, OpenAI provider, chat completions",
         f"{_RECORDED_VERCEL}, `chat`",
         {"max_tokens": 256, "messages": [_SYSTEM, _USER], "stream": True, "stream_options": _USAGE},
@@ -266,6 +301,18 @@ SENT = (
                     "description": "It.",
                 }
             ],
+        },
+        path=_RESPONSES,
+        headers=_AGENTS,
+    ),
+    Sent(
+        "OpenAI Agents SDK, a second turn",
+        f"{_RECORDED_AGENTS}, `to_input_list`",
+        {
+            "include": [],
+            "input": [{"content": "And 2 + 2?", "role": "user"}, _said(status="completed", logprobs=True), _USER],
+            "instructions": "Be brief.",
+            "tools": [],
         },
         path=_RESPONSES,
         headers=_AGENTS,
