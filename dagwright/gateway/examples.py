@@ -10,14 +10,14 @@ RUNS: Example = {
     "object": "list",
     "data": [
         {
-            "workflow_id": "run-1",
+            "run_id": "run-1",
             "status": "completed",
             "title": "Double a number",
             "started_at": _AT,
             "ended_at": _AT,
             "nodes_done": 1,
             "nodes_total": 1,
-            "session": None,
+            "session_id": None,
         }
     ],
     "next": None,
@@ -34,8 +34,8 @@ _NODE: Example = {
     "ended_at": _AT,
 }
 RUN: Example = {
-    "workflow_id": "run-1",
-    "run_id": "3c4e1a5e-0c6f-4d4b-9f0a-5f0c1a0e7d11",
+    "run_id": "run-1",
+    "execution_id": "3c4e1a5e-0c6f-4d4b-9f0a-5f0c1a0e7d11",
     "status": "completed",
     "title": "Double a number",
     "output": 42,
@@ -87,8 +87,8 @@ GRAPH: Example = {
 }
 NODE: Example = {"id": "double", **_NODE, "arguments": {"expression": "21 * 2"}, "notes": []}
 WHY: Example = {
-    "workflow_id": "run-1",
-    "run_id": "3c4e1a5e-0c6f-4d4b-9f0a-5f0c1a0e7d11",
+    "run_id": "run-1",
+    "execution_id": "3c4e1a5e-0c6f-4d4b-9f0a-5f0c1a0e7d11",
     "status": "completed",
     "node": None,
     "message": "the run run-1 completed",
@@ -98,7 +98,7 @@ WHY: Example = {
     "notes": [],
 }
 SESSION: Example = {
-    "session": "main",
+    "session_id": "main",
     "status": "idle",
     "version": 2,
     "context": {},
@@ -106,7 +106,6 @@ SESSION: Example = {
     "turns": [{"number": 1, "run": "run-1", "request": "Double 21.", "status": "completed", "response": "42"}],
     "turns_left_out": 0,
     "policy": None,
-    "workflow_id": "session-main",
     "began_at": _AT,
     "run": None,
 }
@@ -114,7 +113,7 @@ SESSIONS: Example = {
     "object": "list",
     "data": [
         {
-            "session": "main",
+            "session_id": "main",
             "status": "idle",
             "began_at": _AT,
             "turns": 1,

@@ -11,6 +11,7 @@ from typing import Any
 
 from dagwright.gateway.conversation import ANSWER_FUNCTION
 from dagwright.gateway.errors import ApiError
+from dagwright.plan.arguments import validator_of
 
 Request = Mapping[str, Any]
 """A Request of contract.md section 5."""
@@ -115,9 +116,20 @@ def content_of(request: Request, text: str) -> dict[str, Any]:
 
 def _is_wrapped(value: Mapping[str, Any], request: Request) -> bool:
     """Tells whether data stand in their field `data` already."""
-    fields = (request.get("schema") or {}).get("properties")
+    if {*value} != {"data"} or not isinstance(value["data"], Mapping):
+        return False
+    schema = request.get("schema") or {}
+    fields = schema.get("properties")
     has_own = isinstance(fields, Mapping) and "data" in fields
-    return {*value} == {"data"} and isinstance(value["data"], Mapping) and not has_own
+    # With a field `data` of their own either may be meant: what fits as `answer_schema` has it, is meant so.
+    return not has_own or _fits(value["data"], schema) or not _fits(value, schema)
+
+
+def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    try:
+        return validator_of(schema).is_valid(value)
+    except ValueError:
+        return False
 
 
 def _json_or_text(text: str) -> Any:

@@ -11,6 +11,7 @@ from dagwright.feed import RunView
 from dagwright.gateway.callers import known_as, session_of
 from dagwright.gateway.desk import Desk
 from dagwright.gateway.errors import ApiError
+from dagwright.gateway.naming import named_run
 from dagwright.gateway.run_events import EventId, first_known, run_events
 from dagwright.gateway.streams import stream_response
 from dagwright.plan.inputs import schema_of_form
@@ -37,7 +38,7 @@ async def document_of(desk: Desk, view: RunView) -> dict[str, Any]:
     session = known_as(desk.caller, await desk.runs.session_of(view.workflow_id))
     beside = {"started_at": format_time(view.started_at), "ended_at": format_time(view.ended_at)}
     page = desk.server.run_url(view.workflow_id, run_id=view.run_id)
-    return {**document, **beside, "offset": str(view.offset), "session_id": session, "ui_url": page}
+    return {**named_run(document), **beside, "offset": str(view.offset), "session_id": session, "ui_url": page}
 
 
 async def graph_document(desk: Desk, run: str) -> dict[str, Any]:

@@ -1,13 +1,14 @@
 """`/v1/orchestration`: sessions; of one its turn that goes on, or the last one."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 
 from dagwright.gateway import examples
 from dagwright.gateway.callers import Scope, known_as, session_of
-from dagwright.gateway.desk import TheDesk, needs
+from dagwright.gateway.desk import Desk, TheDesk, needs
 from dagwright.gateway.feedback import answer_run, asked_of
 from dagwright.gateway.looking import (
     graph_document,
@@ -31,18 +32,19 @@ from dagwright.gateway.run_models import (
 from dagwright.gateway.run_routes import EVENTS, After, LastEventId
 from dagwright.gateway.steering_routes import cancelled
 from dagwright.run_lists import MOST_AT_ONCE
+from dagwright.sessions import SessionView
 
 router = APIRouter(tags=["sessions"])
 
 
 @router.get(
-    "/v1/orchestration", summary="Sessions, the newest first", responses=answered(SessionList, examples.SESSIONS)
+    "/v1/orchestration", summary="Sessions, open ones first", responses=answered(SessionList, examples.SESSIONS)
 )
 async def list_sessions(desk: TheDesk, *, limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100) -> Response:
-    """Lists the sessions of the caller."""
+    """Lists the sessions of the caller: those that take turns first, then those that have ended."""
     # To this owner no other's name is known: theirs begin with another one.
     found = await desk.sessions.list(limit=limit, prefix=session_of(desk.caller, ""))
-    lines = [{**view.to_line(), "session": known_as(desk.caller, view.session.name)} for view in found]
+    lines = [_named(desk, view, view.to_line()) for view in found]
     return told_json({"object": "list", "data": lines})
 
 
@@ -56,8 +58,7 @@ async def read_session(session_id: str, desk: TheDesk) -> Response:
     view = await session_view(desk, session_id)
     running = view.session.running
     run = None if running is None else await run_document(desk, running.run)
-    told = {**view.to_json(), "session": known_as(desk.caller, view.session.name), "run": run}
-    return told_json(told)
+    return told_json({**_named(desk, view, view.to_json()), "run": run})
 
 
 @router.get(
@@ -116,3 +117,9 @@ async def answer(session_id: str, body: AnswerBody, desk: TheDesk) -> Response:
 async def cancel(session_id: str, body: ActBody, desk: TheDesk) -> Response:
     """Asks the run of the turn to stop; the session goes on."""
     return told_json(await cancelled(desk, await run_of_session(desk, session_id), body))
+
+
+def _named(desk: Desk, view: SessionView, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the document of a session with the names of the API; that of its workflow in Temporal is none of them."""
+    told = {name: value for name, value in document.items() if name not in ("session", "workflow_id")}
+    return {"session_id": known_as(desk.caller, view.session.name), **told}

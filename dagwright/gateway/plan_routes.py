@@ -75,7 +75,8 @@ async def start(body: RunBody, desk: TheDesk, idempotency_key: Key = None) -> Re
         tools=desk.toolset.references,
         terms=terms,
     )
-    return told_json({"run_id": started.workflow_id, "status": "running", "is_new": started.is_new})
+    status = "running" if started.is_new else (await desk.runs.feed(started.workflow_id).read()).status
+    return told_json({"run_id": started.workflow_id, "status": status, "is_new": started.is_new})
 
 
 def _problems_in(plan: Any, invalid: PlanInvalid) -> list[dict[str, Any]]:

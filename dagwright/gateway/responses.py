@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from dagwright.answer_pieces import Piece
@@ -57,6 +57,7 @@ CANCEL_S = 5.0
 """How long a run may take to stop before the answer says that it is still at it."""
 PROGRESS = "dagwright.event"
 """Type of the events that tell progress; clients look at the types they know."""
+_EVENTS_OF_RUN = "/v1/runs/{run_id}/events, with the run_id in its `dagwright`"
 _RESPONSE = described(ResponseAnswer, examples.RESPONSE)
 
 
@@ -96,8 +97,16 @@ async def respond(body: ResponseBody, request: Request, desk: TheDesk) -> Respon
 
 
 @router.get("/v1/responses/{response_id}", summary="A response that a run gives", responses=_RESPONSE)
-async def fetch(response_id: str, desk: TheDesk) -> Response:
+async def fetch(
+    response_id: str,
+    desk: TheDesk,
+    *,
+    stream: Annotated[bool, Query(description="Refused: a response that was begun is fetched as it is now.")] = False,
+) -> Response:
     """Tells how the response is doing, with its answer as soon as there is one."""
+    if stream:
+        words = f"a response is fetched without stream: ask again until its status is another, or read {_EVENTS_OF_RUN}"
+        raise ApiError(400, words, param="stream", code="unsupported_parameter")
     run, model = run_of_response(response_id)
     return JSONResponse(await _now(desk, await desk.own(run), model))
 
@@ -113,7 +122,7 @@ async def cancel(response_id: str, desk: TheDesk) -> Response:
     run, model = run_of_response(response_id)
     await desk.own(run)
     try:
-        await desk.steering.cancel(run, message={"reason": "cancelled through the API", "by": None})
+        await desk.steering.cancel(run, message={"reason": "cancelled through the API", "by": desk.caller.owner})
         await asyncio.wait_for(ended(desk, run), CANCEL_S)
     except (RunClosed, AnswerRefused, TimeoutError):
         pass

@@ -21,18 +21,18 @@ class Told(BaseModel):
 class RunLine(Told):
     """A run in a list."""
 
-    workflow_id: str = Field(description="The id of the run.")
+    run_id: str
     status: str
     title: str | None = None
     started_at: str | None = None
     ended_at: str | None = None
     nodes_done: int
     nodes_total: int
-    session: str | None = Field(default=None, description="The session whose turn it is.")
+    session_id: str | None = Field(default=None, description="The session whose turn it is.")
 
 
 class RunList(BaseModel):
-    """Runs, the newest first."""
+    """Runs: those that go on first, then those that have ended."""
 
     object: str = "list"
     data: list[RunLine]
@@ -41,9 +41,10 @@ class RunList(BaseModel):
 
 
 class RunDocument(Told):
-    """A run with its nodes; the same document as `dagwright status RUN --json`."""
+    """A run with its nodes; what `dagwright status RUN --json` tells, with the names of the API."""
 
-    workflow_id: str
+    run_id: str
+    execution_id: str = Field(description="What Temporal calls the run id: one execution of the run.")
     status: str
     title: str | None = None
     output: Any
@@ -66,7 +67,7 @@ class InputsDocument(BaseModel):
 
 
 class NodeDocument(Told):
-    """A node or an item; the same document as `dagwright node RUN NODE --json`."""
+    """A node or an item; what `dagwright node RUN NODE --json` tells, with the names of the API."""
 
     id: str
     status: str
@@ -89,9 +90,9 @@ class GraphDocument(BaseModel):
 
 
 class WhyDocument(Told):
-    """Why a run or a node is where it is; the same document as `dagwright why --json`."""
+    """Why a run or a node is where it is; what `dagwright why --json` tells, with the names of the API."""
 
-    workflow_id: str
+    run_id: str
     node: str | None = None
     message: str
     chain: list[JsonObject]
@@ -100,14 +101,14 @@ class WhyDocument(Told):
 class SessionLine(Told):
     """A session in a list."""
 
-    session: str
+    session_id: str
     status: str
     turns: int
     last_request: str | None = None
 
 
 class SessionList(BaseModel):
-    """Sessions, the newest first."""
+    """Sessions: those that take turns first, then those that have ended."""
 
     object: str = "list"
     data: list[SessionLine]
@@ -116,7 +117,7 @@ class SessionList(BaseModel):
 class SessionDocument(Told):
     """A session with its turns and, if one runs, the run of that."""
 
-    session: str
+    session_id: str
     status: str
     turns: list[JsonObject]
     run: RunDocument | None = None
@@ -295,7 +296,7 @@ class StartedRun(BaseModel):
     """A run that was started, or the one that the same `Idempotency-Key` had started before."""
 
     run_id: str
-    status: str
+    status: str = Field(description="`running` of one that is new; else the state that it has now.")
     is_new: bool
 
 

@@ -19,6 +19,7 @@ from dagwright.gateway.looking import (
     stream_of,
     told_json,
 )
+from dagwright.gateway.naming import named, named_node
 from dagwright.gateway.run_models import (
     GraphDocument,
     InputsDocument,
@@ -44,21 +45,21 @@ EVENTS: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/v1/runs", summary="Runs, the newest first", responses=answered(RunList, examples.RUNS))
+@router.get("/v1/runs", summary="Runs, open ones first", responses=answered(RunList, examples.RUNS))
 async def list_runs(
     desk: TheDesk,
     *,
     status: Annotated[str | None, Query(description="Only those of this state, such as `waiting`.")] = None,
-    session: Annotated[str | None, Query(description="Only the turns of this session.")] = None,
+    session_id: Annotated[str | None, Query(description="Only the turns of this session.")] = None,
     title: Annotated[str | None, Query(description="Only those with this text in their title or id.")] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,
     cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
 ) -> Response:
-    """Lists the runs of the caller, without sub-plans."""
-    named = None if session is None else session_name(session_of(desk.caller, session))
-    wanted = RunFilter(desk.caller.owner, status, named, title)
+    """Lists the runs of the caller, without sub-plans: those that go on first, then those that have ended."""
+    session = None if session_id is None else session_name(session_of(desk.caller, session_id))
+    wanted = RunFilter(desk.caller.owner, status, session, title)
     found, following = await desk.runs.page_of_runs(limit=limit, wanted=wanted, after=_place(cursor))
-    lines = [{**run.to_json(), "session": known_as(desk.caller, run.session)} for run in found]
+    lines = [{**named(run.to_json()), "session_id": known_as(desk.caller, run.session)} for run in found]
     beyond = None if following is None else str(following)
     return told_json({"object": "list", "data": lines, "next": beyond, "ui_url": desk.server.runs_url()})
 
@@ -110,7 +111,7 @@ async def read_node(
 ) -> Response:
     """Tells arguments, result, attempts and lineage; a node of a sub-plan is `archive/check`."""
     look = await look_at_node(desk.runs, await desk.own(run_id), node, full=full)
-    return told_json({**look.document, "notes": list(look.notes)})
+    return told_json({**named_node(look.document), "notes": list(look.notes)})
 
 
 @router.get("/v1/runs/{run_id}/why", summary="Why it is where it is", responses=answered(WhyDocument, examples.WHY))
@@ -121,12 +122,12 @@ async def why(
     explaining = Explaining(desk.runs.feed, desk.toolset.store)
     run = await desk.own(run_id)
     told = await (explaining.of_node(run, node) if node else explaining.of_run(run))
-    return told_json(told.to_json())
+    return told_json(named(told.to_json()))
 
 
 def _place(cursor: str | None) -> RunPlace | None:
     try:
         return RunPlace.parse(cursor) if cursor else None
     except ValueError:
-        words = "`cursor` is not what `next` of a page said; leave it out to begin with the newest run"
+        words = "`cursor` is not what `next` of a page said; leave it out to begin with the first page"
         raise ApiError(400, words, param="cursor", code="invalid_value") from None

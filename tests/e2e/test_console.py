@@ -302,7 +302,7 @@ async def test_100000_nodes_are_shown_by_groups_that_open(
     nodes = [{"id": f"n{i}", "title": None, "status": states[i % 5], "tool": "calculator"} for i in range(100_000)]
     edges = [[f"n{i - 1_000}", f"n{i}"] for i in range(1_000, 100_000)]
     graph = {"run_id": "large", "offset": "1-5", "nodes": nodes, "edges": edges, "notes": []}
-    told = {"workflow_id": "large", "status": "running", "title": "Large", "nodes": {}, "waiting_for": [], "notes": []}
+    told = {"run_id": "large", "status": "running", "title": "Large", "nodes": {}, "waiting_for": [], "notes": []}
     async with (
         gateway(server, folder=tmp_path, has_worker=False) as live,
         opened(chromium, f"{live.url}/console/") as page,
@@ -336,7 +336,7 @@ async def test_nodes_of_a_round_are_folded_into_one(chromium: Browser, server: L
     edges = [["1-0", "2-0"], ["1-1", "2-1"], ["1-2", "end"], ["2-2", "end"]]
     nodes.append({"id": "end", "title": None, "status": "running", "tool": "answer"})
     graph = {"run_id": "rounds", "offset": "1-5", "nodes": nodes, "edges": edges, "notes": []}
-    told = {"workflow_id": "rounds", "status": "running", "title": "Two", "nodes": {}, "waiting_for": [], "notes": []}
+    told = {"run_id": "rounds", "status": "running", "title": "Two", "nodes": {}, "waiting_for": [], "notes": []}
     async with (
         gateway(server, folder=tmp_path, has_worker=False) as live,
         opened(chromium, f"{live.url}/console/") as page,

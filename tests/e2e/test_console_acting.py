@@ -369,6 +369,21 @@ async def test_fork_shows_its_difference_before_it_starts(
     assert "reused" not in told["nodes"]["one"]["lineage"]
 
 
+async def test_fork_says_what_a_model_plans_anew(server: LiveServer, chromium: Browser, tmp_path: Path) -> None:
+    difference = {"reused": ["one"], "runs": [], "undecided": [], "later": [], "left_out": ["search", "tell"]}
+    async with gateway(server, folder=tmp_path) as live:
+        run = await start(live, DOUBLE, inputs={"number": 2})
+        await ended(live, run)
+        async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
+            told = {"run_id": run, "fork": f"{run}-fork", "is_started": False, "difference": difference}
+            await page.route("**/fork", lambda route: route.fulfill(json=told))
+            await page.get_by_role("button", name="Fork").click()
+            dialog = page.get_by_role("dialog")
+            await dialog.get_by_role("button", name="Show the difference").click()
+            await expect(dialog).to_contain_text("search, tell")
+            await expect(dialog).not_to_contain_text("Nothing is done again")
+
+
 GREET = {
     "plan": 1,
     "title": "Greet somebody",
@@ -416,7 +431,7 @@ async def test_chat_shows_progress_asks_and_answers(server: LiveServer, chromium
         await expect(page.locator('[data-request="check"] form')).to_have_count(1)
         await page.reload()
         await expect(answer.first).to_have_text("Hello Ada, in Latin.")
-        run = (await live.http.get(f"/v1/orchestration/{session}")).json()["run"]["workflow_id"]
+        run = (await live.http.get(f"/v1/orchestration/{session}")).json()["run"]["run_id"]
         await asks(live, run)
         await expect(card.get_by_label("Answer", exact=True)).to_be_visible()
         await live.post(f"/v1/runs/{run}/feedback", {"answer": {"text": "Greek"}})

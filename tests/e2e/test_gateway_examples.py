@@ -137,9 +137,11 @@ async def test_examples_of_errors_are_what_comes(server: LiveServer, tmp_path: P
             422: await live.post(chat, asks("plan/failing")),
             502: await live.post(chat, asks("small")),
         }
-        while (last := await live.http.get("/v1/runs/nobody")).status_code == 404:
-            pass
-        answers[429] = last
+        # More than a key may ask within a minute.
+        for _ in range(40):
+            answers[429] = await live.http.get("/v1/runs/nobody")
+            if answers[429].status_code != 404:
+                break
         answers[503] = await alone.post(chat, asks("small"))
     documented = document["paths"][chat]["post"]["responses"]
     assert set(map(str, answers)) == {status for status in documented if status >= "400"}

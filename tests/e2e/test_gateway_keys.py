@@ -68,7 +68,7 @@ async def test_key_sees_its_own_runs_sessions_and_inbox_alone(server: LiveServer
             for rest in ("", "/events", "/graph", "/inputs", "/feedback", "/why", "/nodes/check")
         ]
         named = [
-            [each["session"] for each in (await get(live, key, "/v1/orchestration")).json()["data"]]
+            [each["session_id"] for each in (await get(live, key, "/v1/orchestration")).json()["data"]]
             for key in (ann, bob, boss)
         ]
         response = f"/v1/responses/{response_id(run, 'plan/ask')}"
@@ -78,7 +78,7 @@ async def test_key_sees_its_own_runs_sessions_and_inbox_alone(server: LiveServer
         bodies = {"/feedback": {"answer": "yes"}, "/fork": {"start": True}}
         refused = [(await post(live, bob, f"/v1/runs/{run}{act}", bodies.get(act, {}))).status_code for act in acts]
         lists = {
-            name: [each["workflow_id"] for each in (await get(live, key, "/v1/runs")).json()["data"]]
+            name: [each["run_id"] for each in (await get(live, key, "/v1/runs")).json()["data"]]
             for name, key in {"ann": ann, "bob": bob, "boss": boss}.items()
         }
         inboxes = {
@@ -103,7 +103,7 @@ async def test_key_sees_its_own_runs_sessions_and_inbox_alone(server: LiveServer
     assert inboxes["ann"] == {run, of_turn}
     assert not inboxes["bob"]
     assert {run, of_turn} <= inboxes["boss"]
-    assert (hers["session"], hers["run"]["session_id"]) == (session, session)
+    assert (hers["session_id"], hers["run"]["session_id"]) == (session, session)
     assert (answered.status_code, by.status_code) == (200, 200)
     assert told["lineage"]["answers"][0]["by"] == "ann"
 

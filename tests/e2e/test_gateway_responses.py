@@ -64,8 +64,10 @@ async def test_response_in_the_background_is_fetched_until_it_is_there(server: L
 async def test_response_is_cancelled_and_says_so(server: LiveServer, tmp_path: Path) -> None:
     async with gateway(server, folder=tmp_path, plans={"long": LONG}) as live:
         begun = await live.openai.responses.create(model="plan/long", input="{}", background=True)
+        streamed = await live.http.get(f"/v1/responses/{begun.id}", params={"stream": "true", "starting_after": "3"})
         cancelled = await live.openai.responses.cancel(begun.id)
         again = await live.openai.responses.cancel(begun.id)
+    assert (streamed.status_code, streamed.json()["error"]["param"]) == (400, "stream")
     assert (cancelled.status, again.status) == ("cancelled", "cancelled")
 
 

@@ -86,7 +86,7 @@ async def test_run_is_started_asked_answered_and_told(server: LiveServer, tmp_pa
     assert (node["result"], none.status_code) == (42, 404)
     assert "did you mean 'double'?" in none.json()["error"]["message"]
     assert why["node"] == "after"
-    assert [each["workflow_id"] for each in listed] == [run]
+    assert [each["run_id"] for each in listed] == [run]
 
 
 async def test_events_go_on_at_the_other_gateway_each_once(server: LiveServer, tmp_path: Path) -> None:
@@ -144,9 +144,9 @@ async def test_session_tells_its_turn(server: LiveServer, tmp_path: Path) -> Non
         listed = (await live.http.get("/v1/orchestration")).json()["data"]
         end = await live.http.get(f"/v1/orchestration/{session}/events", headers={"Last-Event-ID": found[-1].id})
     run = asked["dagwright"]["run_id"]
-    assert (now["session"], now["run"]["workflow_id"], now["run"]["session_id"]) == (session, run, session)
+    assert (now["session_id"], now["run"]["run_id"], now["run"]["session_id"]) == (session, run, session)
     assert [each["id"] for each in requests] == ["check"]
-    assert [(each["turns"], each["last_run"]) for each in listed if each["session"] == session] == [(1, run)]
+    assert [(each["turns"], each["last_run"]) for each in listed if each["session_id"] == session] == [(1, run)]
     assert (found[-1].name, found[-1].content["output"]) == ("end", 5)
     assert found[-1].id.startswith(f"{run}/")
     assert graph["run_id"] == run
@@ -189,12 +189,16 @@ async def test_plans_are_checked_and_started_once(server: LiveServer, tmp_path: 
         body = {"template": "ask", "inputs": {"number": 3}}
         first = (await live.post("/v1/runs", body, Idempotency_Key=key)).json()
         again = (await live.post("/v1/runs", body, Idempotency_Key=key)).json()
+        await live.post(f"/v1/runs/{first['run_id']}/cancel", {})
+        await events(live, f"/v1/runs/{first['run_id']}/events")
+        ended = (await live.post("/v1/runs", body, Idempotency_Key=key)).json()
         other = await live.post("/v1/runs", {**body, "inputs": {"number": 4}}, Idempotency_Key=key)
         both = await live.post("/v1/runs", {**body, "plan": ASKING})
         unknown = await live.post("/v1/runs", {"template": "asc"})
     assert (good["status"], good["nodes"], good["inputs"]["required"]) == ("valid", 3, ["number"])
     assert (bad["status"], bad["errors"][0]["code"]) == ("invalid", "unknown_tool")
     assert (first["is_new"], again["is_new"], first["run_id"]) == (True, False, again["run_id"])
+    assert (ended["run_id"], ended["is_new"], ended["status"]) == (first["run_id"], False, "cancelled")
     assert (other.status_code, both.status_code, unknown.status_code) == (409, 400, 404)
 
 
@@ -210,7 +214,7 @@ async def test_pages_of_runs_tell_each_once(server: LiveServer, tmp_path: Path) 
         asked = {"title": name, "limit": "2"}
         while True:
             page = (await live.http.get("/v1/runs", params=asked)).json()
-            found += [each["workflow_id"] for each in page["data"]]
+            found += [each["run_id"] for each in page["data"]]
             pages += 1
             if page["next"] is None:
                 break

@@ -281,8 +281,7 @@ function information(request) {
   const read = () => {
     const { value = {}, problems } = form.read();
     if (problems.length) return undefined;
-    // Of data with a field of that name the gateway takes the data alone.
-    return "data" in (request.schema?.properties ?? {}) ? value : { data: value };
+    return { data: value };
   };
   const acts = [{ words: "Answer", isMain: true, read }];
   return { shown: moreOfPrompt(request), element: form.element, acts, focus: () => form.focus() };

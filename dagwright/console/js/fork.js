@@ -10,7 +10,7 @@ const EFFECTS = { write: "changes the world", idempotent: "changes the world, on
 
 /** Opens the dialog; rerun: nodes and items that are to be done again. */
 export async function openFork(run, { api, go, rerun = [] }) {
-  const id = run.workflow_id;
+  const id = run.run_id;
   let known;
   try {
     known = await api.get(runPath(id, "/inputs"));
@@ -79,7 +79,7 @@ function isSame(one, other) {
 }
 
 function differenceOf({ fork, difference }) {
-  const { reused, runs, undecided, later } = difference;
+  const { reused, runs, undecided, later, left_out } = difference;
   const rows = runs.slice(0, SHOWN).map((each) =>
     el("tr", {}, el("td", {}, el("code", {}, each.node)), el("td", {}, each.why), el("td", {}, EFFECTS[each.effects] ?? each.effects ?? "")),
   );
@@ -95,7 +95,8 @@ function differenceOf({ fork, difference }) {
     named("Takes over", reused),
     named("Takes over if what they read comes out as before", undecided),
     named("Later", later),
-    runs.length + later.length + undecided.length === 0 && el("p", {}, "Nothing is done again: every result is taken over."),
+    named("Planned anew by a model, and paid for again: what follows from there, instead of", left_out),
+    runs.length + later.length + undecided.length + left_out.length === 0 && el("p", {}, "Nothing is done again: every result is taken over."),
   ];
 }
 

@@ -16,7 +16,7 @@ const NEW_NODES = [{ id: "more", tool: "calculator", arguments: { expression: "1
 /**
  * The acts that a run, or a node of it, can take now.
  *
- * run: as `GET /v1/runs/ID` tells it; its `workflow_id`, `status` and `notes` count.
+ * run: as `GET /v1/runs/ID` tells it; its `run_id`, `status` and `notes` count.
  * node: as `GET /v1/runs/ID/nodes/NODE` tells it, or null for the run as a whole.
  *
  * The run view makes it anew whenever `steeringKey` is another one.
@@ -39,7 +39,7 @@ export function isPaused(run) {
 }
 
 function ofRun(run, { api, go }) {
-  const id = run.workflow_id;
+  const id = run.run_id;
   const fork = ["Fork", () => openFork(run, { api, go })];
   if (ENDED_RUNS.has(run.status)) return [fork];
   const pause = isPaused(run)
@@ -104,7 +104,7 @@ function retry(api, run, node) {
   const send = async () => {
     const { value, problems } = given.read();
     if (problems.length) return undefined;
-    return (await api.post(nodePath(run.workflow_id, node.id, "/retry"), { arguments: value, by: who() })).message;
+    return (await api.post(nodePath(run.run_id, node.id, "/retry"), { arguments: value, by: who() })).message;
   };
   const words = "The call is made again with its key. With other arguments it is a new node that takes the place of this one.";
   openDialog(`Try ${node.id} again`, { content: [el("p", {}, words), given.element], acts: [{ words: "Try again", isMain: true, run: send }] });
@@ -117,7 +117,7 @@ function setResult(api, run, node) {
     const { value, problems } = result.read();
     if (problems.length) return undefined;
     const body = { result: value, reason: reason.read(), by: who() };
-    return (await api.post(nodePath(run.workflow_id, node.id, "/result"), body)).message;
+    return (await api.post(nodePath(run.run_id, node.id, "/result"), body)).message;
   };
   const words = "The node does not run any more; what waits for it goes on with this.";
   const content = [el("p", {}, words), result.element, reason.element];
@@ -129,7 +129,7 @@ function cancelNode(api, run, node) {
   const reason = reasonField();
   const send = async () => {
     const body = { branch: branch.checked, reason: reason.read(), by: who() };
-    return (await api.post(nodePath(run.workflow_id, node.id, "/cancel"), body)).message;
+    return (await api.post(nodePath(run.run_id, node.id, "/cancel"), body)).message;
   };
   const content = [
     el("p", {}, "What needs it is blocked, as after a failure; all else goes on."),

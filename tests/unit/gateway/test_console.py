@@ -47,7 +47,7 @@ async def test_file_that_is_known_is_not_sent_again(away: Apart) -> None:
 
 async def test_what_is_no_file_is_told_as_an_error_of_the_api(away: Apart) -> None:
     http, _, _ = away
-    for path in ("/console/none.js", "/console/../app.py", "/console/%2e%2e/gateway/app.py", "/console/js"):
+    for path in ("/console/none.js", "/console/%2e%2e/app.py", "/console/%2e%2e/gateway/app.py", "/console/js"):
         answer = await http.get(path)
         assert answer.status_code == 404, path
         assert answer.json()["error"]["message"]
@@ -58,7 +58,8 @@ async def test_page_needs_no_key_and_the_api_does(away: Apart) -> None:
     KeyFile(desk.settings.api_keys).add("ann", list(Scope))
     told = [(await http.get(path)).status_code for path in ("/", "/console/", "/console/js/main.js", "/v1/runs")]
     assert told == [307, 200, 200, 401]
-    assert (await http.get("/console/../v1/runs")).status_code in (401, 404)
+    # httpx would leave out `..` itself.
+    assert (await http.get("/console/%2e%2e/v1/runs")).status_code == 404
 
 
 def test_page_has_no_script_or_style_of_its_own_and_no_foreign_address() -> None:

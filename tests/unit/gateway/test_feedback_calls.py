@@ -75,9 +75,25 @@ def test_result_is_the_answer_that_it_means(asked: Any, text: str, content: Any)
     jsonschema_rs.validate(answer_schema(asked), content)
 
 
-def test_data_with_a_field_data_of_their_own_stand_for_themselves() -> None:
+OF_ITS_OWN = {
+    "type": "object",
+    "properties": {"data": {"type": "object", "properties": {"x": {"type": "integer"}}, "additionalProperties": False}},
+    "required": ["data"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("text", ['{"data": {"data": {"x": 1}}}', '{"data": {"x": 1}}'])
+def test_data_with_a_field_data_of_their_own_may_be_wrapped_and_alone(text: str) -> None:
+    asked = request("INFORMATION", schema=OF_ITS_OWN)
+    content = content_of(asked, text)
+    assert content == {"data": {"data": {"x": 1}}}
+    jsonschema_rs.validate(answer_schema(asked), content)
+
+
+def test_answer_that_could_be_both_is_what_its_schema_says() -> None:
     schema = {"type": "object", "properties": {"data": {"type": "object"}}}
-    assert content_of(request("INFORMATION", schema=schema), '{"data": {}}') == {"data": {"data": {}}}
+    assert content_of(request("INFORMATION", schema=schema), '{"data": {}}') == {"data": {}}
 
 
 @pytest.mark.parametrize(

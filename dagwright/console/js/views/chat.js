@@ -127,8 +127,8 @@ function keepAtEnd(log) {
 }
 
 function sessionLine(each, current) {
-  const link = el("a", { href: `#/chat/${encodeURIComponent(each.session)}` }, each.session);
-  if (each.session === current) link.setAttribute("aria-current", "page");
+  const link = el("a", { href: `#/chat/${encodeURIComponent(each.session_id)}` }, each.session_id);
+  if (each.session_id === current) link.setAttribute("aria-current", "page");
   const state = each.status === "idle" ? "" : ` · ${stateWords(each.status)}`;
   return el("li", {}, link, el("span", { class: "hint" }, `${state} ${each.last_request ?? ""}`));
 }

@@ -8,7 +8,7 @@ const PAGE = 50;
 const EVERY_MS = 2500;
 
 export async function mount(root, { api, go }) {
-  const chosen = { status: "", title: "", session: "" };
+  const chosen = { status: "", title: "", session_id: "" };
   const pages = [null];
   let timer = null;
   let isGone = false;
@@ -58,18 +58,18 @@ export async function mount(root, { api, go }) {
   function row(run) {
     return el(
       "tr",
-      { "data-run": run.workflow_id },
+      { "data-run": run.run_id },
       el("td", {}, stateMark(run.status)),
       el(
         "td",
         { class: "wide" },
-        el("a", { href: `#/runs/${encodeURIComponent(run.workflow_id)}` }, run.title ?? run.workflow_id),
-        run.title && el("div", { class: "hint" }, run.workflow_id),
+        el("a", { href: `#/runs/${encodeURIComponent(run.run_id)}` }, run.title ?? run.run_id),
+        run.title && el("div", { class: "hint" }, run.run_id),
       ),
       el("td", { class: "number" }, `${run.nodes_done.toLocaleString("en")} / ${run.nodes_total.toLocaleString("en")}`),
       el("td", {}, el("time", { datetime: run.started_at }, timeWords(run.started_at))),
       el("td", { class: "number" }, spanWords(run.started_at, run.ended_at)),
-      el("td", {}, run.session ?? ""),
+      el("td", {}, run.session_id ?? ""),
     );
   }
 
@@ -99,7 +99,7 @@ export async function mount(root, { api, go }) {
       { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() },
       el("label", {}, "State ", states),
       el("label", {}, "Title or id ", el("input", { type: "search", id: "title", oninput: later((v) => filtered("title", v)) })),
-      el("label", {}, "Session ", el("input", { type: "search", id: "session", oninput: later((v) => filtered("session", v)) })),
+      el("label", {}, "Session ", el("input", { type: "search", id: "session", oninput: later((v) => filtered("session_id", v)) })),
       link,
     ),
     notice,
