@@ -7,6 +7,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from ipaddress import ip_address
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -51,6 +52,11 @@ def opened_socket(host: str, port: int | None) -> socket.socket:
             return listener
     where = f"{host}:{port if port is not None else PORT}"
     raise PortTaken(f"{where} cannot be listened on: {wrong.strerror}; name another --host or --port")
+
+
+def is_of_this_machine(listener: socket.socket) -> bool:
+    """Tells whether nobody but this machine reaches a socket."""
+    return ip_address(str(listener.getsockname()[0]).partition("%")[0]).is_loopback
 
 
 def address_of(listener: socket.socket) -> str:

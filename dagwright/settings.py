@@ -41,7 +41,8 @@ _SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
 _OF_COMMANDS = frozenset(
     {
         *("state_dir", "ui_url", "log_level", "log_format", "plans", "no_color", "cache_home"),
-        *("api_keys", "api_requests", "api_streams", "api_runs", "api_body_bytes", "api_origins"),
+        *("api_keys", "api_requests", "api_streams", "api_runs", "api_body_bytes"),
+        *("api_hosts", "api_origins"),
     },
 )
 """What no run depends on; whatever else is set is compared with that of the workers in the background."""
@@ -111,6 +112,8 @@ class Settings(BaseSettings):
     """Runs of one owner of keys that may go on at a time."""
     api_body_bytes: int = Field(default=32 * 1024 * 1024, ge=1024)
     """Bytes that the body of one request may have."""
+    api_hosts: str | None = None
+    """Names of hosts by which an API without keys is reached beside localhost, with commas between; `*` is any."""
     api_origins: str | None = None
     """Web pages that may call the API, such as `https://a.example.com`, with commas between; `*` is all."""
     prices: Path | None = None

@@ -29,6 +29,9 @@ def mcp(
     tools: Tools = None,
     agents: Agents = None,
     plans: Plans = None,
+    no_keys: Annotated[
+        bool, typer.Option("--no-keys", help="Let everybody who reaches another address than localhost do all.")
+    ] = False,
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Leave the runs to other workers.")] = False,
 ) -> int:
     """Be an MCP server: clients run plans, ask, answer and fetch."""
@@ -42,5 +45,6 @@ def mcp(
         port=_PORT if port is None else port,
         is_http=http,
         is_serving=not no_worker,
+        needs_keys=not no_keys,
     )
     return call("mcp_serving", "mcp", request, Output())

@@ -9,7 +9,7 @@ from dagwright.cli.hosting import connected_to_run, served, settings_with_plans,
 from dagwright.cli.output import Output
 from dagwright.cli.requests import McpRequest
 from dagwright.client import open_runs
-from dagwright.listening import PortTaken, address_of, opened_socket
+from dagwright.listening import PortTaken, address_of, is_of_this_machine, opened_socket
 from dagwright.mcp_server import PATH, Wire, create_server, serve_http, serve_stdio
 from dagwright.sessions import Sessions
 from dagwright.steering import Steering
@@ -53,7 +53,19 @@ def mcp(request: McpRequest, output: Output) -> int:
 
 
 def _listener(request: McpRequest) -> socket.socket:
+    """Returns where it listens: only to this machine, unless somebody says that others may.
+
+    Raises:
+        CommandRefused: it cannot, or others could do all.
+    """
     try:
-        return opened_socket(request.host, request.port)
+        listener = opened_socket(request.host, request.port)
     except PortTaken as error:
         raise CommandRefused(str(error)) from None
+    if request.needs_keys and not is_of_this_machine(listener):
+        listener.close()
+        raise CommandRefused(
+            f"whoever reaches {request.host} could do all, for the MCP server has no keys: say --no-keys if something "
+            "before it asks who calls"
+        )
+    return listener

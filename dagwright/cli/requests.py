@@ -262,7 +262,7 @@ class InboxRequest:
 
 @dataclass(frozen=True, slots=True)
 class McpRequest:
-    """Arguments of `mcp`; `plans` is the folder of templates."""
+    """Arguments of `mcp`; `plans` is the folder of templates, and `needs_keys` as that of `serve`."""
 
     tools: Sequence[str]
     agents: Sequence[str]
@@ -271,6 +271,7 @@ class McpRequest:
     port: int
     is_http: bool = False
     is_serving: bool = True
+    needs_keys: bool = True
 
 
 def refuse_half_characters(request: object) -> None:

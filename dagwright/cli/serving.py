@@ -4,7 +4,6 @@ import asyncio
 import signal
 import socket
 from contextlib import closing
-from ipaddress import ip_address
 from pathlib import Path
 
 from dagwright import event_loop
@@ -16,7 +15,7 @@ from dagwright.cli.output import Output, with_link
 from dagwright.cli.requests import ServeRequest
 from dagwright.gateway import create_app, open_desk
 from dagwright.gateway.keys import KeyFile, KeysUnreadable
-from dagwright.listening import PortTaken, address_of, listening, opened_socket
+from dagwright.listening import PortTaken, address_of, is_of_this_machine, listening, opened_socket
 from dagwright.settings import Settings
 from dagwright.templates import Templates
 from dagwright.toolset import Toolset, load_toolset, references_of
@@ -35,6 +34,17 @@ def serve(request: ServeRequest, output: Output) -> int:
     return event_loop.run(_serve(request, settings, toolset, templates, output=output))
 
 
+def _refuse_missing(settings: Settings) -> None:
+    """Refuses a file of keys that somebody named and that is not there: nobody would be asked for a key.
+
+    Raises:
+        CommandRefused: so it is.
+    """
+    if "api_keys" in settings.model_fields_set and not settings.api_keys.exists():
+        words = "make a key with `dagwright keys add OWNER`, or unset DAGWRIGHT_API_KEYS"
+        raise CommandRefused(f"there is no file of keys {settings.api_keys}: {words}", status="unreadable")
+
+
 def _refuse_open(listener: socket.socket, keys: KeyFile, *, needs_keys: bool) -> None:
     """Refuses to listen where others reach what asks nobody who they are.
 
@@ -45,11 +55,10 @@ def _refuse_open(listener: socket.socket, keys: KeyFile, *, needs_keys: bool) ->
         are_needed = keys.are_needed()
     except KeysUnreadable as error:
         raise CommandRefused(str(error), status="unreadable") from None
-    host = str(listener.getsockname()[0])
-    if needs_keys and not are_needed and not ip_address(host.partition("%")[0]).is_loopback:
+    if needs_keys and not are_needed and not is_of_this_machine(listener):
         raise CommandRefused(
-            f"whoever reaches {host} could do all: make a key with `dagwright keys add OWNER`, or say --no-keys if "
-            "something before the API asks who calls"
+            f"whoever reaches {listener.getsockname()[0]} could do all: make a key with `dagwright keys add OWNER`, or "
+            "say --no-keys if something before the API asks who calls"
         )
 
 
@@ -65,13 +74,14 @@ async def _serve(
     except PortTaken as error:
         raise CommandRefused(str(error)) from None
     with listener, closing(WayOut()) as way_out:
+        _refuse_missing(settings)
         _refuse_open(listener, KeyFile(settings.api_keys), needs_keys=request.needs_keys)
         own = toolset if request.is_serving else None
         async with (
             connected_to_run(settings, toolset) as connection,
             served(connection.client, own, settings=settings),
             open_desk(settings, connection, toolset, templates=templates) as desk,
-            listening(create_app(desk), listener, leaving=desk.leaving),
+            listening(create_app(desk, host=request.host), listener, leaving=desk.leaving),
         ):
             address = address_of(listener)
             if request.told is not None:

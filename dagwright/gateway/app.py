@@ -1,5 +1,7 @@
 """The web application, made of the parts that it is given."""
 
+import asyncio
+
 from fastapi import Depends, FastAPI, Request
 from fastapi.security import HTTPBearer
 from starlette.middleware.cors import CORSMiddleware
@@ -17,11 +19,12 @@ from dagwright.gateway import (
     steering_routes,
 )
 from dagwright.gateway.answer_models import Health
-from dagwright.gateway.bodies import refuse_unsendable
+from dagwright.gateway.bodies import refuse_unsendable, too_deep
 from dagwright.gateway.console import add_console
 from dagwright.gateway.desk import Desk, TheDesk
 from dagwright.gateway.errors import DOCUMENTED, install_errors
 from dagwright.gateway.guard import Guard
+from dagwright.gateway.hosts import Hosts, listed
 from dagwright.gateway.looking import told_json
 from dagwright.gateway.run_models import answered
 
@@ -41,6 +44,8 @@ _ROUTED = (
 )
 _DOCUMENTED_KEY = Depends(HTTPBearer(auto_error=False, description="A key of `dagwright keys add`, if there are any."))
 """For the document of the API alone: the guard looks at keys."""
+_LARGE_BYTES = 1024 * 1024
+"""A body above this is looked through beside the event loop."""
 
 
 async def sendable(request: Request) -> None:
@@ -50,27 +55,38 @@ async def sendable(request: Request) -> None:
         ApiError: it is one.
     """
     try:
-        body = await request.json() if await request.body() else None
+        size = len(await request.body())
+        body = await request.json() if size else None
+    except RecursionError:
+        raise too_deep() from None
     except ValueError:
         # Told with the place that is wrong when the body is read.
         return
-    refuse_unsendable(body)
+    if size > _LARGE_BYTES:
+        await asyncio.to_thread(refuse_unsendable, body)
+    else:
+        refuse_unsendable(body)
 
 
-def create_app(desk: Desk) -> FastAPI:
-    """Returns the application; whoever serves it opens the desk before, and closes it afterwards."""
+def create_app(desk: Desk, *, host: str = "localhost") -> FastAPI:
+    """Returns the application; whoever serves it opens the desk before, and closes it afterwards.
+
+    Args:
+        host: where it listens, as somebody named it.
+    """
+    names, origins = listed(desk.settings.api_hosts), listed(desk.settings.api_origins)
     app = FastAPI(title="Dagwright", description=_ABOUT, version="0.1.0", docs_url=None, redoc_url=None)
     app.state.desk = desk
     install_errors(app)
     for each in _ROUTED:
         app.include_router(each.router, responses=DOCUMENTED, dependencies=[_DOCUMENTED_KEY, Depends(sendable)])
 
-    app.add_middleware(Guard, keys=desk.keys, uses=desk.uses)
-    if origins := desk.settings.api_origins:
+    app.add_middleware(Guard, keys=desk.keys, uses=desk.uses, hosts=Hosts([host, *names], origins))
+    if origins:
         # Outermost, so that a page can read why it was refused.
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=[each.strip() for each in origins.split(",")],
+            allow_origins=origins,
             allow_methods=["GET", "POST"],
             allow_headers=["*"],
             expose_headers=["X-Run-Id", "X-Session-Id", "X-Routing-Mode", "Retry-After"],

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from dagwright.contracts.rounds import checked_max_rounds
+from dagwright.dialects.json_reader import MAX_DEPTH, depth_of, json_problems
 from dagwright.gateway.errors import ApiError
 from dagwright.plan.durations import parse_duration
 
@@ -192,13 +193,34 @@ def refuse_unsendable(body: Any) -> None:
     """Refuses a body with what JSON can say and no service, run or history could hold.
 
     Raises:
-        ApiError: it has half a character, or a number that is none.
+        ApiError: it has half a character, a number that is none, or too much inside one another.
+    """
+    if depth_of(body) > MAX_DEPTH:
+        raise too_deep()
+    # In Python all the way: beside the event loop it lets others go on, which the writer of JSON does not.
+    if problems := json_problems(body):
+        first = problems[0]
+        raise ApiError(400, f"the body, at {first.pointer!r:.200}: {first.message}", code="invalid_json")
+
+
+def too_deep() -> ApiError:
+    """Returns what a client is told whose JSON has more inside one another than plans may have."""
+    return ApiError(400, f"the body nests lists and objects more than {MAX_DEPTH} deep", code="too_large")
+
+
+def json_of(text: str) -> Any:
+    """Returns the JSON of a text that stands in a body.
+
+    Raises:
+        ValueError: it is none, or nests more than a body may.
     """
     try:
-        json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
-    except ValueError as error:
-        what = "a text that is no UTF-8" if isinstance(error, UnicodeError) else "a number that is not finite"
-        raise ApiError(400, f"the body holds {what}", code="invalid_json") from None
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError(text[:1]) from None
+    if depth_of(value) > MAX_DEPTH:
+        raise ValueError(text[:1])
+    return value
 
 
 def _choice(kind: type[StrEnum], name: str, value: Any) -> Any:
@@ -228,7 +250,7 @@ def _object(name: str, value: Any) -> Mapping[str, Any] | None:
     # `metadata` holds texts alone.
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = json_of(value)
         except ValueError:
             raise _wrong(name, "must be a JSON object") from None
     if value is not None and not isinstance(value, Mapping):

@@ -80,10 +80,12 @@ async def call_for(desk: Desk, body: ChatBody, target: Target, said: Conversatio
     """Returns what a run is to answer, once it is known that one can.
 
     Raises:
-        ApiError, GoalRefused, PlanInvalid, SessionNameInvalid: none can.
+        ApiError, GoalRefused, PlanInvalid, SessionNameInvalid: none can, or the key does not let it.
         RunNotFound: the run whose questions are answered is not there.
     """
     by = desk.caller.owner or body.user
+    if wishes.cancels:
+        refuse_without(desk, Scope.OPERATE)
     if said.answers:
         runs = list(dict.fromkeys(answer.run for answer in said.answers))
         if len(runs) > 1:
@@ -152,8 +154,9 @@ def left(desk: Desk, call: Call, beginning: Beginning) -> None:
 async def _cancel(desk: Desk, call: Call, beginning: Beginning) -> None:
     # A start that was sent counts, though nobody has heard of it yet: until then there may be nothing to cancel.
     await asyncio.wait({beginning})
-    # A run with the key of another request is not this client's.
-    if not isinstance(beginning.exception(), IdInUse):
+    refused = beginning.exception()
+    # A run with the key of another request is not this client's, nor one that did not take its answer.
+    if not (isinstance(refused, IdInUse) or (call.job is None and refused is not None)):
         await desk.steering.cancel(call.run, message={"reason": "the client left", "by": call.by})
 
 

@@ -4,14 +4,13 @@ Pure. A run is asked what the last message of the user says. What stands before 
 unless the session knows turns of its own.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dagwright.contracts.conversation import TURNS_TOLD, TurnSummary
 from dagwright.contracts.turn_summaries import OLDER_RESPONSE_BYTES, cut_inside, shortened
-from dagwright.gateway.bodies import ChatMessage
+from dagwright.gateway.bodies import ChatMessage, json_of
 from dagwright.gateway.errors import ApiError
 
 ANSWER_FUNCTION = "answer_feedback"
@@ -147,7 +146,7 @@ def _answer_of(message: ChatMessage, calls: Mapping[str, Mapping[str, Any]], run
     if function.get("name") != ANSWER_FUNCTION:
         return None
     try:
-        asking = str(json.loads(function.get("arguments") or "")["run_id"])
+        asking = str(json_of(function.get("arguments") or "")["run_id"])
     except (ValueError, KeyError, TypeError):
         asking = ""
     if not (asking and asking.isprintable()):

@@ -22,6 +22,7 @@ from dagwright.client import IdInUse, IdInvalid
 from dagwright.contracts.model_calls import ModelError
 from dagwright.contracts.model_failures import ModelFailure
 from dagwright.contracts.sessions import SessionNameInvalid
+from dagwright.dialects.json_reader import MAX_DEPTH
 from dagwright.explaining import NodeUnknown
 from dagwright.feed import RunClosed, RunNotFound
 from dagwright.forks import ForkRefused
@@ -47,6 +48,8 @@ _OF_MODELS = ("/v1/chat/", "/v1/responses")
 _PROBLEMS_TOLD = 5
 _GONE = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 """What the client of Temporal says if nobody answered."""
+_UNREAD = "There was an error parsing the body"
+"""What FastAPI says of a body that Python's reader gives up."""
 _LOG = structlog.stdlib.get_logger("dagwright.gateway")
 
 
@@ -98,7 +101,7 @@ class ErrorBody(BaseModel):
 _STATUSES: Mapping[int, str] = {
     400: "What is wrong with the request.",
     401: "There is no key, or none that is known.",
-    403: "The key may not do that.",
+    403: "The key may not do that; or without keys, the page of another site asks.",
     404: "There is no such model, run or address.",
     409: "The session waits for an answer, the run has ended, or the key is another request's.",
     413: "The body is too large.",
@@ -295,5 +298,8 @@ def _of_http(error: HTTPException, request: Request) -> ApiError:
         404: f"there is no {where}; GET /openapi.json lists what there is",
         405: f"{where} is not taken; the header Allow lists what is",
     }.get(error.status_code, str(error.detail))
+    if error.status_code == 400 and error.detail == _UNREAD:
+        words = f"the body of the request is no JSON, or nests lists and objects more than {MAX_DEPTH} deep"
+        return ApiError(400, words, code="invalid_json")
     codes = {404: "unknown_url", 405: "method_not_allowed", 413: "request_too_large"}
     return ApiError(error.status_code, words, code=codes.get(error.status_code), headers=error.headers or {})

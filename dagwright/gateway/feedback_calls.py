@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dagwright.gateway.bodies import json_of
 from dagwright.gateway.conversation import ANSWER_FUNCTION
 from dagwright.gateway.errors import ApiError
 from dagwright.plan.arguments import validator_of
@@ -134,7 +135,7 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
 
 def _json_or_text(text: str) -> Any:
     try:
-        return json.loads(text)
+        return json_of(text)
     except ValueError:
         return text
 

@@ -15,6 +15,7 @@ from dagwright.gateway.callers import ANYONE, Caller
 from dagwright.gateway.console import ROOT as CONSOLE
 from dagwright.gateway.desk import CALLER
 from dagwright.gateway.errors import ApiError, too_many
+from dagwright.gateway.hosts import Hosts
 from dagwright.gateway.keys import KeyFile, KeysUnreadable
 from dagwright.gateway.limits import Uses
 
@@ -31,12 +32,14 @@ class Guard:
     Args:
         keys: of the gateway; where none is needed, everybody is let through.
         uses: what each key has used here.
+        hosts: whom browsers may carry here where no key is needed.
     """
 
-    def __init__(self, app: ASGIApp, *, keys: KeyFile, uses: Uses) -> None:
+    def __init__(self, app: ASGIApp, *, keys: KeyFile, uses: Uses, hosts: Hosts) -> None:
         self._app = app
         self._keys = keys
         self._uses = uses
+        self._hosts = hosts
 
     async def __call__(self, scope: Asked, receive: Receive, send: Send) -> None:
         """Answers a request."""
@@ -61,14 +64,16 @@ class Guard:
         """Returns who calls.
 
         Raises:
-            ApiError: a key is needed, and there is none that is known.
+            ApiError: a key is needed, and there is none that is known; or none is, and the page of somebody else asks.
         """
         if _is_open(scope["path"]) or scope["method"] == "OPTIONS":
             return ANYONE
-        given = Headers(scope=scope).get("authorization") or ""
+        headers = Headers(scope=scope)
+        given = headers.get("authorization") or ""
         text = given[len(_BEARER) :].strip() if given.lower().startswith(_BEARER) else ""
         try:
             if not self._keys.are_needed():
+                self._refuse_foreign(headers)
                 return ANYONE
             caller = self._keys.caller_of(text)
         except KeysUnreadable as error:
@@ -77,6 +82,11 @@ class Guard:
             words = "the key is not known" if text else "this gateway needs a key: send Authorization: Bearer KEY"
             raise ApiError(401, words, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
         return caller
+
+    def _refuse_foreign(self, headers: Headers) -> None:
+        if (refused := self._hosts.refusal(headers)) is not None:
+            code, words = refused
+            raise ApiError(403, words, code=code)
 
     def _refuse_too_many(self, caller: Caller) -> None:
         if caller.key is not None and (wait_s := self._uses.take_request(caller.key)) > 0:

@@ -14,7 +14,7 @@ from dagwright.client import NO_TERMS, Origin, made_id
 from dagwright.contracts.conversation import TurnSummary
 from dagwright.contracts.model_calls import ModelConfig, model_config_from_json
 from dagwright.contracts.sessions import Session, session_name
-from dagwright.gateway.bodies import ChatBody, Wishes
+from dagwright.gateway.bodies import ChatBody, Wishes, json_of
 from dagwright.gateway.callers import session_of
 from dagwright.gateway.conversation import Conversation
 from dagwright.gateway.desk import Desk
@@ -149,7 +149,7 @@ def inputs_of(template: Template, text: str, *, given: Mapping[str, Any] | None)
         return given
     declared = template.checked.inputs
     try:
-        found = json.loads(text)
+        found = json_of(text)
     except ValueError:
         found = None
     if isinstance(found, dict):

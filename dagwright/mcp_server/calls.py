@@ -11,6 +11,7 @@ import mcp_types as types
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client import Runs, Started
+from dagwright.dialects.json_reader import json_problems
 from dagwright.feed import RunClosed, RunNotFound
 from dagwright.mcp_server import catalogue
 from dagwright.mcp_server.asking import Asking, CallState, Context, StateUnreadable, filled_in, state_in
@@ -121,6 +122,8 @@ class Calls:
 
     async def _told(self, call: Call, work: Callable[[Call], Awaitable[Made]]) -> Made | types.CallToolResult:
         """Returns what comes of a call, or a result that says why nothing can."""
+        if deep := json_problems(dict(call.arguments)):
+            return refusal("bad_usage", f"the arguments of {call.tool.name} are wrong: {deep[0].message}")
         wrong = [message for _, message, _ in self._schemas[call.tool.name].problems_of(call.arguments, ())]
         if wrong:
             return refusal("bad_usage", f"the arguments of {call.tool.name} are wrong: {'; '.join(wrong)}")

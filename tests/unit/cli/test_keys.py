@@ -9,8 +9,11 @@ import pytest
 
 from dagwright.cli.app import run_command_line
 from dagwright.cli.exits import CommandRefused
-from dagwright.cli.serving import _refuse_open
+from dagwright.cli.mcp_serving import _listener
+from dagwright.cli.requests import McpRequest
+from dagwright.cli.serving import _refuse_missing, _refuse_open
 from dagwright.gateway.keys import KeyFile
+from dagwright.settings import Settings
 
 
 @pytest.fixture
@@ -99,3 +102,29 @@ def test_keys_that_cannot_be_read_are_told_wherever_it_listens(path: Path) -> No
     path.write_text("{", encoding="utf-8")
     with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(CommandRefused, match="cannot be read"):
         _refuse_open(listener, KeyFile(path), needs_keys=False)
+
+
+def test_file_of_keys_that_was_named_must_be_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CommandRefused, match=r"no file of keys .*keys\.json.*unset DAGWRIGHT_API_KEYS"):
+        _refuse_missing(Settings())
+    KeyFile(path).add("ann", [])
+    _refuse_missing(Settings())
+    monkeypatch.delenv("DAGWRIGHT_API_KEYS")
+    _refuse_missing(Settings())
+
+
+@pytest.mark.parametrize(
+    ("host", "needs_keys", "is_refused"),
+    [("127.0.0.1", True, False), ("0.0.0.0", True, True), ("0.0.0.0", False, False)],
+)
+def test_mcp_server_has_no_keys_and_is_reached_by_others_only_if_told_so(
+    path: Path, host: str, *, needs_keys: bool, is_refused: bool
+) -> None:
+    # Keys of the gateway are none of it.
+    KeyFile(path).add("ann", [])
+    request = McpRequest([], [], None, host, 0, is_http=True, needs_keys=needs_keys)
+    if is_refused:
+        with pytest.raises(CommandRefused, match="--no-keys"):
+            _listener(request)
+    else:
+        _listener(request).close()

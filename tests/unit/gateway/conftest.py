@@ -64,5 +64,5 @@ async def away(tmp_path: Path) -> AsyncIterator[Apart]:
     templates = load_templates(plans, toolset.declarations())
     async with open_desk(settings, connection, toolset, templates=templates) as desk:
         transport = httpx.ASGITransport(create_app(desk), raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             yield http, client, desk

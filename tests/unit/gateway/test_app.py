@@ -1,10 +1,11 @@
 """The application without a server: what is refused before anything is asked of Temporal, and when that is away."""
 
+from threading import get_ident, main_thread
 from typing import Any
 
 import pytest
 
-from dagwright.gateway import examples
+from dagwright.gateway import app, examples
 from dagwright.people import AnswerRefused
 from tests.unit.gateway.conftest import Apart
 
@@ -126,3 +127,55 @@ async def test_plan_with_conditions_is_prepared_outside_of_the_event_loop(away: 
     assert checked["status"] == "valid", checked["errors"]
     assert started.status_code == 503
     assert client.asked
+
+
+def _deep(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+@pytest.mark.parametrize("depth", [120, 400, 20_000])
+@pytest.mark.parametrize(
+    ("method", "path", "before", "after"),
+    [
+        ("GET", "/v1/runs", "", ""),
+        ("POST", "/v1/runs/run-1/resume", "", ""),
+        ("POST", "/v1/plans/check", '{"plan": {"plan": 1, "nodes": [{"id": "a", "arguments": {"x": ', "}}]}}"),
+        ("POST", "/v1/runs", '{"plan": {"plan": 1, "nodes": []}, "inputs": {"a": ', "}}"),
+        ("POST", "/v1/runs/run-1/feedback", '{"answer": ', "}"),
+        ("POST", "/v1/chat/completions", '{"messages": [{"role": "user", "content": [{"a": ', "}]}]}"),
+    ],
+)
+async def test_what_nests_too_deep_is_refused_in_words(
+    away: Apart, method: str, path: str, before: str, after: str, depth: int
+) -> None:
+    http, client, _ = away
+    content = f"{before}{_deep(depth)}{after}"
+    answer = await http.request(method, path, content=content, headers={"Content-Type": "application/json"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"] in ("too_large", "invalid_json")) == (400, True), answer.text
+    assert "deep" in error["message"]
+    assert not client.asked
+
+
+async def test_large_body_is_looked_through_beside_the_event_loop(away: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+    http, _, _ = away
+    where: list[bool] = []
+    monkeypatch.setattr(app, "refuse_unsendable", lambda _: where.append(get_ident() == main_thread().ident))
+    for size in (10, 2_000_000):
+        await http.post("/v1/plans/check", json={"plan": {"plan": 1, "title": "x" * size, "nodes": []}})
+    assert where == [True, False]
+
+
+async def test_page_of_another_site_reaches_nothing(away: Apart) -> None:
+    http, client, _ = away
+    cancel = "/v1/runs/run-1/cancel"
+    renamed = await http.get("/v1/runs", headers={"Host": "evil.example.com"})
+    posted = await http.post(cancel, headers={"Origin": "https://evil.example.com"})
+    sandboxed = await http.post(cancel, headers={"Origin": "null"})
+    assert [each.status_code for each in (renamed, posted, sandboxed)] == [403] * 3
+    assert renamed.json()["error"]["code"] == "foreign_host"
+    assert posted.json()["error"]["code"] == "foreign_origin"
+    assert not client.asked
+    # The console is a page of the gateway itself.
+    own = await http.post(cancel, headers={"Origin": "http://localhost"})
+    assert (own.status_code, client.asked != []) == (503, True)

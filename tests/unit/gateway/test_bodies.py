@@ -5,7 +5,16 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from dagwright.gateway.bodies import ChatBody, RoutingMode, Shown, Wishes, passed_on, refuse_unsendable, wishes_of
+from dagwright.gateway.bodies import (
+    ChatBody,
+    RoutingMode,
+    Shown,
+    Wishes,
+    json_of,
+    passed_on,
+    refuse_unsendable,
+    wishes_of,
+)
 from dagwright.gateway.errors import ApiError
 from dagwright.gateway.response_items import ResponseBody
 
@@ -85,3 +94,27 @@ def test_what_no_history_could_hold_is_refused(body: Any) -> None:
     with pytest.raises(ApiError) as refused:
         refuse_unsendable(body)
     assert refused.value.code == "invalid_json"
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_body_nests_as_deep_as_a_plan_may_and_no_deeper() -> None:
+    refuse_unsendable(nested(100))
+    with pytest.raises(ApiError, match="more than 100 deep") as refused:
+        refuse_unsendable(nested(101))
+    assert refused.value.code == "too_large"
+
+
+def test_text_may_nest_as_deep() -> None:
+    assert json_of("[" * 100 + "1" + "]" * 100) == nested(100)
+
+
+@pytest.mark.parametrize("text", ["[" * 20_000, "[" * 101 + "]" * 101, "{"])
+def test_text_that_nests_too_deep_is_no_json(text: str) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        json_of(text)

@@ -14,7 +14,7 @@ async def test_address_of_the_gateway_leads_to_the_page(away: Apart) -> None:
     http, client, _ = away
     answers = [await http.get(path) for path in ("/", "/console")]
     page = await http.get("/console/")
-    assert [(each.status_code, each.headers["location"].removeprefix("http://gateway")) for each in answers] == [
+    assert [(each.status_code, each.headers["location"].removeprefix("http://localhost")) for each in answers] == [
         (307, "/console/"),
         (307, "/console/"),
     ]

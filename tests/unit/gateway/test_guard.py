@@ -13,6 +13,7 @@ from dagwright.gateway.callers import Scope
 from dagwright.gateway.desk import CALLER
 from dagwright.gateway.errors import install_errors
 from dagwright.gateway.guard import Guard
+from dagwright.gateway.hosts import Hosts
 from dagwright.gateway.keys import KeyFile
 from dagwright.gateway.limits import Limits, Uses
 
@@ -25,7 +26,7 @@ class Guarded:
         self.uses = Uses(Limits(requests_a_minute=3, streams=1, runs=1, body_bytes=100), lambda: 0.0)
         app = FastAPI()
         install_errors(app)
-        app.add_middleware(Guard, keys=self.keys, uses=self.uses)
+        app.add_middleware(Guard, keys=self.keys, uses=self.uses, hosts=Hosts(["gateway"]))
 
         @app.post("/body")
         async def body(request: Request, given: dict[str, Any]) -> dict[str, Any]:
@@ -67,6 +68,16 @@ async def test_key_says_who_calls(tmp_path: Path) -> None:
         refused = await guarded.http.post("/body", json={}, headers=headers)
         assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
         assert refused.headers["www-authenticate"] == "Bearer"
+
+
+async def test_key_lets_in_from_everywhere_what_is_refused_without_one(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path)
+    foreign = {"Host": "evil.example.com", "Origin": "https://evil.example.com"}
+    refused = await guarded.http.post("/body", json={}, headers=foreign)
+    health = await guarded.http.get("/healthz", headers=foreign)
+    taken = await guarded.http.post("/body", json={}, headers={**foreign, **guarded.key_of("ann")})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "foreign_host")
+    assert (health.status_code, taken.status_code) == (200, 200)
 
 
 async def test_unreadable_keys_let_nobody_in(tmp_path: Path) -> None:

@@ -16,10 +16,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dagwright.client import IdInUse, Started
 from dagwright.feed import RunNotFound
 from dagwright.gateway import Desk, create_app, open_desk
+from dagwright.gateway.callers import ALL
+from dagwright.gateway.callers import Scope as Right
 from dagwright.gateway.feedback_calls import call_of
 from dagwright.gateway.jobs import id_of_key
 from dagwright.listening import address_of, listening, opened_socket
-from dagwright.people import Answer, Place
+from dagwright.people import Answer, AnswerRefused, Place
 from dagwright.server import Connection, Server
 from dagwright.sessions import TurnNotTaken
 from dagwright.settings import Settings
@@ -66,7 +68,7 @@ class _Server:
         return Started(run, "execution", is_new=True)
 
     async def cancel(self, run: str, *, message: Any) -> str:
-        if run not in self.started:
+        if run not in (*self.started, "run-asking"):
             raise RunNotFound(f"there is no run {run!r}")
         self.cancelled.append(run)
         return "cancelled"
@@ -80,6 +82,8 @@ class _Server:
     async def _answer(self, place: Place, answer: Answer) -> None:
         self.looks += 1
         await self.is_taken.wait()
+        if self.refusal is not None:
+            raise self.refusal
         self.answers.append((place.workflow_id, answer.content))
 
     async def _subscribe(self, run: str) -> AsyncIterator[Any]:
@@ -226,6 +230,31 @@ async def test_run_of_another_request_with_the_same_key_is_not_cancelled(
     gateway.server.is_taken.set()
     await gateway.desk.finish()
     assert (gateway.server.started, gateway.server.cancelled) == ([RUN], [])
+
+
+@pytest.mark.parametrize(("refusal", "cancelled"), [(None, ["run-asking"]), (AnswerRefused("no"), [])])
+async def test_run_that_refuses_an_answer_is_not_cancelled_for_it(
+    gateway: _Gateway, refusal: Exception | None, cancelled: list[str]
+) -> None:
+    gateway.server.refusal = refusal
+    gateway.server.is_taken.clear()
+    await gateway.leave(CHAT, stream=False, cancels=True, answers=True)
+    gateway.server.is_taken.set()
+    await gateway.desk.finish()
+    assert gateway.server.cancelled == cancelled
+
+
+@pytest.mark.parametrize(("scope", "answers"), [(Right.ANSWER, True), (Right.RUN, False)])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_key_that_may_not_cancel_does_not_by_leaving(
+    gateway: _Gateway, scope: Right, *, answers: bool, stream: bool
+) -> None:
+    _, key = gateway.desk.keys.add(ALL, [scope])
+    asked = _request(CHAT, stream=stream, cancels=True, answers=answers)
+    asked["headers"]["Authorization"] = f"Bearer {key}"
+    refused = await gateway.http.post(CHAT, **asked)
+    assert (refused.status_code, "operate" in refused.json()["error"]["message"]) == (403, True)
+    assert gateway.server.looks == 0
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])

@@ -1,13 +1,17 @@
 """What a call says of its run: its id, and how long it waits."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import mcp_types as types
 import pytest
 
-from dagwright.mcp_server.calls import KEY_META, Call
-from dagwright.mcp_server.catalogue import WAIT_S
+from dagwright.mcp_server.calls import KEY_META, Call, Calls
+from dagwright.mcp_server.catalogue import CHECK_PLAN, RUN_PLAN, WAIT_S, tools_of
+from dagwright.mcp_server.starting import Starter
+from dagwright.settings import Settings
+from dagwright.toolset import load_toolset
 
 
 def _call(tool: str, meta: Any = None, **arguments: Any) -> Call:
@@ -36,3 +40,20 @@ def test_key_that_is_no_text_names_no_run(meta: Any) -> None:
 @pytest.mark.parametrize("tool", ["get_run", "answer_feedback"])
 def test_tools_that_look_on_wait_as_they_are_told(tool: str) -> None:
     assert (_call(tool, wait_s=0).wait_s, _call(tool).wait_s) == (0.0, WAIT_S)
+
+
+@pytest.mark.parametrize("name", [CHECK_PLAN, RUN_PLAN])
+@pytest.mark.parametrize("depth", [98, 400])
+async def test_arguments_nest_as_deep_as_plans_may(tmp_path: Path, name: str, depth: int) -> None:
+    toolset = load_toolset(Settings(state_dir=tmp_path))
+    tools = tools_of({}, toolset.declarations())
+    nothing = cast("Any", SimpleNamespace())
+    calls = Calls(tools, {}, starter=Starter(nothing, nothing, toolset), steering=nothing)
+    deep: Any = {}
+    for _ in range(depth):
+        deep = [deep]
+    params = types.CallToolRequestParams(name=name, arguments={"plan": deep})
+    result = await calls.call(Call(nothing, params, calls.tools[name]))
+    assert isinstance(result, types.CallToolResult)
+    told = str(result.structured_content)
+    assert (result.is_error, "nested more than 100 deep" in told) == (True, depth > 100)
