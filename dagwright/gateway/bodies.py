@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from dagwright.contracts.rounds import checked_max_rounds
-from dagwright.dialects.json_reader import MAX_DEPTH, depth_of, json_problems
+from dagwright.dialects.json_reader import MAX_DEPTH, depth_of
 from dagwright.gateway.errors import ApiError
 from dagwright.plan.durations import parse_duration
 
@@ -197,10 +197,11 @@ def refuse_unsendable(body: Any) -> None:
     """
     if depth_of(body) > MAX_DEPTH:
         raise too_deep()
-    # In Python all the way: beside the event loop it lets others go on, which the writer of JSON does not.
-    if problems := json_problems(body):
-        first = problems[0]
-        raise ApiError(400, f"the body, at {first.pointer!r:.200}: {first.message}", code="invalid_json")
+    try:
+        json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:
+        what = "a text that is no UTF-8" if isinstance(error, UnicodeError) else "a number that is not finite"
+        raise ApiError(400, f"the body holds {what}", code="invalid_json") from None
 
 
 def too_deep() -> ApiError:
