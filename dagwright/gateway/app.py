@@ -44,7 +44,7 @@ _ROUTED = (
 )
 _DOCUMENTED_KEY = Depends(HTTPBearer(auto_error=False, description="A key of `dagwright keys add`, if there are any."))
 """For the document of the API alone: the guard looks at keys."""
-_LARGE_BYTES = 1024 * 1024
+_LARGE_BYTES = 64 * 1024
 """A body above this is looked through beside the event loop."""
 
 

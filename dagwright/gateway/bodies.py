@@ -198,7 +198,9 @@ def refuse_unsendable(body: Any) -> None:
     if depth_of(body) > MAX_DEPTH:
         raise too_deep()
     try:
-        json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+        # In pieces: written as one, it would hold up the event loop from a thread as well.
+        for piece in json.JSONEncoder(ensure_ascii=False, allow_nan=False).iterencode(body):
+            piece.encode()
     except ValueError as error:
         what = "a text that is no UTF-8" if isinstance(error, UnicodeError) else "a number that is not finite"
         raise ApiError(400, f"the body holds {what}", code="invalid_json") from None
