@@ -58,7 +58,8 @@ class Forker:
             sys.executable,
             str(HELD_STARTER),
             *("fork", self._run, "--yes", "--json"),
-            cwd=self._folder,
+            # Where its worker runs too: a command from another folder is refused beside it.
+            cwd=HELD_STARTER.parents[2],
             env=environment_of(self._server.address, self._folder),
             stdin=DEVNULL,
             stdout=PIPE,
