@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dagwright.cli.databases import opened_database
 from dagwright.cli.exits import CommandRefused, ExitCode
+from dagwright.cli.load_watching import watched_load
 from dagwright.cli.output import Output, one_line
 from dagwright.cli.plans import STANDARD_INPUT
 from dagwright.entities.gateway import SqlEntityGateway
@@ -22,11 +23,11 @@ REFUSALS_SHOWN = TWINS_SHOWN = RENAMES_SHOWN = 50
 def load(file: str, output: Output) -> int:
     """Loads the parties of a file, or of standard input (`-`), and says what came of them; 1 if rows were refused."""
     name = "standard input" if file == STANDARD_INPUT else file
-    with opened_database() as database:
+    with opened_database() as database, watched_load(output) as watch:
         if file == STANDARD_INPUT:
-            report = load_read_parties(database, read_parties(sys.stdin.buffer.read(), name=name))
+            report = load_read_parties(database, read_parties(sys.stdin.buffer.read(), name=name), watch=watch)
         else:
-            report = load_parties(database, Path(file))
+            report = load_parties(database, Path(file), watch=watch)
     if output.is_json:
         output.document({"status": "loaded", "file": file, **asdict(report)})
     else:

@@ -7,7 +7,7 @@ This module must not import Temporal.
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +16,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from dagwright.entities.database import EntityDatabase
+from dagwright.entities.fresh_rows import LEI_SCHEME, add_fresh, lei_of, names_to_add
 from dagwright.entities.migrating import StoreUnusable
 from dagwright.entities.models import NameUse, Party, PartyIdentifier, PartyName, PartyStatus
 from dagwright.entities.names import name_key
@@ -30,7 +31,11 @@ from dagwright.entities.parties import (
 from dagwright.entities.party_file import PartyFile, PartyRow, RefusedRow, read_party_file
 from dagwright.entities.refusing import StoreRefuses
 
-LEI_SCHEME = "LEI"
+Watch = Callable[[int, int], None]
+"""Is told at first and after each transaction how many rows are in, and of how many; what it raises ends the load."""
+
+ROWS_AT_ONCE = 100
+"""Rows that are looked at together: some hundredths of a second, even if each has to be looked at by itself."""
 
 
 class RowOutcome(StrEnum):
@@ -120,16 +125,16 @@ class LoadReport:
     renamed: tuple[RenamedRow, ...] = ()
 
 
-def load_parties(database: EntityDatabase, path: Path) -> LoadReport:
+def load_parties(database: EntityDatabase, path: Path, *, watch: Watch | None = None) -> LoadReport:
     """Loads the parties of a CSV file (columns: see `party_file`) and reports what came of each row.
 
     Raises:
         PartiesUnreadable: the file as a whole cannot be used; nothing was loaded.
     """
-    return load_read_parties(database, read_party_file(path))
+    return load_read_parties(database, read_party_file(path), watch=watch)
 
 
-def load_read_parties(database: EntityDatabase, file: PartyFile) -> LoadReport:
+def load_read_parties(database: EntityDatabase, file: PartyFile, *, watch: Watch | None = None) -> LoadReport:
     """Loads the parties of a file that was read, and reports what came of each row.
 
     Raises:
@@ -141,6 +146,8 @@ def load_read_parties(database: EntityDatabase, file: PartyFile) -> LoadReport:
     renamed: list[RenamedRow] = []
     left_inactive = done = 0
     try:
+        if watch is not None:
+            watch(0, len(file.rows))
         for part in _parts(database, file.rows):
             done += len(part)
             for loaded in part:
@@ -151,8 +158,10 @@ def load_read_parties(database: EntityDatabase, file: PartyFile) -> LoadReport:
                 twins += [loaded.twin] if loaded.twin is not None else []
                 renamed += [loaded.renamed] if loaded.renamed is not None else []
                 left_inactive += loaded.is_left_inactive
+            if watch is not None:
+                watch(done, len(file.rows))
     except (StoreUnusable, StoreRefuses) as error:
-        raise type(error)(f"{error}; {_how_far(done, len(file.rows))}") from None
+        raise type(error)(f"{error}; {how_far(done, len(file.rows))}") from None
     refused.sort(key=lambda row: row.line)
     twins.sort(key=lambda row: row.line)
     renamed.sort(key=lambda row: row.line)
@@ -171,7 +180,9 @@ def load_read_parties(database: EntityDatabase, file: PartyFile) -> LoadReport:
 def _parts(database: EntityDatabase, rows: Sequence[PartyRow]) -> Iterator[Sequence[_Loaded | RefusedRow]]:
     """Yields what came of the rows, transaction by transaction; those that give each other's names on come in turn."""
     waiting: list[_Waiting] = []
-    for part in database.write_in_parts(rows, _outcome):
+    together = [rows[at : at + ROWS_AT_ONCE] for at in range(0, len(rows), ROWS_AT_ONCE)]
+    for parts in database.write_in_parts(together, _outcomes):
+        part = [each for outcomes in parts for each in outcomes]
         waiting += [each for each in part if isinstance(each, _Waiting)]
         yield [each for each in part if not isinstance(each, _Waiting)]
     turns = _in_turn(waiting)
@@ -198,10 +209,21 @@ def _in_turn(waiting: Sequence[_Waiting]) -> list[_Waiting]:
     return found
 
 
-def _how_far(done: int, rows: int) -> str:
+def how_far(done: int, rows: int) -> str:
+    """Returns what is to be said of a load that ended before its time.
+
+    Args:
+        done: rows that are in, of `rows`.
+    """
     if not done:
         return "nothing was loaded"
     return f"{done:,} of {rows:,} rows are loaded and stay; load the file again for the others"
+
+
+def _outcomes(session: Session, rows: Sequence[PartyRow]) -> list[_Loaded | RefusedRow | _Waiting]:
+    fresh = add_fresh(session, rows)
+    added = _Loaded(RowOutcome.ADDED)
+    return [added if row.line in fresh else _outcome(session, row) for row in rows]
 
 
 def _outcome(session: Session, row: PartyRow) -> _Loaded | RefusedRow | _Waiting:
@@ -300,14 +322,10 @@ def _add_names(session: Session, party: Party, *, names: Sequence[str], use: Nam
         return False
     known = set(session.scalars(select(PartyName.name_key).where(PartyName.party_id == party.id)))
     known.add(party.name_key)
-    has_changed = False
-    for name in names:
-        if (key := name_key(name)) not in known:
-            known.add(key)
-            session.add(PartyName(party_id=party.id, name=name, name_key=key, use=use.value))
-            has_changed = True
+    new = [*names_to_add(party.id, names, use=use, known=known)]
+    session.add_all(new)
     session.flush()
-    return has_changed
+    return bool(new)
 
 
 def _add_lei(session: Session, party: Party, *, lei: str | None) -> bool:
@@ -322,5 +340,5 @@ def _add_lei(session: Session, party: Party, *, lei: str | None) -> bool:
         raise ValueError(f"lei: {described(party)} has the LEI {own.value}, not {lei}")
     if own is not None:
         return False
-    session.add(PartyIdentifier(party_id=party.id, scheme=LEI_SCHEME, value=lei))
+    session.add(lei_of(party.id, lei))
     return True

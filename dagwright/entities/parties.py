@@ -105,7 +105,14 @@ def find_party(session: Session, key: NaturalKey) -> Party | None:
 
 def add_party(session: Session, key: NaturalKey, *, client_type: str = "", party_id: str | None = None) -> Party:
     """Adds a party and returns it; the caller has looked that its natural key is free."""
-    party = Party(
+    session.add(party := new_party(key, client_type=client_type, party_id=party_id))
+    session.flush()
+    return party
+
+
+def new_party(key: NaturalKey, *, client_type: str = "", party_id: str | None = None) -> Party:
+    """Returns the row of a party that is to be added."""
+    return Party(
         id=party_id or new_id(key.kind.value),
         kind=key.kind.value,
         name=key.name,
@@ -114,9 +121,6 @@ def add_party(session: Session, key: NaturalKey, *, client_type: str = "", party
         distinguisher=key.distinguisher,
         client_type=client_type,
     )
-    session.add(party)
-    session.flush()
-    return party
 
 
 def ensure_exactly(session: Session, key: NaturalKey, *, client_type: str = "") -> tuple[Party, bool]:

@@ -6,16 +6,18 @@ whoever does it through the models. `name_search` reads them. This module must n
 import Temporal.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, delete, event, func, literal, select, text
-from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm import Mapper, Session, object_session
 
 from dagwright.entities.catalogue import PartyKind
 from dagwright.entities.models import Party, PartyName, PartySearch, PartyStatus
 from dagwright.entities.names import core_words, words_of
+
+Value = TypeVar("Value")
 
 OWN_NAME = "name"
 """`PartySearch.use` of a party's own name."""
@@ -24,6 +26,10 @@ OWN_NAME_ID = 0
 
 NAMES_AT_ONCE = 5_000
 """Names that are brought in by one transaction: about a second, which others can wait."""
+
+
+_IDS_AT_ONCE = 500
+"""Names that one statement asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,24 +143,68 @@ def _write(connection: Connection, names: Sequence[Row[*tuple[Any, ...]]]) -> No
         connection.execute(_ADD_WORD, [{"word": word} for word in sorted(words)])
 
 
-def _index_party(_mapper: Mapper[Any], connection: Connection, party: Party) -> None:
-    """Adds all names of a party that has none in the index."""
-    _write(connection, connection.execute(_OWN_NAMES.where(Party.id == party.id)).all())
-    _write(connection, connection.execute(_OTHER_NAMES.where(Party.id == party.id)).all())
+@dataclass(slots=True)
+class _Written:
+    """What a flush wrote: ids of parties and of other names, each once and in order, whose names are to be indexed."""
+
+    parties: dict[str, None] = field(default_factory=dict)
+    names: dict[int, None] = field(default_factory=dict)
+
+
+_WRITTEN = "names to be indexed"
+"""Key of `_Written` in the session of the flush."""
+
+
+def _written(instance: Party | PartyName) -> _Written:
+    session = object_session(instance)
+    # The mapper events come from the flush of a session alone.
+    assert session is not None
+    written: _Written = session.info.setdefault(_WRITTEN, _Written())
+    return written
+
+
+def _index_party(_mapper: Mapper[Any], _connection: Connection, party: Party) -> None:
+    # Its other names bring themselves in.
+    _written(party).parties[party.id] = None
 
 
 def _index_party_again(mapper: Mapper[Any], connection: Connection, party: Party) -> None:
-    connection.execute(delete(PartySearch).where(PartySearch.party_id == party.id))
-    _index_party(mapper, connection, party)
+    _forget_party(mapper, connection, party)
+    written = _written(party)
+    written.parties[party.id] = None
+    of_party = select(PartyName.id).where(PartyName.party_id == party.id).order_by(PartyName.id)
+    written.names.update(dict.fromkeys(connection.scalars(of_party)))
 
 
-def _index_name(_mapper: Mapper[Any], connection: Connection, name: PartyName) -> None:
-    _write(connection, connection.execute(_OTHER_NAMES.where(PartyName.id == name.id)).all())
+def _index_name(_mapper: Mapper[Any], _connection: Connection, name: PartyName) -> None:
+    _written(name).names[name.id] = None
 
 
 def _index_name_again(mapper: Mapper[Any], connection: Connection, name: PartyName) -> None:
     _forget_name(mapper, connection, name)
-    _index_name(mapper, connection, name)
+    _written(name).names[name.id] = None
+
+
+def _begin(session: Session, _context: object, _instances: object) -> None:
+    """Forgets what a flush that failed had written."""
+    session.info.pop(_WRITTEN, None)
+
+
+def _index_written(session: Session, _context: object) -> None:
+    """Adds all names that a flush wrote at once: with statements for each, a file takes several times as long."""
+    written: _Written | None = session.info.pop(_WRITTEN, None)
+    if written is None:
+        return
+    connection = session.connection()
+    for of_parties in _in_parts([*written.parties]):
+        _write(connection, connection.execute(_OWN_NAMES.where(Party.id.in_(of_parties))).all())
+    for of_names in _in_parts([*written.names]):
+        _write(connection, connection.execute(_OTHER_NAMES.where(PartyName.id.in_(of_names))).all())
+
+
+def _in_parts(ids: Sequence[Value]) -> Iterator[Sequence[Value]]:
+    for at in range(0, len(ids), _IDS_AT_ONCE):
+        yield ids[at : at + _IDS_AT_ONCE]
 
 
 def _forget_name(_mapper: Mapper[Any], connection: Connection, name: PartyName) -> None:
@@ -173,3 +223,5 @@ event.listen(Party, "before_delete", _forget_party)
 event.listen(PartyName, "after_insert", _index_name)
 event.listen(PartyName, "after_update", _index_name_again)
 event.listen(PartyName, "after_delete", _forget_name)
+event.listen(Session, "before_flush", _begin)
+event.listen(Session, "after_flush", _index_written)

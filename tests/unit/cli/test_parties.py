@@ -2,6 +2,8 @@
 
 import io
 import json
+import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,9 @@ import pytest
 from dagwright.cli.exits import CommandRefused
 from dagwright.cli.output import Output
 from dagwright.cli.parties import find, load, migrate
+from dagwright.entities import database as entity_database
+from dagwright.entities import loading
+from dagwright.entities.database import EntityDatabase
 from dagwright.entities.party_file import PartiesUnreadable
 
 PARTIES = """\
@@ -76,6 +81,65 @@ def test_standard_input_that_is_no_file_of_parties_is_named(monkeypatch: pytest.
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
         with pytest.raises(PartiesUnreadable, match=told):
             load("-", Output())
+
+
+@pytest.fixture
+def row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row in a transaction of its own."""
+    monkeypatch.setattr(entity_database, "PART_S", 0.0)
+    monkeypatch.setattr(loading, "ROWS_AT_ONCE", 1)
+
+
+@pytest.mark.usefixtures("row_by_row")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_load_that_is_interrupted_says_what_is_in_and_that_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
+    before = signal.getsignal(number)
+    with monkeypatch.context() as first:
+        first.setattr(EntityDatabase, "_let_others_write", lambda _: signal.raise_signal(number))
+        with pytest.raises(CommandRefused) as refused:
+            load("parties.csv", Output())
+    told = "interrupted; 2 of 3 rows are loaded and stay; load the file again for the others"
+    assert (str(refused.value), refused.value.status, refused.value.code) == (told, "interrupted", 130)
+    assert signal.getsignal(number) is before
+    assert load("parties.csv", Output()) == 1
+    assert capsys.readouterr().out == "parties.csv: 1 added, 0 updated, 2 unchanged, 2 refused\n"
+
+
+def test_load_that_is_interrupted_while_it_reads_says_that_nothing_is_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stdin:
+        class buffer:
+            @staticmethod
+            def read() -> bytes:
+                signal.raise_signal(signal.SIGTERM)
+                return b""
+
+    monkeypatch.setattr("sys.stdin", Stdin)
+    with pytest.raises(CommandRefused, match=r"^interrupted; nothing was loaded$"):
+        load("-", Output())
+
+
+@pytest.mark.usefixtures("row_by_row")
+def test_load_shows_on_a_terminal_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("dagwright.cli.load_watching.SHOWN_EVERY_S", 0.0)
+    assert load("parties.csv", Output()) == 1
+    assert "rows are in" not in capsys.readouterr().err
+    (Path.cwd() / "other.csv").write_text("name,kind\nBo Ray,person\nCy Poe,person\n", encoding="utf-8")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert load("other.csv", Output()) == 0
+    lines = capsys.readouterr().err.split("\r\x1b[K")
+    assert [line.partition(",")[0] for line in lines] == [
+        "",
+        "0 of 2 rows are in",
+        "1 of 2 rows are in",
+        "2 of 2 rows are in",
+        "",
+    ]
+    assert load("other.csv", Output(is_json=True)) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_find_shows_what_a_lookup_finds(capsys: pytest.CaptureFixture[str]) -> None:

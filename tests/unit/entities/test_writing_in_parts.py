@@ -11,6 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from dagwright.entities import database as entity_database
+from dagwright.entities import loading
 from dagwright.entities.catalogue import PartyKind
 from dagwright.entities.database import EntityDatabase
 from dagwright.entities.loading import load_parties
@@ -73,6 +74,7 @@ def test_load_that_meets_a_lock_says_what_is_in_and_goes_on_when_it_is_run_again
 ) -> None:
     monkeypatch.setattr(entity_database, "SQLITE_BUSY_TIMEOUT_S", 0.05)
     monkeypatch.setattr(entity_database, "PART_S", 0.0)
+    monkeypatch.setattr(loading, "ROWS_AT_ONCE", 1)
     database = EntityDatabase(f"sqlite:///{path}")
     database.read(lambda session: session.execute(text("SELECT 1")))
     holder = sqlite3.connect(path, isolation_level=None)
